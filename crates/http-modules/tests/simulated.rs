@@ -4,69 +4,39 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod simulation;
+
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::log::{Level, capture};
 use bytes::Bytes;
-use engine::{Engine, Seat};
+use engine::Engine;
 use event::sim::{self, Faults, Plan};
 use event::testing::{connect, each_driver, listen};
 use event::{Deadline, Sock};
 use http::engine::HttpEngine;
 use mem::Chain;
 use os::SockAddr;
+use simulation::{Chance, SMALL, large};
 
-const SMALL: &[u8] = b"a small file\n";
+const LARGE: u32 = 200_000;
 
-/// A folder with a small file and one larger than any buffer.
 fn site(test: &str) -> PathBuf {
-    let name = format!("weir-simulated-{}-{test}", std::process::id());
-    let dir = std::env::temp_dir().join(name);
-    std::fs::create_dir_all(&dir).unwrap();
-    std::fs::write(dir.join("small.txt"), SMALL).unwrap();
-    std::fs::write(dir.join("large.bin"), large()).unwrap();
-    dir
-}
-
-fn large() -> Vec<u8> {
-    (0..200_000u32).map(|i| (i % 251) as u8).collect()
+    simulation::site(test, &large(LARGE))
 }
 
 /// Builds the engine for a configuration and starts it on a socket of the current loop.
 fn start(dir: &Path, extra: &str) -> (HttpEngine, SockAddr) {
+    let (listener, addr) = listen().expect("a listener");
     let root = dir.display();
     let text = format!(
-        "http {{ server {{ listen 127.0.0.1:1; root {root}; access_log off;
-           keepalive_requests 100000; {extra} }} }}"
+        "server {{ listen 127.0.0.1:1; root {root}; access_log off; keepalive_requests 100000;
+           {extra} }}"
     );
-    let options = conf::parse::Options::default();
-    let tree = conf::parse::parse_bytes(Path::new("t"), Bytes::from(text), &options).unwrap();
-    let (log, _) = capture(Level::Emerg);
-    let mut env = http::LoadEnv::alone(dir, log.clone()).unwrap();
-    env.connections = 512;
-    let main = http::build::build(&tree.nodes[0], env, weir_http_modules::MODULES).unwrap();
-    let engine = HttpEngine::new(main);
-    let (listener, addr) = listen().expect("a listener");
-    let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
-    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone };
-    engine.start(&seat, vec![listener]).unwrap();
-    (engine, addr)
-}
-
-/// A small generator, so that each seed is a scenario of its own.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
+    (simulation::serve(dir, &text, listener, |_| {}), addr)
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -115,7 +85,9 @@ fn check(ask: Ask, status: u16, body: &[u8], steady: bool) {
         // 500: a file that was cut to nothing before its first byte was read.
         _ if !steady => assert!(matches!(status, 200 | 404 | 405 | 500), "{status}"),
         Ask::Small => assert_eq!((status, body), (200, SMALL)),
-        Ask::Large => assert!(status == 200 && body == large(), "the large file came differently"),
+        Ask::Large => {
+            assert!(status == 200 && body == large(LARGE), "the large file came differently")
+        }
         Ask::Missing => assert_eq!(status, 404),
         Ask::SizedBody | Ask::ChunkedBody => assert_eq!(status, 405),
     }
@@ -123,7 +95,7 @@ fn check(ask: Ask, status: u16, body: &[u8], steady: bool) {
 
 /// One client: a pipeline of requests in pieces. `None` when the connection broke.
 async fn client(addr: SockAddr, seed: u64, steady: bool) -> Option<()> {
-    let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut chance = Chance::new(seed);
     let sock = connect(&addr).await.ok()?;
     let count = 1 + chance.below(6);
     let asks: Vec<Ask> = (0..count)
@@ -139,7 +111,7 @@ async fn client(addr: SockAddr, seed: u64, steady: bool) -> Option<()> {
         asks.iter().enumerate().flat_map(|(i, a)| request(*a, i + 1 == asks.len())).collect();
     let sock = Rc::new(sock);
     let writer = sock.clone();
-    let pieces = Chance(chance.below(u64::MAX - 1) + 1);
+    let pieces = Chance::new(chance.below(u64::MAX));
     let _sending = Ending(event::spawn(async move {
         let _ = send_pieces(&writer, &bytes, pieces).await;
     }));

@@ -5,20 +5,22 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod simulation;
+
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-use base::log::{Level, capture};
 use bytes::Bytes;
-use engine::{Engine, Seat};
+use engine::Engine;
 use event::sim::{self, Faults, Plan};
 use event::testing::{connect, each_driver, listen};
 use event::{Deadline, Notify, Sock};
 use http::engine::HttpEngine;
 use mem::Chain;
 use os::SockAddr;
+use simulation::{Chance, Ending, SMALL, large};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use testkit::h2::{Client, Ended, Frame, Options, Response, Wire, code, flag, kind, setting};
 
@@ -28,18 +30,10 @@ static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 /// The memory that threads and their output may take, in bytes: less than a stream each.
 const SLACK: usize = 4_000;
 
-const SMALL: &[u8] = b"a small file\n";
-
-fn large() -> Vec<u8> {
-    (0..100_000u32).map(|i| (i % 251) as u8).collect()
-}
+const LARGE: u32 = 100_000;
 
 fn site(test: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("weir-sim-h2-{}-{test}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    std::fs::write(dir.join("small.txt"), SMALL).unwrap();
-    std::fs::write(dir.join("large.bin"), large()).unwrap();
-    dir
+    simulation::site(test, &large(LARGE))
 }
 
 /// One test at a time: memory is counted.
@@ -75,7 +69,7 @@ fn start(dir: &Path) -> (HttpEngine, SockAddr) {
     let (listener, addr) = listen().expect("a listener");
     let (root, port) = (dir.display(), addr.port());
     let text = format!(
-        "http {{ server {{ listen 127.0.0.1:1; http2 on; root {root}; access_log off;
+        "server {{ listen 127.0.0.1:1; http2 on; root {root}; access_log off;
            keepalive_requests 100000; keepalive_timeout 100d;
            keepalive_time 100d;
            location /up/ {{ proxy_pass http://127.0.0.1:{port}/; }}
@@ -85,44 +79,9 @@ fn start(dir: &Path) -> (HttpEngine, SockAddr) {
                proxy_request_buffering off;
                proxy_buffering off;
            }}
-         }} }}"
+         }}"
     );
-    let options = conf::parse::Options::default();
-    let tree = conf::parse::parse_bytes(Path::new("t"), Bytes::from(text), &options).unwrap();
-    let (log, _) = capture(Level::Emerg);
-    let mut env = http::LoadEnv::alone(dir, log.clone()).unwrap();
-    env.connections = 512;
-    let main = http::build::build(&tree.nodes[0], env, weir_http_modules::MODULES).unwrap();
-    let engine = HttpEngine::new(main);
-    let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
-    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone };
-    engine.start(&seat, vec![listener]).unwrap();
-    (engine, addr)
-}
-
-/// A small generator, so that each seed is a scenario of its own.
-struct Chance(u64);
-
-impl Chance {
-    fn new(seed: u64) -> Chance {
-        Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
-/// A task that goes with the value that started it.
-struct Ending(event::TaskId);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        event::task::cancel(self.0);
-    }
+    (simulation::serve(dir, &text, listener, |_| {}), addr)
 }
 
 /// Bytes on their way to the server.
@@ -254,7 +213,7 @@ fn check(ask: Ask, response: &Response) {
     match ask {
         Ask::Small => assert_eq!((status, body), (200, SMALL)),
         Ask::Large | Ask::Proxied => {
-            assert!(status == 200 && body == large(), "{ask:?}: another body, {status}");
+            assert!(status == 200 && body == large(LARGE), "{ask:?}: another body, {status}");
         }
         Ask::Missing => assert_eq!(status, 404),
         Ask::Body | Ask::ProxiedBody | Ask::Streamed => assert_eq!(status, 405, "{ask:?}"),

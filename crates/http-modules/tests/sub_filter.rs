@@ -30,6 +30,8 @@ const HTTP: &str = "
             sub_filter two two+;
         }
         location /types/ { alias html/; sub_filter_types text/plain; }
+        location /undated { default_type text/plain; add_header Last-Modified once; return 200 one; }
+        location /dated { proxy_pass http://127.0.0.1:%PORT0%/undated; sub_filter_types text/plain; }
         location /page/ {
             alias html/;
             ssi on;
@@ -101,6 +103,10 @@ fn what_the_head_says() {
         let r = weir.get("/all/a.html");
         assert!(r.header("Last-Modified").is_some());
         assert!(r.header("ETag").is_some_and(|tag| tag.starts_with("W/")));
+        // A date that is none goes as well.
+        assert_eq!(weir.get("/undated").header("Last-Modified"), Some("once"));
+        let r = weir.get("/dated");
+        assert_eq!((r.text().as_str(), r.header("Last-Modified")), ("1", None));
         let r = weir.get("/a.txt");
         assert!(r.header("ETag").is_some_and(|tag| !tag.starts_with("W/")));
         let r = weir.request("GET", "/all/a.html", "Range: bytes=0-3\r\n");

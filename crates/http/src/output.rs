@@ -311,6 +311,20 @@ impl Response {
         self.remove(b"Accept-Ranges");
     }
 
+    /// Drops the fields that are wrong if a filter writes another text: the tag is weak where the
+    /// date of the text is kept, and both go otherwise.
+    pub fn text_changes(&mut self, keeps_last_modified: bool) {
+        self.body_changes();
+        if keeps_last_modified {
+            self.weaken_etag();
+        } else {
+            self.last_modified = None;
+            self.etag = None;
+            self.remove(b"Last-Modified");
+            self.remove(b"ETag");
+        }
+    }
+
     /// A body that changes bytes is no longer the entity that a strong tag names (RFC 9110 8.8.3).
     pub fn weaken_etag(&mut self) {
         if let Some(tag) = &self.etag

@@ -125,15 +125,7 @@ impl HeaderFilter for Filter {
         if r.out.content_length == Some(0) || !self.types.has(&r.out) {
             return Verdict::Next;
         }
-        r.out.body_changes();
-        if self.last_modified {
-            r.out.weaken_etag();
-        } else {
-            r.out.last_modified = None;
-            r.out.etag = None;
-            r.out.remove(b"Last-Modified");
-            r.out.remove(b"ETag");
-        }
+        r.out.text_changes(self.last_modified);
         let body = Body::new(r.shared(), self.silent, self.value_length);
         r.body_filters.push(Box::new(body));
         Verdict::Next

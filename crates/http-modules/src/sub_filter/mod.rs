@@ -193,15 +193,8 @@ impl HeaderFilter for Filter {
             values: vec![None; count],
             held: Vec::new(),
         }));
-        if r.is_subrequest() {
-            return Verdict::Next;
-        }
-        r.out.body_changes();
-        if self.last_modified {
-            r.out.weaken_etag();
-        } else {
-            r.out.last_modified = None;
-            r.out.etag = None;
+        if !r.is_subrequest() {
+            r.out.text_changes(self.last_modified);
         }
         Verdict::Next
     }

@@ -9,34 +9,10 @@ use mem::Chain;
 use os::SockAddr;
 
 use super::{BIG, pattern};
+use crate::simulation::Ending;
 
 /// Long enough for whatever ends at all.
 const PATIENCE_MS: u64 = 2_000_000;
-
-/// A small generator, so that each seed is a scenario of its own.
-pub struct Chance(u64);
-
-impl Chance {
-    pub fn new(seed: u64) -> Chance {
-        Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
-/// A task that goes with whoever started it.
-pub struct Ending(TaskId);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        event::task::cancel(self.0);
-    }
-}
 
 /// The result of a request.
 pub enum Answer {

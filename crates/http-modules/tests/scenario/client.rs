@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use os::SockAddr;
 
-use super::asking::{Answer, Chance, Conn, told_of};
+use super::asking::{Answer, Conn, told_of};
 use super::{BIG, Ending, Scenario, pattern};
+use crate::simulation::Chance;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {

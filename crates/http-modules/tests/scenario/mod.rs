@@ -6,20 +6,19 @@ mod client;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use asking::Chance;
-use base::log::{Level, capture};
-use bytes::Bytes;
+use engine::Engine;
 use engine::logs::LogFiles;
-use engine::{Engine, Seat};
 use event::pool::{Pool, Pools};
 use event::testing::listen;
 use http::engine::HttpEngine;
 use os::SockAddr;
 use testkit::StallingFolder;
+
+use crate::simulation::{self, Chance};
 
 const CLIENTS: u64 = 8;
 
@@ -233,22 +232,14 @@ fn start(scenario: &Scenario, upstream: &SockAddr, logs: &Rc<LogFiles>) -> Serve
     // Half of the bodies come to their place by a rename, the others over another file system.
     let bodies = if scenario.seed.is_multiple_of(2) { "data/bodies" } else { "near/bodies" };
     let text = CONF.replace("%UPSTREAM%", &upstream.to_string()).replace("%BODIES%", bodies);
-    let text = Bytes::from(format!("http {{ {text} }}"));
-    let options = conf::parse::Options::default();
-    let tree = conf::parse::parse_bytes(Path::new("t"), text, &options).unwrap();
-    let (log, _) = capture(Level::Emerg);
+    let (listener, addr) = listen().expect("a listener");
     let pools = Pools::default();
     pools.add(Pool::new("default", 3, 1000)).unwrap();
     pools.install();
-    let mut env = http::LoadEnv::alone(&scenario.place.dir, log.clone()).unwrap();
-    (env.logs, env.pools, env.connections) = (logs.clone(), Rc::new(pools), 512);
-    let main = http::build::build(&tree.nodes[0], env, weir_http_modules::MODULES).unwrap();
+    let engine = simulation::serve(&scenario.place.dir, &text, listener, |env| {
+        (env.logs, env.pools) = (logs.clone(), Rc::new(pools));
+    });
     logs.open_all().unwrap();
-    let engine = HttpEngine::new(main);
-    let (listener, addr) = listen().expect("a listener");
-    let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
-    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone };
-    engine.start(&seat, vec![listener]).unwrap();
     Server { engine, addr }
 }
 
