@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use base::ascii::{write_millis, write_u64};
 use base::log::Level;
 use engine::Session;
+use engine::vars::VarDef;
 use os::SockAddr;
 use proto::proxy_protocol::{Endpoint, Header, TlvName, find_tlv};
 
@@ -20,6 +21,30 @@ pub trait Connected: Session {
 
     /// The PROXY protocol header that came with the connection.
     fn proxy_header(&self) -> Option<&Header>;
+}
+
+/// The variables, for the table of an engine's core.
+pub const fn variables<S: Connected>() -> [VarDef<S>; 18] {
+    [
+        VarDef::new("connection", number),
+        VarDef::new("remote_addr", remote_addr),
+        VarDef::new("binary_remote_addr", binary_remote_addr),
+        VarDef::new("remote_port", remote_port),
+        VarDef::new("server_addr", server_addr),
+        VarDef::new("server_port", server_port),
+        VarDef::new("proxy_protocol_addr", proxy_addr),
+        VarDef::new("proxy_protocol_port", proxy_port),
+        VarDef::new("proxy_protocol_server_addr", proxy_server_addr),
+        VarDef::new("proxy_protocol_server_port", proxy_server_port),
+        VarDef::prefix("proxy_protocol_tlv_", proxy_tlv),
+        VarDef::new("hostname", hostname),
+        VarDef::new("pid", pid),
+        VarDef::new("nginx_version", version),
+        VarDef::new("weir_version", version),
+        VarDef::new("msec", msec),
+        VarDef::new("time_iso8601", time_iso8601),
+        VarDef::new("time_local", time_local),
+    ]
 }
 
 /// Writes the value if there is one; false for none.
@@ -39,13 +64,13 @@ pub fn write_port(out: &mut Vec<u8>, port: u16) -> bool {
 }
 
 /// `$connection`
-pub fn number<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
+fn number<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
     write_u64(out, s.connection());
     true
 }
 
 /// `$remote_addr`
-pub fn remote_addr<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
+fn remote_addr<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
     write_host(out, s.address())
 }
 
@@ -77,7 +102,7 @@ pub fn write_host(out: &mut Vec<u8>, addr: &SockAddr) -> bool {
 }
 
 /// `$binary_remote_addr`: the address's bytes in network order, a key half as long as its text.
-pub fn binary_remote_addr<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
+fn binary_remote_addr<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
     match s.address().ip_addr() {
         Some(IpAddr::V4(ip)) => out.extend_from_slice(&ip.octets()),
         Some(IpAddr::V6(ip)) => out.extend_from_slice(&ip.octets()),
@@ -87,12 +112,12 @@ pub fn binary_remote_addr<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
 }
 
 /// `$remote_port`
-pub fn remote_port<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
+fn remote_port<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
     write_port(out, s.address().port())
 }
 
 /// `$server_addr`
-pub fn server_addr<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
+fn server_addr<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
     let Some(local) = s.local() else { return false };
     match local {
         SockAddr::Unix(_) => write!(out, "{local}").is_ok(),
@@ -101,7 +126,7 @@ pub fn server_addr<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
 }
 
 /// `$server_port`
-pub fn server_port<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
+fn server_port<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
     write_port(out, s.local_port())
 }
 
@@ -110,27 +135,27 @@ fn write_end(out: &mut Vec<u8>, end: Option<&Endpoint>) -> bool {
 }
 
 /// `$proxy_protocol_addr`
-pub fn proxy_addr<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
+fn proxy_addr<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
     write_end(out, s.proxy_header().map(|h| &h.source))
 }
 
 /// `$proxy_protocol_server_addr`
-pub fn proxy_server_addr<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
+fn proxy_server_addr<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
     write_end(out, s.proxy_header().map(|h| &h.destination))
 }
 
 /// `$proxy_protocol_port`
-pub fn proxy_port<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
+fn proxy_port<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
     s.proxy_header().is_some_and(|h| write_port(out, h.source.port))
 }
 
 /// `$proxy_protocol_server_port`
-pub fn proxy_server_port<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
+fn proxy_server_port<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
     s.proxy_header().is_some_and(|h| write_port(out, h.destination.port))
 }
 
 /// `$proxy_protocol_tlv_…`
-pub fn proxy_tlv<S: Connected>(s: &mut S, name: &[u8], out: &mut Vec<u8>) -> bool {
+fn proxy_tlv<S: Connected>(s: &mut S, name: &[u8], out: &mut Vec<u8>) -> bool {
     let Some(header) = s.proxy_header() else { return false };
     let Some(wanted) = TlvName::parse(name) else {
         let name = base::log::lossy(name);
@@ -147,7 +172,7 @@ pub fn proxy_tlv<S: Connected>(s: &mut S, name: &[u8], out: &mut Vec<u8>) -> boo
 }
 
 /// `$hostname`
-pub fn hostname<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
+fn hostname<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     thread_local!(static NAME: OnceCell<String> = const { OnceCell::new() });
     NAME.with(|name| {
         let name = name.get_or_init(|| os::process::hostname().to_ascii_lowercase());
@@ -157,31 +182,31 @@ pub fn hostname<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
 }
 
 /// `$pid`
-pub fn pid<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
+fn pid<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     write_u64(out, std::process::id().into());
     true
 }
 
 /// `$nginx_version`, `$weir_version`
-pub fn version<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
+fn version<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(env!("CARGO_PKG_VERSION").as_bytes());
     true
 }
 
 /// `$msec`
-pub fn msec<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
+fn msec<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     write_millis(out, base::time::unix_ms());
     true
 }
 
 /// `$time_iso8601`
-pub fn time_iso8601<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
+fn time_iso8601<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(&base::time::iso8601());
     true
 }
 
 /// `$time_local`
-pub fn time_local<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
+fn time_local<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(&base::time::clf_time());
     true
 }

@@ -272,11 +272,11 @@ impl<C> Clone for Directive<C> {
 
 impl<C> Copy for Directive<C> {}
 
-/// Joins lists of directives; `N` is the sum of their lengths.
+/// Joins lists of directives, or of others; `N` is the sum of their lengths.
 ///
 /// # Panics
 /// At compile time, where it is not.
-pub const fn join<C, const N: usize>(lists: &[&[Directive<C>]]) -> [Directive<C>; N] {
+pub const fn join<T: Copy, const N: usize>(lists: &[&[T]]) -> [T; N] {
     let mut all = [lists[0][0]; N];
     let (mut filled, mut list) = (0, 0);
     while list < lists.len() {

@@ -92,12 +92,6 @@ pub struct Address<T> {
     pub ssl: bool,
 }
 
-/// A server of an engine, which hosts lead to by name.
-pub trait Named {
-    /// Its names, as written; at least one.
-    fn names(&self) -> &[ServerName];
-}
-
 /// A server and its addresses, while a block is compiled.
 pub struct Built<T> {
     /// The server.
@@ -114,13 +108,14 @@ struct Gathered {
 }
 
 /// Gathers servers by address, then addresses by socket: a wildcard socket stands for all addresses
-/// of its port that ask for no socket of their own. `differ` compares the settings that hold before
-/// a server is chosen by name.
+/// of its port that ask for no socket of their own. `names` gives a server's names, at least one;
+/// `differ` compares the settings that hold before a server is chosen by name.
 ///
 /// # Errors
 /// Two servers want one address with options, or as its default server.
-pub fn gather<T: Named>(
+pub fn gather<T>(
     servers: &[Built<T>],
+    names: impl Fn(&T) -> &[ServerName],
     differ: impl Fn(&T, &T) -> bool,
 ) -> Result<Vec<Listen<T>>, ConfError> {
     let mut drafts: Vec<Gathered> = Vec::new();
@@ -157,11 +152,11 @@ pub fn gather<T: Named>(
                     && !o.listen.spec.bind
                     && !o.listen.spec.addr.is_wildcard()
                 {
-                    addresses.push(address(o, servers, &differ));
+                    addresses.push(address(o, servers, &names, &differ));
                 }
             }
         }
-        addresses.push(address(d, servers, &differ));
+        addresses.push(address(d, servers, &names, &differ));
         sockets.push(Listen { spec: d.listen.spec.clone(), addresses });
     }
     Ok(sockets)
@@ -195,14 +190,15 @@ fn join(d: &mut Gathered, l: &ListenAddress, server: usize) -> Result<(), ConfEr
     Ok(())
 }
 
-fn address<T: Named>(
+fn address<T>(
     d: &Gathered,
     servers: &[Built<T>],
+    names: impl Fn(&T) -> &[ServerName],
     differ: impl Fn(&T, &T) -> bool,
 ) -> Rc<Address<T>> {
     let default = servers[d.default.unwrap_or(d.servers[0])].server.clone();
-    let of: Vec<_> = d.servers.iter().map(|i| &servers[*i].server).collect();
-    let of: Vec<_> = of.into_iter().map(|server| (server.clone(), server.names())).collect();
+    let of = d.servers.iter().map(|i| &servers[*i].server);
+    let of: Vec<_> = of.map(|server| (server.clone(), names(server))).collect();
     let text = d.listen.spec.addr.to_string();
     Rc::new(Address {
         differ: of.iter().any(|(s, _)| differ(s, &default)),

@@ -36,6 +36,15 @@ pub struct VarDef<S> {
     pub changeable: bool,
 }
 
+// Not derived: functions can be copied whatever they are called with.
+impl<S> Clone for VarDef<S> {
+    fn clone(&self) -> VarDef<S> {
+        *self
+    }
+}
+
+impl<S> Copy for VarDef<S> {}
+
 impl<S> VarDef<S> {
     /// A read-only variable that is computed on each use.
     pub const fn new(name: &'static str, get: WriteFn<S>) -> VarDef<S> {

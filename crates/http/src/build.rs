@@ -92,7 +92,8 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
 
 /// The sockets to answer on, with their servers.
 fn listens(built: &[Built]) -> Result<Vec<Listen>, ConfError> {
-    let mut listens = addresses::gather(built, |a, b| !Rc::ptr_eq(&a.core, &b.core))?;
+    let mut listens =
+        addresses::gather(built, |server| &server.names, |a, b| !Rc::ptr_eq(&a.core, &b.core))?;
     for listen in &mut listens {
         // A client of HTTP speaks first: until it does, a worker that is woken for its connection
         // has nothing to do but to wait again.

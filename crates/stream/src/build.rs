@@ -33,7 +33,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<StreamMai
     for (level, at) in servers {
         built.push(merge.server(level, &at, &top)?);
     }
-    let listens = addresses::gather(&built, |_, _| false)?;
+    let listens = addresses::gather(&built, |server| &server.names, |_, _| false)?;
     check_tls(&built, &listens)?;
     Ok(Rc::new(StreamMain {
         asks_hello: variables::OF_HELLO.iter().any(|name| vars.names(name.as_bytes())),

@@ -24,7 +24,7 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] = &join::<Cx, { OWN.len() + RESOLVER.len() }>(&[OWN, RESOLVER]);
+static DIRECTIVES: &[Directive<Cx>] = &join::<_, { OWN.len() + RESOLVER.len() }>(&[OWN, RESOLVER]);
 
 const RESOLVER: &[Directive<Cx>] = &resolver::directives(SS);
 

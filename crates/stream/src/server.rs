@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use common_modules::ssl::{SecureServer, ServerTls};
-use engine::addresses::{self, Named};
+use engine::addresses;
 use engine::life::Life;
 use engine::metrics::status_zone::ZoneName;
 use engine::module::Start;
@@ -78,19 +78,9 @@ pub struct Server {
     pub pipeline: Pipeline,
 }
 
-impl Named for Server {
-    fn names(&self) -> &[ServerName] {
-        &self.names
-    }
-}
-
 impl SecureServer for Server {
-    fn name(&self) -> &Bytes {
-        &self.name
-    }
-
-    fn tls(&self) -> &ServerTls {
-        &self.tls
+    fn name_and_tls(&self) -> (&Bytes, &ServerTls) {
+        (&self.name, &self.tls)
     }
 }
 

@@ -56,7 +56,7 @@ const OWN: [Directive<Cx>; 1] = [directive(
     |cx, n| set_msec(&mut cx.loc::<Handshakes>().timeout, n),
 )];
 
-static DIRECTIVES: &[Directive<Cx>] = &join::<Cx, 34>(&[
+static DIRECTIVES: &[Directive<Cx>] = &join::<_, 34>(&[
     &OWN,
     &settings::alpn::<StreamSession>(PLACES),
     &settings::certificates::<StreamSession>(PLACES),

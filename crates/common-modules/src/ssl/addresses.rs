@@ -21,7 +21,7 @@ pub fn check<T: SecureServer>(
     for address in listens.iter().flat_map(|listen| &listen.addresses).filter(|a| a.ssl) {
         let is_default = |s: &&Built<T>| Rc::ptr_eq(&s.server, &address.default);
         let Some(default) = servers.iter().find(is_default) else { continue };
-        let default = default.server.tls();
+        let (_, default) = default.server.name_and_tls();
         if default.has_certificates() {
             continue;
         }
@@ -29,7 +29,7 @@ pub fn check<T: SecureServer>(
             let is_here = |l: &&ListenAddress| l.spec.addr == address.addr;
             let Some(listen) = server.listens.iter().find(is_here) else { continue };
             // With a default server that refuses, the others must be able to answer.
-            let tls = server.server.tls();
+            let (_, tls) = server.server.name_and_tls();
             let lacks = !tls.has_certificates() && !tls.rejects;
             if lacks && (is_default(&server) || default.rejects) {
                 let (file, line) = (listen.at.pos.file.display(), listen.at.pos.line);

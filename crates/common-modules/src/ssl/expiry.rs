@@ -52,7 +52,7 @@ struct Expiry {
 impl Expiries {
     /// The certificates of servers.
     pub fn of<'a, T: SecureServer + 'a>(servers: impl IntoIterator<Item = &'a Rc<T>>) -> Expiries {
-        Expiries::named(servers.into_iter().map(|server| (server.name(), server.tls())))
+        Expiries::named(servers.into_iter().map(|server| server.name_and_tls()))
     }
 
     /// The certificates of servers with these names.

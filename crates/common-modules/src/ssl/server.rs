@@ -52,11 +52,8 @@ pub struct ServerTls {
 
 /// A server whose clients may speak TLS.
 pub trait SecureServer {
-    /// Its first name; may be empty.
-    fn name(&self) -> &Bytes;
-
-    /// Its TLS.
-    fn tls(&self) -> &ServerTls;
+    /// Its first name, which may be empty, and its TLS.
+    fn name_and_tls(&self) -> (&Bytes, &ServerTls);
 }
 
 impl ServerTls {

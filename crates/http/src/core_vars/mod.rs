@@ -8,10 +8,16 @@ mod response;
 
 use crate::vars::VarDef;
 use base::ascii::is_name_of_field;
-use common_modules::connection_vars::{self as shared, write_port, write_some};
+use common_modules::connection_vars::{self, write_port, write_some};
+use conf::table::join;
 
 /// All of them. A name of its own wins over a family that it would belong to.
-pub(crate) static VARIABLES: &[VarDef] = &[
+pub(crate) static VARIABLES: &[VarDef] = &join::<_, { OWN.len() + SHARED.len() }>(&[OWN, SHARED]);
+
+/// Those that every engine has.
+const SHARED: &[VarDef] = &connection_vars::variables();
+
+const OWN: &[VarDef] = &[
     // The request.
     VarDef::prefix("arg_", request::arg),
     VarDef::settable("args", request::args, request::set_args),
@@ -59,33 +65,14 @@ pub(crate) static VARIABLES: &[VarDef] = &[
     VarDef::new("sent_http_keep_alive", response::keep_alive),
     VarDef::new("sent_http_transfer_encoding", response::transfer_encoding),
     // The connection.
-    VarDef::new("connection", shared::number),
     VarDef::new("connection_requests", connection::requests),
     VarDef::new("connection_time", connection::time),
-    VarDef::new("remote_addr", shared::remote_addr),
-    VarDef::new("binary_remote_addr", shared::binary_remote_addr),
-    VarDef::new("remote_port", shared::remote_port),
-    VarDef::new("server_addr", shared::server_addr),
-    VarDef::new("server_port", shared::server_port),
     VarDef::new("scheme", connection::scheme),
     VarDef::new("https", connection::https),
-    VarDef::new("proxy_protocol_addr", shared::proxy_addr),
-    VarDef::new("proxy_protocol_port", shared::proxy_port),
-    VarDef::new("proxy_protocol_server_addr", shared::proxy_server_addr),
-    VarDef::new("proxy_protocol_server_port", shared::proxy_server_port),
-    VarDef::prefix("proxy_protocol_tlv_", shared::proxy_tlv),
     VarDef::new("tcpinfo_rtt", |r, out| connection::tcp_info(r, out, |t| t.rtt)),
     VarDef::new("tcpinfo_rttvar", |r, out| connection::tcp_info(r, out, |t| t.rttvar)),
     VarDef::new("tcpinfo_snd_cwnd", |r, out| connection::tcp_info(r, out, |t| t.snd_cwnd)),
     VarDef::new("tcpinfo_rcv_space", |r, out| connection::tcp_info(r, out, |t| t.rcv_space)),
-    // The server.
-    VarDef::new("hostname", shared::hostname),
-    VarDef::new("pid", shared::pid),
-    VarDef::new("nginx_version", shared::version),
-    VarDef::new("weir_version", shared::version),
-    VarDef::new("msec", shared::msec),
-    VarDef::new("time_iso8601", shared::time_iso8601),
-    VarDef::new("time_local", shared::time_local),
 ];
 
 /// Writes the values of all fields that a variable's name means, with `between` in between: letters

@@ -27,7 +27,7 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] = &join::<Cx, { OWN.len() + TLS.len() }>(&[OWN, TLS]);
+static DIRECTIVES: &[Directive<Cx>] = &join::<_, { OWN.len() + TLS.len() }>(&[OWN, TLS]);
 
 /// The place of `proxy_ssl_…`.
 struct Servers;
