@@ -57,6 +57,16 @@ fn site_text(pebble: &Pebble, gateway: &Gateway, folder: &Shared) -> String {
     config(pebble.dns_port(), &http)
 }
 
+/// A site, an authority that refuses nothing, the way between them, and a folder of this name.
+fn scene(name: &str) -> (Site, Arc<Pebble>, Gateway, Shared) {
+    let (site, pebble) = with_pebble(Driver::usual(), |settings| settings.nonces_refused = 0);
+    let pebble = Arc::new(pebble);
+    let gateway = Gateway::start(&pebble);
+    let folder = Shared::new(name);
+    let site = site.config(&site_text(&pebble, &gateway, &folder));
+    (site, pebble, gateway, folder)
+}
+
 /// Runs `attempt` for each request of an order, whose answer the gateway holds. Each makes one
 /// order, and no order has requests of other kinds.
 fn at_each_state(pebble: &Pebble, gateway: &Gateway, mut attempt: impl FnMut()) {
@@ -84,12 +94,9 @@ fn is_settled(folder: &Shared) {
 
 /// Kills at each state with `kill`, which leaves a server that serves.
 fn killed(name: &str, kill: impl Fn(&mut Weir, &Gateway)) {
-    let (site, pebble) = with_pebble(Driver::usual(), |settings| settings.nonces_refused = 0);
-    let pebble = Arc::new(pebble);
-    let gateway = Gateway::start(&pebble);
-    let folder = Shared::new(name);
+    let (site, pebble, gateway, folder) = scene(name);
     let site = site.allow("acme process").allow("worker process").allow("signal 9");
-    let mut weir = site.config(&site_text(&pebble, &gateway, &folder)).start();
+    let mut weir = site.start();
     weir.crash();
     at_each_state(&pebble, &gateway, || {
         let _ = std::fs::remove_dir_all(&folder.0);
@@ -125,11 +132,8 @@ fn the_whole_server_is_killed() {
 /// Killed once more while its successor looks for the order that the authority has made.
 #[test]
 fn the_search_for_an_order_is_killed() {
-    let (site, pebble) = with_pebble(Driver::usual(), |settings| settings.nonces_refused = 0);
-    let pebble = Arc::new(pebble);
-    let gateway = Gateway::start(&pebble);
-    let folder = Shared::new("search");
-    let mut weir = site.config(&site_text(&pebble, &gateway, &folder)).start();
+    let (site, pebble, gateway, folder) = scene("search");
+    let mut weir = site.start();
     weir.crash();
     for (made, path) in SEARCH.into_iter().enumerate() {
         gateway.close("/order-plz", 1);
@@ -192,12 +196,9 @@ fn workers_are_killed() {
 
 #[test]
 fn the_acme_process_ends_with_a_master_that_is_killed() {
-    let (site, pebble) = with_pebble(Driver::usual(), |settings| settings.nonces_refused = 0);
-    let pebble = Arc::new(pebble);
-    let gateway = Gateway::start(&pebble);
-    let folder = Shared::new("master");
+    let (site, pebble, gateway, folder) = scene("master");
     gateway.close("/chalZ/", 1);
-    let mut weir = site.config(&site_text(&pebble, &gateway, &folder)).start();
+    let mut weir = site.start();
     gateway.open();
     gateway.wait();
     let acme = wait_for("the acme process", || acme_process(&weir));

@@ -5,7 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use testkit::{Backend, Driver, PATIENCE, Port, Site, Weir, built_binary, wait_until};
+use testkit::{Backend, Driver, PATIENCE, Port, Site, Weir, built_binary, listener, wait_until};
 
 fn start(workers: usize, http: &str) -> Weir {
     Site::new(built_binary(), Driver::usual())
@@ -21,12 +21,6 @@ fn taken(listener: &TcpListener) -> TcpStream {
     let mut page = [0; 4096];
     assert!(stream.read(&mut page).unwrap() > 0);
     stream
-}
-
-fn listener() -> (TcpListener, u16) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (listener, port)
 }
 
 fn statuses(weir: &Weir, n: usize) -> Vec<u16> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use origin::{Answer, Asked, Origin, body_of};
-use testkit::{Driver, Response, Site, Weir, built_binary, each_driver, wait_for};
+use testkit::{Driver, Response, Site, Weir, built_binary, each_driver, listener, wait_for};
 
 fn start(driver: Driver, origin: &Origin, locations: &str) -> Weir {
     let text = format!(
@@ -384,8 +384,7 @@ fn what_was_kept_by_other_rules_is_asked_for_again() {
 /// A FastCGI responder, uwsgi and SCGI server in one: each answer is of a connection of its own.
 fn gateway() -> u16 {
     use std::io::{Read, Write};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (listener, port) = listener();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let (mut stream, mut asked) = (stream.unwrap(), [0; 65536]);

@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use testkit::{Json, Scripted, Site, Weir, built_binary, each_driver, read_until, wait_until};
+use testkit::{
+    Json, Scripted, Site, Weir, built_binary, each_driver, listener, read_until, wait_until,
+};
 
 /// A server that answers each request after a time, which may change.
 fn backend() -> (Scripted, Arc<AtomicU64>) {
@@ -65,8 +66,7 @@ fn text<'a>(record: &'a Json, path: &str) -> &'a str {
 #[test]
 fn slow_and_failed_requests_are_recorded() {
     each_driver(|driver| {
-        let ((app, delay_ms), refuses) = (backend(), TcpListener::bind("127.0.0.1:0").unwrap());
-        let dead = refuses.local_addr().unwrap().port();
+        let ((app, delay_ms), (refuses, dead)) = (backend(), listener());
         drop(refuses);
         let site = Site::new(built_binary(), driver).config(&config(app.port, dead));
         let weir = site.start();

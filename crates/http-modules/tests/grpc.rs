@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use testkit::h2::{Came, Client, Frame, Peer, Reply, block, code, kind, origin};
+use testkit::h2::{Came, Client, Frame, Peer, Reply, block, code, kind, origin, scripted};
 use testkit::{Driver, Scripted, Site, Weir, built_binary, each_driver, refused, wait_for};
 
 fn site(driver: Driver, port: u16, server: &str) -> Weir {
@@ -55,25 +55,19 @@ fn block_fields(fields: &[(&str, &str)]) -> Vec<(String, String)> {
 fn both_directions_go_on_for_as_long_as_they_like() {
     each_driver(|driver| {
         // Answers each message at once; the call's end ends it.
-        let origin = Scripted::start(|stream, _| {
-            let mut peer = Peer::accept(stream, &[]);
-            loop {
-                match peer.came() {
-                    Came::Head(request) => {
-                        let head = block(&[(":status", "200")]);
-                        peer.send(&[Frame::headers(request.stream, head, false)]);
-                    }
-                    Came::Frame(frame) if frame.kind == kind::DATA => {
-                        peer.send(&[Frame::data(frame.stream, frame.payload, false)]);
-                    }
-                    Came::Whole(request) => {
-                        let trailers = block(&[("grpc-status", "0")]);
-                        peer.send(&[Frame::headers(request.stream, trailers, true)]);
-                    }
-                    Came::Frame(_) => {}
-                    Came::End => return,
-                }
+        let origin = scripted(&[], |peer, came, _| match came {
+            Came::Head(request) => {
+                let head = block(&[(":status", "200")]);
+                peer.send(&[Frame::headers(request.stream, head, false)]);
             }
+            Came::Frame(frame) if frame.kind == kind::DATA => {
+                peer.send(&[Frame::data(frame.stream, frame.payload, false)]);
+            }
+            Came::Whole(request) => {
+                let trailers = block(&[("grpc-status", "0")]);
+                peer.send(&[Frame::headers(request.stream, trailers, true)]);
+            }
+            _ => {}
         });
         let weir = site(driver, origin.port, "");
         let mut client = Client::tcp(weir.port(0));
@@ -164,24 +158,18 @@ fn errors_can_be_those_of_grpc() {
 fn endless() -> (Scripted, Arc<Mutex<Vec<u32>>>) {
     let codes = Arc::new(Mutex::new(Vec::new()));
     let seen = codes.clone();
-    let origin = Scripted::start(move |stream, _| {
-        let mut peer = Peer::accept(stream, &[]);
-        loop {
-            match peer.came() {
-                Came::Head(request) if !request.path().starts_with("/silent") => {
-                    let head = block(&[(":status", "200"), ("content-type", "application/grpc")]);
-                    peer.send(&[
-                        Frame::headers(request.stream, head, false),
-                        Frame::data(request.stream, "message", false),
-                    ]);
-                }
-                Came::Frame(frame) if frame.kind == kind::RST_STREAM => {
-                    seen.lock().unwrap().push(frame.number(0));
-                }
-                Came::End => return,
-                _ => {}
-            }
+    let origin = scripted(&[], move |peer, came, _| match came {
+        Came::Head(request) if !request.path().starts_with("/silent") => {
+            let head = block(&[(":status", "200"), ("content-type", "application/grpc")]);
+            peer.send(&[
+                Frame::headers(request.stream, head, false),
+                Frame::data(request.stream, "message", false),
+            ]);
         }
+        Came::Frame(frame) if frame.kind == kind::RST_STREAM => {
+            seen.lock().unwrap().push(frame.number(0));
+        }
+        _ => {}
     });
     (origin, codes)
 }
@@ -211,7 +199,7 @@ fn the_time_of_a_call_ends_it() {
         // A long time, and none: the call goes on until its client ends it.
         for value in ["99999999H", "1", "m", "-1m", "200x", "123456789m"] {
             let call = client.open("POST", "/chat", &with(value), false);
-            client.wait_for("the message", |c| (c.so_far(call)?.body == b"message").then_some(()));
+            client.wait_for_body(call, b"message");
             client.reset(call, code::CANCEL);
         }
     });
@@ -230,7 +218,7 @@ fn a_call_without_time_is_not_its_server_s_failure() {
         assert_eq!(got.header("grpc-status"), Some("4"));
     }
     let call = client.open("POST", "/next", CALL, false);
-    client.wait_for("the message", |c| (c.so_far(call)?.body == b"message").then_some(()));
+    client.wait_for_body(call, b"message");
     assert_eq!(origin.connections(), 1);
 }
 

@@ -1,11 +1,11 @@
 //! `keepalive N shared`: idle connections to servers that any worker may take over.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex};
 
-use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, wait_until};
+use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, listener, wait_until};
 
 /// The number of concurrent clients.
 const CLIENTS: usize = 12;
@@ -55,8 +55,7 @@ struct Together {
 
 impl Together {
     fn start() -> Together {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a test's socket");
-        let port = listener.local_addr().expect("an address").port();
+        let (listener, port) = listener();
         let (accepted, open) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let barrier = Arc::new(Barrier::new(CLIENTS));
         let hold = Arc::new(Hold::default());

@@ -6,14 +6,13 @@
 mod backend;
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use backend::Backend;
-use testkit::{Driver, Port, Site, Weir, built_binary, each_driver, wait_until};
+use testkit::{Driver, Port, Site, Weir, built_binary, each_driver, listener, wait_until};
 
 /// A server with a status that can be changed; it counts the checks, and closes after each answer.
 struct Patient {
@@ -23,8 +22,7 @@ struct Patient {
 }
 
 fn patient(status: u16) -> Patient {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (listener, port) = listener();
     let (status, checks) = (Arc::new(AtomicU16::new(status)), Arc::new(AtomicUsize::new(0)));
     let p = Patient { port, status: status.clone(), checks: checks.clone() };
     std::thread::spawn(move || {
@@ -86,8 +84,7 @@ struct Scripted {
 
 /// With an empty answer the server stays silent.
 fn scripted(answer: &'static [u8], per_connection: usize) -> Scripted {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (listener, port) = listener();
     let counts = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let s = Scripted { port, connections: counts.0.clone(), requests: counts.1.clone() };
     std::thread::spawn(move || {

@@ -159,34 +159,31 @@ fn a_server_without_http2_is_not_to_be_had_over_it() {
     });
 }
 
+/// A client whose window has let a thousand bytes through, and the stream that waits for more.
+fn held_up(weir: &Weir) -> (Client, u32) {
+    let options = Options::default().withholding().set(setting::INITIAL_WINDOW_SIZE, 1000);
+    let mut c = Client::with(weir.port(0), options);
+    let large = c.start("GET", "/large.bin", &[], b"");
+    c.wait_for_length(large, 1000);
+    (c, large)
+}
+
 #[test]
 fn windows_are_kept() {
     each_site(site, |weir| {
-        let options = Options::default().withholding().set(setting::INITIAL_WINDOW_SIZE, 1000);
-        let mut c = Client::with(weir.port(0), options);
-        let large = c.start("GET", "/large.bin", &[], b"");
-        c.wait_for("the first window", |c| {
-            c.so_far(large).filter(|r| r.body.len() == 1000).map(|_| ())
-        });
+        let (mut c, large) = held_up(&weir);
         assert_eq!(c.get("/a.txt").body, b"hello", "another stream goes on");
         c.grant(large, 500);
-        c.wait_for("the second window", |c| {
-            c.so_far(large).filter(|r| r.body.len() == 1500).map(|_| ())
-        });
+        c.wait_for_length(large, 1500);
         c.change_settings(&[(setting::INITIAL_WINDOW_SIZE, 3000)]);
-        c.wait_for("the larger window", |c| {
-            c.so_far(large).filter(|r| r.body.len() == 3500).map(|_| ())
-        });
+        c.wait_for_length(large, 3500);
     });
 }
 
 #[test]
 fn a_reset_ends_a_request_and_nothing_else() {
     each_site(site, |weir| {
-        let options = Options::default().withholding().set(setting::INITIAL_WINDOW_SIZE, 1000);
-        let mut c = Client::with(weir.port(0), options);
-        let large = c.start("GET", "/large.bin", &[], b"");
-        c.wait_for("the window", |c| c.so_far(large).filter(|r| r.body.len() == 1000).map(|_| ()));
+        let (mut c, large) = held_up(&weir);
         c.reset(large, code::CANCEL);
         assert_eq!(c.get("/a.txt").status, 200);
         weir.wait_for_log("error.log", "client canceled stream 1");
@@ -278,10 +275,7 @@ fn a_rate_holds_for_a_stream() {
 #[test]
 fn a_worker_that_leaves_loses_no_stream() {
     each_site(site, |weir| {
-        let options = Options::default().withholding().set(setting::INITIAL_WINDOW_SIZE, 1000);
-        let mut c = Client::with(weir.port(0), options);
-        let large = c.start("GET", "/large.bin", &[], b"");
-        c.wait_for("the window", |c| c.so_far(large).filter(|r| r.body.len() == 1000).map(|_| ()));
+        let (mut c, large) = held_up(&weir);
         weir.reload();
         c.wait_for("the first GOAWAY", |c| c.goaways().first().map(|_| ()));
         let first = c.goaways()[0].clone();
@@ -363,7 +357,7 @@ fn websocket_reaches_servers_of_http1() {
         let head = c.response_head(stream);
         assert_eq!((head.status, head.header("sec-websocket-accept")), (200, None));
         c.data(stream, b"ping", false);
-        c.wait_for("the echo", |c| c.so_far(stream).filter(|r| r.body == b"hiping").map(|_| ()));
+        c.wait_for_body(stream, b"hiping");
         c.data(stream, b"", true);
         c.response(stream);
         let head = serving.join().unwrap();

@@ -7,7 +7,9 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use testkit::{Conn, Driver, Site, StallingFolder, Weir, built_binary, each_driver, wait_for};
+use testkit::{
+    Conn, Driver, Site, StallingFolder, Weir, built_binary, each_driver, listener, wait_for,
+};
 
 const CLIENTS: usize = 3;
 
@@ -205,8 +207,7 @@ fn a_queue_that_is_full_drops_lines_and_says_how_many() {
 #[test]
 fn requests_that_a_worker_gives_up_are_logged() {
     each_driver(|driver| {
-        let slow = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = slow.local_addr().unwrap().port();
+        let (slow, port) = listener();
         let mut weir = Site::new(built_binary(), driver)
             .config(&format!(
                 "worker_shutdown_timeout 300ms;\nevents {{}}\nhttp {{\n\

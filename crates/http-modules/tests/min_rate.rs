@@ -4,13 +4,15 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use testkit::h2::{Client, Options};
-use testkit::{Driver, Site, Weir, built_binary, each_site, pattern, refused, wait_until};
+use testkit::{
+    Driver, Site, Weir, built_binary, each_site, listener, pattern, refused, wait_until,
+};
 
 /// Longer than the kernel keeps for a client that does not read.
 const BIG: usize = 6 << 20;
@@ -29,16 +31,15 @@ fn site(driver: Driver) -> Weir {
                 proxy_request_buffering off; }
             location /lax { client_body_min_rate off; proxy_pass http://127.0.0.1:%PORT1%; } }
         server { listen 127.0.0.1:%PORT1%; location / { return 200 ok; } }";
-    let http = http.replace("%LISTENER%", &listener().to_string());
+    let http = http.replace("%LISTENER%", &sink().to_string());
     Site::new(built_binary(), driver).file("html/big", pattern(BIG, 1)).http(&http).start()
 }
 
 /// The port of a server that reads, and never answers.
-fn listener() -> u16 {
+fn sink() -> u16 {
     static PORT: OnceLock<u16> = OnceLock::new();
     *PORT.get_or_init(|| {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let (listener, port) = listener();
         std::thread::spawn(move || {
             for mut conn in listener.incoming().map_while(Result::ok) {
                 std::thread::spawn(move || std::io::copy(&mut conn, &mut std::io::sink()));

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use testkit::certificates::KeyKind;
-use testkit::h2::{Came, Frame, Peer, Reply, Request, block, code, flag, kind, origin, setting};
+use testkit::h2::{
+    Came, Frame, Peer, Reply, Request, block, code, flag, kind, origin, scripted, setting,
+};
 use testkit::{Conn, Driver, Scripted, Site, Weir, built_binary, each_driver, pattern, wait_for};
 use tls::Pair;
 
@@ -462,19 +464,13 @@ fn a_client_that_goes_cancels_its_stream() {
     each_driver(|driver| {
         let codes = Arc::new(Mutex::new(Vec::new()));
         let seen = codes.clone();
-        let origin = Scripted::start(move |stream, _| {
-            let mut peer = Peer::accept(stream, &[]);
-            loop {
-                match peer.came() {
-                    Came::Whole(request) if request.path() == "/held" => {}
-                    Came::Whole(request) => peer.reply(request.stream, &Reply::of("fine")),
-                    Came::Frame(frame) if frame.kind == kind::RST_STREAM => {
-                        seen.lock().unwrap().push(frame.number(0));
-                    }
-                    Came::End => return,
-                    _ => {}
-                }
+        let origin = scripted(&[], move |peer, came, _| match came {
+            Came::Whole(request) if request.path() == "/held" => {}
+            Came::Whole(request) => peer.reply(request.stream, &Reply::of("fine")),
+            Came::Frame(frame) if frame.kind == kind::RST_STREAM => {
+                seen.lock().unwrap().push(frame.number(0));
             }
+            _ => {}
         });
         let weir = site(driver, origin.port, "", "");
         assert_eq!(weir.get("/").text(), "fine");

@@ -3,7 +3,6 @@
 mod tls;
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +11,9 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use testkit::certificates::{Extension, KeyKind, ListDraft, der};
-use testkit::{Conn, Driver, Json, Scripted, Site, Weir, built_binary, each_driver, pattern};
+use testkit::{
+    Conn, Driver, Json, Scripted, Site, Weir, built_binary, each_driver, listener, pattern,
+};
 use tls::{Pair, socket};
 
 /// The server at `%PORT1%` is `good`'s, `%PORT2%` that of an expired certificate, `%PORT3%` that of
@@ -217,17 +218,13 @@ fn the_next_server_is_asked_where_one_speaks_no_tls() {
 #[test]
 fn servers_that_close_or_stay_silent_in_the_handshake() {
     each_driver(|driver| {
-        let closing = TcpListener::bind("127.0.0.1:0").unwrap();
-        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = |l: &TcpListener| l.local_addr().unwrap().port();
+        let ((closing, closing_port), (_silent, silent_port)) = (listener(), listener());
         let weir = start(
             driver,
             &format!(
-                "location /closing {{ proxy_pass https://127.0.0.1:{}; }}
+                "location /closing {{ proxy_pass https://127.0.0.1:{closing_port}; }}
                 location /silent {{ proxy_connect_timeout 300ms;
-                    proxy_pass https://127.0.0.1:{}; }}",
-                port(&closing),
-                port(&silent)
+                    proxy_pass https://127.0.0.1:{silent_port}; }}"
             ),
         );
         std::thread::scope(|scope| {
@@ -342,8 +339,7 @@ fn checks_of_health_know_no_request() {
 #[test]
 fn an_upgraded_connection_goes_through_tls_at_both_ends() {
     each_driver(|driver| {
-        let echo = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = echo.local_addr().unwrap().port();
+        let (echo, port) = listener();
         let up = "proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade;
             proxy_set_header Connection Upgrade;";
         let weir = site(

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
-use testkit::h2::{Came, Client, Frame, Peer, Reply, Request, block, kind, setting};
+use testkit::h2::{Came, Client, Frame, Peer, Reply, Request, block, kind, scripted, setting};
 use testkit::{Conn, Driver, Scripted, Site, Weir, built_binary, each_driver, pattern, wait_for};
 
 /// The key of RFC 6455 section 1.3, and the answer to it.
@@ -139,22 +139,16 @@ fn messages_go_both_ways_over_a_shared_connection() {
 #[test]
 fn a_server_may_refuse() {
     each_driver(|driver| {
-        let origin = Scripted::start(|stream, _| {
-            let mut peer = Peer::accept(stream, OFFER);
-            loop {
-                match peer.came() {
-                    // The end of a request with a body follows.
-                    Came::Head(request) if request.field(":protocol").is_none() => {}
-                    Came::Head(request) => {
-                        let mut reply = Reply::of("not here");
-                        reply.fields[0].1 = "403".to_owned();
-                        peer.reply(request.stream, &reply);
-                    }
-                    Came::Whole(request) => peer.reply(request.stream, &Reply::of("plain")),
-                    Came::Frame(_) => {}
-                    Came::End => return,
-                }
+        let origin = scripted(OFFER, |peer, came, _| match came {
+            // The end of a request with a body follows.
+            Came::Head(request) if request.field(":protocol").is_none() => {}
+            Came::Head(request) => {
+                let mut reply = Reply::of("not here");
+                reply.fields[0].1 = "403".to_owned();
+                peer.reply(request.stream, &reply);
             }
+            Came::Whole(request) => peer.reply(request.stream, &Reply::of("plain")),
+            _ => {}
         });
         let weir = site(driver, origin.port);
         let mut conn = ask(&weir, "/chat");
@@ -270,7 +264,7 @@ fn clients_of_http_2_reach_servers_of_http_1_over_two_servers() {
         let answer = new.response_head(stream);
         assert_eq!((answer.status, answer.header("sec-websocket-accept")), (200, None));
         new.data(stream, b"pong", false);
-        new.wait_for("the echo", |c| c.so_far(stream).filter(|r| r.body == b"hipong").map(|_| ()));
+        new.wait_for_body(stream, b"hipong");
         new.data(stream, b"", true);
         assert!(new.response(stream).is_over());
     });

@@ -6,7 +6,6 @@
 
 mod simulation;
 
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use event::{Deadline, Sock};
 use http::engine::HttpEngine;
 use mem::Chain;
 use os::SockAddr;
-use simulation::{Chance, SMALL, large};
+use simulation::{Chance, Clients, SMALL, large};
 
 const LARGE: u32 = 200_000;
 
@@ -180,22 +179,14 @@ impl World {
 /// Runs some clients to their end, then checks that the server is left without connections.
 async fn serve_clients(dir: PathBuf, extra: &'static str, seed: u64, world: World) {
     let (engine, addr) = start(&dir, extra);
-    // A panic ends its task alone: count the clients that got to the end.
-    let (under_way, passed) = (Rc::new(()), Rc::new(Cell::new(0)));
-    const CLIENTS: usize = 8;
-    for i in 0..CLIENTS {
-        let (addr, mine, passed) = (addr.clone(), under_way.clone(), passed.clone());
-        event::spawn(async move {
-            let _mine = mine;
-            let whole = client(addr, seed * 100 + i as u64, world.files_stay).await.is_some();
+    let clients = (0..8).map(|i| {
+        let addr = addr.clone();
+        async move {
+            let whole = client(addr, seed * 100 + i, world.files_stay).await.is_some();
             assert!(whole || !world.is_steady(), "a connection broke");
-            passed.set(passed.get() + 1);
-        });
-    }
-    while Rc::strong_count(&under_way) > 1 {
-        event::sleep(10).await;
-    }
-    assert_eq!(passed.get(), CLIENTS, "clients that got what they asked for");
+        }
+    });
+    Clients::start(clients).over().await;
     engine.quit();
     let mut waited = 0;
     while !engine.idle() {

@@ -20,7 +20,7 @@ use event::{Deadline, Notify, Sock};
 use http::engine::HttpEngine;
 use mem::Chain;
 use os::SockAddr;
-use simulation::{Chance, Ending, SMALL, large};
+use simulation::{Chance, Clients, Ending, SMALL, large};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use testkit::h2::{Client, Ended, Frame, Options, Response, Wire, code, flag, kind, setting};
 
@@ -285,27 +285,20 @@ async fn end(engine: HttpEngine) {
 /// Clients to their end; the server leaves in the midst of that, where it is to.
 async fn serve_clients(dir: PathBuf, seed: u64, world: World) {
     let (engine, addr) = start(&dir);
-    let (under_way, passed) = (Rc::new(()), Rc::new(Cell::new(0)));
-    const CLIENTS: usize = 4;
-    for i in 0..CLIENTS {
-        let (addr, mine, passed) = (addr.clone(), under_way.clone(), passed.clone());
-        event::spawn(async move {
-            let _mine = mine;
-            let whole = client(addr, seed * 100 + i as u64, world).await.is_some();
+    let clients = Clients::start((0..4).map(|i| {
+        let addr = addr.clone();
+        async move {
+            let whole = client(addr, seed * 100 + i, world).await.is_some();
             // A client that comes when the server has left is not accepted.
             let must = world.connections_hold && world.leaves_ms.is_none();
             assert!(whole || !must, "a connection broke");
-            passed.set(passed.get() + 1);
-        });
-    }
+        }
+    }));
     if let Some(ms) = world.leaves_ms {
         event::sleep(ms).await;
         engine.quit();
     }
-    while Rc::strong_count(&under_way) > 1 {
-        event::sleep(10).await;
-    }
-    assert_eq!(passed.get(), CLIENTS, "clients that got what they asked for");
+    clients.over().await;
     end(engine).await;
 }
 

@@ -2,14 +2,13 @@
 //! responder and `openssl s_client` as the client.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use testkit::openssl::{OcspServer, openssl};
-use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_until};
+use testkit::{Driver, Site, Weir, built_binary, each_driver, listener, wait_until};
 
 const EXTENSIONS: &str = "[req]\ndistinguished_name = dn\n[dn]\n\
     [ca]\nbasicConstraints = critical, CA:true\n\
@@ -199,8 +198,7 @@ fn a_file_is_shown_as_it_is() {
 
 #[test]
 fn responders_that_fail_are_named_and_harm_nobody() {
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = silent.local_addr().unwrap().port();
+    let (_silent, port) = listener();
     let dead = testkit::Port::reserve();
     each_driver(|driver| {
         let mut weir = site(
@@ -277,8 +275,7 @@ fn what_cannot_be_stapled_is_told_at_the_start() {
 /// A proxy that counts what goes to a responder.
 fn counting(responder: u16) -> (u16, &'static AtomicUsize) {
     let count: &'static AtomicUsize = Box::leak(Box::default());
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (listener, port) = listener();
     std::thread::spawn(move || {
         for client in listener.incoming() {
             let mut client = client.unwrap();
@@ -347,8 +344,7 @@ fn clients_are_looked_up_and_remembered() {
 #[test]
 fn a_silent_responder_holds_up_its_own_client_alone() {
     each_driver(|driver| {
-        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = silent.local_addr().unwrap().port();
+        let (silent, port) = listener();
         let weir = site(
             driver,
             ONE_WORKER,

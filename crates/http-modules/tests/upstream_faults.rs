@@ -2,7 +2,7 @@
 //! full, servers that say too much, and ten thousand of them at once.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use testkit::{Conn, wait_for};
-use testkit::{Driver, PATIENCE, Scripted, Site, Weir, built_binary, each_driver, read_until};
+use testkit::{
+    Driver, PATIENCE, Scripted, Site, Weir, built_binary, each_driver, listener, read_until,
+};
 
 fn head_ends(bytes: &[u8]) -> bool {
     bytes.windows(4).any(|w| w == b"\r\n\r\n")
@@ -442,8 +444,7 @@ fn ten_thousand_connections_to_servers() {
         if !chosen.is_empty() && !chosen.split(',').any(|name| name == driver.name()) {
             continue;
         }
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a test's socket");
-        let port = listener.local_addr().expect("an address").port();
+        let (listener, port) = listener();
         let page = "<!--#include virtual=\"/up\" -->".repeat(PARTS);
         let weir = Site::new(built_binary(), driver)
             .file("html/page.html", page)

@@ -117,8 +117,7 @@ fn a_signal_needs_a_server() {
 
 #[test]
 fn a_test_binds_and_leaves_nothing_behind() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port();
+    let (_taken, port) = testkit::listener();
     let http =
         format!("server {{ listen unix:%PREFIX%/s.sock; listen 127.0.0.1:{port}; root html; }}");
     let site = site(1, "", &http);

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::{BINARY, site};
-use testkit::wait_for;
+use testkit::{listener, wait_for};
 
 /// A server whose parent plays systemd.
 struct Service {
@@ -78,8 +78,7 @@ fn states_are_told() {
 
 #[test]
 fn sockets_are_taken_over() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let (listener, port) = listener();
     // Before the server is there, the connection waits.
     let mut early = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let http = format!("server {{ listen 127.0.0.1:{port}; root html; }}");

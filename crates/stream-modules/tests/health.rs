@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use testkit::certificates::KeyKind;
-use testkit::{Driver, Pair, Scripted, Site, Weir, built_binary, each_driver, udp, wait_until};
+use testkit::{
+    Driver, Pair, Scripted, Site, Weir, built_binary, each_driver, listener, udp, wait_until,
+};
 
 fn site(driver: Driver, stream: &str) -> Site {
     Site::new(built_binary(), driver)
@@ -75,8 +77,7 @@ fn servers_are_asked_what_they_should_say() {
 #[test]
 fn without_a_match_connecting_is_enough() {
     each_driver(|driver| {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let (listener, port) = listener();
         let weir = site(
             driver,
             &format!(

@@ -1,9 +1,11 @@
 //! A small HTTP server: the path of a request chooses its answer.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::listener;
 
 /// The server; its threads end with the test's process.
 pub struct Backend {
@@ -35,8 +37,7 @@ impl Asked {
 impl Backend {
     /// Starts it on a free port.
     pub fn start() -> Backend {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a test's socket");
-        let port = listener.local_addr().expect("a test's socket").port();
+        let (listener, port) = listener();
         let connections = Arc::new(AtomicUsize::new(0));
         let c = connections.clone();
         std::thread::spawn(move || {

@@ -304,13 +304,11 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::net::TcpListener;
 
     use super::Conn;
 
     fn served(bytes: &'static [u8]) -> Conn {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let (listener, port) = crate::listener();
         std::thread::spawn(move || listener.accept().unwrap().0.write_all(bytes).unwrap());
         Conn::tcp(port)
     }

@@ -52,7 +52,7 @@ pub use maria::Maria;
 pub use pair::Pair;
 pub use peer::Peer;
 pub use ports::Port;
-pub use scripted::{Scripted, read_until};
+pub use scripted::{Scripted, listener, read_until};
 pub use site::Site;
 pub use stalling::StallingFolder;
 pub use turns::{Seen, Sleep, Turns};

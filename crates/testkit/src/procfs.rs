@@ -86,8 +86,7 @@ mod tests {
 
     #[test]
     fn a_listener_is_seen_without_connecting() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let (listener, port) = crate::listener();
         let found = listeners(port);
         assert_eq!(found.len(), 1);
         assert!(sockets(std::process::id()).contains(&found[0]));

@@ -18,8 +18,7 @@ impl Scripted {
     /// Starts it. `script` gets each connection and its number, from 1; the connection ends with
     /// it.
     pub fn start(script: impl Fn(TcpStream, usize) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a test's socket");
-        let port = listener.local_addr().expect("a test's socket").port();
+        let (listener, port) = listener();
         let connections = Arc::new(AtomicUsize::new(0));
         let (count, script) = (connections.clone(), Arc::new(script));
         std::thread::spawn(move || {
@@ -39,6 +38,13 @@ impl Scripted {
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
+}
+
+/// A socket that listens on 127.0.0.1, and its port.
+pub fn listener() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a test's socket");
+    let port = listener.local_addr().expect("a test's socket").port();
+    (listener, port)
 }
 
 /// Reads until `enough` accepts the bytes; returns all of them, or nothing where the peer ended

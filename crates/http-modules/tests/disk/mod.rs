@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{Conn, Seen, Site, StallingFolder, Turns, Weir, built_binary, pattern};
+use testkit::{Conn, Seen, Site, StallingFolder, Turns, Weir, built_binary, listener, pattern};
 
 pub const LARGE: usize = 1_500_000;
 
@@ -50,8 +50,7 @@ pub fn site_in(
 
 /// An upstream that answers each request with as many bytes, and that of a body with its length.
 pub fn backend() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("an address").port();
+    let (listener, port) = listener();
     std::thread::spawn(move || {
         for socket in listener.incoming() {
             let Ok(mut socket) = socket else { return };

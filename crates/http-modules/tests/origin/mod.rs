@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use testkit::Weir;
+use testkit::{Weir, listener};
 
 /// A request as it came.
 pub struct Asked {
@@ -74,8 +74,7 @@ pub struct Origin {
 
 impl Origin {
     pub fn start(answers: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Origin {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a test's socket");
-        let port = listener.local_addr().expect("a test's socket").port();
+        let (listener, port) = listener();
         let counts: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
         let (all, answers): (_, Arc<Answers>) = (counts.clone(), Arc::new(answers));
         std::thread::spawn(move || {

@@ -18,7 +18,7 @@ use http::engine::HttpEngine;
 use os::SockAddr;
 use testkit::StallingFolder;
 
-use crate::simulation::{self, Chance};
+use crate::simulation::{self, Chance, Clients};
 
 const CLIENTS: u64 = 8;
 
@@ -253,25 +253,15 @@ pub async fn play(scenario: Rc<Scenario>) {
     let (upstream, answering) = asking::upstream();
     let logs = Rc::new(LogFiles::new(&scenario.place.dir));
     let server = Rc::new(RefCell::new(start(&scenario, &upstream, &logs)));
-    let under_way = Rc::new(());
-    let passed = Rc::new(Cell::new(0));
-    for number in 0..CLIENTS {
-        let (alive, passed, server) = (under_way.clone(), passed.clone(), server.clone());
-        let own = scenario.clone();
-        event::spawn(async move {
-            let _alive = alive;
-            client::work(&own, number, move || server.borrow().addr.clone()).await;
-            passed.set(passed.get() + 1);
-        });
-    }
+    let clients = Clients::start((0..CLIENTS).map(|number| {
+        let (own, server) = (scenario.clone(), server.clone());
+        async move { client::work(&own, number, move || server.borrow().addr.clone()).await }
+    }));
     let old = disturb(&scenario, &mut chance, &server, &upstream, &logs).await;
     if scenario.world.ending == Ending::Stop {
         return;
     }
-    while Rc::strong_count(&under_way) > 1 {
-        event::sleep(10).await;
-    }
-    assert_eq!(passed.get(), CLIENTS, "clients that got to their end");
+    clients.over().await;
     scenario.leaving.set(true);
     server.borrow().engine.quit();
     for server in &old {

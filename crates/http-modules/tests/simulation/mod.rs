@@ -1,6 +1,7 @@
 //! What tests on the loop of a simulation share: files to serve, an engine, and chance.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part")]
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -49,6 +50,40 @@ pub fn serve(
     let seat = Seat { index: 0, slot: 0, log, debug_connections, alone };
     engine.start(&seat, vec![listener]).unwrap();
     engine
+}
+
+/// Clients, each in a task of its own. A panic ends its task alone, so that those are counted that
+/// get to their end.
+pub struct Clients {
+    under_way: Rc<()>,
+    passed: Rc<Cell<usize>>,
+    begun: usize,
+}
+
+impl Clients {
+    /// Begins them.
+    pub fn start(clients: impl IntoIterator<Item = impl Future<Output = ()> + 'static>) -> Clients {
+        let (under_way, passed) = (Rc::new(()), Rc::new(Cell::new(0)));
+        let mut begun = 0;
+        for client in clients {
+            let (mine, passed) = (under_way.clone(), passed.clone());
+            begun += 1;
+            event::spawn(async move {
+                let _mine = mine;
+                client.await;
+                passed.set(passed.get() + 1);
+            });
+        }
+        Clients { under_way, passed, begun }
+    }
+
+    /// Waits until all are over.
+    pub async fn over(self) {
+        while Rc::strong_count(&self.under_way) > 1 {
+            event::sleep(10).await;
+        }
+        assert_eq!(self.passed.get(), self.begun, "clients that got what they asked for");
+    }
 }
 
 /// A small generator, so that each seed is a scenario of its own.

@@ -367,6 +367,16 @@ impl Client {
         }
     }
 
+    /// Reads until the body of a response is these bytes and no more, its end aside.
+    pub fn wait_for_body(&mut self, stream: u32, body: &[u8]) {
+        self.wait_for("the body", |c| (c.so_far(stream)?.body == body).then_some(()));
+    }
+
+    /// Reads until the body of a response has this length, its end aside.
+    pub fn wait_for_length(&mut self, stream: u32, len: usize) {
+        self.wait_for("the body", |c| (c.so_far(stream)?.body.len() == len).then_some(()));
+    }
+
     /// Reads the next frame, unless the server closes; fails after [`PATIENCE`].
     pub fn frame(&mut self) -> Option<Frame> {
         let frame = self.frame_until(Instant::now() + PATIENCE);

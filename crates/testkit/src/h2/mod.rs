@@ -29,5 +29,5 @@ pub use client::{Client, Options, Windows};
 pub use fields::{Fields, block, indexed, integer, literal, literal_indexed, string, table_size};
 pub use frame::{Frame, PREFACE, code, flag, kind, setting};
 pub use response::{GoAway, Response};
-pub use server::{Came, Peer, Reply, Request, origin};
+pub use server::{Came, Peer, Reply, Request, origin, scripted};
 pub use wire::{Ended, Wire};

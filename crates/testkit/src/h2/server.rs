@@ -233,6 +233,23 @@ impl Peer {
     }
 }
 
+/// Starts a server that announces `settings`, and meets all that its clients send by a closure,
+/// which gets the number of the connection as well.
+pub fn scripted(
+    settings: &'static [(u16, u32)],
+    meet: impl Fn(&mut Peer, Came, usize) + Send + Sync + 'static,
+) -> Scripted {
+    Scripted::start(move |stream, number| {
+        let mut peer = Peer::accept(stream, settings);
+        loop {
+            match peer.came() {
+                Came::End => return,
+                came => meet(&mut peer, came, number),
+            }
+        }
+    })
+}
+
 /// Starts a server that answers each whole request by a closure, which gets the number of the
 /// connection as well.
 pub fn origin(answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static) -> Scripted {
