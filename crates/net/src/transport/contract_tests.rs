@@ -70,6 +70,32 @@ pub fn each_real_driver<F: Future<Output = ()> + 'static>(body: impl Fn() -> F) 
     }
 }
 
+/// Sends until `is_full`; gives what is left, and the number of bytes that were taken.
+pub fn fill(near: &Transport, is_full: impl Fn(&Chain) -> bool) -> (Chain, u64) {
+    let block = vec![b'a'; 1 << 20];
+    let (mut chain, mut taken) = (Chain::new(), 0);
+    while !is_full(&chain) {
+        chain.write(&block);
+        taken += near.try_send(&mut chain, None).unwrap() as u64;
+    }
+    (chain, taken)
+}
+
+/// Sends what is left, and counts what the other end gets until then.
+pub async fn drain(near: &Transport, far: &Transport, mut left: Chain) -> u64 {
+    let sending = async {
+        near.flush(Deadline::in_ms(SOON)).await.unwrap();
+        assert!(!near.has_unsent());
+        near.send(&mut left, Deadline::in_ms(SOON)).await.unwrap();
+        near.shutdown_write().unwrap();
+        std::future::pending::<()>().await;
+    };
+    match event::race(sending, to_the_end(far)).await {
+        Either::First(()) => unreachable!("it waits for ever"),
+        Either::Second(got) => got.len() as u64,
+    }
+}
+
 pub async fn to_the_end(transport: &Transport) -> Vec<u8> {
     let mut all = Vec::new();
     loop {

@@ -1,7 +1,7 @@
 use event::testing::{pair, real_drivers};
 use event::{Deadline, Loop, Options};
 
-use super::contract_tests::{SOON, each_real_driver, of};
+use super::contract_tests::{SOON, drain, each_real_driver, fill, of};
 use super::*;
 
 fn transports() -> (Transport, Transport) {
@@ -44,38 +44,11 @@ fn quiet_is_asked_of_the_kernel_where_the_driver_keeps_no_watch() {
 fn nothing_is_held_back_even_when_the_socket_is_full() {
     each_real_driver(|| async {
         let (near, far) = transports();
-        let block = vec![b'a'; 1 << 20];
-        let mut chain = Chain::new();
-        let mut taken = 0;
-        loop {
-            chain.write(&block);
-            taken += near.try_send(&mut chain, None).unwrap() as u64;
-            if !chain.is_empty() {
-                break;
-            }
-        }
+        let (left, taken) = fill(&near, |left| !left.is_empty());
         // Bytes that the kernel did not take are in the chain, and nowhere else.
         assert!(!near.has_unsent());
-        near.flush(Deadline::in_ms(SOON)).await.unwrap();
-        let all = taken + chain.len();
-        let sending = async {
-            near.send(&mut chain, Deadline::in_ms(SOON)).await.unwrap();
-            near.shutdown_write().unwrap();
-            std::future::pending::<()>().await;
-        };
-        let receiving = async {
-            let mut got = 0;
-            loop {
-                match far.recv(1, Deadline::in_ms(SOON)).await.unwrap().filled().len() as u64 {
-                    0 => return got,
-                    n => got += n,
-                }
-            }
-        };
-        match event::race(sending, receiving).await {
-            event::Either::First(()) => unreachable!("it waits for ever"),
-            event::Either::Second(got) => assert_eq!(got, all),
-        }
+        let all = taken + left.len();
+        assert_eq!(drain(&near, &far, left).await, all);
     });
 }
 

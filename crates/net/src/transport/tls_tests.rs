@@ -1,9 +1,9 @@
 //! The promises of a transport, for TLS: see the table of [`super`].
 
+use event::Deadline;
 use event::testing::each_driver;
-use event::{Deadline, Either};
 
-use super::contract_tests::{Kind, SOON, both, each_real_driver, of, to_the_end};
+use super::contract_tests::{Kind, SOON, both, drain, each_real_driver, fill, of, to_the_end};
 use super::*;
 
 async fn transports() -> (Transport, Transport) {
@@ -54,28 +54,9 @@ fn more_than_the_page_holds_stays_at_hand() {
 fn sealed_bytes_are_held_back_when_the_socket_is_full() {
     each_real_driver(|| async {
         let (near, far) = transports().await;
-        let block = vec![b'a'; 1 << 20];
-        let mut chain = Chain::new();
-        let mut taken = 0;
-        loop {
-            chain.write(&block);
-            taken += near.try_send(&mut chain, None).unwrap() as u64;
-            if near.has_unsent() {
-                break;
-            }
-        }
-        let all = taken + chain.len();
-        let sending = async {
-            near.flush(Deadline::in_ms(SOON)).await.unwrap();
-            assert!(!near.has_unsent());
-            near.send(&mut chain, Deadline::in_ms(SOON)).await.unwrap();
-            near.shutdown_write().unwrap();
-            std::future::pending::<()>().await;
-        };
-        match event::race(sending, to_the_end(&far)).await {
-            Either::First(()) => unreachable!("it waits for ever"),
-            Either::Second(got) => assert_eq!(got.len() as u64, all),
-        }
+        let (left, taken) = fill(&near, |_| near.has_unsent());
+        let all = taken + left.len();
+        assert_eq!(drain(&near, &far, left).await, all);
     });
 }
 
