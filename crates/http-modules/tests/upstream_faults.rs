@@ -292,7 +292,7 @@ fn servers_that_close_a_kept_connection() {
             [(1, Duration::ZERO), (2, Duration::from_millis(2_500))];
         let (tell, closed) = channel();
         let b = Scripted::start(move |mut s, n| {
-            let (answers, pause) = LIVES[(n as usize - 1) % LIVES.len()];
+            let (answers, pause) = LIVES[(n - 1) % LIVES.len()];
             for _ in 0..answers {
                 if read_until(&mut s, head_ends).is_none() {
                     return;
