@@ -160,7 +160,8 @@ fn sessions_of_clients_that_never_return_make_room() {
 #[test]
 fn rates_of_datagrams_are_kept() {
     each_driver(|driver| {
-        let port = echo();
+        let server = Echo::start("", 1);
+        let port = server.port;
         let weir = start(
             driver,
             512,
