@@ -1,6 +1,7 @@
 //! The floor: the cost of a request when a server does nothing but move bytes. One thread, one
 //! edge-triggered epoll, a fixed response of 1 KB for each request head. It reads no HTTP beyond
-//! the empty line; it is no server, but the yardstick for servers.
+//! the empty line, but for the length of a POST's body; it is no server, but the yardstick for
+//! servers.
 //!
 //! `floor PORT [close|echo|hold|sink|udp]`: with `close`, each connection is closed after its first
 //! answer; with `echo`, the first request upgrades a connection, and later bytes are sent back;
@@ -200,7 +201,7 @@ impl After {
 
 /// Answers received requests.
 fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, mode: Mode) -> After {
-    if mode == Mode::Sink {
+    if mode == Mode::Sink || c.body > 0 {
         return sink(c, response, received);
     }
     received.clear();
@@ -210,6 +211,12 @@ fn answer(c: &mut Connection, response: &[u8], received: &mut Vec<u8>, mode: Mod
         Err(Errno::AGAIN | Errno::INTR) => 0,
         Err(_) => return After::Close,
     };
+    if received.starts_with(b"POST ") {
+        return match take_body(c, response, received) {
+            true => sink(c, response, received),
+            false => After::Close,
+        };
+    }
     if mode == Mode::Hold && requests > 0 && !received.starts_with(b"GET /return ") {
         return if received.starts_with(b"GET /go ") { After::Go } else { After::Hold };
     }
@@ -231,21 +238,27 @@ fn sink(c: &mut Connection, response: &[u8], received: &mut Vec<u8>) -> After {
             Err(Errno::INTR) => continue,
             Err(_) => return After::Close,
         }
-        let mut body = received.len();
-        if c.body == 0 {
-            let Some(head) = received.windows(4).position(|w| w == b"\r\n\r\n") else {
-                return After::Close;
-            };
-            c.body = content_length(&received[..head]);
-            body -= head + 4;
-        }
-        // More than the body would be another request, which no proxy sends yet.
-        let Some(rest) = c.body.checked_sub(body) else { return After::Close };
-        c.body = rest;
-        if rest == 0 && !send(c, response) {
+        if !take_body(c, response, received) {
             return After::Close;
         }
     }
+}
+
+/// Takes a piece of a request, which begins with its head, and answers where that is its end; false
+/// when the connection is over.
+fn take_body(c: &mut Connection, response: &[u8], received: &[u8]) -> bool {
+    let mut body = received.len();
+    if c.body == 0 {
+        let Some(head) = received.windows(4).position(|w| w == b"\r\n\r\n") else {
+            return false;
+        };
+        c.body = content_length(&received[..head]);
+        body -= head + 4;
+    }
+    // More than the body would be another request, which no proxy sends yet.
+    let Some(rest) = c.body.checked_sub(body) else { return false };
+    c.body = rest;
+    rest > 0 || send(c, response)
 }
 
 /// The length that a head announces; 0 where it has none.
