@@ -341,6 +341,44 @@ pub fn days_from_civil(year: i64, month: u8, day: u8) -> i64 {
 /// The text of a moment for HTTP headers: `Sun, 06 Nov 1994 08:49:37 GMT`. Years outside 0 to 9999
 /// are shown as the nearest one inside.
 pub fn format_http_date(unix_secs: i64) -> [u8; 29] {
+    LAST_DATES.with(|dates| {
+        let at = &dates[unix_secs.rem_euclid(DATES as i64) as usize];
+        let (moment, text) = at.get();
+        if moment == unix_secs {
+            return text;
+        }
+        let text = make_http_date(unix_secs);
+        if (0..YEAR_10000).contains(&unix_secs) {
+            at.set((unix_secs, text));
+        }
+        text
+    })
+}
+
+/// The first second of the year 10000, which the text has no room for.
+const YEAR_10000: i64 = 253_402_300_800;
+
+/// Moments whose text is kept: each has its place by the last digit of its seconds, which the text
+/// shows as well.
+const DATES: usize = 10;
+
+thread_local! {
+    /// The moments written last. A file that is served again and again has one, and so has a
+    /// response that a server gives again and again: it is read, and written in our own form.
+    static LAST_DATES: [Cell<(i64, [u8; 29])>; DATES] =
+        const { [const { Cell::new((i64::MIN, [0; 29])) }; DATES] };
+}
+
+/// The moment of a text that was written a short while ago.
+fn known_http_date(text: &[u8]) -> Option<i64> {
+    let digit = text.get(24)?.wrapping_sub(b'0');
+    LAST_DATES.with(|dates| {
+        let (moment, known) = dates.get(usize::from(digit))?.get();
+        (known == *text).then_some(moment)
+    })
+}
+
+fn make_http_date(unix_secs: i64) -> [u8; 29] {
     let t = Civil::from_unix(unix_secs);
     let year = t.year.clamp(0, 9999) as u32;
     let mut out = [0; 29];
@@ -368,6 +406,10 @@ pub fn format_cookie_date(unix_secs: i64) -> Vec<u8> {
 /// As in nginx, the name of the weekday is ignored, as is everything behind the time of day
 /// (browsers have sent `; length=` there), and two-digit years below 70 are of this century.
 pub fn parse_http_date(text: &[u8]) -> Option<i64> {
+    known_http_date(text).or_else(|| read_http_date(text))
+}
+
+fn read_http_date(text: &[u8]) -> Option<i64> {
     let name_end = text.iter().position(|&byte| byte == b',' || byte == b' ')?;
     let mut at = Cursor { rest: &text[name_end + 1..] };
     at.blanks();
@@ -513,7 +555,9 @@ mod tests {
         let mut before = None;
         while secs < days_from_civil(2401, 1, 1) * 86_400 {
             let text = format_http_date(secs);
+            assert_eq!(read_http_date(&text), Some(secs));
             assert_eq!(parse_http_date(&text), Some(secs));
+            assert_eq!(format_http_date(secs), text);
             let civil = Civil::from_unix(secs);
             assert_eq!(
                 days_from_civil(civil.year, civil.month, civil.day),
@@ -541,6 +585,9 @@ mod tests {
         assert_eq!((far.year, far.month, far.day), (2038, 1, 19));
         assert_eq!(format_http_date(i64::MAX / 2).len(), HTTP_DATE_LEN);
         assert_eq!(format_http_date(i64::MIN / 2).len(), HTTP_DATE_LEN);
+        let last = format_http_date(YEAR_10000 - 1);
+        assert_eq!(&last, b"Fri, 31 Dec 9999 23:59:59 GMT");
+        assert_ne!(parse_http_date(&format_http_date(YEAR_10000 + 9)), Some(YEAR_10000 + 9));
     }
 
     #[test]

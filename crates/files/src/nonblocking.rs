@@ -13,7 +13,7 @@
 //! included.
 
 use std::cell::RefCell;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use base::hash::Fast;
 use event::sim::disk_is_cold;
 use mem::FileHandle;
 use os::file::FileMeta;
@@ -49,7 +50,7 @@ static DEVICES: Mutex<Vec<(u64, bool, Instant)>> = Mutex::new(Vec::new());
 
 /// The paths that this worker walked.
 struct WalkedPaths {
-    hasher: RandomState,
+    hasher: Fast,
     walked: Times,
     folders: Times,
 }
@@ -82,7 +83,7 @@ impl Times {
 
 thread_local! {
     static WALKED: RefCell<WalkedPaths> = RefCell::new(WalkedPaths {
-        hasher: RandomState::new(),
+        hasher: Fast::default(),
         walked: Times::default(),
         folders: Times::default(),
     });

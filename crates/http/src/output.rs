@@ -222,13 +222,69 @@ pub struct Response {
 }
 
 impl Response {
-    /// Clears everything, keeping memory.
+    /// Clears everything, keeping memory. Each field by itself: a new response would be built, moved
+    /// here and the old one dropped, which is a hundred instructions more of each request.
     pub fn reset(&mut self) {
-        let mut headers = std::mem::take(&mut self.headers);
-        let mut trailers = std::mem::take(&mut self.trailers);
+        let Response {
+            status,
+            status_text,
+            content_type,
+            charset,
+            content_type_written,
+            override_charset,
+            content_length,
+            last_modified,
+            last_modified_given,
+            last_modified_written,
+            etag,
+            location,
+            server,
+            date,
+            headers,
+            trailers,
+            expect_trailers,
+            vary_encoding,
+            flush,
+            allow_ranges,
+            part_from,
+            part,
+            ranged,
+            unconditional,
+            tags_first,
+            body,
+            whole,
+            prepared,
+            filtered,
+        } = self;
+        *status = 0;
+        *status_text = None;
+        *content_type = None;
+        *charset = None;
+        *content_type_written = None;
+        *override_charset = None;
+        *content_length = None;
+        *last_modified = None;
+        *last_modified_given = false;
+        *last_modified_written = None;
+        *etag = None;
+        *location = None;
+        *server = None;
+        *date = None;
         headers.clear();
         trailers.clear();
-        *self = Response { headers, trailers, ..Response::default() };
+        *expect_trailers = false;
+        *vary_encoding = false;
+        *flush = false;
+        *allow_ranges = false;
+        *part_from = None;
+        *part = None;
+        *ranged = false;
+        *unconditional = false;
+        *tags_first = false;
+        *body = Body::Empty;
+        *whole = None;
+        *prepared = 0;
+        *filtered = 0;
     }
 
     /// Forgets the entity prepared so far (type, length, body, validators); other fields stay.

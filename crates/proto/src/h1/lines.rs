@@ -174,22 +174,17 @@ impl Lines {
 /// A line that lies complete in the buffer and has no fault.
 #[inline]
 fn whole_line(buf: &[u8], start: usize) -> Option<(RawField, usize)> {
-    let mut at = start;
     let mut seen = 0u8;
-    loop {
-        let class = name::CLASS[*buf.get(at)? as usize];
-        if class >= name::COLON {
-            if class == name::COLON {
-                break;
-            }
-            return None;
-        }
-        seen |= class;
-        at += 1;
-    }
-    if at == start {
+    let mut last = name::VALID;
+    let len = buf.get(start..)?.iter().position(|byte| {
+        seen |= last;
+        last = name::CLASS[usize::from(*byte)];
+        last >= name::COLON
+    })?;
+    if last != name::COLON || len == 0 {
         return None;
     }
+    let mut at = start + len;
     let name = Span::new(start, at);
     at += 1;
     while *buf.get(at)? == b' ' {

@@ -10,11 +10,37 @@ fn is_dangerous(byte: u8) -> bool {
     matches!(byte, b'\r' | b'\n' | 0)
 }
 
+/// Whether one of these bytes is in a text. Values are short, and nearly all have none: words are
+/// looked at for bytes below 14, which a tab is, too, and only a text with one of those is read byte
+/// by byte.
+#[inline]
+fn has_dangerous(text: &[u8]) -> bool {
+    let looks_so = match text.last_chunk() {
+        // The last word may overlap the one before it.
+        Some(last) => {
+            let words = text.as_chunks().0.iter().chain([last]);
+            words.fold(0, |low, word| low | low_bytes(u64::from_ne_bytes(*word))) != 0
+        }
+        None => text.iter().any(|byte| *byte < LOW),
+    };
+    looks_so && text.iter().any(|byte| is_dangerous(*byte))
+}
+
+/// The first byte above those of [`is_dangerous`].
+const LOW: u8 = b'\r' + 1;
+
+/// A number that is not 0 where a byte of a word is below [`LOW`].
+#[inline]
+fn low_bytes(word: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    word.wrapping_sub(EACH * LOW as u64) & !word & (EACH << 7)
+}
+
 /// Replaces each CR, LF and NUL of a field's value by a space, as in RFC 9110 section 5.5. Other
 /// bytes stay: tabs and bytes above 0x7f are legal, and recipients accept the rest.
 #[inline]
 pub fn sanitize_value(value: &mut [u8]) {
-    if memchr::memchr3(b'\r', b'\n', 0, value).is_some() {
+    if has_dangerous(value) {
         replace(value);
     }
 }
@@ -47,7 +73,7 @@ pub fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 pub fn write_location(out: &mut Vec<u8>, uri: &[u8]) {
     let from = out.len();
     out.extend_from_slice(uri);
-    if memchr::memchr3(b'\r', b'\n', 0, uri).is_some() {
+    if has_dangerous(uri) {
         encode(out, from, is_dangerous);
     }
 }
@@ -98,6 +124,22 @@ mod tests {
             write_value(&mut out, &[b'a', byte, b'b']);
             let stays = !matches!(byte, 0 | b'\r' | b'\n');
             assert_eq!(out, [b'a', if stays { byte } else { b' ' }, b'b']);
+        }
+    }
+
+    #[test]
+    fn a_dangerous_byte_is_seen_at_any_place_of_any_length() {
+        for len in 1..40 {
+            for at in 0..len {
+                for byte in 0..=255_u8 {
+                    for around in [0x0e, b'a', 0x7f, 0x80, 0xff] {
+                        let mut text = vec![around; len];
+                        text[at] = byte;
+                        let is = matches!(byte, 0 | b'\r' | b'\n');
+                        assert_eq!(has_dangerous(&text), is, "{byte} at {at} of {len}");
+                    }
+                }
+            }
         }
     }
 
