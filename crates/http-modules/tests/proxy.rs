@@ -1,8 +1,10 @@
 //! Requests passed on to other servers.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::time::Duration;
 
-use testkit::{Backend, Site, Weir, built_binary, each_driver, wait_for};
+use testkit::{Backend, Scripted, Site, Weir, built_binary, each_driver, read_until, wait_for};
 
 /// A server in front of a backend, `%UP%`, on each driver.
 fn proxied(http: &str, locations: &str, test: impl Fn(Weir, Backend) + Sync) {
@@ -363,6 +365,48 @@ fn upgraded_connections() {
             assert!(c.read_to_end().is_empty());
         },
     );
+}
+
+#[test]
+fn an_upgraded_connection_ends_when_a_side_takes_nothing_in_time() {
+    each_driver(|driver| {
+        // One sends without end, the other reads nothing.
+        let servers = [true, false].map(|sends| {
+            Scripted::start(move |mut stream, _| {
+                read_until(&mut stream, |bytes| bytes.ends_with(b"\r\n\r\n"));
+                let head = b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+                stream.write_all(head).unwrap();
+                if !sends {
+                    return std::mem::forget(stream);
+                }
+                while stream.write_all(&[b'x'; 4096]).is_ok() {}
+            })
+        });
+        let text = format!(
+            "proxy_set_header Upgrade x; proxy_set_header Connection upgrade;
+             server {{
+                 listen 127.0.0.1:%PORT0% sndbuf=32k; send_timeout 400ms;
+                 # Looks at the time often: that is no reason for the client to have more of it.
+                 location / {{ proxy_pass http://127.0.0.1:{}; proxy_read_timeout 60ms; }}
+                 location /up {{ proxy_pass http://127.0.0.1:{}; proxy_send_timeout 400ms; }}
+             }}",
+            servers[0].port, servers[1].port
+        );
+        let weir = Site::new(built_binary(), driver).http(&text).start();
+        let ask = |path: &str| {
+            let mut c = TcpStream::connect(("127.0.0.1", weir.port(0))).unwrap();
+            let fields = "Host: a\r\nUpgrade: x\r\nConnection: upgrade\r\n";
+            c.write_all(format!("GET {path} HTTP/1.1\r\n{fields}\r\n").as_bytes()).unwrap();
+            c
+        };
+        let late = "timed out (110: Connection timed out) while proxying upgraded connection";
+        let silent = ask("/");
+        weir.wait_for_log("error.log", &format!("client {late}"));
+        drop(silent);
+        let mut sender = ask("/up");
+        while sender.write_all(&[b'x'; 4096]).is_ok() {}
+        weir.wait_for_log("error.log", &format!("upstream {late}"));
+    });
 }
 
 #[test]

@@ -29,6 +29,12 @@ pub trait End {
 
     /// See [`Transport::writable`].
     fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>>;
+
+    /// The connection that this end is, unless it shares one with others: two connections can be
+    /// waited for together ([`Transport::either_readable`]).
+    fn transport(&self) -> Option<&Transport> {
+        None
+    }
 }
 
 impl End for Transport {
@@ -50,6 +56,10 @@ impl End for Transport {
 
     fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> {
         Transport::writable(self, deadline)
+    }
+
+    fn transport(&self) -> Option<&Transport> {
+        Some(self)
     }
 }
 

@@ -9,11 +9,11 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use ::upstream::wire::Wire;
-use base::future::keep;
+use base::future::boxed;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
-use event::{Deadline, Notify, TaskId};
+use event::{Deadline, Notify, Side, TaskId};
 use mem::Chain;
 use net::relay::{End, Flow, poll_side};
 
@@ -157,6 +157,8 @@ enum Event {
     Up,
     /// The other direction may go on.
     Down,
+    /// Either may.
+    Both,
     /// The idle time is to be checked.
     Look,
     /// The upstream took nothing in time.
@@ -209,20 +211,16 @@ async fn carry<C: End, U: End>(
     both(&mut up, &mut down, times, moved).await
 }
 
-/// Moves bytes both ways until one direction ends. A wait stays in place while others end, so that
-/// a message costs one wait and not four, and no timer is set anew with each.
+/// Moves bytes both ways until one direction ends. A tunnel that waits for bytes of either side has
+/// one wait for both, where both are connections: thousands of them are idle at a time.
 async fn both<C: End, U: End>(
     up: &mut Flow<'_, C, U>,
     down: &mut Flow<'_, U, C>,
     times: &Times,
     moved: &mut Moved,
 ) -> TunnelEnd {
-    let (client, upstream) = (up.from, up.to);
-    let mut from_client = pin!(None);
-    let mut from_upstream = pin!(None);
-    let mut to_client = pin!(None);
-    let mut to_upstream = pin!(None);
-    let mut look = pin!(event::sleep(times.read));
+    let mut look_ms = now_ms().saturating_add(times.read);
+    let (mut client_ms, mut upstream_ms) = (NEVER, NEVER);
     let mut last = None;
     loop {
         if let Err(e) = go(up, down, last, moved) {
@@ -238,26 +236,23 @@ async fn both<C: End, U: End>(
             last = None;
             continue;
         }
-        keep(from_client.as_mut(), up.wants_read(), || client.readable(Deadline::NEVER));
-        keep(from_upstream.as_mut(), down.wants_read(), || upstream.readable(Deadline::NEVER));
-        keep(to_client.as_mut(), down.has_unsent(), || {
-            client.writable(Deadline::in_ms(times.client))
-        });
-        keep(to_upstream.as_mut(), up.has_unsent(), || {
-            upstream.writable(Deadline::in_ms(times.send))
-        });
+        renew(&mut client_ms, last != Some(Event::Up), down.has_unsent(), times.client);
+        renew(&mut upstream_ms, last != Some(Event::Down), up.has_unsent(), times.send);
         last = loop {
-            let now = std::future::poll_fn(|cx| {
-                let ended = poll_side(from_upstream.as_mut(), cx, Event::Down, Event::Down)
-                    .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Up))
-                    .or_else(|| poll_side(to_client.as_mut(), cx, Event::Down, Event::ClientLate))
-                    .or_else(|| poll_side(to_upstream.as_mut(), cx, Event::Up, Event::SendLate))
-                    .or_else(|| look.as_mut().poll(cx).is_ready().then_some(Event::Look));
-                ended.map_or(Poll::Pending, Poll::Ready)
-            })
-            .await;
+            let connections = match up.wants_read() && down.wants_read() {
+                true => up.from.transport().zip(up.to.transport()),
+                false => None,
+            };
+            let now = match connections {
+                Some((client, upstream)) => {
+                    let look = Deadline::at(look_ms);
+                    idle_end(upstream.either_readable(client, look).await)
+                }
+                None => boxed(|| held(up, down, (client_ms, upstream_ms), look_ms)).await,
+            };
             match now {
                 Event::Up | Event::Down => break Some(now),
+                Event::Both => break None,
                 Event::SendLate => return TunnelEnd::Late("upstream", Level::Error),
                 Event::ClientLate => return TunnelEnd::Late("client", Level::Info),
                 Event::Look => {}
@@ -269,9 +264,59 @@ async fn both<C: End, U: End>(
                 0 => times.read,
                 left => left,
             };
-            look.set(event::sleep(left));
+            look_ms = now_ms().saturating_add(left);
         };
     }
+}
+
+/// A time that does not come.
+const NEVER: u64 = u64::MAX;
+
+/// Sets the time until which a side is to take bytes, where some wait for it: from when they began
+/// to, or it took others.
+fn renew(until_ms: &mut u64, moved: bool, waits: bool, time_ms: u64) {
+    match waits {
+        false => *until_ms = NEVER,
+        true if moved || *until_ms == NEVER => *until_ms = now_ms().saturating_add(time_ms),
+        true => {}
+    }
+}
+
+/// The event that ended the wait for bytes of the upstream, or else of the client.
+fn idle_end(waited: io::Result<Side>) -> Event {
+    match waited {
+        Ok(Side::This) => Event::Down,
+        Ok(Side::Other) => Event::Up,
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => Event::Look,
+        // Whatever else is wrong with a connection shows when it is used.
+        Err(_) => Event::Both,
+    }
+}
+
+/// The wait of a tunnel with a side that takes no more, or that is a stream. The times are those
+/// until which client and upstream are to take bytes.
+async fn held<C: End, U: End>(
+    up: &Flow<'_, C, U>,
+    down: &Flow<'_, U, C>,
+    (client_ms, upstream_ms): (u64, u64),
+    look_ms: u64,
+) -> Event {
+    let (client, upstream, never) = (up.from, up.to, Deadline::NEVER);
+    let (take, send) = (Deadline::at(client_ms), Deadline::at(upstream_ms));
+    let mut from_client = pin!(up.wants_read().then(|| client.readable(never)));
+    let mut from_upstream = pin!(down.wants_read().then(|| upstream.readable(never)));
+    let mut to_client = pin!(down.has_unsent().then(|| client.writable(take)));
+    let mut to_upstream = pin!(up.has_unsent().then(|| upstream.writable(send)));
+    let mut look = pin!(event::sleep_until(Deadline::at(look_ms)));
+    std::future::poll_fn(|cx| {
+        let ended = poll_side(from_upstream.as_mut(), cx, Event::Down, Event::Down)
+            .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Up))
+            .or_else(|| poll_side(to_client.as_mut(), cx, Event::Down, Event::ClientLate))
+            .or_else(|| poll_side(to_upstream.as_mut(), cx, Event::Up, Event::SendLate))
+            .or_else(|| look.as_mut().poll(cx).is_ready().then_some(Event::Look));
+        ended.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 /// Moves bytes in the direction of the event; in both at first.
