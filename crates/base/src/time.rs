@@ -409,6 +409,15 @@ pub fn parse_http_date(text: &[u8]) -> Option<i64> {
     known_http_date(text).or_else(|| read_http_date(text))
 }
 
+/// The same, and whether the text is the one that [`format_http_date`] makes of the moment.
+pub fn parse_http_date_in_form(text: &[u8]) -> Option<(i64, bool)> {
+    if let Some(known) = known_http_date(text) {
+        return Some((known, true));
+    }
+    let moment = read_http_date(text)?;
+    Some((moment, format_http_date(moment)[..] == *text))
+}
+
 fn read_http_date(text: &[u8]) -> Option<i64> {
     let name_end = text.iter().position(|&byte| byte == b',' || byte == b' ')?;
     let mut at = Cursor { rest: &text[name_end + 1..] };
@@ -520,6 +529,9 @@ mod tests {
             "Sun Nov 06 08:49:37 1994",
             "Sun, 06 Nov 1994 08:49:37 GMT; length=7",
         ] {
+            let is_ours = text == "Sun, 06 Nov 1994 08:49:37 GMT";
+            let found = parse_http_date_in_form(text.as_bytes());
+            assert_eq!(found, Some((EXAMPLE, is_ours)), "{text}");
             assert_eq!(parse_http_date(text.as_bytes()), Some(EXAMPLE), "{text}");
         }
     }
@@ -545,6 +557,7 @@ mod tests {
             "Sun Nov x6 08:49:37 1994",
         ] {
             assert_eq!(parse_http_date(text.as_bytes()), None, "{text}");
+            assert_eq!(parse_http_date_in_form(text.as_bytes()), None, "{text}");
         }
     }
 
@@ -557,6 +570,7 @@ mod tests {
             let text = format_http_date(secs);
             assert_eq!(read_http_date(&text), Some(secs));
             assert_eq!(parse_http_date(&text), Some(secs));
+            assert_eq!(parse_http_date_in_form(&text), Some((secs, true)));
             assert_eq!(format_http_date(secs), text);
             let civil = Civil::from_unix(secs);
             assert_eq!(

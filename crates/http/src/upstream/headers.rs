@@ -170,11 +170,11 @@ fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Pro
         FieldId::LastModified => {
             // Passed on as it is where it is no date, or one of an old format.
             let value = f.value.of(text);
-            match time::parse_http_date(value) {
-                Some(t) => {
+            match time::parse_http_date_in_form(value) {
+                Some((t, is_ours)) => {
                     r.out.last_modified = Some(t);
                     r.out.last_modified_given = true;
-                    if time::format_http_date(t)[..] != *value {
+                    if !is_ours {
                         r.out.last_modified_written = Some(slice(text, f.value));
                     }
                 }

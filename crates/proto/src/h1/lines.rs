@@ -174,17 +174,12 @@ impl Lines {
 /// A line that lies complete in the buffer and has no fault.
 #[inline]
 fn whole_line(buf: &[u8], start: usize) -> Option<(RawField, usize)> {
-    let mut seen = 0u8;
-    let mut last = name::VALID;
-    let len = buf.get(start..)?.iter().position(|byte| {
-        seen |= last;
-        last = name::CLASS[usize::from(*byte)];
-        last >= name::COLON
-    })?;
-    if last != name::COLON || len == 0 {
+    let len = name::colon(buf.get(start..)?)?;
+    let mut at = start + len;
+    let seen = buf.get(start..at)?.iter().fold(0, |seen, byte| seen | name::CLASS[*byte as usize]);
+    if seen >= name::COLON || len == 0 {
         return None;
     }
-    let mut at = start + len;
     let name = Span::new(start, at);
     at += 1;
     while *buf.get(at)? == b' ' {
@@ -197,7 +192,6 @@ fn whole_line(buf: &[u8], start: usize) -> Option<(RawField, usize)> {
         _ => return None,
     };
     let value = trim_end(buf, at, end);
-    // VALID, UNDERSCORE and INVALID are 0, 1 and 2: bits of their own.
     let underscore = seen & name::UNDERSCORE != 0;
     let invalid = seen & name::INVALID != 0;
     Some((RawField { name, value, invalid, underscore }, next))

@@ -1,6 +1,6 @@
 //! Byte classes and word-at-a-time searches.
 
-/// Classes of the characters of a field name.
+/// Classes of the characters of a field name: bits of their own, those that a name may have first.
 pub(super) mod name {
     /// Letters, digits and `-`.
     pub const VALID: u8 = 0;
@@ -9,13 +9,37 @@ pub(super) mod name {
     /// Not of a name, but tolerated: the field is marked.
     pub const INVALID: u8 = 2;
     /// `:`
-    pub const COLON: u8 = 3;
+    pub const COLON: u8 = 4;
     /// Line ends.
-    pub const END: u8 = 4;
+    pub const END: u8 = 8;
     /// Control characters and space: the line is refused.
-    pub const CONTROL: u8 = 5;
+    pub const CONTROL: u8 = 16;
 
     pub static CLASS: [u8; 256] = classes();
+
+    /// Names up to this length are looked for here.
+    const SHORT: usize = 32;
+
+    /// Offset of the first colon, if a line may begin here and the colon is near.
+    #[inline]
+    pub fn colon(line: &[u8]) -> Option<usize> {
+        if matches!(line.first()?, b'\r' | b'\n') {
+            return None;
+        }
+        let short = line.get(..SHORT).unwrap_or(line);
+        let (words, tail) = short.as_chunks::<8>();
+        let mut at = 0;
+        for word in words {
+            let word = u64::from_le_bytes(*word) ^ super::ONES * b':' as u64;
+            // The lowest set bit marks the first byte that is 0.
+            let zero = word.wrapping_sub(super::ONES) & !word & super::HIGH;
+            if zero != 0 {
+                return Some(at + (zero.trailing_zeros() / 8) as usize);
+            }
+            at += 8;
+        }
+        tail.iter().position(|byte| *byte == b':').map(|i| at + i)
+    }
 
     const fn classes() -> [u8; 256] {
         let mut class = [INVALID; 256];
@@ -37,14 +61,15 @@ pub(super) mod name {
     }
 }
 
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
 /// A longer field value is searched by memchr, whose start costs more than it saves below.
 const SHORT: usize = 64;
 
 /// Offset, at or behind `from`, of the first NUL, CR or LF; the buffer's length if there is none.
 #[inline]
 pub(crate) fn value_end(buf: &[u8], from: usize) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
     let Some(rest) = buf.get(from..) else { return buf.len() };
     let (short, long) = rest.split_at(rest.len().min(SHORT));
     let (words, tail) = short.as_chunks::<8>();
@@ -80,7 +105,24 @@ fn ends_value(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::value_end;
+    use super::{name, value_end};
+
+    #[test]
+    fn a_near_colon_is_found_where_a_plain_search_finds_it() {
+        for len in 0..70 {
+            for at in 0..=len {
+                for fill in [b'a', b';', b'9', b':' ^ 0x80, 0xff, 0] {
+                    let mut line = vec![fill; len];
+                    if let Some(byte) = line.get_mut(at) {
+                        *byte = b':';
+                    }
+                    let want = line.iter().position(|byte| *byte == b':').filter(|i| *i < 32);
+                    assert_eq!(name::colon(&line), want, "{at} of {len}");
+                }
+            }
+        }
+        assert_eq!((name::colon(b"\r\na: b"), name::colon(b"\na: b")), (None, None));
+    }
 
     #[test]
     fn value_end_agrees_with_a_plain_search() {

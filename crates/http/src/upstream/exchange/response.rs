@@ -125,7 +125,10 @@ impl Exchange {
         (accepted, cacheability)
     }
 
+    // Inlined, as `pass_body` is: large parts would be moved by each, and this is on the way of
+    // every response.
     /// The connection and the lease of the server until the end of the body.
+    #[inline(always)]
     fn link(&mut self, r: &mut Request, mut lease: Lease, answer: Answer) -> (Link, Left) {
         if let Some(cookie) = lease.answered(r) {
             r.out.add("Set-Cookie", cookie);
@@ -157,6 +160,7 @@ impl Exchange {
         }
     }
 
+    #[inline(always)]
     fn pass_body(
         mut self,
         r: &mut Request,

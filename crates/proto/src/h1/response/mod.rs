@@ -323,6 +323,7 @@ pub(crate) fn add_response_field(
     field(RawField { name, value, ..RawField::default() }, buf, head)
 }
 
+#[inline(always)]
 fn field(raw: RawField, buf: &[u8], head: &mut ResponseHead) -> Result<(), ResponseError> {
     let flagged = raw.invalid | raw.underscore;
     let id = if flagged { FieldId::Other } else { FieldId::lookup(raw.name.of(buf)) };
