@@ -174,9 +174,9 @@ impl Lines {
 /// A line that lies complete in the buffer and has no fault.
 #[inline]
 fn whole_line(buf: &[u8], start: usize) -> Option<(RawField, usize)> {
-    let len = name::colon(buf.get(start..)?)?;
+    let (len, is_plain) = name::find(buf.get(start..)?)?;
     let mut at = start + len;
-    let seen = buf.get(start..at)?.iter().fold(0, |seen, byte| seen | name::CLASS[*byte as usize]);
+    let seen = if is_plain { name::VALID } else { classes(buf.get(start..at)?) };
     if seen >= name::COLON || len == 0 {
         return None;
     }
@@ -195,6 +195,11 @@ fn whole_line(buf: &[u8], start: usize) -> Option<(RawField, usize)> {
     let underscore = seen & name::UNDERSCORE != 0;
     let invalid = seen & name::INVALID != 0;
     Some((RawField { name, value, invalid, underscore }, next))
+}
+
+/// The classes of all bytes together.
+fn classes(name: &[u8]) -> u8 {
+    name.iter().fold(name::VALID, |seen, byte| seen | name::CLASS[usize::from(*byte)])
 }
 
 /// `start..end` without the spaces at its end.

@@ -2,6 +2,8 @@
 
 /// Classes of the characters of a field name: bits of their own, those that a name may have first.
 pub(super) mod name {
+    use super::{HIGH, ONES};
+
     /// Letters, digits and `-`.
     pub const VALID: u8 = 0;
     /// `_`
@@ -20,25 +22,42 @@ pub(super) mod name {
     /// Names up to this length are looked for here.
     const SHORT: usize = 32;
 
-    /// Offset of the first colon, if a line may begin here and the colon is near.
+    /// The length of the name that a line begins with, if its colon is near, and whether it consists
+    /// of letters and hyphens, as nearly all do.
     #[inline]
-    pub fn colon(line: &[u8]) -> Option<usize> {
+    pub fn find(line: &[u8]) -> Option<(usize, bool)> {
         if matches!(line.first()?, b'\r' | b'\n') {
             return None;
         }
         let short = line.get(..SHORT).unwrap_or(line);
         let (words, tail) = short.as_chunks::<8>();
-        let mut at = 0;
+        let (mut at, mut others) = (0, 0);
         for word in words {
-            let word = u64::from_le_bytes(*word) ^ super::ONES * b':' as u64;
+            let word = u64::from_le_bytes(*word);
+            let from_colon = word ^ ONES * b':' as u64;
             // The lowest set bit marks the first byte that is 0.
-            let zero = word.wrapping_sub(super::ONES) & !word & super::HIGH;
+            let zero = from_colon.wrapping_sub(ONES) & !from_colon & HIGH;
             if zero != 0 {
-                return Some(at + (zero.trailing_zeros() / 8) as usize);
+                // The bits below that of the colon.
+                others |= not_letters(word) & ((zero & zero.wrapping_neg()) - 1);
+                return Some((at + (zero.trailing_zeros() / 8) as usize, others == 0));
             }
+            others |= not_letters(word);
             at += 8;
         }
-        tail.iter().position(|byte| *byte == b':').map(|i| at + i)
+        tail.iter().position(|byte| *byte == b':').map(|i| (at + i, false))
+    }
+
+    /// The highest bit of each byte that is neither a letter nor a hyphen.
+    #[inline]
+    fn not_letters(word: u64) -> u64 {
+        // Sums of numbers below 128 stay within their bytes.
+        let low = word & !HIGH;
+        let lower = low | ONES * 0x20;
+        let from_a = lower + ONES * (0x80 - b'a' as u64);
+        let behind_z = lower + ONES * (0x7f - b'z' as u64);
+        let not_hyphen = (low ^ ONES * b'-' as u64) + ONES * 0x7f;
+        (!(from_a & !behind_z) & not_hyphen | word) & HIGH
     }
 
     const fn classes() -> [u8; 256] {
@@ -116,12 +135,29 @@ mod tests {
                     if let Some(byte) = line.get_mut(at) {
                         *byte = b':';
                     }
-                    let want = line.iter().position(|byte| *byte == b':').filter(|i| *i < 32);
-                    assert_eq!(name::colon(&line), want, "{at} of {len}");
+                    let found = line.iter().position(|byte| *byte == b':').filter(|i| *i < 32);
+                    // The bytes behind the last whole word are not looked at.
+                    let words = line.len().min(32) / 8 * 8;
+                    let letters = |i: usize| i < words && (fill == b'a' || i == 0);
+                    assert_eq!(name::find(&line), found.map(|i| (i, letters(i))), "{at} of {len}");
                 }
             }
         }
-        assert_eq!((name::colon(b"\r\na: b"), name::colon(b"\na: b")), (None, None));
+        assert_eq!((name::find(b"\r\na: b"), name::find(b"\na: b")), (None, None));
+    }
+
+    #[test]
+    fn a_name_of_letters_and_hyphens_is_known_by_any_of_its_bytes() {
+        for byte in (0..=255).filter(|byte| *byte != b':') {
+            for at in 0..14 {
+                let mut line = *b"Content-Length: some value of it";
+                line[at] = byte;
+                let is = byte.is_ascii_alphabetic() || byte == b'-';
+                if at > 0 || !matches!(byte, b'\r' | b'\n') {
+                    assert_eq!(name::find(&line), Some((14, is)), "{byte} at {at}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -346,14 +346,20 @@ fn field(raw: RawField, buf: &[u8], head: &mut ResponseHead) -> Result<(), Respo
         // Fields of early hints are passed on, and say nothing about a body.
         if head.status != 103 {
             field.ignored = first.is_some() && counts_once(id);
-            known_field(&field, first, buf, head)?;
+            if matches!(
+                id,
+                FieldId::Connection | FieldId::ContentLength | FieldId::TransferEncoding
+            ) {
+                framing_field(&field, first, buf, head)?;
+            }
         }
     }
     head.fields.push(field);
     Ok(())
 }
 
-fn known_field(
+/// A field that says where the body ends, or the connection.
+fn framing_field(
     field: &Field,
     first: Option<Field>,
     buf: &[u8],
