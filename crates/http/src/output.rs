@@ -222,8 +222,8 @@ pub struct Response {
 }
 
 impl Response {
-    /// Clears everything, keeping memory. Each field by itself: a new response would be built, moved
-    /// here and the old one dropped, which is a hundred instructions more of each request.
+    /// Clears everything, keeping memory. Each field by itself: to build a new response, move it
+    /// here and drop the old one takes a hundred instructions more.
     pub fn reset(&mut self) {
         let Response {
             status,

@@ -2,7 +2,7 @@
 
 /// Classes of the characters of a field name: bits of their own, those that a name may have first.
 pub(super) mod name {
-    use super::{HIGH, ONES};
+    use super::{HIGH, ONES, each};
 
     /// Letters, digits and `-`.
     pub const VALID: u8 = 0;
@@ -22,8 +22,8 @@ pub(super) mod name {
     /// Names up to this length are looked for here.
     const SHORT: usize = 32;
 
-    /// The length of the name that a line begins with, if its colon is near, and whether it consists
-    /// of letters and hyphens, as nearly all do.
+    /// The length of the name that a line begins with, if its colon is near, and whether the name
+    /// consists of letters and hyphens, as nearly all do.
     #[inline]
     pub fn find(line: &[u8]) -> Option<(usize, bool)> {
         if matches!(line.first()?, b'\r' | b'\n') {
@@ -34,7 +34,7 @@ pub(super) mod name {
         let (mut at, mut others) = (0, 0);
         for word in words {
             let word = u64::from_le_bytes(*word);
-            let from_colon = word ^ ONES * b':' as u64;
+            let from_colon = word ^ each(b':');
             // The lowest set bit marks the first byte that is 0.
             let zero = from_colon.wrapping_sub(ONES) & !from_colon & HIGH;
             if zero != 0 {
@@ -53,10 +53,10 @@ pub(super) mod name {
     fn not_letters(word: u64) -> u64 {
         // Sums of numbers below 128 stay within their bytes.
         let low = word & !HIGH;
-        let lower = low | ONES * 0x20;
-        let from_a = lower + ONES * (0x80 - b'a' as u64);
-        let behind_z = lower + ONES * (0x7f - b'z' as u64);
-        let not_hyphen = (low ^ ONES * b'-' as u64) + ONES * 0x7f;
+        let lower = low | each(0x20);
+        let from_a = lower + each(0x80 - b'a');
+        let behind_z = lower + each(0x7f - b'z');
+        let not_hyphen = (low ^ each(b'-')) + each(0x7f);
         (!(from_a & !behind_z) & not_hyphen | word) & HIGH
     }
 
@@ -83,6 +83,11 @@ pub(super) mod name {
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
+/// A word of eight times this byte.
+const fn each(byte: u8) -> u64 {
+    ONES * byte as u64
+}
+
 /// A longer field value is searched by memchr, whose start costs more than it saves below.
 const SHORT: usize = 64;
 
@@ -96,7 +101,7 @@ pub(crate) fn value_end(buf: &[u8], from: usize) -> usize {
     for word in words {
         let word = u64::from_le_bytes(*word);
         // The lowest set bit marks the first byte below 14 exactly; higher ones may be borrowed.
-        let mut low = word.wrapping_sub(ONES * 14) & !word & HIGH;
+        let mut low = word.wrapping_sub(each(14)) & !word & HIGH;
         while low != 0 {
             let byte = (low.trailing_zeros() / 8) as usize;
             if ends_value((word >> (byte * 8)) as u8) {

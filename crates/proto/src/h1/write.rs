@@ -11,8 +11,8 @@ fn is_dangerous(byte: u8) -> bool {
 }
 
 /// Whether one of these bytes is in a text. Values are short, and nearly all have none: words are
-/// looked at for bytes below 14, which a tab is, too, and only a text with one of those is read byte
-/// by byte.
+/// looked at for bytes below 14, which a tab is, too, and only a text with one of those is read
+/// byte by byte.
 #[inline]
 fn has_dangerous(text: &[u8]) -> bool {
     let looks_so = match text.last_chunk() {
