@@ -47,12 +47,12 @@ pub static MODULE: Module = Module {
     install: Some(serving::install),
     start: Some(serving::start),
     status: Some(serving::status),
-    help: Some(Helping {
+    helps: &[Helping {
         helper: engine::Helper::Acme,
         wants: helper::wants,
         prepare: helper::prepare,
         run: helper::run,
-    }),
+    }],
     secrets: &["external_account_key"],
     ..Module::EMPTY
 };

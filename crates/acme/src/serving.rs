@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::io;
 use std::rc::Rc;
 
 use base::json::Object;
@@ -215,9 +216,9 @@ async fn on_its_way(shared: &Shared, name: &[u8], by_alpn: bool) -> Option<Answe
 }
 
 /// In a worker: answers challenges by ALPN, and tells of its certificates.
-pub(crate) fn start(main: &Rc<HttpMain>, _: &Seat) {
+pub(crate) fn start(main: &Rc<HttpMain>, _: &Seat) -> io::Result<()> {
     let Some(shared) = main.confs.get::<Acme>().and_then(|acme| acme.shared.clone()) else {
-        return;
+        return Ok(());
     };
     let of = |server: &Rc<Server>| {
         let order = server.root.confs.get::<Wanted>()?.order.clone()?;
@@ -236,4 +237,5 @@ pub(crate) fn start(main: &Rc<HttpMain>, _: &Seat) {
             found.map(|answer| (answer.text, answer.private))
         })
     }));
+    Ok(())
 }

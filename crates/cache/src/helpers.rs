@@ -9,7 +9,6 @@ use std::task::Poll;
 
 use engine::Helper;
 use event::{Deadline, Fd, Gate};
-use shm::Bells;
 
 use crate::instance::Cache;
 use crate::{loader, manager};
@@ -18,12 +17,11 @@ use crate::{loader, manager};
 ///
 /// # Errors
 /// The system's, where there is no descriptor for the bell.
-pub fn start(caches: Vec<Rc<Cache>>, bells: &Bells, slot: usize) -> io::Result<()> {
-    if caches.is_empty() {
-        return Ok(());
-    }
+pub fn start(caches: Vec<Rc<Cache>>, slot: usize) -> io::Result<()> {
     caches.iter().for_each(|cache| cache.use_slot(slot));
-    let Some(bell) = bells.hear(slot)? else { return Ok(()) };
+    // All caches have the same bells.
+    let Some(first) = caches.first() else { return Ok(()) };
+    let Some(bell) = first.keys.hear()? else { return Ok(()) };
     for cache in &caches {
         cache.hears();
     }
@@ -47,8 +45,7 @@ fn answer_bell(bell: OwnedFd, caches: Vec<Rc<Cache>>) {
 fn listen(caches: &[Rc<Cache>]) {
     let heard = caches.iter().filter(|cache| cache.hears()).count() > 0;
     let Some(first) = caches.first().filter(|_| !heard) else { return };
-    let Some(bell) = first.keys.hear() else { return };
-    // All caches have the same bells.
+    let Ok(Some(bell)) = first.keys.hear() else { return };
     first.keys.listen(true);
     answer_bell(bell, caches.to_vec());
 }

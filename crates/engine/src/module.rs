@@ -6,6 +6,7 @@
 //! only what was installed is there.
 
 use std::any::TypeId;
+use std::io;
 use std::rc::Rc;
 
 use conf::ConfError;
@@ -42,8 +43,8 @@ pub struct Module<S: Session> {
     pub install: Option<Install<S>>,
     /// Runs once in each worker when it begins to serve.
     pub start: Option<Start<S>>,
-    /// Work for a process beside the workers.
-    pub help: Option<Helping<S>>,
+    /// Work for processes beside the workers.
+    pub helps: &'static [Helping<S>],
     /// Adds the module's section, under its name, to the object that `stub_status json` answers
     /// with. Its counts of all workers lie in shared memory.
     pub status: Option<Section<S>>,
@@ -60,10 +61,10 @@ pub type Init<S> = fn(&mut Cx<S>) -> Result<(), ConfError>;
 /// See [`Module::install`].
 pub type Install<S> = fn(&View<'_, S>, &mut <S as Session>::Pipeline) -> Result<(), ConfError>;
 
-/// See [`Module::start`].
-pub type Start<S> = fn(&Rc<<S as Session>::Main>, &Seat);
+/// See [`Module::start`]. An error ends the worker.
+pub type Start<S> = fn(&Rc<<S as Session>::Main>, &Seat) -> io::Result<()>;
 
-/// See [`Module::help`].
+/// The work of a module in a process beside the workers.
 pub struct Helping<S: Session> {
     /// The process.
     pub helper: Helper,
@@ -75,14 +76,6 @@ pub struct Helping<S: Session> {
     pub run: fn(&Rc<S::Main>, &Seat) -> Help,
 }
 
-impl<S: Session> Clone for Helping<S> {
-    fn clone(&self) -> Helping<S> {
-        *self
-    }
-}
-
-impl<S: Session> Copy for Helping<S> {}
-
 impl<S: Session> Module<S> {
     /// An empty table, for `Module { name: "x", ..Module::EMPTY }`.
     pub const EMPTY: Module<S> = Module {
@@ -93,7 +86,7 @@ impl<S: Session> Module<S> {
         init: None,
         install: None,
         start: None,
-        help: None,
+        helps: &[],
         status: None,
         secrets: &[],
         added: false,
@@ -122,7 +115,7 @@ impl<S: Session> Module<S> {
     /// The same table for a module from outside the project.
     pub const fn added(&self) -> Module<S> {
         let Module { name, directives, variables, confs, init, .. } = *self;
-        let Module { install, start, help, status, secrets, .. } = *self;
+        let Module { install, start, helps, status, secrets, .. } = *self;
         Module {
             name,
             directives,
@@ -131,7 +124,7 @@ impl<S: Session> Module<S> {
             init,
             install,
             start,
-            help,
+            helps,
             status,
             secrets,
             added: true,

@@ -69,7 +69,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         confs: top.values.set.clone(),
         sections: modules.iter().filter_map(|m| Some((m.name, m.status?))).collect(),
         starts: modules.iter().filter_map(|m| m.start).collect(),
-        helps: modules.iter().filter_map(|m| m.help).collect(),
+        helps: modules.iter().flat_map(|m| m.helps).collect(),
         tls_challenges: OnceCell::new(),
         tls_ordered: OnceCell::new(),
         listens,
@@ -85,7 +85,6 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         trace: OnceCell::new(),
         temp_paths: merge.temp_paths.take(),
         places: env.places.clone(),
-        bells: env.bells.clone(),
         files: files::FileCaches::default(),
     }))
 }

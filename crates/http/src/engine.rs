@@ -28,8 +28,8 @@ impl HttpEngine {
     }
 
     /// The work of a module in a process beside the workers.
-    fn helping(&self, helper: Helper) -> Option<&Helping<Request>> {
-        self.main.helps.iter().find(|help| help.helper == helper)
+    fn helping(&self, helper: Helper) -> Option<&'static Helping<Request>> {
+        self.main.helps.iter().copied().find(|help| help.helper == helper)
     }
 
     /// The loaded block.
@@ -55,7 +55,6 @@ impl Engine for HttpEngine {
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()> {
         self.main.stats.use_slot(seat.slot);
         self.main.metrics.use_slot(seat.slot);
-        crate::cache::start(crate::cache::all(&self.main), &self.main.bells, seat.slot)?;
         let _ = self.main.debug_from.set(seat.debug_connections.clone());
         let main = self.main.clone();
         passing::register(&main, main.listens.iter().map(|l| &l.spec));
@@ -65,8 +64,7 @@ impl Engine for HttpEngine {
             // One that leaves still works, until it has nothing to do.
             serving.upgrade().is_some_and(|main| !main.life.is_leaving() || main.life.active() > 0)
         });
-        self.main.starts.iter().for_each(|start| start(&self.main, seat));
-        Ok(())
+        self.main.starts.iter().try_for_each(|start| start(&self.main, seat))
     }
 
     fn take(&self, listener: usize, a: Accepted) {
@@ -87,12 +85,7 @@ impl Engine for HttpEngine {
     }
 
     fn wants(&self, helper: Helper) -> bool {
-        let caches = crate::cache::all(&self.main);
-        match helper {
-            Helper::CacheManager => !caches.is_empty(),
-            Helper::CacheLoader => caches.iter().any(|cache| !cache.is_known()),
-            Helper::Acme => self.helping(helper).is_some_and(|help| (help.wants)(&self.main)),
-        }
+        self.helping(helper).is_some_and(|help| (help.wants)(&self.main))
     }
 
     fn prepare_help(&self, helper: Helper) {
@@ -102,15 +95,7 @@ impl Engine for HttpEngine {
     }
 
     fn help(&self, helper: Helper, seat: &Seat) -> Option<Help> {
-        if let Some(help) = self.helping(helper) {
-            return Some((help.run)(&self.main, seat));
-        }
-        let caches = crate::cache::all(&self.main);
-        if caches.is_empty() {
-            return None;
-        }
-        caches.iter().for_each(|cache| cache.use_slot(seat.slot));
-        Some(Box::pin(crate::cache::help(caches, helper, self.main.life.gate.clone())))
+        self.helping(helper).map(|help| (help.run)(&self.main, seat))
     }
 
     fn worker_died(&self, slot: usize) {

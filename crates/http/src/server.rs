@@ -88,7 +88,7 @@ pub struct HttpMain {
     /// Functions of modules that run when a worker begins to serve.
     pub(crate) starts: Vec<crate::module::Start>,
     /// The work of modules in processes beside the workers.
-    pub(crate) helps: Vec<Helping<Request>>,
+    pub(crate) helps: Vec<&'static Helping<Request>>,
     /// Certificates for challenges by ALPN, if a module has set them.
     pub tls_challenges: OnceCell<TlsChallenges>,
     /// The certificates that a module has ordered for servers, if there is one.
@@ -120,8 +120,6 @@ pub struct HttpMain {
     pub(crate) temp_paths: Vec<TempPath>,
     /// Where files go that only built-in defaults name.
     pub(crate) places: Rc<engine::Places>,
-    /// Bells that wake other processes.
-    pub(crate) bells: Rc<shm::Bells>,
     /// This worker's caches of files.
     pub(crate) files: files::FileCaches,
 }

@@ -1,6 +1,7 @@
 //! TLS with clients of HTTP: the handshake of a connection, the server that it is for, and the
 //! requests that may not enter.
 
+use std::io;
 use std::rc::Rc;
 
 use ::upstream::resolver::Resolving;
@@ -67,10 +68,11 @@ pub fn certificates(main: &HttpMain) -> Vec<Known> {
 }
 
 /// One worker writes for all that certificates end.
-fn start(main: &Rc<HttpMain>, seat: &engine::Seat) {
+fn start(main: &Rc<HttpMain>, seat: &engine::Seat) -> io::Result<()> {
     if seat.index == 0 {
         event::spawn(Expiries::of(&main.servers).watch(seat.log.clone(), main.life.gate.clone()));
     }
+    Ok(())
 }
 
 /// Answers the client's hello. A client that speaks plain text goes on with that.

@@ -69,8 +69,7 @@ impl Engine for StreamEngine {
         let main = self.main.clone();
         passing::register(&main, main.listens.iter().map(|l| &l.spec));
         self.accepting.begin(streams, move |i, a| accept(&main, numbers[i], a.sock, a.addr));
-        self.main.starts.iter().for_each(|start| start(&self.main, seat));
-        Ok(())
+        self.main.starts.iter().try_for_each(|start| start(&self.main, seat))
     }
 
     fn take(&self, listener: usize, a: Accepted) {

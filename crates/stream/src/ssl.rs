@@ -1,5 +1,6 @@
 //! TLS with clients: the handshake of a session, and the server that it is for.
 
+use std::io;
 use std::rc::Rc;
 
 use ::upstream::resolver::Resolving;
@@ -73,10 +74,11 @@ static VARIABLES: &[VarDef] = &variables::variables::<StreamSession>();
 pub(crate) const ENGINE: ssl::Engine = ssl::Engine { name: "STREAM", alpn: &[] };
 
 /// One worker writes for all that certificates end.
-fn start(main: &Rc<StreamMain>, seat: &engine::Seat) {
+fn start(main: &Rc<StreamMain>, seat: &engine::Seat) -> io::Result<()> {
     if seat.index == 0 {
         event::spawn(Expiries::of(&main.servers).watch(seat.log.clone(), main.life.gate.clone()));
     }
+    Ok(())
 }
 
 /// Shakes hands with the client, and admits it.

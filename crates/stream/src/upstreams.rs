@@ -1,6 +1,7 @@
 //! The module `upstream`: the tables of `upstream` blocks, whose setters stand in the crate
 //! `upstream`.
 
+use std::io;
 use std::rc::Rc;
 
 use engine::settings::{ConfType, Scope};
@@ -23,8 +24,9 @@ pub static MODULE: Module = Module {
 };
 
 /// In a worker: begins the work beside sessions.
-fn start(main: &Rc<StreamMain>, seat: &engine::Seat) {
+fn start(main: &Rc<StreamMain>, seat: &engine::Seat) -> io::Result<()> {
     if let Some(all) = main.confs.get::<Upstreams>() {
         all.start(&main.life.gate, seat.slot);
     }
+    Ok(())
 }

@@ -5,6 +5,8 @@
 //! An entry with a file is *indexed* once its key was reported: the others are counted, and their
 //! files are read for that.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use crate::index_format;
@@ -386,9 +388,12 @@ impl Keys {
         self.bells.ring(self.slot.get());
     }
 
-    /// A descriptor that tells when this process is rung for.
-    pub fn hear(&self) -> Option<std::os::fd::OwnedFd> {
-        self.bells.hear(self.slot.get()).ok().flatten()
+    /// A descriptor that tells when this process is rung for, if it has a bell.
+    ///
+    /// # Errors
+    /// The system's, when descriptors run out.
+    pub fn hear(&self) -> io::Result<Option<OwnedFd>> {
+        self.bells.hear(self.slot.get())
     }
 
     /// This process wants to be rung for, or not any more.

@@ -5,6 +5,7 @@ mod http2;
 mod matching;
 mod probe;
 
+use std::io;
 use std::rc::Rc;
 
 use ::upstream::Group;
@@ -212,8 +213,9 @@ fn message(check: &Check<Asks>, host: &[u8]) -> Message {
     request.to_message()
 }
 
-fn start(main: &Rc<HttpMain>, _: &engine::Seat) {
+fn start(main: &Rc<HttpMain>, _: &engine::Seat) -> io::Result<()> {
     if let Some(checks) = main.confs.get::<Checks<Matching>>() {
         checks.start(&main.life.gate);
     }
+    Ok(())
 }

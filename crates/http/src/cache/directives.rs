@@ -2,6 +2,7 @@
 //! ([`Group::CACHING`](crate::upstream::directives::Group::CACHING)), and `*_cache_path`.
 
 use std::cell::RefCell;
+use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -14,19 +15,49 @@ use conf::{ConfError, Node, Word};
 use super::conf::{Draft, Which, methods};
 use crate::cx::Cx;
 use crate::module::{Conf, ConfType, Module, Scope};
+use crate::request::Request;
 use crate::server::HttpMain;
 use crate::upstream::directives::Shared;
 use cache::{Cache, Keys, Layout, Pace, Settings};
-use engine::TempPath;
+use engine::module::Helping;
+use engine::{Help, Helper, Seat, TempPath};
 
 /// The table of the directives that all caches have.
 pub static MODULE: Module = Module {
     name: "cache",
     confs: &[ConfType::of::<Caches>(Scope::Main)],
     init: Some(init),
+    start: Some(start),
+    helps: &[MANAGER, LOADER],
     status: Some(status),
     ..Module::EMPTY
 };
+
+const MANAGER: Helping<Request> = Helping {
+    helper: Helper::CacheManager,
+    wants: |main| !super::all(main).is_empty(),
+    prepare: |_| (),
+    run: |main, seat| help(main, Helper::CacheManager, seat),
+};
+
+const LOADER: Helping<Request> = Helping {
+    helper: Helper::CacheLoader,
+    wants: |main| super::all(main).iter().any(|cache| !cache.is_known()),
+    prepare: |_| (),
+    run: |main, seat| help(main, Helper::CacheLoader, seat),
+};
+
+/// In a worker: the caches are this process's, too, from now on.
+fn start(main: &Rc<HttpMain>, seat: &Seat) -> io::Result<()> {
+    cache::start(super::all(main), seat.slot)
+}
+
+/// In a process beside the workers: its work for all caches.
+fn help(main: &Rc<HttpMain>, helper: Helper, seat: &Seat) -> Help {
+    let caches = super::all(main);
+    caches.iter().for_each(|cache| cache.use_slot(seat.slot));
+    Box::pin(cache::help(caches, helper, main.life.gate.clone()))
+}
 
 /// The part of each cache in `stub_status json`.
 fn status(main: &HttpMain, o: &mut Object<'_>) {

@@ -46,7 +46,7 @@ pub use directives::{Caches, Caching};
 pub(crate) use crate::conditions::any_set;
 pub(crate) use cache::{
     CacheStatus as Status, Fill, HEAD_ROOM, Header, Plan, Rules, Stored, can_be_found,
-    hash as hash_of, head_text, help, invalidate, outdate, renew, rfc9111, start,
+    hash as hash_of, head_text, invalidate, outdate, renew, rfc9111,
 };
 pub(crate) use fill_reader::FillBody;
 pub(crate) use lookup::{Begin, begin, key_of};

@@ -1,6 +1,7 @@
 //! The modules `upstream` and `resolver`: tables of directives whose setters stand in the crate
 //! `upstream`.
 
+use std::io;
 use std::rc::Rc;
 
 use ::upstream::block::Block;
@@ -98,8 +99,9 @@ const OWN: &[Directive<Cx>] = &[
 ];
 
 /// In a worker: begins the work beside requests.
-fn start(main: &Rc<HttpMain>, seat: &engine::Seat) {
+fn start(main: &Rc<HttpMain>, seat: &engine::Seat) -> io::Result<()> {
     if let Some(all) = main.confs.get::<Upstreams>() {
         all.start(&main.life.gate, seat.slot);
     }
+    Ok(())
 }

@@ -4,6 +4,7 @@
 mod matching;
 mod probe;
 
+use std::io;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -131,8 +132,9 @@ pub(super) fn install(
     checks.add(&check, group, probe)
 }
 
-fn start(main: &Rc<StreamMain>, _: &engine::Seat) {
+fn start(main: &Rc<StreamMain>, _: &engine::Seat) -> io::Result<()> {
     if let Some(checks) = main.confs.get::<Checks<Matching>>() {
         checks.start(&main.life.gate);
     }
+    Ok(())
 }
