@@ -12,6 +12,7 @@
 //! | `file_header`, `kept_head` | the header of files (docs/CACHE.md), and the head in it |
 //! | `fill` | a response on its way from the upstream to a file and to clients at the same time |
 //! | `streams`, `growing` | a response that another worker fetches, read from its file |
+//! | `location`, `ticket` | the settings of a location, and the business of one request |
 //! | `waiters` | requests that wait for another's fill, in this worker and others |
 //! | `rules`, `ignore` | the fields that decide about keeping a response, as nginx reads them |
 //! | `rfc9111` | the same by RFC 9111 |
@@ -40,6 +41,7 @@ mod kept_head;
 mod key;
 mod keys;
 mod loader;
+mod location;
 mod manager;
 mod purge_marks;
 mod purging;
@@ -49,6 +51,7 @@ mod status;
 mod store;
 mod streams;
 pub mod tags;
+mod ticket;
 mod unindexed;
 mod waiters;
 
@@ -60,8 +63,9 @@ pub use growing::GrowingFile;
 pub use helpers::{help, start};
 pub use instance::{Cache, Pace, Report, Settings};
 pub use kept_head::{head_text, length, parsed};
-pub use key::{Hash, Layout, hash, variant};
+pub use key::{Hash, Layout, hash};
 pub use keys::{Count, Evicted, FetchLock, Hold, Keys, Seen, Visit};
+pub use location::{CacheConf, LocationCache, methods};
 pub use purge_marks::Since;
 pub use purging::{PurgeError, PurgeResult, can_be_found, purge};
 pub use rules::{Forbids, Rules, range_begins_beyond};
@@ -71,3 +75,4 @@ pub use store::{
     unless_purged,
 };
 pub use streams::{LiveStream, StreamId};
+pub use ticket::Ticket;

@@ -132,7 +132,7 @@ pub static MODULES: Modules = &[
     &balancing::methods::LEAST_TIME,
     &balancing::methods::RANDOM,
     &balancing::sticky::MODULE,
-    &http::cache::directives::MODULE,
+    &http::caching::directives::MODULE,
     &api::MODULE,
     &prometheus::MODULE,
     &dashboard::MODULE,

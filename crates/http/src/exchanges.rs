@@ -1,16 +1,16 @@
 //! The exchanges of a request with upstreams, and its business with a cache: the data alone, which
-//! is a part of every request. [`crate::upstream`] and [`crate::cache`] do the work.
+//! is a part of every request. The crate `http-upstream` does the work.
 
 use std::rc::Rc;
 
-use ::upstream::peer::Peer;
 use base::log::{Fields, lossy};
 use bytes::Bytes;
-use cache::rfc9111::Asked;
-use cache::{Cache, CacheStatus as Status, Hash, Hold, Since, Stored};
-use conf::template::Template;
+use cache::{CacheStatus, Header, Ticket};
 use engine::metrics::RowId;
 use proto::h1::{Method, ResponseHead};
+use upstream::peer::Peer;
+
+use crate::request::Request;
 
 /// One exchange, or the attempt at one.
 #[derive(Default, Clone)]
@@ -50,7 +50,7 @@ pub struct Exchanges {
     /// A server is being asked: logs name it.
     pub asking: bool,
     /// The server asked last.
-    pub(crate) last: Option<Rc<Peer>>,
+    pub last: Option<Rc<Peer>>,
     /// The head of the last response: spans into `text`.
     pub head: ResponseHead,
     /// The bytes of the last response's head.
@@ -70,15 +70,15 @@ pub struct Exchanges {
     /// The method of the request to the upstream, if it is not the client's.
     pub method: Option<Method>,
     /// The result of the lookup in the cache.
-    pub(crate) cache_status: Status,
+    pub cache_status: CacheStatus,
     /// The counters of that cache.
-    pub(crate) cache_row: Option<RowId>,
+    pub cache_row: Option<RowId>,
     /// The request's claim on a cache, until it is settled.
-    pub(crate) cache: Option<Box<Ticket>>,
+    pub cache: Option<Box<Ticket>>,
     /// The time at which the stored response was made, as far as is known, seconds since 1970.
-    pub(crate) cached_since: Option<i64>,
+    pub cached_since: Option<i64>,
     /// The stored responses that become invalid if the upstream carries the request out.
-    pub(crate) invalidates: Option<Box<Ticket>>,
+    pub invalidates: Option<Box<Ticket>>,
 }
 
 impl Exchanges {
@@ -106,7 +106,7 @@ impl Exchanges {
     }
 
     /// Before an exchange: clears the state of an earlier one but for its attempts.
-    pub(crate) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         self.uri.clear();
         self.asking = false;
         self.forget_response();
@@ -115,8 +115,9 @@ impl Exchanges {
         self.body_chunked = false;
     }
 
-    pub(crate) fn forget_cache(&mut self) {
-        self.cache_status = Status::None;
+    /// Forgets the request's business with a cache.
+    pub fn forget_cache(&mut self) {
+        self.cache_status = CacheStatus::None;
         self.cache_row = None;
         self.cache = None;
         self.invalidates = None;
@@ -130,7 +131,8 @@ impl Exchanges {
         self.cache.as_ref().is_some_and(|t| t.cacheable)
     }
 
-    pub(crate) fn forget_response(&mut self) {
+    /// Forgets the head of the last response, and its trailers.
+    pub fn forget_response(&mut self) {
         self.head.clear();
         self.text = Bytes::new();
         self.trailers.clear();
@@ -142,12 +144,12 @@ impl Exchanges {
     }
 
     /// No server was asked yet in this exchange.
-    pub(crate) fn is_first(&self) -> bool {
+    pub fn is_first(&self) -> bool {
         self.attempts.last().is_none_or(|a| a.peer.is_none())
     }
 
     /// The attempt under way.
-    pub(crate) fn now(&mut self) -> &mut Attempt {
+    pub fn now(&mut self) -> &mut Attempt {
         if self.attempts.is_empty() {
             self.attempts.push(Attempt::default());
         }
@@ -156,66 +158,34 @@ impl Exchanges {
     }
 }
 
-/// A request's business with a cache, from the moment its key is known until its response comes
-/// from there, or goes there, or passes it by.
-pub(crate) struct Ticket {
-    /// The cache.
-    pub cache: Rc<Cache>,
-    /// The location's settings.
-    pub conf: Rc<CacheConf>,
-    /// The key.
-    pub key: Bytes,
-    /// The key's hash.
-    pub main: Hash,
-    /// The hash that was looked up last: the key's, or that of a variant of it.
-    pub hash: Hash,
-    /// The state of purges at the lookup.
-    pub since: Since,
-    /// The response may be kept, as far as is known.
-    pub cacheable: bool,
-    /// The right to fetch the key.
-    pub hold: Option<Hold>,
-    /// The kept response that is not fresh.
-    pub stale: Option<Rc<Stored>>,
-    /// The stale response may be served if the upstream fails, whatever the configuration says.
-    pub stale_error: bool,
-    /// The stale response must not be served, whatever the configuration says.
-    pub strict: bool,
-    /// The client's wishes, where RFC 9111 holds.
-    pub asked: Asked,
-    /// The family of the key's first variant, where there is one.
-    pub family: Option<u64>,
-    /// Fields of responses that are ignored: bits of `*_ignore_headers`.
-    pub ignored: u64,
+impl Request {
+    /// The upstream state, made now if the request has none yet.
+    pub fn upstream_mut(&mut self) -> &mut Exchanges {
+        self.exchanges.get_or_insert_default()
+    }
+
+    /// The upstream state of a request that was passed on, or was about to be.
+    pub fn upstream(&self) -> Option<&Exchanges> {
+        self.exchanges().filter(|u| !u.scheme.is_empty())
+    }
+
+    /// The state, also where it says of a cache alone.
+    pub fn exchanges(&self) -> Option<&Exchanges> {
+        self.exchanges.as_deref()
+    }
+
+    /// The validators of a stored response that is to be revalidated: the time of its last change,
+    /// and its `ETag`.
+    pub fn cached_validators(&self) -> (Option<i64>, Option<&Bytes>) {
+        let Some(header) = revalidated(self) else { return (None, None) };
+        let changed = Some(header.last_modified).filter(|t| *t != -1);
+        (changed, Some(&header.etag).filter(|etag| !etag.is_empty()))
+    }
 }
 
-/// The settings of a location with a cache.
-pub struct CacheConf {
-    pub(crate) chosen: Chosen,
-    /// `None`: the protocol's own.
-    pub(crate) key: Option<Template>,
-    pub(crate) methods: u64,
-    pub(crate) min_uses: u16,
-    pub(crate) valid: Vec<(u16, u64)>,
-    pub(crate) bypass: Vec<Template>,
-    pub(crate) no_cache: Vec<Template>,
-    pub(crate) purge: Vec<Template>,
-    pub(crate) lock: bool,
-    pub(crate) lock_timeout: u64,
-    pub(crate) lock_age: u64,
-    /// Bits of [`next`].
-    pub(crate) use_stale: u64,
-    pub(crate) background_update: bool,
-    /// Stale responses are asked for with their validators.
-    pub revalidate: bool,
-    pub(crate) convert_head: bool,
-    pub(crate) max_range_offset: Option<u64>,
-    /// RFC 9111 decides.
-    pub(crate) rfc9111: bool,
-}
-
-/// The cache of a location.
-pub(crate) enum Chosen {
-    Fixed(Rc<Cache>),
-    Template { name: Template, all: Vec<Rc<Cache>> },
+/// The stored response that is stale and is being revalidated.
+fn revalidated(r: &Request) -> Option<&Header> {
+    let u = r.exchanges().filter(|u| u.cache_status == CacheStatus::Expired)?;
+    let t = u.cache.as_ref().filter(|t| t.conf.revalidate)?;
+    t.stale.as_ref().map(|stored| &stored.header)
 }

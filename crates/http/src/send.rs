@@ -163,7 +163,7 @@ fn take_back(r: &mut Request) -> bool {
 /// Whether the response came from a cache, and its upstream can be asked instead: the body of the
 /// request, had it one, may be gone.
 fn was_cached(r: &Request) -> bool {
-    use crate::cache::Status::{Hit, Revalidated, Stale, Updating};
+    use cache::CacheStatus::{Hit, Revalidated, Stale, Updating};
     let status = r.upstream().map(|u| u.cache_status);
     matches!(status, Some(Hit | Revalidated | Stale | Updating)) && !r.head.has_body()
 }

@@ -1,8 +1,8 @@
 //! Caches as JSON.
 
 use base::json::Object;
+use cache::{Cache, CacheStatus};
 use engine::metrics::{Kind, Metrics, Zone, word};
-use http::cache::{Cache, CacheStatus};
 
 /// The words that hold the requests at the last reset.
 const BASE: usize = word::TIMES;

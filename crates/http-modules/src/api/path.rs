@@ -5,9 +5,9 @@ use std::rc::Rc;
 use ::upstream::Group;
 use ::upstream::api::{EngineKind, Refusal};
 use ::upstream::peer::Peer;
+use cache::Cache;
 use common_modules::ssl::Known;
 use engine::metrics::Kind;
-use http::cache::Cache;
 use http::request::Request;
 use shm::ZoneReport;
 
@@ -180,7 +180,7 @@ fn in_http(r: &Request, parts: &[&[u8]]) -> Result<Resource, Refusal> {
         [b"limit_reqs", rest @ ..] => zone(r, Kind::LimitReq, rest)?,
         [b"caches"] => Resource::Caches(None),
         [b"caches", name] => {
-            let cache = http::cache::all(&r.main).into_iter().find(|cache| cache.name == name);
+            let cache = http::caching::all(&r.main).into_iter().find(|cache| cache.name == name);
             let none = || Refusal::new(404, "CacheNotFound", "cache not found");
             Resource::Caches(Some(cache.ok_or_else(none)?))
         }

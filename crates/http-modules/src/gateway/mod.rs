@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use base::log::Level;
 use conf::ConfError;
-use http::cache::{CacheConf, Caching};
+use http::caching::Caching;
 use http::module::LocView;
 use http::request::Request;
 use http::upstream::conf::{Conf as UpConf, Draft};
@@ -36,7 +36,7 @@ engine::settings! {
         /// Times, buffers, other servers.
         pub up: Draft,
         /// The cache.
-        pub cache: http::cache::Draft,
+        pub cache: http::caching::Draft,
         /// The parameters.
         pub params: params::List,
     }
@@ -55,7 +55,7 @@ impl Common {
         hidden: &'static [&'static str],
     ) -> Result<(Rc<UpConf>, params::Params), ConfError> {
         let conf = self.up.finish(<G as Gateway>::PREFIX, hidden, &pass::folder::<G>(l))?;
-        let conf = conf.with_cache(CacheConf::finish::<G>(l, &self.cache)?);
+        let conf = conf.with_cache(self.cache.finish::<G>(l)?);
         let conf = match to.uses_tls() {
             true => conf.with_tls(self.up.ssl.finish(<G as Gateway>::PREFIX, &[])?),
             false => conf,
@@ -86,10 +86,10 @@ macro_rules! gateway {
             }
         }
 
-        impl ::http::cache::Caching for $conf {
+        impl ::http::caching::Caching for $conf {
             const PREFIX: &'static str = $prefix;
 
-            fn caching(&mut self) -> &mut ::http::cache::Draft {
+            fn caching(&mut self) -> &mut ::http::caching::Draft {
                 &mut self.common.cache
             }
         }

@@ -9,8 +9,8 @@ use conf::template::Template;
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
+use http::exchanges::Exchanges;
 use http::request::Request;
-use http::upstream::exchanges::Exchanges;
 use proto::h1::{Field, FieldId};
 use proto::params::Notation;
 

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use ::upstream::Group;
 use ::upstream::api::{EngineKind, state};
 use ::upstream::peer::{self, Peer};
+use cache::{Cache, CacheStatus};
 use engine::metrics::{Kind, Reading, word};
 use engine::stats::{Field, WorkerReport};
-use http::cache::{Cache, CacheStatus};
 use http::request::Request;
 
 use super::table::{ABSENT, Column, Table, Type, label};
@@ -399,7 +399,7 @@ fn cache_table(r: &Request) -> Table {
         all.push(Column::new(responses, Untyped, "Responses with this part of the cache in them."));
         all.push(Column::new(bytes, Untyped, "Bytes of these responses."));
     }
-    let (metrics, all_caches) = (r.main.metrics.clone(), http::cache::all(&r.main));
+    let (metrics, all_caches) = (r.main.metrics.clone(), http::caching::all(&r.main));
     let read = move |_, cache: &Rc<Cache>| {
         let report = cache.report();
         let max = report.max_bytes.unwrap_or(0);

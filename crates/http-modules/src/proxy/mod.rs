@@ -14,7 +14,7 @@ use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use conf::value::{self, set_enum, set_flag};
-use http::cache::Caching;
+use http::caching::Caching;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::join_directives;
@@ -240,7 +240,7 @@ engine::settings! {
     /// The directives of one level.
     pub(crate) struct ProxyConf {
         pub up: Draft,
-        pub cache: http::cache::Draft,
+        pub cache: http::caching::Draft,
         pub headers: Option<Rc<Vec<(Bytes, Template)>>>,
         pub body: Option<Template>,
         pub method: Option<Template>,
@@ -267,7 +267,7 @@ impl Caching for ProxyConf {
     const PREFIX: &'static str = "proxy";
     const CONVERTS_HEAD: bool = true;
 
-    fn caching(&mut self) -> &mut http::cache::Draft {
+    fn caching(&mut self) -> &mut http::caching::Draft {
         &mut self.cache
     }
 }

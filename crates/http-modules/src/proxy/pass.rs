@@ -10,7 +10,6 @@ use bytes::Bytes;
 use conf::template::Template;
 use conf::{ConfError, Node};
 use engine::TempPath;
-use http::cache::CacheConf;
 use http::cx::{Cx, LocationCx};
 use http::location::LocKind;
 use http::module::{Conf, Dry, LocView, PhaseHandler, Pipeline, Step, Verdict};
@@ -173,7 +172,7 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let (pass, proxy) = (l.conf::<Pass>(), l.conf::<ProxyConf>());
     let Some(folder) = &pass.folder else { return Ok(()) };
     let conf = proxy.up.finish("proxy", HIDDEN, folder)?;
-    let conf = conf.with_cache(CacheConf::finish::<ProxyConf>(l, &proxy.cache)?);
+    let conf = conf.with_cache(proxy.cache.finish::<ProxyConf>(l)?);
     let tls = match &pass.fixed {
         Some(fixed) => fixed.vars.tls,
         None => true,

@@ -5,13 +5,13 @@ use std::rc::Rc;
 use ::upstream::socket::{Bind, SocketConf};
 use ::upstream::ssl::{SslDraft, UpstreamTls};
 use bytes::Bytes;
+use cache::CacheConf;
 use conf::ConfError;
 use conf::template::Template;
 use conf::value::Bufs;
 use proto::h1::{FieldId, FieldSet};
 
 use super::store::Store;
-use crate::cache::CacheConf;
 use crate::cx::Cx;
 use engine::TempPath;
 

@@ -23,7 +23,7 @@ use conf::{ConfError, Node};
 
 use super::conf::{Draft, ignore, next};
 use super::store::Store;
-use crate::cache::{Caching, directives as cache};
+use crate::caching::{Caching, directives as cache};
 use crate::core_directives::{HSL, directive};
 use crate::cx::Cx;
 use crate::module::Conf;

@@ -18,7 +18,7 @@ pub(super) fn passed(r: &mut Request, job: Job) -> Verdict {
     let scheme = protocol.scheme();
     r.upstream_mut().scheme = scheme;
     let cache = conf.cache.as_ref().and_then(|cache| {
-        let (name, key) = crate::cache::key_of(r, cache, protocol.as_mut())?;
+        let (name, key) = crate::caching::key_of(r, cache, protocol.as_mut())?;
         Some((text(&name), text(&key)))
     });
     let mut out = mem::Chain::new();

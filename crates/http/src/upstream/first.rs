@@ -5,7 +5,7 @@ use bytes::Bytes;
 use mem::{Buf, Chain};
 
 use super::conf::Conf;
-use super::exchange::Link;
+use super::link::Link;
 use super::source::{Fail, finished, log_complaints};
 use super::{Progress, Protocol, Sink};
 use crate::request::Request;

@@ -12,14 +12,14 @@
 //!                  └──────────┴── failed ────┴── status ──────┘          broken   kept or closed
 //! ```
 
-mod caching;
 pub mod conf;
 pub mod directives;
 mod exchange;
-pub mod exchanges;
 mod explained;
+pub(crate) mod failure;
 mod first;
 pub(crate) mod headers;
+mod link;
 pub mod modules;
 mod request_body;
 pub(crate) mod source;

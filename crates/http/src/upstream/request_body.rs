@@ -8,7 +8,7 @@ use mem::Chain;
 
 use super::Protocol;
 use super::conf::Conf;
-use super::exchange::Stop;
+use super::failure::Stop;
 use crate::module::Verdict;
 use crate::request::Request;
 

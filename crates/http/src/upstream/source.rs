@@ -15,8 +15,9 @@ use files::{FileError, NoPool};
 use mem::{Buf, Chain};
 
 use super::conf::Conf;
-use super::exchange::{Link, client_gone, log_io, log_stream, timed_out};
+use super::failure::{client_gone, log_io, log_stream, timed_out};
 use super::first::{First, end};
+use super::link::Link;
 use super::request_body::RequestBody;
 use super::spill::{self, SpillFile, Writing, Written};
 use super::{Fault, Progress, Protocol, Sink};

@@ -18,7 +18,8 @@ use mem::Chain;
 use net::relay::{End, Flow, poll_side};
 
 use super::conf::Conf;
-use super::exchange::{Link, log_io};
+use super::failure::log_io;
+use super::link::Link;
 use crate::channel::Upgraded;
 use crate::output;
 use crate::request::Request;

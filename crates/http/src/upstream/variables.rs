@@ -3,7 +3,7 @@
 use base::ascii::{eq_ignore_case, is_name_of_field, write_millis, write_u64};
 use proto::h1::FieldId;
 
-use super::exchanges::{Attempt, Exchanges, exchanges};
+use crate::exchanges::{Attempt, Exchanges};
 use crate::request::Request;
 use crate::vars::VarDef;
 
@@ -130,11 +130,11 @@ pub(super) static VARIABLES: &[VarDef] = &[
         true
     }),
     VarDef::new("upstream_cache_status", |r, out| {
-        let text = exchanges(r).and_then(|u| u.cache_status.text());
+        let text = r.exchanges().and_then(|u| u.cache_status.text());
         text.map(|text| out.extend_from_slice(text.as_bytes())).is_some()
     }),
     VarDef::new("upstream_cache_age", |r, out| {
-        let since = exchanges(r).and_then(|u| u.cached_since);
+        let since = r.exchanges().and_then(|u| u.cached_since);
         let age = since.map(|since| (base::time::unix_secs() as i64).saturating_sub(since));
         age.map(|age| write_u64(out, u64::try_from(age).unwrap_or(0))).is_some()
     }),

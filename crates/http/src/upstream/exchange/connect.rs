@@ -17,12 +17,12 @@ use bytes::Bytes;
 use event::{Deadline, Either, Sock, race_if};
 use net::Transport;
 
-use super::failure::{client_gone, not_reached};
-use super::{Answered, Exchange, Stop};
+use super::{Answered, Exchange};
 use crate::channel::client_end;
 use crate::module::Verdict;
 use crate::request::Request;
 use crate::upstream::conf::{Conf, next};
+use crate::upstream::failure::{Stop, client_gone, not_reached};
 
 /// The servers that a name stands for, by the resolver of the request's location.
 pub(super) async fn addresses(

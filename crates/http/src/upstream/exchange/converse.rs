@@ -11,12 +11,14 @@ use bytes::Bytes;
 use event::{Deadline, Either, Side, race, race_if};
 use mem::{Buf, Chain, Page};
 
-use super::failure::{client_gone, log_io, no_answer, stream_failed, timed_out, too_big};
-use super::{Answered, Exchange, Stop};
+use super::{Answered, Exchange};
 use crate::channel::{client_end, in_memory};
 use crate::request::Request;
 use crate::upstream::HeadStep;
 use crate::upstream::conf::next;
+use crate::upstream::failure::{
+    Stop, client_gone, log_io, no_answer, stream_failed, timed_out, too_big,
+};
 
 /// The most bytes of interim responses before the final one.
 const INTERIM_MAX: usize = 1 << 20;

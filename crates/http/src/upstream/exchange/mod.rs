@@ -2,7 +2,6 @@
 
 mod connect;
 mod converse;
-mod failure;
 mod response;
 mod retry;
 mod tunnel;
@@ -10,7 +9,7 @@ mod tunnel;
 use event::{Either, race_if};
 use std::rc::Rc;
 
-use ::upstream::balance::{AnyPicker, RoundRobin, ServerOutcome};
+use ::upstream::balance::{AnyPicker, RoundRobin};
 use ::upstream::lease::Lease;
 use ::upstream::peer::{Peer, ServerSpec};
 use ::upstream::pool::Pool;
@@ -26,17 +25,15 @@ use mem::{Buf, Chain};
 use os::SockAddr;
 
 use super::Protocol;
-use super::caching;
 use super::conf::{Conf, next};
-use super::exchanges::{Attempt, Exchanges};
+use super::failure::{Stop, client_gone};
 use super::request_body::RequestBody;
-use crate::cache::{self, Begin, Status};
+use crate::caching::{self, Begin, decisions};
 use crate::channel::client_end;
+use crate::exchanges::{Attempt, Exchanges};
 use crate::module::Verdict;
 use crate::request::Request;
 use connect::Terms;
-
-pub(super) use failure::{client_gone, log_io, log_stream, timed_out};
 
 /// A request to pass on.
 pub struct Job {
@@ -48,44 +45,6 @@ pub struct Job {
     pub protocol: Box<dyn Protocol>,
     /// The name of the server, where it is spoken to under TLS.
     pub tls: Option<Bytes>,
-}
-
-/// The reason why an attempt ended without a response to pass on.
-pub(super) enum Stop {
-    /// Another server may be asked: a bit of [`next`].
-    Next(u64),
-    /// The server has not processed the request, and will not: it can be sent again whatever it
-    /// does (RFC 9113 section 8.7).
-    Refused,
-    /// Answer with this status.
-    Status(u16),
-    /// The client is gone.
-    ClientGone,
-    /// The client's body cannot be read: end like this.
-    Verdict(Verdict),
-    /// A stored response is served instead, with that status.
-    Stored(Status),
-}
-
-/// The means of an exchange that are given back at its end.
-pub(crate) struct Link {
-    pub wire: Option<Wire>,
-    pub addr: SockAddr,
-    pub pool: Option<Rc<Pool>>,
-    pub tag: usize,
-    pub lease: Lease,
-}
-
-impl Link {
-    /// The exchange ended well: the connection is kept where that is possible.
-    pub fn finish(&mut self, reusable: bool, gate: &event::Gate) {
-        self.lease.done(ServerOutcome::Ok);
-        // A stream leaves its connection, which others use.
-        let wire = self.wire.take();
-        if let (Some(Wire::Conn(conn)), Some(pool), true) = (wire, &self.pool, reusable) {
-            pool.put(conn, &self.addr, self.tag, gate);
-        }
-    }
 }
 
 struct Exchange {
@@ -155,7 +114,7 @@ pub async fn run(r: &mut Request, job: Job) -> Verdict {
     loop {
         let attempt = x.attempt(r).await;
         if attempt.is_ok() && r.upstream_mut().invalidates.is_some() {
-            rarely(caching::invalidate(r, x.protocol.as_ref())).await;
+            rarely(decisions::invalidate(r, x.protocol.as_ref())).await;
         }
         let stop = match attempt {
             Ok(answer) => match x.judge(r) {
@@ -186,7 +145,7 @@ async fn prepare(r: &mut Request, job: Job) -> Result<Exchange, Verdict> {
     u.forget_cache();
     if let Some(cache) = &conf.cache
         && let Begin::Verdict(v) =
-            foreseen(boxed(|| cache::begin(r, cache, &conf, protocol.as_mut()))).await
+            foreseen(boxed(|| caching::begin(r, cache, &conf, protocol.as_mut()))).await
     {
         return Err(v);
     }

@@ -8,18 +8,21 @@ use ::upstream::wire::Wire;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
+use cache::{CacheStatus, Fill, Plan};
 use mem::Buf;
 use proto::h1::ResponseHead;
 
-use super::{Answer, Exchange, Link, Stop};
-use crate::cache::{Fill, FillBody, Plan, Status};
+use super::{Answer, Exchange};
+use crate::caching::FillBody;
+use crate::caching::decisions::{self, Cacheability};
 use crate::module::Verdict;
 use crate::output::Body;
 use crate::request::Request;
-use crate::upstream::caching::{self, Cacheability};
 use crate::upstream::conf::{Conf, next};
+use crate::upstream::failure::Stop;
 use crate::upstream::first::First;
 use crate::upstream::headers::{self, Accepted};
+use crate::upstream::link::Link;
 use crate::upstream::source::{Remainder, Source};
 use crate::upstream::store::{InFile, Storing};
 use crate::upstream::tunnel::Tunnel;
@@ -36,11 +39,11 @@ impl Exchange {
         if bit != 0 && self.tries > 1 && self.may_retry(r, bit) {
             return Some(Stop::Next(bit));
         }
-        if let Some(stop) = caching::instead(r, status, bit) {
+        if let Some(stop) = decisions::instead(r, status, bit) {
             return Some(stop);
         }
         headers::intercepted(r, &self.conf, status).then(|| {
-            caching::keep_error(r, status, &self.conf, true);
+            decisions::keep_error(r, status, &self.conf, true);
             Stop::Status(status)
         })
     }
@@ -70,17 +73,17 @@ impl Exchange {
         mut self,
         r: &mut Request,
         answer: Answer,
-        status: Status,
+        status: CacheStatus,
     ) -> Verdict {
         let text = r.upstream_mut().text.clone();
         self.keep_connection(r, answer);
         let head = std::mem::take(&mut r.upstream_mut().head);
         let a = r.upstream_mut().now();
         a.response_ms = Some(now_ms().saturating_sub(a.start_ms));
-        if status == Status::Revalidated {
+        if status == CacheStatus::Revalidated {
             self.lease = None;
             let (conf, protocol) = (self.conf.clone(), self.protocol.as_ref());
-            return caching::revalidated(r, &head, &text, &conf, protocol).await;
+            return decisions::revalidated(r, &head, &text, &conf, protocol).await;
         }
         self.serve_stored(r, status).unwrap_or(Verdict::Status(500))
     }

@@ -3,14 +3,15 @@
 use ::upstream::balance::ServerOutcome;
 use base::log::Level;
 use base::time::now_ms;
+use cache::CacheStatus;
 use proto::h1::Method;
 
-use super::{Exchange, Stop};
-use crate::cache::Status;
+use super::Exchange;
+use crate::caching::decisions;
 use crate::module::Verdict;
 use crate::request::Request;
-use crate::upstream::caching;
 use crate::upstream::conf::next;
+use crate::upstream::failure::Stop;
 
 /// Refusals of one request after which it counts as failed.
 const REFUSALS_MAX: u32 = 3;
@@ -117,11 +118,11 @@ impl Exchange {
             }
         }
         if bit == next::NO_LIVE || self.tries == 0 || !self.may_retry(r, bit) {
-            if caching::instead_of_failure(r, bit) {
-                return self.serve_stored(r, Status::Stale);
+            if decisions::instead_of_failure(r, bit) {
+                return self.serve_stored(r, CacheStatus::Stale);
             }
             if matches!(status, 502 | 504) {
-                caching::keep_error(r, status, &self.conf, false);
+                decisions::keep_error(r, status, &self.conf, false);
             }
             r.upstream_mut().asking = false;
             return Some(Verdict::Status(status));
@@ -130,9 +131,9 @@ impl Exchange {
     }
 
     /// Serves the cached response although it is stale.
-    pub(super) fn serve_stored(&mut self, r: &mut Request, status: Status) -> Option<Verdict> {
+    pub(super) fn serve_stored(&mut self, r: &mut Request, status: CacheStatus) -> Option<Verdict> {
         self.lease = None;
-        let served = caching::serve(r, status, &self.conf, self.protocol.as_ref());
+        let served = decisions::serve(r, status, &self.conf, self.protocol.as_ref());
         Some(served.map_or(Verdict::Status(500), |(_, _, verdict)| verdict))
     }
 }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use event::{Deadline, Either, race_if};
 use proto::h2::websocket;
 
-use super::failure::{client_gone, timed_out};
-use super::{Exchange, Stop};
+use super::Exchange;
 use crate::channel::client_end;
 use crate::request::Request;
+use crate::upstream::failure::{Stop, client_gone, timed_out};
 
 /// The words of log lines.
 const DOING: &str = "reading settings of upstream";

@@ -12,13 +12,13 @@ use conf::template::Template;
 use conf::value::{parse_msec, parse_offset, parse_sec, parse_size, set_bitmask};
 use conf::{ConfError, Node, Word};
 
-use super::conf::{Draft, Which, methods};
+use super::conf::{Draft, Which};
 use crate::cx::Cx;
 use crate::module::{Conf, ConfType, Module, Scope};
 use crate::request::Request;
 use crate::server::HttpMain;
 use crate::upstream::directives::Shared;
-use cache::{Cache, Keys, Layout, Pace, Settings};
+use cache::{Cache, Keys, Layout, Pace, Settings, methods};
 use engine::module::Helping;
 use engine::{Help, Helper, Seat, TempPath};
 

@@ -6,11 +6,10 @@ use base::time::unix_secs;
 use bytes::Bytes;
 use proto::h1::{FieldId, Method, ResponseHead, Version};
 
-use cache::{CacheStatus, Fill, Forbids, GrowingFile, Header, Stored, parsed, rfc9111};
+use cache::{CacheStatus, Fill, Forbids, GrowingFile, Header, Stored, Ticket, parsed, rfc9111};
 
 use super::fill_reader::FillBody;
 use super::stream_reader::StreamBody;
-use super::ticket::Ticket;
 use crate::module::Verdict;
 use crate::output::Body;
 use crate::request::Request;

@@ -6,11 +6,10 @@
 use std::cell::Cell;
 
 use base::log::Level;
-use cache::{GrowingFile, LiveStream, TempPlace};
+use cache::{GrowingFile, LiveStream, TempPlace, Ticket};
 use event::race_if;
 use mem::Chain;
 
-use super::ticket::Ticket;
 use crate::channel::client_end;
 use crate::output::{BodySource, Broken, NextPiece};
 use crate::request::Request;
@@ -31,7 +30,7 @@ pub(super) async fn open(
     let pool = r.pool().ok()?;
     let fits = |header: &cache::Header| {
         header.key == t.key
-            && (header.vary.is_empty() || t.variant(r, &header.vary) == header.variant)
+            && (header.vary.is_empty() || t.variant(&header.vary, || r.headers()) == header.variant)
     };
     // Another location may have another folder; then there is no such file here.
     let temp = temp_place(t, up);

@@ -16,8 +16,8 @@
 //! | --- | --- |
 //! | `directives` | the directives of modules that pass requests on, and `*_cache_path` |
 //! | `conf` | the settings that hold in a location |
-//! | `ticket` | the business of one request with a cache |
 //! | `lookup` | the way from a request to an answer from the cache, or to the upstream |
+//! | `decisions` | the decisions of an exchange: whether a response is stored, or a stored one served |
 //! | `serve` | a response made of a kept one |
 //! | `fill_reader` | the body of a response that this worker fetches, for one client |
 //! | `stream_reader` | the body of a response that another worker fetches |
@@ -27,32 +27,25 @@
 //! folder is gone, the response passes by the cache.
 
 pub mod conf;
+pub(crate) mod decisions;
 pub mod directives;
 mod fill_reader;
 mod lookup;
 mod purge;
 mod serve;
 mod stream_reader;
-mod ticket;
 
 use std::rc::Rc;
 
 use crate::server::HttpMain;
 
-pub use cache::{Cache, CacheStatus, Report};
-pub use conf::{CacheConf, Draft};
+use cache::Cache;
+
+pub use conf::Draft;
 pub use directives::{Caches, Caching};
 
-pub(crate) use crate::conditions::any_set;
-pub(crate) use cache::{
-    CacheStatus as Status, Fill, HEAD_ROOM, Header, Plan, Rules, Stored, can_be_found,
-    hash as hash_of, head_text, invalidate, outdate, renew, rfc9111,
-};
 pub(crate) use fill_reader::FillBody;
 pub(crate) use lookup::{Begin, begin, key_of};
-pub(crate) use serve::stored as serve_stored;
-pub(crate) use stream_reader::temp_place;
-pub(crate) use ticket::Ticket;
 
 /// All caches of a configuration.
 pub fn all(main: &HttpMain) -> Vec<Rc<Cache>> {

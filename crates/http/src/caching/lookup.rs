@@ -10,12 +10,11 @@ use proto::h1::{FieldId, Method};
 
 use cache::rfc9111::{self, Asked, Reply, Reuse};
 use cache::{
-    CacheStatus, Count, DiskAccess, FaultCause, FetchLock, Fill, GrowingFile, Header, Opened, Seen,
-    Stored, StreamId, Visit, range_begins_beyond,
+    CacheConf, CacheStatus, Count, DiskAccess, FaultCause, FetchLock, Fill, GrowingFile, Header,
+    Opened, Seen, Stored, StreamId, Ticket, Visit, range_begins_beyond,
 };
 
-use super::conf::CacheConf;
-use super::ticket::Ticket;
+use super::conf::of_request;
 use super::{purge, serve, stream_reader};
 use crate::conditions::any_set;
 use crate::module::Verdict;
@@ -62,7 +61,7 @@ pub(crate) async fn begin(
         }
         return Begin::Upstream;
     }
-    let cache = match conf.cache(r) {
+    let cache = match of_request(conf, r) {
         Ok(Some(cache)) => cache,
         Ok(None) => return Begin::Upstream,
         Err(_) => return Begin::Verdict(Verdict::Status(500)),
@@ -147,7 +146,7 @@ pub(crate) fn key_of(
     if !conf.keeps(r.method) {
         return None;
     }
-    let cache = conf.cache(r).ok().flatten()?;
+    let cache = of_request(conf, r).ok().flatten()?;
     if r.method == Method::Head && conf.convert_head {
         r.upstream_mut().method = Some(Method::Get);
     }
@@ -198,7 +197,7 @@ fn asked(r: &Request) -> Asked {
 /// was answered.
 #[cold]
 fn may_invalidate(r: &mut Request, conf: &Rc<CacheConf>, up: &Conf, protocol: &mut dyn Protocol) {
-    if let Ok(Some(cache)) = conf.cache(r) {
+    if let Ok(Some(cache)) = of_request(conf, r) {
         let t = ticket(r, cache, conf, up, protocol);
         r.upstream_mut().invalidates = Some(t);
     }
@@ -363,7 +362,7 @@ fn fits(r: &Request, t: &Ticket, stored: &Stored) -> Fits {
     if stored.header.vary.is_empty() {
         return Fits::Yes;
     }
-    let wanted = t.variant(r, &stored.header.vary);
+    let wanted = t.variant(&stored.header.vary, || r.headers());
     if wanted == stored.header.variant {
         return Fits::Yes;
     }
@@ -571,5 +570,5 @@ fn fits_fill(r: &Request, t: &Ticket, fill: &Fill) -> bool {
     let header = fill.header();
     !fill.is_purged(&t.cache)
         && header.key == t.key
-        && (header.vary.is_empty() || t.variant(r, &header.vary) == header.variant)
+        && (header.vary.is_empty() || t.variant(&header.vary, || r.headers()) == header.variant)
 }

@@ -4,9 +4,8 @@
 use base::ascii::eq_ignore_case;
 use base::log::Level;
 use bytes::Bytes;
-use cache::{PurgeError, PurgeResult, tags};
+use cache::{PurgeError, PurgeResult, Ticket, tags};
 
-use super::ticket::Ticket;
 use crate::module::Verdict;
 use crate::request::Request;
 

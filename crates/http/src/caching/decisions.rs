@@ -5,19 +5,22 @@ use std::rc::Rc;
 
 use base::time::unix_secs;
 use bytes::Bytes;
+use cache::rfc9111::{self, Facts, Reply};
+use cache::{CacheConf, CacheStatus, HEAD_ROOM, Header, Plan, Rules, Stored, Ticket};
 use proto::h1::{FieldId, Method, ResponseHead, ResponseParser, ResponseStep, Version};
 
-use super::Protocol;
-use super::conf::{Conf, next};
-use super::exchange::Stop;
-use super::exchanges::Exchanges;
-use crate::cache::rfc9111::{self, Facts, Reply};
-use crate::cache::{self, Header, Plan, Rules, Status, Stored, Ticket};
+use super::serve;
+use super::stream_reader::temp_place;
+use crate::conditions::any_set;
+use crate::exchanges::Exchanges;
 use crate::module::Verdict;
 use crate::request::Request;
+use crate::upstream::Protocol;
+use crate::upstream::conf::{Conf, next};
+use crate::upstream::failure::Stop;
 
 /// A response whose head is known, with the rules for storing it.
-pub(super) struct Cacheability {
+pub(crate) struct Cacheability {
     ticket: Box<Ticket>,
     rules: Rules,
     /// Its fields, if RFC 9111 holds.
@@ -37,8 +40,8 @@ impl Cacheability {
             None => Rules::read(head, &u.text, conf.ignore_headers, 0, now()),
             Some(reply) => reply.rules(&facts(&ticket, head.status, delay), &ticket.asked, now()),
         };
-        if u.cache_status == Status::Expired {
-            ticket.cache.keys_count(Status::Expired);
+        if u.cache_status == CacheStatus::Expired {
+            ticket.cache.keys_count(CacheStatus::Expired);
         }
         Some(Cacheability { ticket, rules, reply, delay })
     }
@@ -68,7 +71,7 @@ impl Cacheability {
             return None;
         }
         let settings = ticket.conf.clone();
-        if !may || cache::any_set(r, &settings.no_cache) {
+        if !may || any_set(r, &settings.no_cache) {
             return None;
         }
         let valid = until(&rules, &settings, head.status)?;
@@ -79,7 +82,7 @@ impl Cacheability {
         let no_head = head.version == Version::HTTP_09 && text.is_empty();
         let variant = match rules.vary.is_empty() {
             true => Default::default(),
-            false => ticket.variant(r, &rules.vary),
+            false => ticket.variant(&rules.vary, || r.headers()),
         };
         if ticket.is_secondary() && (rules.vary.is_empty() || variant != ticket.hash) {
             // The response does not vary as the one before did: it takes the place of all variants.
@@ -106,11 +109,11 @@ impl Cacheability {
             body_len: 0,
             family: ticket.family.unwrap_or_else(|| ticket.cache.keys.new_family()),
             rfc9111: reply.is_some(),
-            room: if reply.is_some() { cache::HEAD_ROOM } else { 0 },
+            room: if reply.is_some() { HEAD_ROOM } else { 0 },
         };
         let fits = header.fits() && cache::can_be_found(&header);
         let pool = r.pool().ok().filter(|_| fits)?;
-        let temp = cache::temp_place(&ticket, conf);
+        let temp = temp_place(&ticket, conf);
         Some(Plan {
             cache: ticket.cache.clone(),
             hash: ticket.hash,
@@ -141,7 +144,7 @@ fn facts(t: &Ticket, status: u16, delay: i64) -> Facts<'_> {
 }
 
 /// The end of a response's freshness, seconds since 1970.
-fn until(rules: &Rules, settings: &cache::CacheConf, status: u16) -> Option<i64> {
+fn until(rules: &Rules, settings: &CacheConf, status: u16) -> Option<i64> {
     match (rules.valid, settings.valid_for(status)) {
         (0, 0) => None,
         (0, secs) => Some(now().saturating_add(i64::try_from(secs).unwrap_or(i64::MAX))),
@@ -150,32 +153,33 @@ fn until(rules: &Rules, settings: &cache::CacheConf, status: u16) -> Option<i64>
 }
 
 /// Whether a stored response answers instead of one with that status.
-pub(super) fn instead(r: &Request, status: u16, bit: u64) -> Option<Stop> {
+pub(crate) fn instead(r: &Request, status: u16, bit: u64) -> Option<Stop> {
     let u = r.upstream()?;
     let ticket = u.cache.as_ref().filter(|t| t.stale.is_some())?;
-    if u.cache_status != Status::Expired {
+    if u.cache_status != CacheStatus::Expired {
         return None;
     }
     // RFC 5861 section 4 counts these as errors.
     let by_rfc = ticket.conf.rfc9111 && matches!(status, 500 | 502..=504) && ticket.stale_error;
     if (bit != 0 && ticket.conf.use_stale & bit != 0 || by_rfc) && !ticket.strict {
-        return Some(Stop::Stored(Status::Stale));
+        return Some(Stop::Stored(CacheStatus::Stale));
     }
-    (status == 304 && ticket.conf.revalidate).then_some(Stop::Stored(Status::Revalidated))
+    (status == 304 && ticket.conf.revalidate).then_some(Stop::Stored(CacheStatus::Revalidated))
 }
 
 /// Whether a stored response answers after the upstream failed.
-pub(super) fn instead_of_failure(r: &Request, bit: u64) -> bool {
+pub(crate) fn instead_of_failure(r: &Request, bit: u64) -> bool {
     let Some(u) = r.upstream() else { return false };
     let Some(t) = u.cache.as_ref().filter(|t| t.stale.is_some() && !t.strict) else { return false };
     let is_error = !t.conf.rfc9111 || bit & (next::HTTP_403 | next::HTTP_404 | next::HTTP_429) == 0;
-    u.cache_status == Status::Expired && (t.conf.use_stale & bit != 0 || t.stale_error && is_error)
+    u.cache_status == CacheStatus::Expired
+        && (t.conf.use_stale & bit != 0 || t.stale_error && is_error)
 }
 
 /// Serves the stored response although it is stale.
-pub(super) fn serve(
+pub(crate) fn serve(
     r: &mut Request,
-    status: Status,
+    status: CacheStatus,
     conf: &Conf,
     protocol: &dyn Protocol,
 ) -> Option<(Box<Ticket>, Rc<Stored>, Verdict)> {
@@ -185,12 +189,12 @@ pub(super) fn serve(
     u.cache_status = status;
     u.asking = false;
     ticket.cache.keys_count(status);
-    let verdict = cache::serve_stored(r, &ticket, &stored, conf, protocol);
+    let verdict = serve::stored(r, &ticket, &stored, conf, protocol);
     Some((ticket, stored, verdict))
 }
 
 /// The upstream confirms the stored response; the head of its answer says for how long.
-pub(super) async fn revalidated(
+pub(crate) async fn revalidated(
     r: &mut Request,
     head: &ResponseHead,
     text: &[u8],
@@ -201,7 +205,7 @@ pub(super) async fn revalidated(
         return revalidated_by_rfc(r, head, text, conf, protocol).await;
     }
     let new = Rules::read(head, text, conf.ignore_headers, 0, now());
-    let served = serve(r, Status::Revalidated, conf, protocol);
+    let served = serve(r, CacheStatus::Revalidated, conf, protocol);
     let Some((ticket, stored, verdict)) = served else { return Verdict::Status(500) };
     let old = &stored.head;
     let rules = match new.valid {
@@ -241,7 +245,7 @@ async fn revalidated_by_rfc(
         t.stale = Some(Rc::new(old.renewed(new.header.clone(), new.head)));
         renewed = Some((old, new.header, keeps));
     }
-    let served = serve(r, Status::Revalidated, conf, protocol);
+    let served = serve(r, CacheStatus::Revalidated, conf, protocol);
     let Some((ticket, _, verdict)) = served else { return Verdict::Status(500) };
     let (Some((old, header, keeps)), Ok(pool)) = (renewed, r.pool()) else { return verdict };
     match keeps {
@@ -316,7 +320,7 @@ fn head_came(r: &mut Request, t: &Ticket, kept: &Rc<Stored>, head: &ResponseHead
 
 /// RFC 9111 section 4.4: an unsafe method was answered. Invalidates the stored responses of its
 /// target, and of the resources that the answer says were made or changed.
-pub(super) async fn invalidate(r: &mut Request, protocol: &dyn Protocol) {
+pub(crate) async fn invalidate(r: &mut Request, protocol: &dyn Protocol) {
     let u = r.upstream_mut();
     let (status, text) = (u.head.status, u.text.clone());
     let Some(t) = u.invalidates.take_if(|_| status > 0) else { return };
@@ -341,7 +345,7 @@ pub(super) async fn invalidate(r: &mut Request, protocol: &dyn Protocol) {
     });
     let of_others: Vec<Vec<u8>> = of_others.collect();
     keys.extend(of_others);
-    let hashes = keys.iter().map(|key| cache::hash_of(key)).collect();
+    let hashes = keys.iter().map(|key| cache::hash(key)).collect();
     if let Ok(pool) = r.pool() {
         cache::outdate(&t.cache, hashes, pool).await;
     }
@@ -368,7 +372,7 @@ fn key_of(r: &mut Request, t: &Ticket, value: &Bytes, protocol: &dyn Protocol) -
 
 /// Stores an error of ours, or one of the upstream's that `error_page` answers, for a while, so
 /// that the upstream is not asked again at once.
-pub(super) fn keep_error(r: &mut Request, status: u16, conf: &Conf, of_upstream: bool) {
+pub(crate) fn keep_error(r: &mut Request, status: u16, conf: &Conf, of_upstream: bool) {
     let u = r.upstream_mut();
     let Some(ticket) = &mut u.cache else { return };
     let mut rules = Rules::default();

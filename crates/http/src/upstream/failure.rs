@@ -1,14 +1,32 @@
-//! Log lines of failed exchanges, and the [`Stop`] that each leads to.
+//! The end of an attempt without a response: its log lines, and the [`Stop`] that each leads to.
 
 use std::io;
 
 use ::upstream::failure::{self, NotReached};
 use ::upstream::h2::StreamEnd;
 use base::log::Level;
+use cache::CacheStatus;
 
-use super::Stop;
+use super::conf::next;
+use crate::module::Verdict;
 use crate::request::Request;
-use crate::upstream::conf::next;
+
+/// The reason why an attempt ended without a response to pass on.
+pub(crate) enum Stop {
+    /// Another server may be asked: a bit of [`next`].
+    Next(u64),
+    /// The server has not processed the request, and will not: it can be sent again whatever it
+    /// does (RFC 9113 section 8.7).
+    Refused,
+    /// Answer with this status.
+    Status(u16),
+    /// The client is gone.
+    ClientGone,
+    /// The client's body cannot be read: end like this.
+    Verdict(Verdict),
+    /// A stored response is served instead, with that status.
+    Stored(CacheStatus),
+}
 
 /// No connection to a server, or no session over it: see [`failure`].
 pub(super) fn not_reached(reached: NotReached) -> Stop {
@@ -20,14 +38,14 @@ pub(super) fn not_reached(reached: NotReached) -> Stop {
 }
 
 #[cold]
-pub(in crate::upstream) fn log_io(r: &Request, call: &str, e: &io::Error, doing: &str) {
+pub(super) fn log_io(r: &Request, call: &str, e: &io::Error, doing: &str) {
     let os = base::log::os_error(e);
     let level = if failure::by_network(e) { Level::Error } else { Level::Alert };
     r.log(level, format_args!("{call} failed {os} while {doing}"));
 }
 
 #[cold]
-pub(in crate::upstream) fn timed_out(r: &Request, doing: &str) -> Stop {
+pub(super) fn timed_out(r: &Request, doing: &str) -> Stop {
     failure::timed_out(r, doing);
     Stop::Next(next::TIMEOUT)
 }
@@ -41,7 +59,7 @@ pub(super) fn too_big(r: &Request) -> Stop {
 
 /// A stream ended before its response did.
 #[cold]
-pub(in crate::upstream) fn log_stream(r: &Request, end: &StreamEnd, doing: &str) {
+pub(super) fn log_stream(r: &Request, end: &StreamEnd, doing: &str) {
     let m = match end {
         StreamEnd::Refused(code) | StreamEnd::Reset(code) => {
             format!("upstream rejected request with error {}", code.0)
@@ -84,7 +102,7 @@ pub(super) fn no_answer(r: &Request, sending: Option<io::Error>, receiving: Opti
 }
 
 #[cold]
-pub(in crate::upstream) fn client_gone(r: &Request, doing: &str) -> Stop {
+pub(super) fn client_gone(r: &Request, doing: &str) -> Stop {
     let m = "epoll_wait() reported that client prematurely closed connection, so upstream \
              connection is closed too";
     r.log(Level::Info, format_args!("{m} while {doing}"));
