@@ -22,6 +22,7 @@ const TIERS: &[&[&str]] = &[
     &["cache"],
     &["common-modules"],
     &["http", "stream", "mail"],
+    &["http-upstream"],
     &["acme"],
     &["http-modules", "stream-modules", "mail-modules"],
     &["module"],

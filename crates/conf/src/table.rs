@@ -292,6 +292,14 @@ pub const fn join<T: Copy, const N: usize>(lists: &[&[T]]) -> [T; N] {
     all
 }
 
+/// Joins constant lists of directives to one.
+#[macro_export]
+macro_rules! join_directives {
+    ($($list:expr),+ $(,)?) => {
+        &$crate::table::join::<_, { 0 $(+ $list.len())+ }>(&[$($list),+])
+    };
+}
+
 /// The directives of some groups under the full names that a module gives, in order. The names
 /// stand in the module so that they can be searched for.
 ///

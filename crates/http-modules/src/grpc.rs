@@ -8,6 +8,7 @@ use std::rc::Rc;
 use base::future::boxed;
 use bytes::Bytes;
 use conf::ConfError;
+use conf::join_directives;
 use conf::table::{Args, Directive};
 use conf::template::Template;
 use conf::value::Bufs;
@@ -15,13 +16,12 @@ use engine::TempPath;
 use event::Deadline;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::join_directives;
 use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
-use http::upstream::conf::{Conf as UpConf, Draft, next};
-use http::upstream::directives::{Group, Shared, named};
-use http::upstream::{self, Job};
 use http::vars::VarDef;
+use http_upstream::Job;
+use http_upstream::conf::{Conf as UpConf, Draft, next};
+use http_upstream::directives::{Group, Shared, named};
 use proto::grpc;
 
 use crate::gateway::Gateway;
@@ -182,10 +182,10 @@ impl PhaseHandler for Handler {
         let protocol = Box::new(Http2::new(scheme, self.head.clone(), uri, vars).until(until));
         let job = Job { conf: self.conf.clone(), target, protocol, tls };
         if until == Deadline::NEVER {
-            return Step::Wait(boxed(|| upstream::run(r, job)));
+            return Step::Wait(boxed(|| http_upstream::run(r, job)));
         }
         Step::Wait(boxed(|| async move {
-            match upstream::run(r, job).await {
+            match http_upstream::run(r, job).await {
                 Verdict::Status(504) if until.has_passed() => too_late(r),
                 verdict => verdict,
             }

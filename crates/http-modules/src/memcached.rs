@@ -6,18 +6,18 @@ use std::rc::Rc;
 use base::future::boxed;
 use base::log::Level;
 use bytes::Bytes;
+use conf::join_directives;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use conf::value::{Bufs, set_num};
 use conf::{ConfError, Node, Word};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::join_directives;
 use http::module::{ConfType, Dry, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::request::Request;
-use http::upstream::conf::{Conf as UpConf, Draft, next};
-use http::upstream::directives::{Group, Shared, named};
-use http::upstream::{self, Fault, HeadStep, Job, Progress, Protocol, Sink};
+use http_upstream::conf::{Conf as UpConf, Draft, next};
+use http_upstream::directives::{Group, Shared, named};
+use http_upstream::{Fault, HeadStep, Job, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::h1::{Field, FieldId, Method, ResponseHead, Span};
 use proto::memcached::{self, Reply, Value};
@@ -167,7 +167,7 @@ impl PhaseHandler for Handler {
             whole: false,
         });
         let job = Job { conf: self.conf.clone(), target, protocol, tls: None };
-        Step::Wait(boxed(|| upstream::run(r, job)))
+        Step::Wait(boxed(|| http_upstream::run(r, job)))
     }
 }
 

@@ -1,11 +1,11 @@
 //! `scgi`: requests passed on to SCGI servers.
 
 use conf::ConfError;
+use conf::join_directives;
 use conf::table::Directive;
 use http::cx::Cx;
-use http::join_directives;
 use http::module::{LocView, Module, Pipeline};
-use http::upstream::directives::{Group, named};
+use http_upstream::directives::{Group, named};
 
 use crate::gateway;
 use crate::gateway::params;

@@ -4,18 +4,18 @@ use std::rc::Rc;
 
 use base::future::boxed;
 use bytes::Bytes;
+use conf::join_directives;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::value::Bufs;
 use conf::{ConfError, Node, Word};
 use http::core_conf::CoreSrvDraft;
 use http::core_directives::directive;
 use http::cx::Cx;
-use http::join_directives;
 use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
-use http::upstream::conf::{Conf as UpConf, Draft, next};
-use http::upstream::directives::{Group, Shared, named};
-use http::upstream::{self, Fault, HeadStep, Job, Progress, Protocol, Sink};
+use http_upstream::conf::{Conf as UpConf, Draft, next};
+use http_upstream::directives::{Group, Shared, named};
+use http_upstream::{Fault, HeadStep, Job, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::h1::{Method, ResponseHead};
 
@@ -122,7 +122,7 @@ impl PhaseHandler for Handler {
         };
         let protocol = Box::new(Tunnel);
         let job = Job { conf: self.conf.clone(), target, protocol, tls: None };
-        Step::Wait(boxed(|| upstream::run(r, job)))
+        Step::Wait(boxed(|| http_upstream::run(r, job)))
     }
 }
 

@@ -1,14 +1,14 @@
 //! `uwsgi`: requests passed on to servers that speak uwsgi.
 
 use bytes::Bytes;
+use conf::join_directives;
 use conf::table::{Args, Directive};
 use conf::value::{self, set_str};
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::join_directives;
 use http::module::{LocView, Module, Pipeline};
-use http::upstream::directives::{Group, named};
+use http_upstream::directives::{Group, named};
 
 use crate::gateway;
 use crate::gateway::params;

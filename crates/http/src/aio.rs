@@ -41,7 +41,7 @@ impl Request {
 
     /// The pool that writes temporary files; `None` where the worker does: with `aio off`, and with
     /// `aio_write off`.
-    pub(crate) fn writing_pool(&mut self) -> Result<Option<Pool>, NoPool> {
+    pub fn writing_pool(&mut self) -> Result<Option<Pool>, NoPool> {
         match self.loc.core.aio_write {
             true => self.pool(),
             false => Ok(None),

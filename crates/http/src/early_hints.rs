@@ -30,7 +30,7 @@ engine::settings! {
 }
 
 /// Whether hints go to the client of this request.
-pub(crate) fn wanted(r: &mut Request) -> bool {
+pub fn wanted(r: &mut Request) -> bool {
     let texts = r.loc.confs.get::<EarlyHints>().and_then(|conf| conf.0.clone());
     let Some(texts) = texts else { return false };
     let can = !r.is_subrequest() && !r.flags.post_action && r.head.version >= Version::HTTP_11;

@@ -5,12 +5,10 @@ use std::rc::Rc;
 
 use base::log::{Fields, lossy};
 use bytes::Bytes;
-use cache::{CacheStatus, Header, Ticket};
+use cache::{CacheStatus, Ticket};
 use engine::metrics::RowId;
 use proto::h1::{Method, ResponseHead};
 use upstream::peer::Peer;
-
-use crate::request::Request;
 
 /// One exchange, or the attempt at one.
 #[derive(Default, Clone)]
@@ -156,36 +154,4 @@ impl Exchanges {
         let last = self.attempts.len() - 1;
         &mut self.attempts[last]
     }
-}
-
-impl Request {
-    /// The upstream state, made now if the request has none yet.
-    pub fn upstream_mut(&mut self) -> &mut Exchanges {
-        self.exchanges.get_or_insert_default()
-    }
-
-    /// The upstream state of a request that was passed on, or was about to be.
-    pub fn upstream(&self) -> Option<&Exchanges> {
-        self.exchanges().filter(|u| !u.scheme.is_empty())
-    }
-
-    /// The state, also where it says of a cache alone.
-    pub fn exchanges(&self) -> Option<&Exchanges> {
-        self.exchanges.as_deref()
-    }
-
-    /// The validators of a stored response that is to be revalidated: the time of its last change,
-    /// and its `ETag`.
-    pub fn cached_validators(&self) -> (Option<i64>, Option<&Bytes>) {
-        let Some(header) = revalidated(self) else { return (None, None) };
-        let changed = Some(header.last_modified).filter(|t| *t != -1);
-        (changed, Some(&header.etag).filter(|etag| !etag.is_empty()))
-    }
-}
-
-/// The stored response that is stale and is being revalidated.
-fn revalidated(r: &Request) -> Option<&Header> {
-    let u = r.exchanges().filter(|u| u.cache_status == CacheStatus::Expired)?;
-    let t = u.cache.as_ref().filter(|t| t.conf.revalidate)?;
-    t.stale.as_ref().map(|stored| &stored.header)
 }

@@ -9,11 +9,13 @@ use std::path::PathBuf;
 use std::task::Poll;
 
 use base::log::Level;
+use cache::DiskAccess;
 use files::{Aio, AppendFile, Links, NoPool, OpenSettings, Opener, as_path};
 use os::file::FileMeta;
 
 use crate::module::{Step, Verdict};
 use crate::request::Request;
+use crate::server::HttpMain;
 
 pub use files::{
     CONTENT_MAX, DirEntry, Facts, FilePath, Listing, OpenError, OpenFile, read_some as read_waiting,
@@ -21,7 +23,7 @@ pub use files::{
 
 /// The location's settings about opening.
 #[inline]
-pub(crate) fn open_settings(r: &Request) -> OpenSettings {
+fn open_settings(r: &Request) -> OpenSettings {
     let core = &r.loc.core;
     OpenSettings {
         aio_off: core.aio.is_off(),
@@ -31,6 +33,17 @@ pub(crate) fn open_settings(r: &Request) -> OpenSettings {
         cache_valid: core.open_file_cache_valid,
         cache_min_uses: core.open_file_cache_min_uses,
         cache_errors: core.open_file_cache_errors,
+    }
+}
+
+/// The access of a request to files of a cache, by the settings of its location.
+pub fn cache_access<'a>(r: &mut Request, main: &'a HttpMain) -> DiskAccess<'a> {
+    DiskAccess {
+        files: &main.files,
+        open: open_settings(r),
+        read: crate::channel::read_settings(r),
+        pool: r.pool(),
+        by_ring: r.loc.core.aio.is_by_ring(),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Counting requests in the zones of servers and locations, and exchanges in those of servers of
 //! upstreams. Where no location shows the counters, each function ends with its first test.
 
-use cache::{Cache, CacheStatus};
+use cache::CacheStatus;
 use engine::metrics::facts::{Ended, Exchanged};
 use engine::metrics::status_zone::ZoneName;
-use engine::metrics::{Kind, word};
+use engine::metrics::word;
 
 use crate::counted::Counted;
 use crate::request::Request;
@@ -88,16 +88,6 @@ pub(crate) fn exchanges(r: &Request) {
     if let Some(counters) = exchanges.cache_row.and_then(|row| metrics.counters(row)) {
         counters.add(word::CACHE_BYTES + exchanges.cache_status as usize, r.bytes_sent);
     }
-}
-
-/// The counters of a cache, for the bytes of a request that asks it.
-pub(crate) fn of_cache(r: &mut Request, cache: &Cache) {
-    let row = cache.row.get().copied().or_else(|| {
-        let row = r.main.metrics.row_named(Kind::Cache, &cache.name)?;
-        let _ = cache.row.set(row);
-        Some(row)
-    });
-    r.upstream_mut().cache_row = row;
 }
 
 const _: () = assert!(CacheStatus::Hit as usize + word::CACHE_BYTES < word::TIMES);

@@ -110,7 +110,7 @@ pub struct HttpMain {
     /// Starts the tasks of subrequests.
     pub(crate) run_subrequest: crate::subrequest::Run,
     /// The prefix, absolute.
-    pub(crate) prefix: Bytes,
+    pub prefix: Bytes,
     /// `html` below the prefix: the root where none is set.
     pub(crate) default_root: Bytes,
     pub(crate) debug_from: OnceCell<Rc<[net::Origin]>>,

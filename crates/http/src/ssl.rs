@@ -4,7 +4,6 @@
 use std::io;
 use std::rc::Rc;
 
-use ::upstream::resolver::Resolving;
 use base::future::rarely;
 use base::log::Level;
 use common_modules::ssl::handshake::{self, Finish, Greeting, NoHandshake};
@@ -15,14 +14,15 @@ use common_modules::ssl::{
 use conf::table::{Contexts, Directive};
 use event::Deadline;
 use proto::uri::validate_host;
+use upstream::resolver::Resolving;
 
 use crate::channel::conn::{Conn, Secured};
 use crate::cx::Cx;
-use crate::join_directives;
 use crate::module::{ConfType, Module, Scope};
 use crate::request::Request;
 use crate::server::{HttpMain, Server, TlsChallenges};
 use crate::vars::VarDef;
+use conf::join_directives;
 
 /// The module's table.
 pub static MODULE: Module = Module {

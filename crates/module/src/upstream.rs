@@ -74,4 +74,4 @@ pub use ::upstream::lease::{Affinity, Binding};
 pub use ::upstream::peer::Peer;
 pub use ::upstream::servers::Servers;
 pub use engine::Client;
-pub use http::upstream::{HeadStep, Job, Progress, Protocol, Sink, run};
+pub use http_upstream::{HeadStep, Job, Progress, Protocol, Sink, run};

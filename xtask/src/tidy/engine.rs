@@ -1,5 +1,6 @@
-//! The engine knows no module: nothing in `crates/http/src` names one of `crates/http-modules`, so
-//! that a module can be taken out, or one from outside be put in, and the engine stays as it is.
+//! The engine knows no module: nothing in `crates/http` and `crates/http-upstream` names one of
+//! `crates/http-modules`, so that a module can be taken out, or one from outside be put in, and the
+//! engine stays as it is.
 //!
 //! A name counts in each way to write it, `sub_filter` as well as `SubFilter` and `sub_filter_max`,
 //! as an identifier and within a string. Comments and tests may speak of modules.
@@ -7,7 +8,7 @@
 use crate::rust_source::Source;
 use crate::workspace::Workspace;
 
-const ENGINE: &str = "crates/http/src/";
+const ENGINE: &[&str] = &["crates/http/src/", "crates/http-upstream/src/"];
 const MODULES: &str = "crates/http-modules/src/";
 
 /// Names that are also words of the engine's own, with the reason. They may be identifiers, and
@@ -43,7 +44,7 @@ pub fn check(ws: &Workspace) -> Vec<String> {
         for path in ws.files()?.into_iter().filter(|path| path.ends_with(".rs")) {
             if path.starts_with(MODULES) {
                 names.extend(names_in(&path, &ws.read(&path)?));
-            } else if path.starts_with(ENGINE) && !super::is_test_file(&path) {
+            } else if is_of_engine(&path) && !super::is_test_file(&path) {
                 engine.push((ws.read(&path)?, path));
             }
         }
@@ -60,12 +61,16 @@ pub fn check(ws: &Workspace) -> Vec<String> {
         .map(|(word, _)| format!("xtask/src/tidy/engine.rs: \"{word}\" is no module's name"))
         .collect();
     if names.is_empty() || engine.is_empty() {
-        findings.push(format!("{MODULES} or {ENGINE}: nothing there to compare"));
+        findings.push(format!("{MODULES} or {}: nothing there to compare", ENGINE.join(", ")));
     }
     for (text, path) in &engine {
         findings.extend(check_text(path, text, &names));
     }
     findings
+}
+
+fn is_of_engine(path: &str) -> bool {
+    ENGINE.iter().any(|folder| path.starts_with(folder))
 }
 
 /// The names of modules that a file holds: those declared in the crate's root, and those in tables

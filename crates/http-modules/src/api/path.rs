@@ -180,7 +180,8 @@ fn in_http(r: &Request, parts: &[&[u8]]) -> Result<Resource, Refusal> {
         [b"limit_reqs", rest @ ..] => zone(r, Kind::LimitReq, rest)?,
         [b"caches"] => Resource::Caches(None),
         [b"caches", name] => {
-            let cache = http::caching::all(&r.main).into_iter().find(|cache| cache.name == name);
+            let cache =
+                http_upstream::caching::all(&r.main).into_iter().find(|cache| cache.name == name);
             let none = || Refusal::new(404, "CacheNotFound", "cache not found");
             Resource::Caches(Some(cache.ok_or_else(none)?))
         }

@@ -57,7 +57,7 @@ pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
         Resource::Resolvers(name) => whole::resolver(r, name.as_deref(), fields),
         Resource::Zones(kind, name) => zones(main.metrics.clone(), kind, name, fields),
         Resource::Caches(None) => {
-            let all = http::caching::all(&main);
+            let all = http_upstream::caching::all(&main);
             let names = all.iter().map(|cache| cache.name.to_vec()).collect();
             collection(fields, names, move |o, i| caches::write(o, &main.metrics, &all[i]))
         }

@@ -5,18 +5,18 @@ mod protocol;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use conf::join_directives;
 use conf::pattern::{Pattern, Span};
 use conf::table::{Args, Directive};
 use conf::value::{set_flag, set_str};
 use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::join_directives;
 use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step};
 use http::request::Request;
-use http::upstream::conf::Conf as UpConf;
-use http::upstream::directives::{Group, named};
 use http::vars::VarDef;
+use http_upstream::conf::Conf as UpConf;
+use http_upstream::directives::{Group, named};
 
 use crate::gateway;
 use crate::gateway::params;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::log::Level;
 use bytes::Bytes;
 use http::request::Request;
-use http::upstream::{Fault, HeadStep, Progress, Protocol, Sink};
+use http_upstream::{Fault, HeadStep, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::fastcgi::{self, Event, Reader, STDIN_MAX, Stream};
 use proto::h1::{Method, ResponseHead, ResponseParser, ResponseStep};

@@ -8,11 +8,11 @@ use std::rc::Rc;
 
 use base::log::Level;
 use conf::ConfError;
-use http::caching::Caching;
 use http::module::LocView;
 use http::request::Request;
-use http::upstream::conf::{Conf as UpConf, Draft};
-use http::upstream::directives::Shared;
+use http_upstream::caching::Caching;
+use http_upstream::conf::{Conf as UpConf, Draft};
+use http_upstream::directives::Shared;
 
 use crate::health::Speaks;
 
@@ -36,7 +36,7 @@ engine::settings! {
         /// Times, buffers, other servers.
         pub up: Draft,
         /// The cache.
-        pub cache: http::caching::Draft,
+        pub cache: http_upstream::caching::Draft,
         /// The parameters.
         pub params: params::List,
     }
@@ -78,18 +78,18 @@ pub trait Parameterised: Gateway + Caching {
 #[macro_export]
 macro_rules! gateway {
     ($conf:ty, $prefix:literal, $scheme:literal, $tls:expr) => {
-        impl ::http::upstream::directives::Shared for $conf {
+        impl ::http_upstream::directives::Shared for $conf {
             const TEMP_PATH: &str = concat!($prefix, "_temp 1 2");
 
-            fn shared(&mut self) -> &mut ::http::upstream::conf::Draft {
+            fn shared(&mut self) -> &mut ::http_upstream::conf::Draft {
                 &mut self.common.up
             }
         }
 
-        impl ::http::caching::Caching for $conf {
+        impl ::http_upstream::caching::Caching for $conf {
             const PREFIX: &'static str = $prefix;
 
-            fn caching(&mut self) -> &mut ::http::caching::Draft {
+            fn caching(&mut self) -> &mut ::http_upstream::caching::Draft {
                 &mut self.common.cache
             }
         }

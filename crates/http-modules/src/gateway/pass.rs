@@ -16,8 +16,8 @@ use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{Conf, ConfType, Install, LocView, Module, Scope, Step, Verdict};
 use http::request::Request;
-use http::upstream::conf::{Conf as UpConf, default_folder};
-use http::upstream::{self, Job, Protocol};
+use http_upstream::conf::{Conf as UpConf, default_folder};
+use http_upstream::{Job, Protocol};
 
 use super::Gateway;
 use crate::health::{self, Servers, Speaks};
@@ -220,7 +220,7 @@ impl<G: Gateway> To<G> {
         };
         let protocol = make(tls.is_some());
         let job = Job { conf: conf.clone(), target, protocol, tls };
-        Step::Wait(boxed(|| upstream::run(r, job)))
+        Step::Wait(boxed(|| http_upstream::run(r, job)))
     }
 
     /// The server for a request, and its name.

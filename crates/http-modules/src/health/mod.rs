@@ -19,7 +19,7 @@ use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{ConfType, LocView, Module, Pipeline, Scope};
 use http::server::HttpMain;
-use http::upstream::conf::Conf as UpConf;
+use http_upstream::conf::Conf as UpConf;
 
 use matching::Matching;
 use probe::{HttpProbe, Question};

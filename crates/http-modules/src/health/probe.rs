@@ -8,7 +8,7 @@ use ::upstream::health::{Checked, Failure, Probe};
 use ::upstream::http_client::{Client, Error, Message, Timeout};
 use ::upstream::pool::UpConn;
 use ::upstream::ssl;
-use http::upstream::conf::Conf as UpConf;
+use http_upstream::conf::Conf as UpConf;
 use os::SockAddr;
 
 use super::http2;

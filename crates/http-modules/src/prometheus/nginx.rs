@@ -399,7 +399,7 @@ fn cache_table(r: &Request) -> Table {
         all.push(Column::new(responses, Untyped, "Responses with this part of the cache in them."));
         all.push(Column::new(bytes, Untyped, "Bytes of these responses."));
     }
-    let (metrics, all_caches) = (r.main.metrics.clone(), http::caching::all(&r.main));
+    let (metrics, all_caches) = (r.main.metrics.clone(), http_upstream::caching::all(&r.main));
     let read = move |_, cache: &Rc<Cache>| {
         let report = cache.report();
         let max = report.max_bytes.unwrap_or(0);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use event::Deadline;
 use http::request::Request;
-use http::upstream::{Fault, HeadStep, Progress, Protocol, Sink};
+use http_upstream::{Fault, HeadStep, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::grpc;
 use proto::h1::{FieldId, ResponseHead};

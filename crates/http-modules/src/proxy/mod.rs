@@ -11,17 +11,17 @@ use std::rc::Rc;
 
 use base::ascii::write_u64;
 use bytes::Bytes;
+use conf::join_directives;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use conf::value::{self, set_enum, set_flag};
-use http::caching::Caching;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::join_directives;
 use http::module::{ConfType, Module, Scope};
-use http::upstream::conf::{Draft, next};
-use http::upstream::directives::{Group, Shared, named};
 use http::vars::VarDef;
+use http_upstream::caching::Caching;
+use http_upstream::conf::{Draft, next};
+use http_upstream::directives::{Group, Shared, named};
 use proto::h1::FieldId;
 
 use cookie::CookieFlags;
@@ -240,7 +240,7 @@ engine::settings! {
     /// The directives of one level.
     pub(crate) struct ProxyConf {
         pub up: Draft,
-        pub cache: http::caching::Draft,
+        pub cache: http_upstream::caching::Draft,
         pub headers: Option<Rc<Vec<(Bytes, Template)>>>,
         pub body: Option<Template>,
         pub method: Option<Template>,
@@ -267,7 +267,7 @@ impl Caching for ProxyConf {
     const PREFIX: &'static str = "proxy";
     const CONVERTS_HEAD: bool = true;
 
-    fn caching(&mut self) -> &mut http::caching::Draft {
+    fn caching(&mut self) -> &mut http_upstream::caching::Draft {
         &mut self.cache
     }
 }

@@ -14,8 +14,8 @@ use http::cx::{Cx, LocationCx};
 use http::location::LocKind;
 use http::module::{Conf, Dry, LocView, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
-use http::upstream::conf::Conf as UpConf;
-use http::upstream::{self, Job, Protocol};
+use http_upstream::conf::Conf as UpConf;
+use http_upstream::{Job, Protocol};
 
 use super::ProxyConf;
 use super::http2::Http2;
@@ -107,7 +107,7 @@ pub(super) fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         return Err(ConfError::directive(n, "is duplicate"));
     }
     let word = n.arg(0)?;
-    let folder = http::upstream::conf::default_folder(cx, "proxy");
+    let folder = http_upstream::conf::default_folder(cx, "proxy");
     cx.loc::<Pass>().folder = Some(folder);
     let template = cx.template(word)?;
     let Some(text) = template.as_const() else {
@@ -236,7 +236,7 @@ impl PhaseHandler for Handler {
             Version::Http10 | Version::Http11 => Box::new(Http::new(head, conf, uri, vars)),
         };
         let job = Job { conf: self.conf.clone(), target, protocol, tls };
-        Step::Wait(boxed(|| upstream::run(r, job)))
+        Step::Wait(boxed(|| http_upstream::run(r, job)))
     }
 }
 

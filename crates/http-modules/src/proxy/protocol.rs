@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http::request::Request;
-use http::upstream::conf::Conf as UpConf;
-use http::upstream::{Fault, HeadStep, Progress, Protocol, Sink};
+use http_upstream::conf::Conf as UpConf;
+use http_upstream::{Fault, HeadStep, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::chunked::{Decoder, Event, Trailers};
 use proto::h1::{FieldId, ResponseErrorKind, ResponseHead, ResponseParser, ResponseStep};

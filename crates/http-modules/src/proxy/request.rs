@@ -10,7 +10,7 @@ use conf::{ConfError, Node};
 use http::cx::Cx;
 use http::exchanges::Exchanges;
 use http::request::Request;
-use http::upstream::conf::Conf as UpConf;
+use http_upstream::conf::Conf as UpConf;
 use proto::h1::{self, FieldId, FieldSet};
 use proto::h2::{fields as list, websocket};
 use proto::uri::{Escape, escape};

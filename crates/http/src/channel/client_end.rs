@@ -11,7 +11,9 @@ use crate::h2;
 use crate::request::Request;
 
 /// A handle on the client's end. It outlives no request, but borrows none.
-pub(crate) enum ClientEnd {
+pub struct ClientEnd(End);
+
+enum End {
     /// That of a connection which the request has for itself.
     Connection(Rc<Conn>),
     /// That of a stream.
@@ -22,48 +24,43 @@ impl ClientEnd {
     /// The connection whose end is the client's, where the request has one of its own: a wait for
     /// another connection can include it.
     pub fn transport(&self) -> Option<&Transport> {
-        match self {
-            ClientEnd::Connection(c) => Some(&c.sock),
-            ClientEnd::Stream(_) => None,
+        match &self.0 {
+            End::Connection(c) => Some(&c.sock),
+            End::Stream(_) => None,
         }
     }
 
     /// Waits until the client is known to be gone. Of several that wait on one connection only the
     /// first is told; the others go on as if nothing was.
     pub async fn gone(&self) {
-        match self {
-            ClientEnd::Connection(c) => {
+        match &self.0 {
+            End::Connection(c) => {
                 if c.sock.closed_by_peer().await.is_err() {
                     // The connection is read by another task, which will notice.
                     std::future::pending::<()>().await;
                 }
             }
-            ClientEnd::Stream(watch) => watch.gone().await,
+            End::Stream(watch) => watch.gone().await,
         }
     }
-}
-
-/// Waits for the client's end.
-pub(crate) fn client_end(end: &ClientEnd) -> impl Future<Output = ()> {
-    end.gone()
 }
 
 impl Request {
     /// The client's end, where this request is the one to notice it: of a family, that is the
     /// client's own.
-    pub(crate) fn watched(&self) -> Option<ClientEnd> {
+    pub fn watched(&self) -> Option<ClientEnd> {
         if self.flags.post_action {
             return None;
         }
         match &self.channel {
-            Channel::Http1(_) => Some(ClientEnd::Connection(self.c().clone())),
-            Channel::Http2(stream) => Some(ClientEnd::Stream(stream.watch())),
+            Channel::Http1(_) => Some(ClientEnd(End::Connection(self.c().clone()))),
+            Channel::Http2(stream) => Some(ClientEnd(End::Stream(stream.watch()))),
             Channel::Subrequest(_) => None,
         }
     }
 
     /// Waits until the client is gone; for ever where others look out for that.
-    pub(crate) fn client_gone(&self) -> impl Future<Output = ()> + use<> {
+    pub fn client_gone(&self) -> impl Future<Output = ()> + use<> {
         let end = self.watched();
         async move {
             match end {

@@ -158,6 +158,11 @@ impl Conn {
         self.local.get_or_init(|| self.sock.local_addr().ok()).as_ref()
     }
 
+    /// The byte stream to the client, for a protocol that has taken HTTP's place.
+    pub fn transport(&self) -> &Transport {
+        &self.sock
+    }
+
     /// The local port; 0 for unix sockets.
     pub fn local_port(&self) -> u16 {
         match self.listen.addr.port() {

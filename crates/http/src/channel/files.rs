@@ -60,7 +60,7 @@ pub(crate) async fn piece(
 }
 
 /// Takes the bytes in memory from the front of a chain, or a piece of the file that is in front.
-pub(crate) async fn in_memory(r: &mut Request, chain: &mut Chain) -> Result<Chain, SendFailed> {
+pub async fn in_memory(r: &mut Request, chain: &mut Chain) -> Result<Chain, SendFailed> {
     let most = r.loc.core.output_buffers.1;
     in_pieces(r, chain, (0, most)).await
 }

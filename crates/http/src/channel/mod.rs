@@ -25,11 +25,12 @@ mod upgraded;
 use base::future::rarely;
 use mem::{Chain, Page};
 
-pub(crate) use client_end::{ClientEnd, client_end};
+pub use client_end::ClientEnd;
+pub use files::in_memory;
 pub(crate) use files::settings as read_settings;
-pub(crate) use files::{failed, first_byte, in_memory, in_pieces, is_of_file, ready};
+pub(crate) use files::{failed, first_byte, in_pieces, is_of_file, ready};
 pub(crate) use linger::linger;
-pub(crate) use upgraded::Upgraded;
+pub use upgraded::Upgraded;
 
 use crate::h1;
 use crate::h2;
@@ -40,7 +41,7 @@ use crate::subrequest::{self, Sub};
 
 /// The response could not be sent whole: the connection, or the stream, is of no more use.
 #[derive(Debug)]
-pub(crate) struct SendFailed;
+pub struct SendFailed;
 
 /// The client's side of a request, by protocol.
 pub(crate) enum Channel {
@@ -264,7 +265,7 @@ pub(crate) fn start(r: &mut Request) -> bool {
 }
 
 /// Puts an interim response into the output; nothing where it has no fields.
-pub(crate) fn interim<'a>(
+pub fn interim<'a>(
     r: &mut Request,
     status: u16,
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
@@ -297,7 +298,7 @@ pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(),
 }
 
 /// Sends all that is queued.
-pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
+pub async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     match r.channel {
         Channel::Http1(_) => h1::flush(r).await,
         Channel::Http2(_) => h2::flush(r).await,
@@ -317,7 +318,7 @@ pub(crate) async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed
 
 /// Gives up the client's byte stream to another protocol, with the bytes that came behind the
 /// request. `None` where the channel has none.
-pub(crate) fn upgrade(r: &Request) -> Option<(Upgraded, Chain)> {
+pub fn upgrade(r: &Request) -> Option<(Upgraded, Chain)> {
     match &r.channel {
         Channel::Http1(stream) => {
             let mut early = Chain::new();

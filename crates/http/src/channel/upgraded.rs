@@ -6,7 +6,7 @@ use super::conn::Conn;
 use crate::h2;
 
 /// The client's byte stream behind an upgrade.
-pub(crate) enum Upgraded {
+pub enum Upgraded {
     /// A connection.
     Connection(Rc<Conn>),
     /// A stream of one.

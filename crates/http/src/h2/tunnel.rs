@@ -12,7 +12,7 @@ use super::mux::{Gone, Key, Mux, QUEUE_MAX};
 use net::relay::End;
 
 /// The client's end of a tunnel.
-pub(crate) struct Tunnel {
+pub struct Tunnel {
     mux: Rc<Mux>,
     key: Key,
 }

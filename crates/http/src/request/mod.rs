@@ -6,6 +6,7 @@
 pub mod body;
 mod edit;
 mod traced;
+mod upstream;
 
 pub use edit::FieldEdit;
 
@@ -262,7 +263,7 @@ impl Request {
     }
 
     /// Before a long wait: has the request's memory prefetched when it goes on.
-    pub(crate) fn foresee(&self) {
+    pub fn foresee(&self) {
         use event::task::foresee;
         foresee(self);
         foresee(self.head_bytes());
@@ -311,6 +312,11 @@ impl Request {
     /// Whether the client speaks TLS.
     pub fn is_secured(&self) -> bool {
         self.c().tls.get().is_some() || self.is_traced() && self.c().listen.ssl
+    }
+
+    /// Whether output waits to be sent to the client: this response's, or one's before it.
+    pub fn has_output(&self) -> bool {
+        !self.channel.queued().is_empty()
     }
 
     /// Has the connection end with this response.

@@ -72,7 +72,7 @@ impl Request {
     }
 
     /// The end of an explanation, in the place of the content.
-    pub(crate) fn end_explained(&mut self, step: Step) -> Verdict {
+    pub fn end_explained(&mut self, step: Step) -> Verdict {
         self.note(|_| step);
         if self.is_subrequest() {
             // `auth_request` takes it for a permission.

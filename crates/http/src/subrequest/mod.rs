@@ -293,7 +293,7 @@ impl Request {
 
     /// Fetches the stale response that answers this request anew, in a subrequest that nobody waits
     /// for. False where that cannot be.
-    pub(crate) fn background_update(&mut self, hold: Box<dyn Any>) -> bool {
+    pub fn background_update(&mut self, hold: Box<dyn Any>) -> bool {
         let (uri, args) = (Bytes::copy_from_slice(&self.uri), Bytes::copy_from_slice(&self.args));
         let ask = Subrequest {
             take: Use::Head,
@@ -315,12 +315,12 @@ impl Request {
     }
 
     /// Whether this is such a subrequest.
-    pub(crate) fn is_background(&self) -> bool {
+    pub fn is_background(&self) -> bool {
         self.sub().is_some_and(|s| s.background)
     }
 
     /// The right to fetch a cache's key, where this request was given it.
-    pub(crate) fn adopted_hold<T: 'static>(&mut self) -> Option<T> {
+    pub fn adopted_hold<T: 'static>(&mut self) -> Option<T> {
         self.sub_mut()?.fetches.take()?.downcast().ok().map(|hold| *hold)
     }
 

@@ -112,7 +112,7 @@ impl ReqBody {
     }
 
     /// Keeps the pieces as the whole body that was read: it arrived without waiting.
-    pub(crate) fn keep(&mut self, pieces: Chain) {
+    pub fn keep(&mut self, pieces: Chain) {
         self.mem = pieces;
         self.stage = Stage::Read;
     }

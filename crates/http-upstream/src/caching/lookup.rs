@@ -1,0 +1,575 @@
+//! From a request to an answer from the cache, or to the upstream.
+
+use std::rc::Rc;
+
+use base::future::{boxed, rarely};
+use base::log::Level;
+use base::time::{now_ms, unix_secs};
+use bytes::Bytes;
+use cache::rfc9111::{self, Asked, Reply, Reuse};
+use cache::{
+    CacheConf, CacheStatus, Count, FaultCause, FetchLock, Fill, GrowingFile, Header, Opened, Seen,
+    Stored, StreamId, Ticket, Visit, range_begins_beyond,
+};
+use engine::metrics::Kind;
+use files::FilePath;
+use http::conditions::any_set;
+use http::module::Verdict;
+use http::request::Request;
+use proto::h1::{FieldId, Method};
+
+use super::conf::of_request;
+use super::{purge, serve, stream_reader};
+use crate::Protocol;
+use crate::conf::{Conf, next};
+
+/// The next step of a request.
+pub(crate) enum Begin {
+    /// It is answered, or ends so.
+    Verdict(Verdict),
+    /// The upstream is asked. The request's ticket, if it has one, holds the reason.
+    Upstream,
+}
+
+/// The outcome of looking a key up.
+enum Lookup {
+    /// A response, to be served with that status.
+    Serve(Rc<Stored>, CacheStatus),
+    /// A response being fetched whose head is known.
+    Join(Rc<Fill>),
+    /// One that another worker fetches, and how long its body is.
+    Follow(Box<GrowingFile>, u64),
+    /// An error is kept instead of one.
+    Error(u16),
+    /// The upstream is to be asked.
+    Ask,
+    /// The client is gone.
+    Gone,
+}
+
+/// Looks a request up in the cache of its location.
+pub(crate) async fn begin(
+    r: &mut Request,
+    conf: &Rc<CacheConf>,
+    up: &Conf,
+    protocol: &mut dyn Protocol,
+) -> Begin {
+    let purges = any_set(r, &conf.purge);
+    if !purges && !conf.keeps(r.method) {
+        if conf.rfc9111 && rfc9111::is_unsafe(r.method) {
+            may_invalidate(r, conf, up, protocol);
+        }
+        return Begin::Upstream;
+    }
+    let cache = match of_request(conf, r) {
+        Ok(Some(cache)) => cache,
+        Ok(None) => return Begin::Upstream,
+        Err(_) => return Begin::Verdict(Verdict::Status(500)),
+    };
+    if purges {
+        let t = ticket(r, cache, conf, up, protocol);
+        return Begin::Verdict(rarely(purge::purge(r, &t)).await);
+    }
+    if r.method == Method::Head && conf.convert_head {
+        r.upstream_mut().method = Some(Method::Get);
+    }
+    let mut t = ticket(r, cache, conf, up, protocol);
+    if any_set(r, &conf.bypass) {
+        set_status(r, &t, CacheStatus::Bypass);
+        r.upstream_mut().cache = Some(t);
+        return Begin::Upstream;
+    }
+    r.upstream_mut().cache_status = CacheStatus::Miss;
+    let verdict = match find(r, &mut t, up).await {
+        Lookup::Serve(stored, status) => {
+            set_status(r, &t, status);
+            serve::stored(r, &t, &stored, up, protocol)
+        }
+        Lookup::Join(fill) => {
+            set_status(r, &t, CacheStatus::Hit);
+            serve::joined(r, &t, fill, up, protocol)
+        }
+        Lookup::Follow(growing, len) => {
+            set_status(r, &t, CacheStatus::Hit);
+            serve::followed(r, &t, growing, len, up, protocol)
+        }
+        Lookup::Error(status) => {
+            set_status(r, &t, CacheStatus::Hit);
+            Verdict::Status(status)
+        }
+        Lookup::Gone => r.abandon(),
+        Lookup::Ask if t.asked.only_if_cached() => Verdict::Status(504),
+        Lookup::Ask => {
+            ask(r, t);
+            return Begin::Upstream;
+        }
+    };
+    Begin::Verdict(verdict)
+}
+
+/// The upstream is asked, with the request's ticket.
+fn ask(r: &mut Request, mut t: Box<Ticket>) {
+    let range = r.header(FieldId::Range);
+    if let (Some(range), Some(max)) = (range, t.conf.max_range_offset)
+        && range_begins_beyond(range, max)
+    {
+        t.cacheable = false;
+    }
+    count_bytes(r, &t.cache);
+    if r.upstream_mut().cache_status == CacheStatus::Miss {
+        t.cache.keys.count(CacheStatus::Miss as usize);
+    }
+    r.upstream_mut().cache = Some(t);
+}
+
+/// The key of a request.
+fn key(r: &mut Request, conf: &CacheConf, protocol: &mut dyn Protocol) -> Bytes {
+    match &conf.key {
+        Some(t) => t.eval(r),
+        None => {
+            let mut key = FilePath::new();
+            protocol.cache_key(r, &mut key);
+            Bytes::copy_from_slice(&key)
+        }
+    }
+}
+
+/// The name of the cache that a request is looked up in, and its key there, if it is to be.
+pub(crate) fn key_of(
+    r: &mut Request,
+    conf: &CacheConf,
+    protocol: &mut dyn Protocol,
+) -> Option<(Bytes, Bytes)> {
+    if !conf.keeps(r.method) {
+        return None;
+    }
+    let cache = of_request(conf, r).ok().flatten()?;
+    if r.method == Method::Head && conf.convert_head {
+        r.upstream_mut().method = Some(Method::Get);
+    }
+    Some((cache.name.clone(), key(r, conf, protocol)))
+}
+
+/// The request's ticket, for its key.
+fn ticket(
+    r: &mut Request,
+    cache: Rc<cache::Cache>,
+    conf: &Rc<CacheConf>,
+    up: &Conf,
+    protocol: &mut dyn Protocol,
+) -> Box<Ticket> {
+    let key = key(r, conf, protocol);
+    let main = cache::hash(&key);
+    let since = cache.keys.marks.now(&main);
+    Box::new(Ticket {
+        cache,
+        conf: conf.clone(),
+        key,
+        main,
+        hash: main,
+        since,
+        cacheable: true,
+        hold: r.adopted_hold(),
+        stale: None,
+        stale_error: false,
+        strict: false,
+        asked: if conf.rfc9111 { asked(r) } else { Asked::default() },
+        family: None,
+        ignored: up.ignore_headers,
+    })
+}
+
+/// The wishes of a client. A fetch behind a client's back has none.
+fn asked(r: &Request) -> Asked {
+    let authorized = r.header(FieldId::Authorization).is_some();
+    if r.is_background() {
+        return Asked::read(std::iter::empty(), None, authorized);
+    }
+    let bytes = r.head_bytes();
+    let lines = r.head.fields.all(FieldId::CacheControl).map(|f| f.value.of(bytes));
+    Asked::read(lines, r.header(FieldId::Pragma), authorized)
+}
+
+/// RFC 9111 section 4.4: kept responses of the target of an unsafe method may be invalid when that
+/// was answered.
+#[cold]
+fn may_invalidate(r: &mut Request, conf: &Rc<CacheConf>, up: &Conf, protocol: &mut dyn Protocol) {
+    if let Ok(Some(cache)) = of_request(conf, r) {
+        let t = ticket(r, cache, conf, up, protocol);
+        r.upstream_mut().invalidates = Some(t);
+    }
+}
+
+/// The bytes of a request that asks a cache count in that cache's zone.
+fn count_bytes(r: &mut Request, cache: &cache::Cache) {
+    let row = cache.row.get().copied().or_else(|| {
+        let row = r.main.metrics.row_named(Kind::Cache, &cache.name)?;
+        let _ = cache.row.set(row);
+        Some(row)
+    });
+    r.upstream_mut().cache_row = row;
+}
+
+fn set_status(r: &mut Request, t: &Ticket, status: CacheStatus) {
+    r.upstream_mut().cache_status = status;
+    count_bytes(r, &t.cache);
+    t.cache.keys.count(status as usize);
+}
+
+/// The outcome for a key, unless its file was found a moment ago and could not be read: that was
+/// logged.
+async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
+    if r.has_lost_file() {
+        t.cache.fault(FaultCause::Read);
+        return pass_by(t);
+    }
+    find_key(r, t, up).await
+}
+
+/// The outcome for a key, or a variant of it; where there is nothing, one request gets the right to
+/// fetch.
+async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
+    let (cache, conf) = (t.cache.clone(), t.conf.clone());
+    let inactive = cache.settings.inactive;
+    let mut again = false;
+    let mut waited = Waited::default();
+    loop {
+        if let Some(fill) = ended(t) {
+            if fits_fill(r, t, &fill) && is_fresh(t, fill.header()) {
+                return Lookup::Join(fill);
+            }
+            // It is in the file in a moment, and judged then, unless it was purged.
+            if !fill.is_purged(&cache) {
+                fill.kept().await;
+            }
+        }
+        let mut evicted = Vec::new();
+        let visit = cache.keys.visit(&t.hash, conf.min_uses, inactive, again, &mut evicted);
+        discard(r, &cache, evicted);
+        again = true;
+        let (seen, scarce) = match visit {
+            Visit::Full => {
+                zone_is_full(r, &cache);
+                return pass_by(t);
+            }
+            Visit::Error(status) => return Lookup::Error(status),
+            Visit::There(seen) => (Some(seen), false),
+            // A file that may have been purged does not count.
+            Visit::Absent { maybe: true, scarce } => match cache.marks_are_known().await {
+                true => (Some(Seen { version: 0, settled: 0 }), scarce),
+                false if scarce => return pass_by(t),
+                false => (None, false),
+            },
+            Visit::Absent { maybe: false, scarce: true } => return pass_by(t),
+            Visit::Absent { maybe: false, scarce: false } => (None, false),
+        };
+        if let Some(seen) = seen {
+            match open(r, t, seen).await {
+                Opened::Failed => return pass_by(t),
+                Opened::Missing if scarce => return pass_by(t),
+                Opened::Missing => {}
+                Opened::Found(stored) => match fits(r, t, &stored) {
+                    _ if is_orphan(t, &stored) => {}
+                    Fits::Yes => return judge(r, t, stored),
+                    Fits::Other(hash) => {
+                        t.hash = hash;
+                        t.hold = t.hold.take().filter(|hold| *hold.hash() == hash);
+                        again = false;
+                        continue;
+                    }
+                    Fits::No => {}
+                },
+            }
+        }
+        if !conf.lock || t.hold.is_some() || t.asked.only_if_cached() {
+            return Lookup::Ask;
+        }
+        let locked = lock(r, t, up, &mut waited).await;
+        if let Some(found) = locked.lookup(t) {
+            return found;
+        }
+    }
+}
+
+/// Opens the kept response of the key that was looked up, unless it was purged.
+async fn open(r: &mut Request, t: &Ticket, seen: Seen) -> Opened {
+    let opened = match cache::held(&t.cache, &t.hash, seen, &t.key) {
+        Some(stored) => Opened::Found(stored),
+        // In a box: requests that wait for a lock need no room for it.
+        None => boxed(|| open_file(r, t, seen.version)).await,
+    };
+    cache::unless_purged(&t.cache, &t.hash, seen, opened, || r.pool().ok().flatten())
+}
+
+async fn open_file(r: &mut Request, t: &Ticket, version: u32) -> Opened {
+    let main = r.main.clone();
+    let access = http::files::cache_access(r, &main);
+    cache::open_file(&*r, &access, &t.cache, &t.hash, version, t.since, &t.key).await
+}
+
+/// Whether a response that is on its way, or was a moment ago, is fresh for a request.
+fn is_fresh(t: &Ticket, header: &Header) -> bool {
+    let now = unix_secs() as i64;
+    let valid = header.fresh_until(now);
+    match t.conf.rfc9111 {
+        true => valid > now && header.rfc9111 && !t.asked.is_choosy(),
+        false => valid >= now,
+    }
+}
+
+/// RFC 9111 section 4.4: whether a variant is left of a key whose responses were made invalid. The
+/// first variant, found before, knows.
+fn is_orphan(t: &mut Ticket, stored: &Stored) -> bool {
+    let family = stored.header.family;
+    match t.is_secondary() {
+        true => t.conf.rfc9111 && t.family != Some(family),
+        false => {
+            t.family = Some(family);
+            false
+        }
+    }
+}
+
+#[cold]
+fn zone_is_full(r: &Request, cache: &cache::Cache) {
+    if cache.fault(FaultCause::ZoneFull) {
+        let name = base::log::lossy(&cache.name);
+        let m = format_args!("could not allocate node in cache keys zone \"{name}\"");
+        r.log(Level::Alert, m);
+    }
+}
+
+fn pass_by(t: &mut Ticket) -> Lookup {
+    t.cacheable = false;
+    Lookup::Ask
+}
+
+fn discard(r: &mut Request, cache: &Rc<cache::Cache>, evicted: Vec<cache::Evicted>) {
+    if !evicted.is_empty() {
+        let pool = r.pool().ok().flatten();
+        cache.discard(evicted, pool.as_ref());
+    }
+}
+
+/// Whether a file is the one for a request.
+enum Fits {
+    Yes,
+    /// Another variant is.
+    Other(cache::Hash),
+    No,
+}
+
+fn fits(r: &Request, t: &Ticket, stored: &Stored) -> Fits {
+    if stored.header.vary.is_empty() {
+        return Fits::Yes;
+    }
+    let wanted = t.variant(&stored.header.vary, || r.headers());
+    if wanted == stored.header.variant {
+        return Fits::Yes;
+    }
+    if t.is_secondary() {
+        if t.cache.fault(FaultCause::Damaged) {
+            let path = t.cache.settings.layout.path(&t.hash);
+            let path = base::log::lossy(&path);
+            r.log(Level::Crit, format_args!("cache file \"{path}\" has incorrect vary hash"));
+        }
+        return Fits::No;
+    }
+    Fits::Other(wanted)
+}
+
+/// A response is kept: whether it is served as it is.
+fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
+    let now = unix_secs() as i64;
+    let header = &stored.header;
+    let valid = header.fresh_until(now);
+    let may_update = t.conf.use_stale & next::UPDATING != 0;
+    let mut behind = t.conf.background_update;
+    let serve_stale = if t.conf.rfc9111 {
+        let reply = || Reply::read(&stored.head, &stored.text(), t.ignored);
+        match rfc9111::reuse(header, reply, &t.asked, now) {
+            Reuse::Fresh => return Lookup::Serve(stored, CacheStatus::Hit),
+            Reuse::Accepted => return Lookup::Serve(stored, CacheStatus::Stale),
+            Reuse::Ask { updating, error, strict } => {
+                t.stale_error = error;
+                t.strict = strict;
+                // RFC 5861 section 3: the client is answered at once, whatever is configured.
+                behind |= updating;
+                updating || may_update && !strict && valid <= now
+            }
+        }
+    } else if valid >= now {
+        return Lookup::Serve(stored, CacheStatus::Hit);
+    } else {
+        let within = |secs: i64| valid.saturating_add(secs) >= now;
+        t.stale_error = within(header.error);
+        may_update || within(header.updating)
+    };
+    let background = r.is_background();
+    if t.hold.is_none() {
+        let (keys, age) = (&t.cache.keys, t.conf.lock_age);
+        t.hold = keys.try_renew(&t.hash, age, &t.cache.wake);
+        if t.hold.is_none() && serve_stale && !background {
+            return Lookup::Serve(stored, CacheStatus::Updating);
+        }
+    }
+    if behind
+        && serve_stale
+        && !background
+        && let Some(hold) = t.hold.take()
+    {
+        // If the subrequest cannot be made, the client is served all the same; the next request
+        // tries again.
+        r.background_update(Box::new(hold));
+        return Lookup::Serve(stored, CacheStatus::Stale);
+    }
+    r.upstream_mut().cache_status = CacheStatus::Expired;
+    t.stale = Some(stored);
+    Lookup::Ask
+}
+
+/// The state of a request that waits for the lock.
+#[derive(Default)]
+struct Waited {
+    /// The end of the wait, on the monotonic clock.
+    until_ms: Option<u64>,
+    /// The wait is over.
+    over: bool,
+    /// The stream of another worker that is not for this request.
+    declined: Option<StreamId>,
+}
+
+enum Locked {
+    /// This request fetches.
+    Ours,
+    /// It asks for itself alone.
+    PassBy,
+    /// It looks again.
+    Again,
+    /// It takes part in another's fetching.
+    Join(Rc<Fill>),
+    /// The same where another worker fetches.
+    Follow(Box<GrowingFile>, u64),
+    Gone,
+}
+
+impl Locked {
+    /// The outcome of the lookup; `None`: it begins again.
+    fn lookup(self, t: &mut Ticket) -> Option<Lookup> {
+        Some(match self {
+            Locked::Ours => Lookup::Ask,
+            Locked::PassBy => pass_by(t),
+            Locked::Gone => Lookup::Gone,
+            Locked::Join(fill) => Lookup::Join(fill),
+            Locked::Follow(growing, len) => Lookup::Follow(growing, len),
+            Locked::Again => return None,
+        })
+    }
+}
+
+async fn lock(r: &mut Request, t: &mut Ticket, up: &Conf, waited: &mut Waited) -> Locked {
+    let (cache, conf) = (t.cache.clone(), t.conf.clone());
+    let mut evicted = Vec::new();
+    let inactive = cache.settings.inactive;
+    let asked = cache.keys.try_lock(&t.hash, conf.lock_age, inactive, &cache.wake, &mut evicted);
+    discard(r, &cache, evicted);
+    let left = match asked {
+        Some(FetchLock::Ours(hold)) => {
+            t.hold = Some(hold);
+            return Locked::Ours;
+        }
+        None => return Locked::PassBy,
+        Some(FetchLock::Theirs(left)) => left,
+    };
+    if conf.lock_timeout == 0 || waited.over {
+        return Locked::PassBy;
+    }
+    if let Some(fill) = joinable(r, t) {
+        return Locked::Join(fill);
+    }
+    if let Some((growing, len)) = follow(r, t, up, waited).await {
+        return Locked::Follow(growing, len);
+    }
+    let now = now_ms();
+    let until = *waited.until_ms.get_or_insert_with(|| {
+        cache.keys.count(Count::Waits as usize);
+        now.saturating_add(conf.lock_timeout)
+    });
+    let ms = left.min(until.saturating_sub(now)).max(1);
+    let hash = t.hash;
+    let declined = waited.declined;
+    let is_shown = || {
+        let found = cache.keys.on_its_way(&hash);
+        found.is_some_and(|f| f.number.is_some() && Some(f.id) != declined)
+    };
+    // Its turn comes behind many others.
+    r.foresee();
+    event::task::foresee(t);
+    let wait = cache.waiters.wait(&cache.keys, &hash, ms, is_shown);
+    match event::race(wait, r.client_gone()).await {
+        event::Either::First(Some(fill)) if suits(r, t, &fill) => return Locked::Join(fill),
+        event::Either::First(_) => {}
+        event::Either::Second(()) => {
+            r.log(Level::Info, format_args!("client prematurely closed connection"));
+            return Locked::Gone;
+        }
+    }
+    if now_ms() >= until && cache.keys.is_fetched(&hash) {
+        r.log(Level::Info, format_args!("cache lock timeout"));
+        waited.over = true;
+    }
+    Locked::Again
+}
+
+/// A response that another worker is receiving and that matches the request. Where it is not shown
+/// yet, that is asked for.
+async fn follow(
+    r: &mut Request,
+    t: &Ticket,
+    up: &Conf,
+    waited: &mut Waited,
+) -> Option<(Box<GrowingFile>, u64)> {
+    let keys = &t.cache.keys;
+    let found = keys.on_its_way(&t.hash).filter(|found| waited.declined != Some(found.id))?;
+    if found.number.is_none() {
+        keys.want(&found);
+        return None;
+    }
+    let growing = rarely(stream_reader::open(r, t, up, &found)).await;
+    let growing = growing.filter(|g| !t.conf.rfc9111 || is_fresh(t, &g.header));
+    let len = growing.as_ref().and_then(|g| cache::length(&g.header));
+    if len.is_none() && keys.streams.written(found.id).is_some() {
+        // The stream is of no use to this request.
+        waited.declined = Some(found.id);
+    }
+    growing.zip(len)
+}
+
+/// A response for the same key, or the same variant of it, that this worker has received whole and
+/// is about to put into its place.
+fn ended(t: &Ticket) -> Option<Rc<Fill>> {
+    let fills = t.cache.fills.borrow();
+    if fills.is_empty() {
+        return None;
+    }
+    fills.get(&t.hash).filter(|fill| fill.can_be_joined(true)).cloned()
+}
+
+/// A response that this worker is receiving and that matches the request.
+fn joinable(r: &Request, t: &Ticket) -> Option<Rc<Fill>> {
+    let fills = t.cache.fills.borrow();
+    fills.get(&t.hash).filter(|fill| suits(r, t, fill)).cloned()
+}
+
+/// Whether that is so of one. One that came some time ago may not be fresh any more.
+fn suits(r: &Request, t: &Ticket, fill: &Fill) -> bool {
+    let is_new = || !t.conf.rfc9111 && fill.whole_len().is_none();
+    fill.can_be_joined(false) && fits_fill(r, t, fill) && (is_new() || is_fresh(t, fill.header()))
+}
+
+fn fits_fill(r: &Request, t: &Ticket, fill: &Fill) -> bool {
+    let header = fill.header();
+    !fill.is_purged(&t.cache)
+        && header.key == t.key
+        && (header.vary.is_empty() || t.variant(&header.vary, || r.headers()) == header.variant)
+}

@@ -1,0 +1,518 @@
+//! Directives that all modules have which pass requests on, each under its own prefix.
+//!
+//! A module's configuration keeps a [`Draft`] and gives it by [`Shared`]. Its table joins its own
+//! list with the [`Group`]s that it has, under the full names that it writes out:
+//!
+//! ```ignore
+//! static DIRECTIVES: &[Directive<Cx>] = conf::join_directives!(OWN, SHARED);
+//!
+//! const SHARED: &[Directive<Cx>] =
+//!     &named(&["tunnel_bind", …], &[Group::<TunnelConf>::CONNECTING]);
+//! ```
+
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+
+pub use conf::table::named;
+use conf::table::{Args, Contexts as C, Directive};
+use conf::value::{
+    self, set_access, set_bitmask, set_bufs, set_flag, set_msec, set_num, set_offset, set_size,
+};
+use conf::{ConfError, Node};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::Conf;
+use upstream::socket::Bind;
+
+use crate::caching::{Caching, directives as cache};
+use crate::conf::{Draft, Store, ignore, next};
+
+/// A configuration that holds the shared settings.
+pub trait Shared: Conf {
+    /// The words of `*_next_upstream`.
+    const NEXT_UPSTREAM: &[(&str, u64)] = next::GATEWAY_WORDS;
+    /// The words of `*_ignore_headers`.
+    const IGNORE_HEADERS: &[(&str, u64)] = ignore::WORDS;
+
+    /// The default of `*_temp_path`; empty without such a directive.
+    const TEMP_PATH: &str = "";
+
+    /// The shared settings.
+    fn shared(&mut self) -> &mut Draft;
+}
+
+/// The shared settings at the level of the directive.
+pub fn draft<T: Shared>(cx: &mut Cx) -> &mut Draft {
+    cx.loc::<T>().shared()
+}
+
+/// The directives that modules share, by groups. Their names here are the part behind a module's
+/// prefix; the module gives the full names to [`named`].
+pub struct Group<T>(PhantomData<T>);
+
+pub(crate) const fn shared(
+    name: &'static str,
+    args: Args,
+    default: &'static str,
+    doc: &'static str,
+    set: fn(&mut Cx, &Node) -> Result<(), ConfError>,
+) -> Directive<Cx> {
+    directive(name, HSL, args, default, doc, set)
+}
+
+impl<T: Shared> Group<T> {
+    /// Addresses, times, the first buffer, other servers; every module has them.
+    pub const CONNECTING: &'static [Directive<Cx>] = &[
+        shared(
+            "_bind",
+            Args::T12,
+            "off",
+            "The local address of connections to servers.",
+            set_bind::<T>,
+        ),
+        shared(
+            "_socket_keepalive",
+            Args::FLAG,
+            "off",
+            "TCP keepalive on connections to servers.",
+            |cx, n| set_flag(&mut draft::<T>(cx).socket_keepalive, n),
+        ),
+        shared("_connect_timeout", Args::T1, "60s", "The timeout for connecting.", |cx, n| {
+            set_msec(&mut draft::<T>(cx).connect_timeout, n)
+        }),
+        shared(
+            "_send_timeout",
+            Args::T1,
+            "60s",
+            "The timeout between two writes of a request.",
+            |cx, n| set_msec(&mut draft::<T>(cx).send_timeout, n),
+        ),
+        shared(
+            "_read_timeout",
+            Args::T1,
+            "60s",
+            "The timeout between two reads of a response.",
+            |cx, n| set_msec(&mut draft::<T>(cx).read_timeout, n),
+        ),
+        shared(
+            "_buffer_size",
+            Args::T1,
+            "4k|8k",
+            "The greatest length of a response's head.",
+            |cx, n| set_size(&mut draft::<T>(cx).buffer_size, n),
+        ),
+        shared(
+            "_next_upstream",
+            Args::ONE_MORE,
+            "error timeout",
+            "The conditions under which a request is passed to the next server.",
+            set_next_upstream::<T>,
+        ),
+        shared(
+            "_next_upstream_tries",
+            Args::T1,
+            "0",
+            "The most servers that are tried; 0 is no limit.",
+            |cx, n| set_num(&mut draft::<T>(cx).next_upstream_tries, n),
+        ),
+        shared(
+            "_next_upstream_timeout",
+            Args::T1,
+            "0",
+            "The time within which other servers are tried; 0 is no limit.",
+            |cx, n| set_msec(&mut draft::<T>(cx).next_upstream_timeout, n),
+        ),
+    ];
+
+    /// Buffers of the kernel.
+    pub const SOCKETS: &'static [Directive<Cx>] = &[
+        shared(
+            "_socket_rcvbuf",
+            Args::T1,
+            "",
+            "The receive buffer of connections to servers.",
+            |cx, n| set_size(&mut draft::<T>(cx).socket_rcvbuf, n),
+        ),
+        shared(
+            "_socket_sndbuf",
+            Args::T1,
+            "",
+            "The send buffer of connections to servers.",
+            |cx, n| set_size(&mut draft::<T>(cx).socket_sndbuf, n),
+        ),
+    ];
+
+    /// A setting that Linux lacks.
+    pub const SEND_LOWAT: &'static [Directive<Cx>] = &[shared(
+        "_send_lowat",
+        Args::T1,
+        "0",
+        "Warned of, as in nginx: Linux has no such setting of sockets.",
+        set_send_lowat::<T>,
+    )];
+
+    /// Fields of responses: passed on, hidden or ignored; `*_intercept_errors`.
+    pub const FIELDS: &'static [Directive<Cx>] = &[
+        shared(
+            "_hide_header",
+            Args::T1,
+            "",
+            "A field of responses that is not passed on.",
+            add_hidden::<T>,
+        ),
+        shared(
+            "_pass_header",
+            Args::T1,
+            "",
+            "A field of responses that is passed on although it is usually hidden.",
+            add_passed::<T>,
+        ),
+        shared(
+            "_ignore_headers",
+            Args::ONE_MORE,
+            "",
+            "Fields of responses that have no effect on us.",
+            set_ignore_headers::<T>,
+        ),
+        shared(
+            "_intercept_errors",
+            Args::FLAG,
+            "off",
+            "Answers the server's errors by error_page.",
+            |cx, n| set_flag(&mut draft::<T>(cx).intercept_errors, n),
+        ),
+    ];
+}
+
+impl<T: Caching> Group<T> {
+    /// Bodies, buffers, files.
+    pub const PASSING: &'static [Directive<Cx>] = &[
+        shared(
+            "_buffering",
+            Args::FLAG,
+            "on",
+            "Reads responses ahead of a slow client.",
+            |cx, n| set_flag(&mut draft::<T>(cx).buffering, n),
+        ),
+        shared(
+            "_request_buffering",
+            Args::FLAG,
+            "on",
+            "Reads a request's body before a server is asked.",
+            |cx, n| set_flag(&mut draft::<T>(cx).request_buffering, n),
+        ),
+        shared(
+            "_ignore_client_abort",
+            Args::FLAG,
+            "off",
+            "Goes on with an exchange when the client is gone.",
+            |cx, n| set_flag(&mut draft::<T>(cx).ignore_client_abort, n),
+        ),
+        shared(
+            "_pass_request_headers",
+            Args::FLAG,
+            "on",
+            "Passes the client's header fields on.",
+            |cx, n| set_flag(&mut draft::<T>(cx).pass_request_headers, n),
+        ),
+        shared("_pass_request_body", Args::FLAG, "on", "Passes the client's body on.", |cx, n| {
+            set_flag(&mut draft::<T>(cx).pass_request_body, n)
+        }),
+        shared(
+            "_force_ranges",
+            Args::FLAG,
+            "off",
+            "Answers ranges from responses whatever their Accept-Ranges.",
+            |cx, n| set_flag(&mut draft::<T>(cx).force_ranges, n),
+        ),
+        shared(
+            "_buffers",
+            Args::T2,
+            "8 4k|8k",
+            "The number and size of the buffers for reading ahead of a slow client.",
+            |cx, n| set_bufs(&mut draft::<T>(cx).buffers, n),
+        ),
+        shared(
+            "_busy_buffers_size",
+            Args::T1,
+            "8k|16k",
+            "The most bytes of a response that are being sent to the client at a time.",
+            |cx, n| set_size(&mut draft::<T>(cx).busy_buffers_size, n),
+        ),
+        shared(
+            "_max_temp_file_size",
+            Args::T1,
+            "1024m",
+            "The most bytes of a response that are stored in a temporary file; 0 uses no files.",
+            |cx, n| set_size(&mut draft::<T>(cx).max_temp_file_size, n),
+        ),
+        shared(
+            "_temp_file_write_size",
+            Args::T1,
+            "8k|16k",
+            "The most bytes that are written to a temporary file at a time.",
+            |cx, n| set_size(&mut draft::<T>(cx).temp_file_write_size, n),
+        ),
+        shared(
+            "_temp_path",
+            Args::T1234,
+            T::TEMP_PATH,
+            "The folder for responses in files.",
+            set_temp_path::<T>,
+        ),
+        shared(
+            "_store",
+            Args::T1,
+            "off",
+            "Stores responses as files: on, off, or the path of the file.",
+            set_store::<T>,
+        ),
+        shared(
+            "_store_access",
+            Args::T123,
+            "user:rw",
+            "The permissions of files that responses are kept in.",
+            |cx, n| set_access(&mut draft::<T>(cx).store_access, n),
+        ),
+        shared(
+            "_limit_rate",
+            Args::T1,
+            "0",
+            "The rate at which a response is read, bytes a second; 0 is no limit.",
+            set_limit_rate::<T>,
+        ),
+    ];
+
+    /// All groups but the last, which some have: for modules that pass responses on and cache them.
+    pub const CACHED: &'static [&'static [Directive<Cx>]] =
+        &[Self::CONNECTING, Self::SOCKETS, Self::FIELDS, Self::PASSING, Self::CACHING];
+
+    /// The cache, for modules that have one.
+    pub const CACHING: &'static [Directive<Cx>] = &[
+        shared(
+            "_cache",
+            Args::T1,
+            "off",
+            "The cache that keeps responses, by the name of its zone.",
+            cache::set_cache::<T>,
+        ),
+        directive(
+            "_cache_path",
+            C::HTTP,
+            Args::TWO_MORE,
+            "",
+            "A cache: its folder, its zone (keys_zone), and its limits.",
+            cache::cache_path::<T>,
+        ),
+        shared("_cache_key", Args::T1, "", "The key of cached responses.", cache::set_key::<T>),
+        shared(
+            "_cache_methods",
+            Args::ONE_MORE,
+            "GET HEAD",
+            "Methods whose responses are kept.",
+            cache::set_methods::<T>,
+        ),
+        shared(
+            "_cache_min_uses",
+            Args::T1,
+            "1",
+            "The number of requests after which a response is cached.",
+            |cx, n| set_num(&mut cache::draft::<T>(cx).min_uses, n),
+        ),
+        shared(
+            "_cache_valid",
+            Args::ONE_MORE,
+            "",
+            "The time for which responses without freshness of their own are fresh, by status.",
+            cache::set_valid::<T>,
+        ),
+        shared(
+            "_cache_bypass",
+            Args::ONE_MORE,
+            "",
+            "Values of which one, if it is not empty or 0, asks the server anyway.",
+            cache::set_bypass::<T>,
+        ),
+        shared(
+            "_no_cache",
+            Args::ONE_MORE,
+            "",
+            "Values of which one, if it is not empty or 0, keeps the response from being kept.",
+            cache::set_no_cache::<T>,
+        ),
+        shared(
+            "_cache_purge",
+            Args::ONE_MORE,
+            "",
+            "Values of which one, if it is not empty or 0, makes the request one that purges.",
+            cache::set_purge::<T>,
+        ),
+        shared(
+            "_cache_lock",
+            Args::FLAG,
+            "off",
+            "Lets one request at a time fetch a missing response, which the others wait for.",
+            |cx, n| set_flag(&mut cache::draft::<T>(cx).lock, n),
+        ),
+        shared(
+            "_cache_lock_timeout",
+            Args::T1,
+            "5s",
+            "The time that a request waits for another's fetch before it asks the server itself.",
+            |cx, n| set_msec(&mut cache::draft::<T>(cx).lock_timeout, n),
+        ),
+        shared(
+            "_cache_lock_age",
+            Args::T1,
+            "5s",
+            "The time after which another request may fetch the same response.",
+            |cx, n| set_msec(&mut cache::draft::<T>(cx).lock_age, n),
+        ),
+        shared(
+            "_cache_use_stale",
+            Args::ONE_MORE,
+            "off",
+            "The conditions under which a stale response is served.",
+            cache::set_use_stale::<T>,
+        ),
+        shared(
+            "_cache_background_update",
+            Args::FLAG,
+            "off",
+            "Refreshes a stale response in the background.",
+            |cx, n| set_flag(&mut cache::draft::<T>(cx).background_update, n),
+        ),
+        shared(
+            "_cache_revalidate",
+            Args::FLAG,
+            "off",
+            "Revalidates stale responses with conditional requests.",
+            |cx, n| set_flag(&mut cache::draft::<T>(cx).revalidate, n),
+        ),
+        shared(
+            "_cache_max_range_offset",
+            Args::T1,
+            "",
+            "The offset up to which a range leads to the whole response being fetched and cached.",
+            |cx, n| set_offset(&mut cache::draft::<T>(cx).max_range_offset, n),
+        ),
+        shared(
+            "_cache_rfc9111",
+            Args::FLAG,
+            "off",
+            "Caches by the rules of RFC 9111 instead of nginx's.",
+            |cx, n| set_flag(&mut cache::draft::<T>(cx).rfc9111, n),
+        ),
+    ];
+}
+
+/// `*_next_upstream`
+///
+/// # Errors
+/// `invalid value`.
+pub fn set_next_upstream<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    set_bitmask(&mut draft::<T>(cx).next_upstream, n, T::NEXT_UPSTREAM)
+}
+
+/// `*_ignore_headers`
+///
+/// # Errors
+/// `invalid value`.
+pub fn set_ignore_headers<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    set_bitmask(&mut draft::<T>(cx).ignore_headers, n, T::IGNORE_HEADERS)
+}
+
+/// `*_hide_header`
+///
+/// # Errors
+/// None of its own.
+pub fn add_hidden<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    add_name(&mut draft::<T>(cx).hide_headers, n)
+}
+
+/// `*_pass_header`
+///
+/// # Errors
+/// None of its own.
+pub fn add_passed<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    add_name(&mut draft::<T>(cx).pass_headers, n)
+}
+
+fn add_name(list: &mut Option<Vec<Bytes>>, n: &Node) -> Result<(), ConfError> {
+    list.get_or_insert_default().push(n.arg(0)?.text.clone());
+    Ok(())
+}
+
+/// `*_send_lowat`: Linux has no such option of sockets.
+///
+/// # Errors
+/// `is duplicate`, `invalid value`.
+pub fn set_send_lowat<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    value::set_size(&mut draft::<T>(cx).send_lowat, n)?;
+    let name = n.name.lossy();
+    conf::warn(&n.name, format!("\"{name}\" is not supported, ignored"));
+    Ok(())
+}
+
+/// `*_temp_path`
+///
+/// # Errors
+/// `is duplicate`, `invalid value`.
+pub fn set_temp_path<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let path = http::core_directives::temp_path(cx, n)?;
+    cx.need_folder(&path);
+    value::set_once(&mut draft::<T>(cx).temp_path, n, |_| Ok(path))
+}
+
+/// `*_bind address [transparent] | off`
+///
+/// # Errors
+/// `is duplicate`, `invalid address`, `invalid parameter`.
+pub fn set_bind<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    if draft::<T>(cx).bind.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let bind = Bind::parse(cx, n)?;
+    draft::<T>(cx).bind = Some(bind);
+    Ok(())
+}
+
+/// `*_store on | off | PATH`
+///
+/// # Errors
+/// `is duplicate`, `is incompatible with`, and errors in the path.
+pub fn set_store<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    if draft::<T>(cx).store.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    if n.arg(0)?.bytes() != b"off" && cx.loc::<T>().caching().is_on() {
+        let m = format!("is incompatible with \"{}_cache\"", T::PREFIX);
+        return Err(ConfError::directive(n, m));
+    }
+    let word = n.arg(0)?;
+    let store = match word.bytes() {
+        b"off" => Store::Off,
+        b"on" => Store::Mapped,
+        _ => Store::Path(cx.template(word)?),
+    };
+    draft::<T>(cx).store = Some(store);
+    Ok(())
+}
+
+/// `*_limit_rate`
+///
+/// # Errors
+/// `is duplicate`, `invalid value`.
+pub fn set_limit_rate<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    if draft::<T>(cx).limit_rate.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let word = n.arg(0)?;
+    let t = cx.template(word)?;
+    if t.as_const().is_some_and(|c| value::parse_size(c).is_none()) {
+        return Err(ConfError::directive(n, "invalid value"));
+    }
+    draft::<T>(cx).limit_rate = Some(t);
+    Ok(())
+}

@@ -1,0 +1,241 @@
+//! A response whose head is here: judged, and passed on, stored, redirected or turned into a
+//! tunnel.
+
+use std::rc::Rc;
+
+use base::log::Level;
+use base::time::now_ms;
+use bytes::Bytes;
+use cache::{CacheStatus, Fill, Plan};
+use http::module::Verdict;
+use http::output::Body;
+use http::request::Request;
+use mem::Buf;
+use proto::h1::ResponseHead;
+use upstream::lease::Lease;
+use upstream::wire::Wire;
+
+use super::{Answer, Exchange};
+use crate::caching::FillBody;
+use crate::caching::decisions::{self, Cacheability};
+use crate::conf::{Conf, next};
+use crate::failure::Stop;
+use crate::first::First;
+use crate::headers::{self, Accepted};
+use crate::link::Link;
+use crate::source::{Remainder, Source};
+use crate::store::{InFile, Storing};
+use crate::tunnel::Tunnel;
+use crate::{Progress, Sink};
+
+impl Exchange {
+    /// Whether a status is to be answered by another server, or by `error_page`.
+    pub(super) fn judge(&mut self, r: &mut Request) -> Option<Stop> {
+        let status = r.upstream_mut().head.status;
+        if status < 300 {
+            return None;
+        }
+        let bit = next::of_status(status);
+        if bit != 0 && self.tries > 1 && self.may_retry(r, bit) {
+            return Some(Stop::Next(bit));
+        }
+        if let Some(stop) = decisions::instead(r, status, bit) {
+            return Some(stop);
+        }
+        headers::intercepted(r, &self.conf, status).then(|| {
+            decisions::keep_error(r, status, &self.conf, true);
+            Stop::Status(status)
+        })
+    }
+
+    /// The response is not passed on: its connection is kept if all of it is here.
+    pub(super) fn keep_connection(&mut self, r: &mut Request, answer: Answer) {
+        let sent_all = answer.takes && answer.out.is_empty() && self.body.is_sent();
+        let (Some(pool), true) = (&self.pool, sent_all) else { return };
+        let Wire::Conn(conn) = answer.wire else { return };
+        let head = std::mem::take(&mut r.upstream_mut().head);
+        let mut progress = self.protocol.begin_body(&head);
+        r.upstream_mut().head = head;
+        let mut sink = Sink::default();
+        if progress == Progress::More && !answer.rest.is_empty() {
+            let body = self.protocol.body(Buf::Mem(answer.rest), &mut sink);
+            progress = body.unwrap_or(Progress::More);
+        } else if !answer.rest.is_empty() {
+            return;
+        }
+        if progress == Progress::Done && self.protocol.reusable() && sink.warning.is_none() {
+            pool.put(conn, &answer.addr, self.tag(), &r.main.life.gate);
+        }
+    }
+
+    /// Serves a stored response instead of this one, for the reason in its head.
+    pub(super) async fn answer_from_cache(
+        mut self,
+        r: &mut Request,
+        answer: Answer,
+        status: CacheStatus,
+    ) -> Verdict {
+        let text = r.upstream_mut().text.clone();
+        self.keep_connection(r, answer);
+        let head = std::mem::take(&mut r.upstream_mut().head);
+        let a = r.upstream_mut().now();
+        a.response_ms = Some(now_ms().saturating_sub(a.start_ms));
+        if status == CacheStatus::Revalidated {
+            self.lease = None;
+            let (conf, protocol) = (self.conf.clone(), self.protocol.as_ref());
+            return decisions::revalidated(r, &head, &text, &conf, protocol).await;
+        }
+        self.serve_stored(r, status).unwrap_or(Verdict::Status(500))
+    }
+
+    /// Passes a response on: its head to `r.out`, its body as it comes.
+    pub(super) fn accept(mut self, r: &mut Request, answer: Answer) -> Verdict {
+        let sent_all = answer.takes && answer.out.is_empty() && self.body.is_sent();
+        let head = std::mem::take(&mut r.upstream_mut().head);
+        let (accepted, cacheability) = self.copy_head(r, &head);
+        let progress = self.protocol.begin_body(&head);
+        // A fill of the cache reads the server alone, and could not send it the rest of a body.
+        let fills = sent_all && matches!(accepted, Accepted::Response { buffering: true });
+        let plan = cacheability.filter(|_| fills).and_then(|k| k.plan(r, &self.conf, &head));
+        r.upstream_mut().head = head;
+        let Some(lease) = self.lease.take() else { return Verdict::Status(500) };
+        let (mut link, left) = self.link(r, lease, answer);
+        match accepted {
+            Accepted::Redirect => {
+                let over = progress == Progress::Done && left.rest.is_empty();
+                link.finish(over && self.protocol.reusable() && sent_all, &r.main.life.gate);
+                redirect(r)
+            }
+            Accepted::Upgrade => self.upgrade(r, link, left.rest),
+            Accepted::Response { buffering } => {
+                r.out.flush = !buffering;
+                self.pass_body(r, link, left, progress, plan, buffering)
+            }
+        }
+    }
+
+    /// Copies the head to `r.out`, and asks the cache whether it may keep the response.
+    fn copy_head(&self, r: &mut Request, head: &ResponseHead) -> (Accepted, Option<Cacheability>) {
+        let cacheability = Cacheability::of(r, &self.conf, head);
+        let stores = cacheability.as_ref().is_some_and(Cacheability::may_be_kept);
+        let accepted = headers::copy(r, &self.conf, head, self.protocol.as_ref(), stores);
+        // The answer to a redirect inside is another handler's, which has dates and tags of its
+        // own.
+        if let Some(cacheability) = &cacheability {
+            cacheability.forward(r);
+        }
+        r.out.unconditional = !stores && !matches!(accepted, Accepted::Redirect);
+        (accepted, cacheability)
+    }
+
+    // Inlined, as `pass_body` is: large parts would be moved by each, and this is on the way of
+    // every response.
+    /// The connection and the lease of the server until the end of the body.
+    #[inline(always)]
+    fn link(&mut self, r: &mut Request, mut lease: Lease, answer: Answer) -> (Link, Left) {
+        if let Some(cookie) = lease.answered(r) {
+            r.out.add("Set-Cookie", cookie);
+        }
+        let Answer { rest, wire, addr, takes, out } = answer;
+        let (pool, tag) = (self.pool.take(), self.tag());
+        (Link { wire: Some(wire), addr, pool, tag, lease }, Left { rest, takes, out })
+    }
+
+    fn upgrade(self, r: &mut Request, link: Link, rest: Bytes) -> Verdict {
+        if r.is_subrequest() {
+            r.log(Level::Error, format_args!("connection upgrade in subrequest"));
+            return Verdict::Status(502);
+        }
+        r.out.body = Body::Upgraded(Box::new(Tunnel::new(link, rest, self.conf)));
+        Verdict::Done
+    }
+
+    /// The destination of the body besides the client.
+    fn destination(&self, r: &mut Request, plan: Option<Plan>, buffering: bool) -> Destination {
+        match plan {
+            Some(plan) => {
+                let has_end = !self.protocol.ends_with_connection();
+                Destination::Cache(Box::new(Plan { has_end, ..plan }))
+            }
+            None => {
+                InFile::of(r, &self.conf, buffering).map_or(Destination::Client, Destination::File)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pass_body(
+        mut self,
+        r: &mut Request,
+        mut link: Link,
+        left: Left,
+        progress: Progress,
+        plan: Option<Plan>,
+        buffering: bool,
+    ) -> Verdict {
+        let to = self.destination(r, plan, buffering);
+        let Left { rest, takes, out } = left;
+        let first = match &link.wire {
+            Some(wire @ Wire::Stream(_)) => {
+                First::of_stream(r, self.protocol.as_mut(), wire, progress)
+            }
+            _ => First::of(r, self.protocol.as_mut(), rest, progress),
+        };
+        if first.is_whole() && matches!(to, Destination::Client) {
+            let sent_all = takes && out.is_empty() && self.body.is_sent();
+            let protocol = self.protocol.as_mut();
+            r.out.body = Body::Chain(first.whole(r, &self.conf, protocol, &mut link, sent_all));
+            return Verdict::Done;
+        }
+        let left = Remainder { takes, out, body: self.body };
+        let conf = self.conf.clone();
+        let source = Source::new(r, self.conf, self.protocol, link, buffering, left, first);
+        r.out.body = to.body(r, source, conf);
+        Verdict::Done
+    }
+}
+
+/// The parts of an answer that are not passed on yet.
+struct Left {
+    /// The bytes that were read behind the head.
+    rest: Bytes,
+    /// The server takes more of the request.
+    takes: bool,
+    /// More of the request, to be sent at once.
+    out: mem::Chain,
+}
+
+/// The response is another location's.
+fn redirect(r: &mut Request) -> Verdict {
+    let u = r.upstream_mut();
+    let a = u.now();
+    a.response_ms = Some(now_ms().saturating_sub(a.start_ms));
+    u.asking = false;
+    headers::redirect(r)
+}
+
+/// The destinations of a body.
+enum Destination {
+    /// A cache's file, which the client is served from.
+    Cache(Box<Plan>),
+    /// A file of `*_store`, and the client.
+    File(InFile),
+    /// The client alone.
+    Client,
+}
+
+impl Destination {
+    fn body(self, r: &mut Request, source: Source, conf: Rc<Conf>) -> Body {
+        match self {
+            Destination::Cache(plan) => {
+                let mut reader = FillBody::first(Fill::start(*plan, source), conf);
+                match reader.whole(r) {
+                    Some(chain) => Body::Chain(chain),
+                    None => Body::Stream(Box::new(reader)),
+                }
+            }
+            Destination::File(file) => Body::Stream(Box::new(Storing::new(r, file, source))),
+            Destination::Client => Body::Stream(Box::new(source)),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The end of an attempt without a response: its log lines, and the [`Stop`] that each leads to.
+
+use std::io;
+
+use base::log::Level;
+use cache::CacheStatus;
+use http::module::Verdict;
+use http::request::Request;
+use upstream::failure::{self, NotReached};
+use upstream::h2::StreamEnd;
+
+use crate::conf::next;
+
+/// The reason why an attempt ended without a response to pass on.
+pub(crate) enum Stop {
+    /// Another server may be asked: a bit of [`next`].
+    Next(u64),
+    /// The server has not processed the request, and will not: it can be sent again whatever it
+    /// does (RFC 9113 section 8.7).
+    Refused,
+    /// Answer with this status.
+    Status(u16),
+    /// The client is gone.
+    ClientGone,
+    /// The client's body cannot be read: end like this.
+    Verdict(Verdict),
+    /// A stored response is served instead, with that status.
+    Stored(CacheStatus),
+}
+
+/// No connection to a server, or no session over it: see [`failure`].
+pub(crate) fn not_reached(reached: NotReached) -> Stop {
+    match reached {
+        NotReached::Late => Stop::Next(next::TIMEOUT),
+        NotReached::Failed => Stop::Next(next::ERROR),
+        NotReached::Ours => Stop::Status(500),
+    }
+}
+
+#[cold]
+pub(crate) fn log_io(r: &Request, call: &str, e: &io::Error, doing: &str) {
+    let os = base::log::os_error(e);
+    let level = if failure::by_network(e) { Level::Error } else { Level::Alert };
+    r.log(level, format_args!("{call} failed {os} while {doing}"));
+}
+
+#[cold]
+pub(crate) fn timed_out(r: &Request, doing: &str) -> Stop {
+    failure::timed_out(r, doing);
+    Stop::Next(next::TIMEOUT)
+}
+
+#[cold]
+pub(crate) fn too_big(r: &Request) -> Stop {
+    let m = "upstream sent too big header while reading response header from upstream";
+    r.log(Level::Error, format_args!("{m}"));
+    Stop::Next(next::INVALID_HEADER)
+}
+
+/// A stream ended before its response did.
+#[cold]
+pub(crate) fn log_stream(r: &Request, end: &StreamEnd, doing: &str) {
+    let m = match end {
+        StreamEnd::Refused(code) | StreamEnd::Reset(code) => {
+            format!("upstream rejected request with error {}", code.0)
+        }
+        StreamEnd::Malformed(m) | StreamEnd::Fault(m) => m.clone(),
+        StreamEnd::Closed => "upstream prematurely closed connection".to_owned(),
+        StreamEnd::Late => "the time that the client gave to the call is over".to_owned(),
+        StreamEnd::Broken(errno) => {
+            return log_io(r, "recv()", &io::Error::from_raw_os_error(*errno), doing);
+        }
+    };
+    r.log(Level::Error, format_args!("{m} while {doing}"));
+}
+
+/// The exchange's stream ended before there was a response.
+#[cold]
+pub(crate) fn stream_failed(r: &Request, end: &StreamEnd) -> Stop {
+    log_stream(r, end, "reading response header from upstream");
+    match end {
+        StreamEnd::Refused(_) => Stop::Refused,
+        StreamEnd::Reset(_) | StreamEnd::Malformed(_) | StreamEnd::Fault(_) => {
+            Stop::Next(next::INVALID_HEADER)
+        }
+        StreamEnd::Closed | StreamEnd::Broken(_) => Stop::Next(next::ERROR),
+        StreamEnd::Late => Stop::Next(next::TIMEOUT),
+    }
+}
+
+/// The connection ended, or broke, before there was a response.
+#[cold]
+pub(crate) fn no_answer(r: &Request, sending: Option<io::Error>, receiving: Option<io::Error>) {
+    match (sending, receiving) {
+        (Some(e), _) => log_io(r, "writev()", &e, "sending request to upstream"),
+        (None, Some(e)) => log_io(r, "recv()", &e, "reading response header from upstream"),
+        (None, None) => {
+            let m = "upstream prematurely closed connection while";
+            r.log(Level::Error, format_args!("{m} reading response header from upstream"));
+        }
+    }
+}
+
+#[cold]
+pub(crate) fn client_gone(r: &Request, doing: &str) -> Stop {
+    let m = "epoll_wait() reported that client prematurely closed connection, so upstream \
+             connection is closed too";
+    r.log(Level::Info, format_args!("{m} while {doing}"));
+    Stop::ClientGone
+}

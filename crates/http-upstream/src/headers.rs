@@ -1,0 +1,256 @@
+//! A response's head on its way from an upstream to the client.
+
+use base::log::Level;
+use base::time;
+use bytes::Bytes;
+use http::module::Verdict;
+use http::request::Request;
+use proto::h1::{Field, FieldId, ResponseHead, Span, Version};
+
+use crate::Protocol;
+use crate::conf::{Conf, ignore};
+
+/// The use of an accepted response.
+pub(crate) enum Accepted {
+    /// It is passed on.
+    Response {
+        /// Read ahead of the client.
+        buffering: bool,
+    },
+    /// `X-Accel-Redirect`: another URI of ours answers.
+    Redirect,
+    /// The connection becomes something else.
+    Upgrade,
+}
+
+/// Whether `error_page` answers instead of the upstream. The challenge of a 401 is kept.
+pub(crate) fn intercepted(r: &mut Request, conf: &Conf, status: u16) -> bool {
+    if status == 404 && conf.intercept_404 {
+        return true;
+    }
+    if !conf.intercept_errors || !r.loc.core.error_page.iter().any(|p| p.status == status) {
+        return false;
+    }
+    if status == 401 {
+        let u = r.upstream_mut();
+        let head = std::mem::take(&mut u.head);
+        let text = u.text.clone();
+        for f in head.fields.all(FieldId::WwwAuthenticate) {
+            let value = Bytes::copy_from_slice(f.value.of(&text));
+            r.out.add("WWW-Authenticate", value);
+        }
+        r.upstream_mut().head = head;
+    }
+    true
+}
+
+fn slice(text: &Bytes, span: Span) -> Bytes {
+    text.slice(span.start as usize..span.end as usize)
+}
+
+/// Copies the head to `r.out`, without hidden fields and without fields that weir itself writes;
+/// fields with the upstream's own addresses are rewritten. `kept`: the response comes from a cache
+/// or goes to one, and ranges are taken from it here if the upstream would take some.
+pub(crate) fn copy(
+    r: &mut Request,
+    conf: &Conf,
+    head: &ResponseHead,
+    protocol: &dyn Protocol,
+    kept: bool,
+) -> Accepted {
+    let text = r.upstream_mut().text.clone();
+    let redirect =
+        head.fields.has(FieldId::XAccelRedirect) && conf.ignore_headers & ignore::XA_REDIRECT == 0;
+    let mut buffering = conf.buffering;
+    for f in &head.fields {
+        if f.ignored {
+            log_ignored(r, head, f, &text);
+            continue;
+        }
+        control(r, conf, f.id, f.value.of(&text), &text, f.value, &mut buffering);
+        if redirect {
+            if survives_redirect(f.id) {
+                one(r, conf, &text, f, protocol);
+            }
+        } else if kept && f.id == FieldId::AcceptRanges && !conf.force_ranges {
+            r.out.allow_ranges = true;
+        } else if !conf.hidden.has(f.id, f.name.of(&text)) {
+            one(r, conf, &text, f, protocol);
+        }
+    }
+    if redirect {
+        return Accepted::Redirect;
+    }
+    // Passed on, these are the upstream's to say, or not to say.
+    let http = protocol.is_http();
+    if http && !head.fields.has(FieldId::Server) && !conf.hidden.has(FieldId::Server, b"") {
+        r.out.server = Some(Bytes::new());
+    }
+    if http && !head.fields.has(FieldId::Date) && !conf.hidden.has(FieldId::Date, b"") {
+        r.out.date = Some(Bytes::new());
+    }
+    r.out.status = head.status;
+    let line = head.status_line.of(&text);
+    if !(head.status == 200 && line == b"200 OK") && line.len() > 3 {
+        r.out.status_text = Some(slice(&text, head.status_line));
+    }
+    r.out.content_length = if head.chunked { None } else { head.content_length };
+    r.out.unconditional = true;
+    if conf.force_ranges {
+        r.out.allow_ranges = true;
+    }
+    if head.status == 101 && r.head.fields.has(FieldId::Upgrade) || protocol.only_connects() {
+        return Accepted::Upgrade;
+    }
+    if !buffering {
+        r.limit_rate = Some(0);
+    }
+    Accepted::Response { buffering }
+}
+
+/// Fields that outlive an `X-Accel-Redirect`.
+fn survives_redirect(id: FieldId) -> bool {
+    matches!(
+        id,
+        FieldId::ContentType
+            | FieldId::SetCookie
+            | FieldId::ContentDisposition
+            | FieldId::CacheControl
+            | FieldId::Expires
+            | FieldId::AcceptRanges
+    )
+}
+
+/// Fields that are instructions to the proxy.
+fn control(
+    r: &mut Request,
+    conf: &Conf,
+    id: FieldId,
+    value: &[u8],
+    text: &Bytes,
+    span: Span,
+    buffering: &mut bool,
+) {
+    let heeded = |bit| conf.ignore_headers & bit == 0;
+    match id {
+        FieldId::XAccelLimitRate if heeded(ignore::XA_LIMIT_RATE) => {
+            if let Some(n) = base::ascii::parse_u64(value) {
+                r.limit_rate = Some(n);
+            }
+        }
+        FieldId::XAccelBuffering if heeded(ignore::XA_BUFFERING) => {
+            if value.eq_ignore_ascii_case(b"no") {
+                *buffering = false;
+            } else if value.eq_ignore_ascii_case(b"yes") {
+                *buffering = true;
+            }
+        }
+        FieldId::XAccelCharset if heeded(ignore::XA_CHARSET) => {
+            r.out.override_charset = Some(slice(text, span));
+        }
+        _ => {}
+    }
+}
+
+/// One field that is passed on. Shares the text only for fields that need it: a share costs.
+fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Protocol) {
+    let value = || slice(text, f.value);
+    let both = || (slice(text, f.name), slice(text, f.value));
+    match f.id {
+        FieldId::ContentLength
+        | FieldId::TransferEncoding
+        | FieldId::Connection
+        | FieldId::KeepAlive => {}
+        // An empty one says nothing.
+        FieldId::ContentType | FieldId::Date | FieldId::Server if f.value.is_empty() => {}
+        FieldId::ContentType => content_type(r, value()),
+        FieldId::Date => r.out.date = Some(value()),
+        FieldId::Server => r.out.server = Some(value()),
+        FieldId::ETag => r.out.etag = Some(value()),
+        FieldId::LastModified => {
+            // Passed on as it is where it is no date, or one of an old format.
+            let value = f.value.of(text);
+            match time::parse_http_date_in_form(value) {
+                Some((t, is_ours)) => {
+                    r.out.last_modified = Some(t);
+                    r.out.last_modified_given = true;
+                    if !is_ours {
+                        r.out.last_modified_written = Some(slice(text, f.value));
+                    }
+                }
+                None => r.out.headers.push(both()),
+            }
+        }
+        FieldId::AcceptRanges if conf.force_ranges => {}
+        FieldId::Location => match protocol.rewrite(r, f.id, &value()) {
+            Some(new) => r.out.location = Some(new),
+            // Not made absolute: it is the upstream's.
+            None => r.out.headers.push(both()),
+        },
+        FieldId::Refresh | FieldId::SetCookie => {
+            let (name, value) = both();
+            let value = protocol.rewrite(r, f.id, &value).unwrap_or(value);
+            r.out.headers.push((name, value));
+        }
+        FieldId::Upgrade if r.head.version >= Version::HTTP_20 => {}
+        _ => r.out.headers.push(both()),
+    }
+}
+
+/// Takes `charset=` off a content type for filters. If none changes it, the client gets it as it
+/// came.
+fn content_type(r: &mut Request, value: Bytes) {
+    let mut from = 0;
+    while let Some(semicolon) = memchr::memchr(b';', &value[from..]).map(|i| from + i) {
+        let mut at = semicolon + 1;
+        while value.get(at) == Some(&b' ') {
+            at += 1;
+        }
+        let rest = &value[at..];
+        if rest.len() >= 8 && rest[..8].eq_ignore_ascii_case(b"charset=") {
+            let mut charset = value.slice(at + 8..);
+            if charset.first() == Some(&b'"') {
+                charset = charset.slice(1..);
+            }
+            if charset.last() == Some(&b'"') {
+                charset = charset.slice(..charset.len() - 1);
+            }
+            r.out.content_type = Some(value.slice(..semicolon));
+            r.out.charset = Some(charset).filter(|charset| !charset.is_empty());
+            r.out.content_type_written = Some(value);
+            return;
+        }
+        from = at;
+    }
+    r.out.content_type = Some(value);
+}
+
+#[cold]
+fn log_ignored(r: &mut Request, head: &ResponseHead, f: &Field, text: &[u8]) {
+    if let Some(first) = head.fields.get(f.id) {
+        let m = proto::h1::ignored_message(f, first, text);
+        r.log(Level::Warn, format_args!("{m} while reading response header from upstream"));
+    }
+}
+
+/// Goes where `X-Accel-Redirect` says.
+pub(crate) fn redirect(r: &mut Request) -> Verdict {
+    let u = r.upstream_mut();
+    let Some(target) = u.head.fields.get(FieldId::XAccelRedirect).map(|f| slice(&u.text, f.value))
+    else {
+        return Verdict::Status(500);
+    };
+    if target.first() == Some(&b'@') {
+        return r.named_redirect(&target);
+    }
+    let mut path = Vec::with_capacity(target.len());
+    let Ok(args) = proto::uri::parse_unsafe(&target, &mut path) else {
+        let target = base::log::lossy(&target).into_owned();
+        r.log(Level::Error, format_args!("unsafe URI \"{target}\" was detected"));
+        return Verdict::Status(404);
+    };
+    if r.method != proto::h1::Method::Head {
+        r.method = proto::h1::Method::Get;
+    }
+    r.internal_redirect(&path, &target[args])
+}

@@ -1,0 +1,106 @@
+//! The modules `upstream` and `resolver`: tables of directives whose setters stand in the crate
+//! `upstream`.
+
+use std::io;
+use std::rc::Rc;
+
+use conf::join_directives;
+use conf::table::{Args, Contexts as C, Directive};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::{ConfType, Module, Scope};
+use http::request::Request;
+use http::server::HttpMain;
+use upstream::block::Block;
+use upstream::directives as set;
+use upstream::resolver::{self, Resolving, Statuses};
+use upstream::upstreams::Upstreams;
+
+/// The `upstream` module's table: the block, round robin, idle connections, `$upstream_…`.
+pub static UPSTREAM: Module = Module {
+    name: "upstream",
+    directives: BLOCK_DIRECTIVES,
+    variables: crate::variables::VARIABLES,
+    confs: &[ConfType::of::<Upstreams>(Scope::Main), ConfType::of::<Block>(Scope::Server)],
+    init: Some(set::make_groups),
+    start: Some(start),
+    ..Module::EMPTY
+};
+
+/// The `resolver` module's table.
+pub static RESOLVER: Module = Module {
+    name: "resolver",
+    directives: &resolver::directives(HSL),
+    confs: &[ConfType::of::<Resolving>(Scope::Location), ConfType::of::<Statuses>(Scope::Main)],
+    ..Module::EMPTY
+};
+
+static BLOCK_DIRECTIVES: &[Directive<Cx>] = join_directives!(&set::directives::<Request>(), OWN);
+
+/// What HTTP has beside the other engines.
+const OWN: &[Directive<Cx>] = &[
+    directive(
+        "state",
+        C::UPSTREAM,
+        Args::T1,
+        "",
+        "The file that keeps the servers of the group as the API changed them, for the next start.",
+        set::state,
+    ),
+    directive(
+        "queue",
+        C::UPSTREAM,
+        Args::T12,
+        "",
+        "The most requests that wait until a server has room for them, and their timeout.",
+        set::queue,
+    ),
+    directive(
+        "keepalive",
+        C::UPSTREAM,
+        Args::T12,
+        "32 local",
+        "The most idle connections of a worker to the group's servers; shared: for all workers.",
+        set::keepalive,
+    ),
+    directive(
+        "keepalive_requests",
+        C::UPSTREAM,
+        Args::T1,
+        "1000",
+        "The most requests over a connection to a server.",
+        set::keepalive_requests,
+    ),
+    directive(
+        "keepalive_time",
+        C::UPSTREAM,
+        Args::T1,
+        "1h",
+        "The greatest age of a connection to a server.",
+        set::keepalive_time,
+    ),
+    directive(
+        "keepalive_timeout",
+        C::UPSTREAM,
+        Args::T1,
+        "60s",
+        "The time that an idle connection to a server is kept.",
+        set::keepalive_timeout,
+    ),
+    directive(
+        "keepalive_streams",
+        C::UPSTREAM,
+        Args::T1,
+        "100",
+        "The most requests that share a connection over HTTP/2 to a server.",
+        set::keepalive_streams,
+    ),
+];
+
+/// In a worker: begins the work beside requests.
+fn start(main: &Rc<HttpMain>, seat: &engine::Seat) -> io::Result<()> {
+    if let Some(all) = main.confs.get::<Upstreams>() {
+        all.start(&main.life.gate, seat.slot);
+    }
+    Ok(())
+}

@@ -1,0 +1,584 @@
+//! The body of an upstream's response as a source for the client's: read ahead while the client is
+//! slow, as far as the buffers allow.
+
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+
+use base::log::Level;
+use base::time::{now_ms, unix_secs};
+use bytes::Bytes;
+use event::{Deadline, Either, Pool, race, race_if};
+use files::{FileError, NoPool};
+use http::channel::ClientEnd;
+use http::output::{Ahead, BodySource, Broken, NextPiece};
+use http::request::Request;
+use http::server::HttpMain;
+use mem::{Buf, Chain};
+use upstream::h2::StreamEnd;
+use upstream::wire::{Received, RecvError, Wire};
+
+use crate::conf::Conf;
+use crate::failure::{client_gone, log_io, log_stream, timed_out};
+use crate::first::{First, end};
+use crate::link::Link;
+use crate::request_body::RequestBody;
+use crate::spill::{self, SpillFile, Writing, Written};
+use crate::{Fault, Progress, Protocol, Sink};
+
+/// The cause of a body that ends too early.
+pub(crate) enum Fail {
+    Body(Fault),
+    Io(io::Error),
+    Stream(StreamEnd),
+    TimedOut,
+    Premature,
+}
+
+/// Pause of reading ahead while memory is short, milliseconds.
+const LOW_MS: u64 = 50;
+
+/// The largest piece of a file that is given to the client, bytes.
+const FILE_PIECE: u64 = 1 << 20;
+
+/// The unsent part of a request that was answered before the server had all of it.
+pub(crate) struct Remainder {
+    /// The server takes more.
+    pub takes: bool,
+    /// Bytes to be sent at once.
+    pub out: Chain,
+    /// The source of more.
+    pub body: RequestBody,
+}
+
+impl Remainder {
+    fn is_nothing(&self) -> bool {
+        self.out.is_empty() && self.body.is_sent()
+    }
+
+    /// Sends as much as the server takes at once.
+    fn send(&mut self, r: &mut Request, wire: &Wire) {
+        match wire.try_send(&mut self.out, self.body.is_sent()) {
+            Ok(n) => r.upstream_mut().now().sent += n as u64,
+            // It may have closed behind its answer, which counts.
+            Err(_) => {
+                self.takes = false;
+                self.out.clear();
+                self.body.give_up();
+            }
+        }
+    }
+}
+
+/// The body of a response.
+pub(crate) struct Source {
+    conf: Rc<Conf>,
+    protocol: Box<dyn Protocol>,
+    link: Link,
+    main: Rc<HttpMain>,
+    sink: Sink,
+    buffering: bool,
+    left: Remainder,
+    ended: bool,
+    failed: Option<Fail>,
+    /// Its bytes come before those in `sink`.
+    spill: Option<SpillFile>,
+    /// Bytes on their way to the file; they come before those in `sink`.
+    writing: Option<Writing>,
+    /// The same bytes, for when they cannot be written.
+    unwritten: Vec<Bytes>,
+    /// The file cannot be written: from then on the server is read at the client's pace.
+    fileless: bool,
+    /// The reason, which was not logged yet.
+    file_error: Option<FileError>,
+    /// The pool that writes; without one the worker does.
+    pool: Option<Pool>,
+    /// A file was made, and not logged yet.
+    made_file: bool,
+    /// Bytes received that the request's counts lack.
+    fresh: u64,
+    /// Bytes of the body received in all, for the limit of the rate.
+    total: u64,
+    rate: u64,
+    start_secs: u64,
+}
+
+impl Source {
+    pub(crate) fn new(
+        r: &mut Request,
+        conf: Rc<Conf>,
+        protocol: Box<dyn Protocol>,
+        link: Link,
+        buffering: bool,
+        left: Remainder,
+        first: First,
+    ) -> Source {
+        let rate = match &conf.limit_rate {
+            Some(t) if buffering => conf::value::parse_size(&t.eval(r)).unwrap_or(0) as u64,
+            _ => 0,
+        };
+        let mut source = Source {
+            conf,
+            protocol,
+            link,
+            main: r.main.clone(),
+            sink: first.sink,
+            buffering,
+            left,
+            ended: first.ended.is_some(),
+            failed: first.failed,
+            spill: None,
+            writing: None,
+            unwritten: Vec::new(),
+            fileless: false,
+            file_error: None,
+            // A pool that a variable names and that is not there was logged.
+            pool: r.writing_pool().unwrap_or_else(|NoPool| Some(event::pool::default())),
+            made_file: false,
+            fresh: 0,
+            total: first.len,
+            rate,
+            start_secs: unix_secs(),
+        };
+        if let Some(clean) = first.ended {
+            source.release(clean);
+        }
+        source
+    }
+
+    fn feed(&mut self, input: Buf) {
+        match self.protocol.body(input, &mut self.sink) {
+            Ok(Progress::More) => {}
+            Ok(Progress::Done) => {
+                self.ended = true;
+                self.release(true);
+            }
+            Err(fault) => self.failed = Some(Fail::Body(fault)),
+        }
+    }
+
+    /// Gives server and connection back.
+    fn release(&mut self, clean: bool) {
+        // A connection that did not get all of the request cannot be used again.
+        let sent_all = self.left.takes && self.left.is_nothing();
+        let reusable = clean && sent_all && self.protocol.reusable();
+        self.link.finish(reusable, &self.main.life.gate);
+    }
+
+    fn over(&self) -> bool {
+        self.ended || self.failed.is_some()
+    }
+
+    /// Receives once without waiting; false when there is nothing.
+    fn pull(&mut self) -> bool {
+        let Some(wire) = &self.link.wire else {
+            self.failed = Some(Fail::Premature);
+            return true;
+        };
+        match wire.try_recv() {
+            Ok(Received::Nothing) => return false,
+            Ok(Received::Piece(piece)) => {
+                self.fresh += piece.len();
+                self.total += piece.len();
+                self.feed(piece);
+            }
+            Ok(Received::End) => match end(wire, self.protocol.as_mut()) {
+                Ok(()) => {
+                    self.ended = true;
+                    self.release(false);
+                }
+                Err(fail) => self.failed = Some(fail),
+            },
+            Err(RecvError::Io(e)) => self.failed = Some(Fail::Io(e)),
+            Err(RecvError::Stream(end)) => self.failed = Some(Fail::Stream(end)),
+        }
+        true
+    }
+
+    /// The pause that the rate limit asks for, milliseconds.
+    fn pause(&self) -> u64 {
+        if self.rate == 0 {
+            return 0;
+        }
+        let secs = unix_secs().saturating_sub(self.start_secs) + 1;
+        let allowed = self.rate.saturating_mul(secs);
+        match self.total.checked_sub(allowed) {
+            Some(over) => over.saturating_mul(1000) / self.rate + 1,
+            None => 0,
+        }
+    }
+
+    /// Waits for the socket, or for the rate.
+    async fn readable(&self) -> io::Result<()> {
+        let pause = self.pause();
+        if pause > 0 {
+            event::sleep(pause).await;
+            return Ok(());
+        }
+        match &self.link.wire {
+            Some(wire) => wire.readable(Deadline::in_ms(self.conf.read_timeout)).await,
+            None => Ok(()),
+        }
+    }
+
+    fn waited(&mut self, done: io::Result<()>) {
+        match done {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => self.failed = Some(Fail::TimedOut),
+            Err(e) => self.failed = Some(Fail::Io(e)),
+        }
+    }
+
+    async fn piece(&mut self, r: &mut Request) -> Result<Option<Chain>, Broken> {
+        loop {
+            if let Some(s) = &mut self.spill
+                && s.left() > 0
+            {
+                let piece = s.take(FILE_PIECE);
+                self.sync(r);
+                if self.is_over() {
+                    self.finish(r);
+                }
+                return Ok(Some(piece));
+            }
+            if self.writing.is_some() {
+                self.written().await;
+                continue;
+            }
+            let most = self.conf.busy as u64;
+            while !self.over() && self.sink.out.len() < most && self.pause() == 0 && self.pull() {
+                if !self.buffering {
+                    break;
+                }
+            }
+            self.sync(r);
+            if !self.sink.out.is_empty() {
+                if self.ended {
+                    self.finish(r);
+                }
+                return Ok(Some(self.sink.out.take()));
+            }
+            if let Some(fail) = self.failed.take() {
+                let ends = matches!(fail, Fail::Stream(StreamEnd::Late)) && self.protocol.run_out();
+                self.fail(r, fail);
+                if !ends {
+                    return Err(Broken);
+                }
+                self.ended = true;
+                return Ok(None);
+            }
+            if self.ended {
+                self.finish(r);
+                return Ok(None);
+            }
+            if self.sends_still() && self.pause() == 0 {
+                self.send_more(r).await?;
+                continue;
+            }
+            let client = if self.conf.ignore_client_abort { None } else { r.watched() };
+            let gone = client.as_ref().map(ClientEnd::gone);
+            match race_if(self.readable(), gone).await {
+                Either::First(done) => self.waited(done),
+                Either::Second(_) => {
+                    client_gone(r, "sending to client");
+                    self.finish(r);
+                    return Err(Broken);
+                }
+            }
+        }
+    }
+
+    /// Whether a part of the request is not sent yet.
+    fn sends_still(&self) -> bool {
+        let last = self.left.body.is_sent();
+        !self.left.is_nothing() || self.link.wire.as_ref().is_some_and(|w| w.has_unsent(last))
+    }
+
+    /// The server answers while it takes the request: sends more of that, or waits until something
+    /// can be read from either side.
+    async fn send_more(&mut self, r: &mut Request) -> Result<(), Broken> {
+        let Some(wire) = &self.link.wire else {
+            self.left.body.give_up();
+            self.left.out.clear();
+            return Ok(());
+        };
+        if !self.left.out.is_empty() || wire.has_unsent(self.left.body.is_sent()) {
+            self.left.send(r, wire);
+        }
+        if !self.left.out.is_empty() || wire.has_unsent(self.left.body.is_sent()) {
+            let deadline = Deadline::in_ms(self.conf.read_timeout);
+            let done = readable_or_writable(wire, deadline).await;
+            self.waited(done);
+            return Ok(());
+        }
+        if self.left.body.is_sent() {
+            return Ok(());
+        }
+        let Remainder { body, out, .. } = &mut self.left;
+        if body.more(r, wire, self.protocol.as_mut(), out).await.is_err() {
+            // The client's body cannot be read to its end: nobody waits for the answer.
+            self.finish(r);
+            return Err(Broken);
+        }
+        Ok(())
+    }
+
+    /// Reads while the client takes the last piece; never ready.
+    async fn read_ahead(&mut self) {
+        loop {
+            if self.writing.is_some() {
+                self.written().await;
+                continue;
+            }
+            let to_file = self.spill.as_ref().is_some_and(|s| s.left() > 0);
+            let most = if to_file { self.conf.temp_file_write } else { self.conf.read_ahead };
+            if self.over() || self.sink.out.len() >= most as u64 && !self.spill() {
+                std::future::pending::<()>().await;
+            }
+            if os::memory::is_low() {
+                event::sleep(LOW_MS).await;
+                continue;
+            }
+            if self.pause() == 0 && self.pull() {
+                continue;
+            }
+            let done = self.readable().await;
+            self.waited(done);
+        }
+    }
+
+    /// Moves the bytes in memory to the file; false if the file may not grow so far.
+    fn spill(&mut self) -> bool {
+        let in_file = self.spill.as_ref().map_or(0, |s| s.file.len());
+        let most = self.conf.max_temp_file;
+        if in_file + self.sink.out.len() > most || self.fileless || self.failed.is_some() {
+            return false;
+        }
+        self.write_file();
+        true
+    }
+
+    /// Gives the bytes in memory to a thread that writes them behind those in the file, which it
+    /// makes first if there is none.
+    fn write_file(&mut self) {
+        let mut pieces = Vec::new();
+        while let Some(buf) = self.sink.out.pop_front() {
+            pieces.extend(buf.into_bytes());
+        }
+        self.unwritten.clone_from(&pieces);
+        let folder = &self.conf.temp_path;
+        self.writing = Some(spill::write(self.spill.as_ref(), folder, pieces, self.pool.clone()));
+    }
+
+    /// Waits for the write to the file. May be given up and begun again.
+    async fn written(&mut self) {
+        let Some(writing) = &mut self.writing else { return };
+        let done = writing.as_mut().await;
+        self.writing = None;
+        let unwritten = std::mem::take(&mut self.unwritten);
+        match done {
+            Ok(Written { made, len, .. }) => {
+                if let Some(made) = made {
+                    self.spill = Some(made);
+                    self.made_file = true;
+                }
+                if let Some(s) = &mut self.spill {
+                    s.file.grew(len);
+                }
+            }
+            Err(e) => {
+                // Nothing was received meanwhile. What the file has got of them is behind its end.
+                let mut later = self.sink.out.take();
+                unwritten.into_iter().for_each(|piece| self.sink.out.push_bytes(piece));
+                self.sink.out.append(&mut later);
+                self.fileless = true;
+                self.file_error = Some(e);
+            }
+        }
+    }
+
+    /// Brings the request's counts and the log up to date.
+    fn sync(&mut self, r: &mut Request) {
+        let a = r.upstream_mut().now();
+        a.received += self.fresh;
+        a.response_length += self.fresh;
+        self.fresh = 0;
+        log_complaints(r, self.protocol.as_mut(), &mut self.sink);
+        if let Some(e) = self.file_error.take() {
+            r.log(Level::Crit, format_args!("{e} while reading upstream"));
+        }
+        if let Some(s) = &self.spill {
+            if std::mem::take(&mut self.made_file) {
+                let m = "an upstream response is buffered to a temporary file";
+                let path = s.file.path().display();
+                r.log(Level::Warn, format_args!("{m} {path} while reading upstream"));
+            }
+            if self.writing.is_none() && s.left() == 0 && s.file.len() >= self.conf.max_temp_file {
+                // Another one begins where it is needed.
+                self.spill = None;
+            }
+        }
+    }
+
+    fn finish(&mut self, r: &mut Request) {
+        finished(r, &self.conf, self.protocol.trailers());
+    }
+
+    #[cold]
+    fn fail(&mut self, r: &mut Request, fail: Fail) {
+        fail.tell(r);
+        self.finish(r);
+    }
+}
+
+/// A source that is read without its request, for a cache.
+impl Source {
+    /// The part of the body that is here already.
+    pub(crate) fn ready(&mut self) -> Option<Chain> {
+        (!self.sink.out.is_empty()).then(|| self.sink.out.take())
+    }
+
+    /// Whether all of the body was received.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended && self.failed.is_none()
+    }
+
+    /// The next piece of the body, about `most` bytes; `None` at its end. May be given up and begun
+    /// again.
+    pub(crate) async fn pump(&mut self, most: u64) -> Result<Option<Chain>, Fail> {
+        loop {
+            while !self.over() && self.sink.out.len() < most && self.pause() == 0 && self.pull() {}
+            if let Some(piece) = self.ready() {
+                return Ok(Some(piece));
+            }
+            if let Some(fail) = self.failed.take() {
+                return Err(fail);
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            let done = self.readable().await;
+            self.waited(done);
+        }
+    }
+
+    /// See [`Protocol::is_whole`].
+    pub(crate) fn is_whole(&self) -> bool {
+        self.protocol.is_whole()
+    }
+
+    /// Bytes received since this was asked last.
+    pub(crate) fn take_fresh(&mut self) -> u64 {
+        std::mem::take(&mut self.fresh)
+    }
+
+    /// The log lines and trailers at the end.
+    pub(crate) fn ending(&mut self) -> Ending {
+        let mut messages = Vec::new();
+        while let Some(m) = self.protocol.complaint() {
+            messages.push(m);
+        }
+        messages.extend(self.sink.warning.take().map(|m| (Level::Warn, m.to_owned())));
+        Ending { messages, trailers: self.protocol.trailers() }
+    }
+}
+
+/// Waits until the server sends something, or takes something.
+async fn readable_or_writable(wire: &Wire, deadline: Deadline) -> io::Result<()> {
+    let (readable, writable) =
+        (pin!(wire.readable(deadline)), pin!(wire.writable(Deadline::NEVER)));
+    match race(writable, readable).await {
+        Either::First(done) | Either::Second(done) => done,
+    }
+}
+
+/// Logs complaints about bytes that are passed on nevertheless.
+pub(crate) fn log_complaints(r: &Request, protocol: &mut dyn Protocol, sink: &mut Sink) {
+    while let Some((level, m)) = protocol.complaint() {
+        r.log(level, format_args!("{m} while reading upstream"));
+    }
+    if let Some(m) = sink.warning.take() {
+        r.log(Level::Warn, format_args!("{m} while reading upstream"));
+    }
+}
+
+/// The end of a body that was read without its request.
+#[derive(Default)]
+pub(crate) struct Ending {
+    /// For the log.
+    pub messages: Vec<(Level, String)>,
+    /// Fields behind the body.
+    pub trailers: Vec<(Bytes, Bytes)>,
+}
+
+/// The exchange with the upstream is over: its times, and its trailers.
+pub(crate) fn finished(r: &mut Request, conf: &Conf, trailers: Vec<(Bytes, Bytes)>) {
+    let u = r.upstream_mut();
+    let a = u.now();
+    a.response_ms.get_or_insert(now_ms().saturating_sub(a.start_ms));
+    u.asking = false;
+    if trailers.is_empty() {
+        return;
+    }
+    if conf.pass_trailers {
+        for (name, value) in &trailers {
+            let id = proto::h1::FieldId::lookup(name);
+            if !conf.hidden.has(id, name) {
+                r.out.trailers.push((name.clone(), value.clone()));
+            }
+        }
+    }
+    r.upstream_mut().trailers = trailers;
+}
+
+impl Fail {
+    /// Tells of it.
+    #[cold]
+    pub(crate) fn tell(self, r: &mut Request) {
+        r.upstream_mut().cut_short = !matches!(self, Fail::Body(Fault::Malformed(_)));
+        match self {
+            Fail::Body(Fault::Malformed(m)) => {
+                r.log(Level::Error, format_args!("{m} while reading upstream"));
+            }
+            Fail::Body(Fault::CutShort(m)) => {
+                r.log(Level::Error, format_args!("{m} while reading upstream"));
+            }
+            Fail::Io(e) => log_io(r, "recv()", &e, "reading upstream"),
+            Fail::Stream(end) => log_stream(r, &end, "reading upstream"),
+            Fail::TimedOut => drop(timed_out(r, "reading upstream")),
+            Fail::Premature => {
+                let m = "upstream prematurely closed connection while reading upstream";
+                r.log(Level::Error, format_args!("{m}"));
+            }
+        }
+    }
+}
+
+impl BodySource for Source {
+    fn next<'a>(&'a mut self, r: &'a mut Request) -> NextPiece<'a> {
+        Box::pin(self.piece(r))
+    }
+
+    fn ahead<'a>(&'a mut self) -> Option<Ahead<'a>> {
+        if self.buffering && (!self.over() || self.writing.is_some()) {
+            Some(Box::pin(self.read_ahead()))
+        } else {
+            None
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let file = self.spill.as_ref().map_or(0, SpillFile::left);
+        let waits = file > 0 || self.writing.is_some();
+        self.ended && self.failed.is_none() && self.sink.out.is_empty() && !waits
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ended || self.failed.is_some() || !self.sink.out.is_empty()
+    }
+
+    fn abandoned(&mut self, r: &mut Request) {
+        self.sync(r);
+        self.finish(r);
+    }
+}

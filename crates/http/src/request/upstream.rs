@@ -1,0 +1,53 @@
+//! The exchanges of a request, as upstream code, caches and variables ask for them.
+
+use bytes::Bytes;
+use cache::{CacheStatus, Header};
+
+use super::Request;
+use crate::exchanges::Exchanges;
+use crate::module::Verdict;
+use crate::status_line::CLIENT_CLOSED;
+
+impl Request {
+    /// The upstream state, made now if the request has none yet.
+    pub fn upstream_mut(&mut self) -> &mut Exchanges {
+        self.exchanges.get_or_insert_default()
+    }
+
+    /// The upstream state of a request that was passed on, or was about to be.
+    pub fn upstream(&self) -> Option<&Exchanges> {
+        self.exchanges().filter(|u| !u.scheme.is_empty())
+    }
+
+    /// The state, also where it says of a cache alone.
+    pub fn exchanges(&self) -> Option<&Exchanges> {
+        self.exchanges.as_deref()
+    }
+
+    /// Ends a request whose client went while a server was asked: nobody is answered, and the log
+    /// has the status 499.
+    pub fn abandon(&mut self) -> Verdict {
+        self.err_status = CLIENT_CLOSED;
+        Verdict::Close
+    }
+
+    /// A file that the response was made of could not be read; another response is being made.
+    pub fn has_lost_file(&self) -> bool {
+        self.flags.unreadable
+    }
+
+    /// The validators of a stored response that is to be revalidated: the time of its last change,
+    /// and its `ETag`.
+    pub fn cached_validators(&self) -> (Option<i64>, Option<&Bytes>) {
+        let Some(header) = revalidated(self) else { return (None, None) };
+        let changed = Some(header.last_modified).filter(|t| *t != -1);
+        (changed, Some(&header.etag).filter(|etag| !etag.is_empty()))
+    }
+}
+
+/// The stored response that is stale and is being revalidated.
+fn revalidated(r: &Request) -> Option<&Header> {
+    let u = r.exchanges().filter(|u| u.cache_status == CacheStatus::Expired)?;
+    let t = u.cache.as_ref().filter(|t| t.conf.revalidate)?;
+    t.stale.as_ref().map(|stored| &stored.header)
+}
