@@ -5,6 +5,7 @@
 //! so is an entry higher than the truth. `cargo xtask tidy --fix` lowers it, and wraps long
 //! comments.
 
+mod crate_sizes;
 mod disks;
 mod engine;
 mod hot_path;
@@ -43,6 +44,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     let fix = args.iter().any(|a| a == "--fix");
     let mut findings = Vec::new();
     let (mut sizes, mut pages) = (Vec::new(), Vec::new());
+    let mut crates = crate_sizes::Sizes::new();
     for path in ws.files().map_err(one)? {
         if !is_text(&path) {
             continue;
@@ -59,6 +61,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
             let source = Source::new(&text);
             check_rust(&path, &text, &source, &mut findings);
             disks::check(&path, &source, &mut findings);
+            crate_sizes::measure(&path, &text, &mut crates);
             measure(&path, &text, &source, &mut sizes, &mut findings);
         }
     }
@@ -69,6 +72,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     }
     findings.extend(ratchet.check(&sizes));
     findings.extend(ratchet.check_history(ws));
+    findings.extend(crate_sizes::check(&crates));
     findings.extend(hot_path::check(ws));
     findings.extend(engine::check(ws));
     findings.extend(links::check(ws, &pages));
