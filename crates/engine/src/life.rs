@@ -31,10 +31,25 @@ impl Life {
         event::task::wake_all();
     }
 
+    /// Whether what is under way is to end.
+    pub fn is_given_up(&self) -> bool {
+        self.given_up.get()
+    }
+
     /// Work that keeps a worker from leaving while it lasts.
     pub fn work(&self) -> Work {
-        self.active.set(self.active.get() + 1);
+        self.begin();
         Work(self.active.clone())
+    }
+
+    /// A piece of work begins, whose owner calls [`Life::end`] in its drop.
+    pub fn begin(&self) {
+        self.active.set(self.active.get() + 1);
+    }
+
+    /// A piece of work ended that [`Life::begin`] has counted.
+    pub fn end(&self) {
+        self.active.set(self.active.get().saturating_sub(1));
     }
 
     /// The pieces of work under way.

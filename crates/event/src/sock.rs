@@ -49,6 +49,8 @@ pub(crate) enum SockKind {
     Listener,
     /// A descriptor that is no connection: an eventfd, a signalfd, a datagram socket.
     Other,
+    /// The same, of a set: `reader` has the set, and `writer` the tag.
+    Member,
 }
 
 /// Names an entry for as long as one socket has it. It is also the driver's token.
@@ -236,8 +238,11 @@ impl Core {
     /// Records the driver's report for `key`, and completes the operations that waited for it.
     pub(crate) fn apply(&mut self, key: SockKey, ready: u8) {
         let Some(entry) = self.socks.get(key) else { return };
-        entry.bits |= ready;
         let (reader, writer) = (entry.reader, entry.writer);
+        if entry.kind == SockKind::Member {
+            return self.sets.report(&mut self.slots, &mut self.tasks, reader, writer);
+        }
+        entry.bits |= ready;
         let wanted = match entry.bits & bits::READER_FOR_CLOSE {
             0 => bits::READ,
             _ => bits::PEER_CLOSED,
@@ -252,10 +257,12 @@ impl Core {
 }
 
 /// A descriptor with its place in the table; closes through the driver.
+#[derive(Debug)]
 pub(crate) struct Registered {
     /// `None` only while it is being dropped.
     fd: Option<OwnedFd>,
     pub(crate) key: SockKey,
+    kind: SockKind,
     /// See [`Sock::set_cork`].
     pub(crate) cork: Cell<bool>,
     /// Memory waits for the end of the connection: see [`Sock::send_last`].
@@ -269,7 +276,7 @@ impl Registered {
             inner.driver.opened(key, fd.as_fd(), kind);
             key
         });
-        Registered { fd: Some(fd), key, cork: Cell::new(false), ends: Cell::new(false) }
+        Registered { fd: Some(fd), key, kind, cork: Cell::new(false), ends: Cell::new(false) }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -277,7 +284,7 @@ impl Registered {
     }
 
     pub(crate) fn wish(&self, direction: Direction) -> Arm<'_> {
-        Arm { key: self.key, fd: self.fd(), direction }
+        Arm { key: self.key, kind: self.kind, fd: self.fd(), direction }
     }
 }
 
@@ -423,7 +430,7 @@ mod tests {
     #[test]
     fn what_a_connection_costs_in_the_table() {
         assert_eq!(size_of::<SockEntry>(), 16);
-        assert_eq!(size_of::<Sock>(), 16);
+        assert_eq!((size_of::<Sock>(), size_of::<Option<Sock>>()), (16, 16));
     }
 
     #[test]

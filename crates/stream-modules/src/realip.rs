@@ -54,7 +54,7 @@ fn install(view: &View<'_>, p: &mut Pipeline) -> Result<(), ConfError> {
             if conf.from.trust(&s.peer)
                 && let Some(client) = client(s)
             {
-                s.real_peer = Some(Box::new(client));
+                s.set_real_peer(client);
             }
             Verdict::Next
         }));

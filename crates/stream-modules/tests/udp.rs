@@ -233,6 +233,59 @@ fn a_reload_passes_clients_to_the_new_worker() {
     });
 }
 
+/// The leaving worker's time is over: its sessions end, and are logged.
+#[test]
+fn sessions_end_with_the_time_of_a_leaving_worker() {
+    each_driver(|driver| {
+        let server = Echo::start(">", 1);
+        let text = passing_udp(0, server.port, "");
+        let weir = Site::new(built_binary(), driver)
+            .config(&format!(
+                "worker_processes 1; worker_shutdown_timeout 100ms; events {{ }}
+                 stream {{ log_format brief '$status:$protocol:$bytes_sent';
+                 access_log logs/access.log brief; {text}
+                 server {{ listen 127.0.0.1:%PORT9%; return up; }} }}"
+            ))
+            .start();
+        let c = client(weir.port(0));
+        assert_eq!(ask(&c, b"a"), b">a");
+        let before = weir.workers();
+        weir.reload();
+        weir.wait_until_left(&before);
+        weir.wait_for_log("error.log", "shutdown timeout, udp client: 127.0.0.1");
+        weir.wait_for_log("access.log", "200:UDP:2");
+        assert_eq!(ask(&c, b"b"), b">b");
+    });
+}
+
+/// Answers that nobody asks for any more, one behind the other, and those of a session whose rate
+/// held them up: none is left in the socket.
+#[test]
+fn answers_that_follow_each_other_are_all_passed_on() {
+    each_driver(|driver| {
+        let server = socket();
+        let port = testkit::udp::port(&server);
+        let servers = [passing_udp(0, port, ""), passing_udp(1, port, "proxy_download_rate 2000;")];
+        let weir = start(driver, &servers.concat());
+        for at in [0, 1] {
+            let c = client(weir.port(at));
+            c.send(b"more").unwrap();
+            let (_, session) = receive(&server);
+            // A burst of different lengths, which the kernel does not join, and single ones.
+            for round in 0..5u8 {
+                for i in 1..=20 {
+                    server.send_to(&vec![round; i], session).unwrap();
+                }
+                for i in 1..=20 {
+                    assert_eq!(answer(&c), vec![round; i], "on {}", driver.name());
+                }
+                server.send_to(b"one", session).unwrap();
+                assert_eq!(answer(&c), b"one");
+            }
+        }
+    });
+}
+
 #[test]
 fn what_udp_cannot_have_is_refused() {
     for (word, message) in [

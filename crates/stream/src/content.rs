@@ -8,13 +8,13 @@ use mem::Chain;
 
 use crate::phases::status;
 use crate::session::StreamSession;
-use crate::udp::{Datagrams, Held};
+use crate::udp::Datagrams;
 
 pub use crate::phases::status as statuses;
 
 /// Sends `bytes` to the client and ends the session.
 pub async fn answer(s: &mut StreamSession, bytes: Bytes) -> u16 {
-    if let Some(client) = s.datagrams.as_ref().map(Held::client) {
+    if let Some(client) = s.datagrams() {
         let len = bytes.len() as u64;
         match client.send(&Datagrams::single(bytes)) {
             Ok(()) => s.sent.set(s.sent.get() + len),
@@ -25,7 +25,7 @@ pub async fn answer(s: &mut StreamSession, bytes: Bytes) -> u16 {
         }
         return status::OK;
     }
-    let Some(sock) = s.sock.take() else { return status::OK };
+    let Some(sock) = s.take_sock() else { return status::OK };
     let (mut chain, len) = (Chain::new(), bytes.len() as u64);
     chain.push_bytes(bytes);
     match sock.send(&mut chain, Deadline::NEVER).await {
@@ -42,6 +42,6 @@ pub async fn answer(s: &mut StreamSession, bytes: Bytes) -> u16 {
             s.log(Level::Info, format_args!("send() failed {e}"));
         }
     }
-    s.sock = Some(sock);
+    s.put_sock(sock);
     status::OK
 }

@@ -13,6 +13,7 @@ use net::{Kind, ListenSpec};
 use crate::accept::accept;
 use crate::server::StreamMain;
 use crate::udp::endpoint::Endpoint;
+use crate::udp::table::Table;
 
 /// The engine of one loaded `stream` block.
 pub struct StreamEngine {
@@ -52,7 +53,7 @@ impl Engine for StreamEngine {
         self.main.stats.use_slot(seat.slot);
         self.main.metrics.use_slot(seat.slot);
         let _ = self.main.seat.set(seat.clone());
-        let (mut streams, mut numbers) = (Vec::new(), Vec::new());
+        let (mut streams, mut numbers, mut table) = (Vec::new(), Vec::new(), None);
         for (i, (listener, listen)) in listeners.into_iter().zip(&self.main.listens).enumerate() {
             if listen.spec.kind == Kind::Stream {
                 streams.push(listener);
@@ -60,7 +61,8 @@ impl Engine for StreamEngine {
                 continue;
             }
             let fd = listener.fd().try_clone_to_owned()?;
-            let (endpoint, task) = Endpoint::start(&self.main, i, fd, seat.alone.clone())?;
+            let table = table.get_or_insert_with(|| Table::start(&self.main));
+            let (endpoint, task) = Endpoint::start(&self.main, table, i, fd, seat.alone.clone())?;
             self.endpoints.borrow_mut().push(endpoint);
             self.receiving.borrow_mut().push(task);
         }

@@ -2,10 +2,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 
 use conf::table::Contexts;
 use conf::{ConfError, Node};
 
+use crate::proxy::Proxy;
 use crate::session::StreamSession;
 
 /// The table of a module.
@@ -97,6 +99,8 @@ pub struct Pipeline {
     pub set: Vec<Handler>,
     /// The session is served.
     pub content: Option<Box<dyn Content>>,
+    /// Sessions of datagrams are served by the proxy without a task for each.
+    pub(crate) datagrams: Option<Rc<Proxy>>,
     /// Further datagrams of a session arrive.
     pub datagram: Vec<DatagramHandler>,
     /// The session is logged.

@@ -79,13 +79,11 @@ async fn read_more(s: &mut StreamSession, max: usize, until: Deadline) -> Result
         s.log(Level::Error, format_args!("preread buffer full while prereading client data"));
         return Err(status::BAD_REQUEST);
     }
-    let Some(sock) = &s.sock else { return Err(status::OK) };
+    let mut page = std::mem::take(&mut s.preread);
+    let Some(sock) = s.sock() else { return Err(status::OK) };
     if have == 0 {
         // Without a buffer while nothing is there.
         sock.readable(until).await.map_err(|e| failed(s, &e))?;
-    }
-    let mut page = std::mem::take(&mut s.preread);
-    if page.is_empty() {
         page = Page::try_with_room(max).map_err(|_| status::INTERNAL)?;
     }
     let received = sock.recv_into(&mut page, until).await;

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use base::log::{Context, Fields, Level, Log, debug};
@@ -16,6 +17,7 @@ use conf::table::Contexts;
 use conf::template::{Template, VarId, VarSource};
 use engine::regex::Captures;
 use engine::settings::ConfSet;
+use engine::stats::Field;
 use engine::vars::{self, Values, Variables};
 use engine::{Client, Metrics, Session, Stats};
 use mem::Page;
@@ -29,24 +31,21 @@ use crate::proxy::exchanges::Exchanges;
 use crate::server::{Address, Server, StreamMain};
 use crate::{ssl, udp};
 
-/// A session.
+/// A session. Every idle one is kept: it is small.
 pub struct StreamSession {
     /// The whole `stream` configuration.
-    pub main: Rc<StreamMain>,
+    pub main: Active,
     /// The server.
     pub server: Rc<Server>,
     /// The listening address.
     pub listen: Rc<Address>,
     /// Streams or datagrams.
     pub kind: Kind,
-    /// The client's connection; none while the content has it, and for datagrams.
-    pub sock: Option<Transport>,
-    /// The client's datagrams, in a session of those.
-    pub datagrams: Option<udp::Held>,
+    /// It was given to the proxy.
+    pub(crate) is_proxied: bool,
+    link: Link,
     /// The address that the connection came from.
     pub peer: SockAddr,
-    /// The client's address as a trusted proxy reported it.
-    pub real_peer: Option<Box<SockAddr>>,
     /// Bytes that were read before the session was served.
     pub preread: Page,
     /// The number in logs, unique among all workers.
@@ -60,11 +59,7 @@ pub struct StreamSession {
     /// The status that it ended with; 0 before its end.
     pub status: u16,
     /// Connections to servers.
-    pub exchanges: Option<Box<Exchanges>>,
-    /// The PROXY protocol header.
-    pub(crate) proxy: Option<Box<Header>>,
-    /// The facts of TLS with the client.
-    pub(crate) tls: Option<Box<Established>>,
+    pub exchanges: Exchanges,
     /// The times that it was passed on before.
     passes: u8,
     /// It was passed on, and is another's.
@@ -72,10 +67,44 @@ pub struct StreamSession {
     local: OnceCell<Box<SockAddr>>,
     rare: Option<Box<Rare>>,
     debug: bool,
-    /// Counted as under way in a server's zone.
-    pub(crate) counted: Option<Box<Counted>>,
     /// Its content began.
     pub(crate) is_served: bool,
+}
+
+/// The way to a session's client.
+enum Link {
+    /// The content has it, or it was passed on.
+    Taken,
+    /// A connection.
+    Stream(Transport),
+    /// Datagrams.
+    Datagrams(udp::Held),
+}
+
+/// The configuration of a session, which counts as active as long as it has it.
+pub struct Active(Rc<StreamMain>);
+
+impl Active {
+    fn new(main: &Rc<StreamMain>) -> Active {
+        main.stats.add(Field::Active, 1);
+        main.life.begin();
+        Active(main.clone())
+    }
+}
+
+impl Deref for Active {
+    type Target = Rc<StreamMain>;
+
+    fn deref(&self) -> &Rc<StreamMain> {
+        &self.0
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.stats.sub(Field::Active, 1);
+        self.0.life.end();
+    }
 }
 
 /// What many sessions never have, and an idle one need not keep room for.
@@ -84,6 +113,14 @@ pub(crate) struct Rare {
     values: Values,
     captures: Captures,
     shared: Vec<Rc<dyn Any>>,
+    /// The client's address as a trusted proxy reported it.
+    real_peer: Option<SockAddr>,
+    /// The PROXY protocol header.
+    proxy: Option<Box<Header>>,
+    /// The facts of TLS with the client.
+    tls: Option<Box<Established>>,
+    /// Counted as under way in a server's zone.
+    counted: Option<Counted>,
     /// Logs whose lines are waited for before the connection is closed.
     logs: Vec<Rc<AccessLog>>,
 }
@@ -114,29 +151,25 @@ impl StreamSession {
             let _ = known.set(Box::new(local));
         }
         StreamSession {
-            main: main.clone(),
+            main: Active::new(main),
             server: listen.default.clone(),
             listen,
             kind: if sock.is_some() { Kind::Stream } else { Kind::Datagram },
-            sock,
-            datagrams: None,
+            is_proxied: false,
+            link: sock.map_or(Link::Taken, Link::Stream),
             debug: main.debug_connection(&peer),
             peer,
-            real_peer: None,
             preread: Page::new(),
             number,
             start_ms: base::time::now_ms(),
             received: Cell::new(0),
             sent: Cell::new(0),
             status: 0,
-            exchanges: None,
-            proxy: None,
-            tls: None,
+            exchanges: Exchanges::default(),
             passes: 0,
             is_passed: false,
             local: known,
             rare: None,
-            counted: None,
             is_served: false,
         }
     }
@@ -149,15 +182,23 @@ impl StreamSession {
         let mut s = StreamSession::numbered(main, address, peer, Some(local), Some(sock), number);
         s.received.set(read.len() as u64);
         (s.preread, s.start_ms) = (read, start_ms);
-        (s.proxy, s.tls, s.passes) = (proxy, tls, passes);
+        s.passes = passes;
+        s.set_proxy_header(proxy);
+        if let Some(tls) = tls {
+            s.set_tls(tls);
+        }
         s
     }
 
     /// Gives the connection away, to be served as one to `local`, unless it is one of datagrams.
     /// Nothing is left to be done for the session, which is not logged.
     pub fn hand_over(&mut self, local: SockAddr) -> Option<Passed> {
-        let sock = self.sock.take()?;
+        let sock = self.take_sock()?;
         self.is_passed = true;
+        let rare = self.rare.as_mut();
+        let (proxy, tls, kept) = rare.map_or_else(Default::default, |rare| {
+            (rare.proxy.take(), rare.tls.take(), std::mem::take(&mut rare.shared))
+        });
         Some(Passed {
             sock,
             read: std::mem::take(&mut self.preread),
@@ -165,11 +206,48 @@ impl StreamSession {
             local,
             number: self.number,
             start_ms: self.start_ms,
-            proxy: self.proxy.take(),
-            tls: self.tls.take(),
+            proxy,
+            tls,
             passes: self.passes + 1,
-            kept: self.rare.as_mut().map_or_else(Vec::new, |rare| std::mem::take(&mut rare.shared)),
+            kept,
         })
+    }
+
+    /// The client's connection; none while the content has it, and for datagrams.
+    pub fn sock(&self) -> Option<&Transport> {
+        match &self.link {
+            Link::Stream(sock) => Some(sock),
+            Link::Taken | Link::Datagrams(_) => None,
+        }
+    }
+
+    /// Takes the client's connection, if there is one.
+    pub fn take_sock(&mut self) -> Option<Transport> {
+        match std::mem::replace(&mut self.link, Link::Taken) {
+            Link::Stream(sock) => Some(sock),
+            other => {
+                self.link = other;
+                None
+            }
+        }
+    }
+
+    /// Puts the client's connection back.
+    pub fn put_sock(&mut self, sock: Transport) {
+        self.link = Link::Stream(sock);
+    }
+
+    /// The client of a session of datagrams.
+    pub fn datagrams(&self) -> Option<&Rc<udp::Client>> {
+        match &self.link {
+            Link::Datagrams(held) => Some(held.client()),
+            Link::Taken | Link::Stream(_) => None,
+        }
+    }
+
+    /// The session is one of this client's datagrams.
+    pub(crate) fn set_datagrams(&mut self, held: udp::Held) {
+        self.link = Link::Datagrams(held);
     }
 
     /// The times that the connection was passed on.
@@ -203,7 +281,31 @@ impl StreamSession {
 
     /// The facts of TLS with the client, if it speaks TLS.
     pub fn established(&self) -> Option<&Established> {
-        self.tls.as_deref()
+        self.rare.as_ref()?.tls.as_deref()
+    }
+
+    pub(crate) fn set_tls(&mut self, tls: Box<Established>) {
+        self.rare().tls = Some(tls);
+    }
+
+    pub(crate) fn set_proxy_header(&mut self, header: Option<Box<Header>>) {
+        if header.is_some() {
+            self.rare().proxy = header;
+        }
+    }
+
+    /// The client's address is this one, as a trusted proxy reported it.
+    pub fn set_real_peer(&mut self, peer: SockAddr) {
+        self.rare().real_peer = Some(peer);
+    }
+
+    /// The session counts as under way in a zone.
+    pub(crate) fn set_counted(&mut self, counted: Counted) {
+        self.rare().counted = Some(counted);
+    }
+
+    pub(crate) fn take_counted(&mut self) -> Option<Counted> {
+        self.rare.as_mut()?.counted.take()
     }
 
     /// Has the connection stay open until the lines of `log` are written.
@@ -222,7 +324,7 @@ impl StreamSession {
 
     /// The client's address, behind a balancer the one that it tells.
     pub(crate) fn client_ip(&self) -> Option<IpAddr> {
-        match &self.proxy {
+        match self.proxy_header() {
             Some(header) => header.source.ip,
             None => self.peer.ip_addr(),
         }
@@ -253,7 +355,7 @@ impl VarSource for StreamSession {
 
 impl Client for StreamSession {
     fn address(&self) -> &SockAddr {
-        self.real_peer.as_deref().unwrap_or(&self.peer)
+        self.rare.as_ref().and_then(|rare| rare.real_peer.as_ref()).unwrap_or(&self.peer)
     }
 
     fn eval(&mut self, template: &Template) -> Bytes {
@@ -337,7 +439,12 @@ impl Session for StreamSession {
 impl Connected for StreamSession {
     fn local(&self) -> Option<&SockAddr> {
         if self.local.get().is_none() {
-            let _ = self.local.set(Box::new(self.sock.as_ref()?.local_addr().ok()?));
+            let local = match &self.link {
+                Link::Stream(sock) => sock.local_addr().ok()?,
+                Link::Datagrams(held) => held.client().local()?,
+                Link::Taken => return None,
+            };
+            let _ = self.local.set(Box::new(local));
         }
         self.local.get().map(|local| &**local)
     }
@@ -350,13 +457,13 @@ impl Connected for StreamSession {
     }
 
     fn proxy_header(&self) -> Option<&Header> {
-        self.proxy.as_deref()
+        self.rare.as_ref()?.proxy.as_deref()
     }
 }
 
 impl common_modules::ssl::Secured for StreamSession {
     fn established(&self) -> Option<&Established> {
-        self.tls.as_deref()
+        StreamSession::established(self)
     }
 }
 
@@ -366,7 +473,10 @@ impl Context for StreamSession {
         let client = if self.is_udp() { "udp client" } else { "client" };
         fields.plain(client, format_args!("{}", self.peer.host()));
         fields.plain("server", format_args!("{}", self.listen.addr));
-        let Some(x) = &self.exchanges else { return };
+        if !self.is_proxied {
+            return;
+        }
+        let x = &self.exchanges;
         if let Some(peer) = x.peer() {
             fields.quoted("upstream", format_args!("{}", base::log::lossy(peer)));
         }

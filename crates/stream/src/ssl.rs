@@ -90,7 +90,7 @@ pub(crate) async fn accept(s: &mut StreamSession) -> Result<(), u16> {
     let done = rarely(shake(s, Deadline::in_ms(ms))).await;
     match done {
         Ok(()) => {
-            let info = s.tls.as_ref().and_then(|tls| tls.info());
+            let info = s.established().and_then(|tls| tls.info());
             let resumed = info.is_some_and(|info| info.is_resumed);
             s.main.metrics.handshake(&s.server.zone, Ok(resumed));
             admit(s)
@@ -105,13 +105,13 @@ pub(crate) async fn accept(s: &mut StreamSession) -> Result<(), u16> {
 }
 
 async fn shake(s: &mut StreamSession, until: Deadline) -> Result<(), NoHandshake> {
-    let Some(sock) = s.sock.take() else { return Ok(()) };
+    let Some(sock) = s.take_sock() else { return Ok(()) };
     let main = s.main.clone();
     let greeting = handshake::greeting(&sock, &main.life.gate, until, main.asks_hello).await?;
     let Greeting::Hello(mut hello) = greeting else {
         let m =
             "SSL_do_handshake() failed (SSL: error:0A00010B:SSL routines::wrong version number)";
-        s.sock = Some(sock);
+        s.put_sock(sock);
         return Err(NoHandshake::Say(Level::Info, m.to_owned()));
     };
     if let Some(name) = &hello.name {
@@ -123,11 +123,11 @@ async fn shake(s: &mut StreamSession, until: Deadline) -> Result<(), NoHandshake
     };
     let mut session = Box::new(Established::new(of.tls.clone()));
     (session.server_name, session.hello) = (hello.name.take(), hello.message.take());
-    s.tls = Some(session);
+    s.set_tls(session);
     let names = of.tls.changing.as_ref().map(|changing| changing.names_for(s));
     let begun = handshake::begin(&hello, &s.server.tls, &of.tls, names, until).await;
     let resolving = || of.confs.get::<Resolving>().cloned().unwrap_or_default();
-    let Some(established) = &s.tls else { return Err(NoHandshake::Gone) };
+    let Some(established) = s.established() else { return Err(NoHandshake::Gone) };
     let rest = Finish {
         tls: &of.tls,
         established,
@@ -136,7 +136,7 @@ async fn shake(s: &mut StreamSession, until: Deadline) -> Result<(), NoHandshake
         connection: s.number,
     };
     let done = handshake::finish(&sock, begun, rest, until).await;
-    s.sock = Some(sock);
+    s.put_sock(sock);
     done
 }
 
@@ -151,7 +151,7 @@ pub(crate) fn named(s: &mut StreamSession, name: &[u8]) -> Option<Rc<Server>> {
 
 /// Whether the client showed the certificate that the server wants.
 fn admit(s: &StreamSession) -> Result<(), u16> {
-    let Some(tls) = &s.tls else { return Ok(()) };
+    let Some(tls) = s.established() else { return Ok(()) };
     tls.admit(s.server.tls.verify.mode).map_err(|why| {
         s.log(Level::Info, format_args!("{why}"));
         status::INTERNAL

@@ -52,7 +52,7 @@ impl Epoll {
     }
 
     pub(super) fn arm(&mut self, core: &mut Core, wish: Arm<'_>) -> io::Result<()> {
-        let Arm { key, fd, direction } = wish;
+        let Arm { key, kind, fd, direction } = wish;
         let Some(entry) = core.socks.get(key) else { return Ok(()) };
         let before = entry.bits & (bits::ARMED_READ | bits::ARMED_WRITE);
         let wanted = match direction {
@@ -67,7 +67,11 @@ impl Epoll {
             (0, bits::ARMED_WRITE) => bits::ARMED_READ | bits::ARMED_WRITE,
             _ => before | wanted,
         };
-        let mut flags = EventFlags::ET | EventFlags::RDHUP;
+        // A set's members are reported until they are read.
+        let mut flags = match kind {
+            SockKind::Member => EventFlags::empty(),
+            _ => EventFlags::ET | EventFlags::RDHUP,
+        };
         flags.set(EventFlags::IN, both & bits::ARMED_READ != 0);
         flags.set(EventFlags::OUT, both & bits::ARMED_WRITE != 0);
         let data = EventData::new_u64(key.token());
@@ -77,6 +81,16 @@ impl Epoll {
         }
         entry.bits |= both;
         Ok(())
+    }
+
+    /// Ends the reports of a descriptor until it is armed again.
+    pub(super) fn disarm(&mut self, core: &mut Core, key: SockKey, fd: BorrowedFd<'_>) {
+        if let Some(entry) = core.socks.get(key)
+            && entry.bits & bits::ARMED_READ != 0
+        {
+            entry.bits &= !(bits::ARMED_READ | bits::ARMED_WRITE);
+            self.parting(fd);
+        }
     }
 
     pub(super) fn listen(

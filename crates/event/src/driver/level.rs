@@ -170,7 +170,7 @@ impl Level {
     }
 
     pub(super) fn arm(&mut self, wish: Arm<'_>) -> io::Result<()> {
-        let Arm { key, fd, direction } = wish;
+        let Arm { key, fd, direction, .. } = wish;
         let wants = match direction {
             Direction::Read => bits::READ,
             Direction::Write => bits::WRITE,

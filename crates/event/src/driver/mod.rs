@@ -71,6 +71,7 @@ impl DriverKind {
 #[derive(Clone, Copy)]
 pub(crate) struct Arm<'a> {
     pub(crate) key: SockKey,
+    pub(crate) kind: SockKind,
     pub(crate) fd: BorrowedFd<'a>,
     pub(crate) direction: Direction,
 }
@@ -140,6 +141,17 @@ impl Driver {
             }
             Driver::Level(level) => level.arm(wish),
             Driver::Sim(sim) => sim.arm(core, wish),
+        }
+    }
+
+    /// Ends the reports of a descriptor that is armed for reading, where a report alone does not.
+    pub(crate) fn disarm(&mut self, core: &mut Core, key: SockKey, fd: BorrowedFd<'_>) {
+        match self {
+            Driver::Epoll(epoll) => epoll.disarm(core, key, fd),
+            Driver::Level(level) => level.closing(fd),
+            Driver::Sim(sim) => sim.disarm(core, key, fd),
+            // A poll reports once.
+            Driver::Uring(_) => (),
         }
     }
 

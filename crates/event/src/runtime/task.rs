@@ -484,6 +484,19 @@ pub(crate) fn drop_quietly<T>(value: Option<T>) {
     }
 }
 
+/// Runs `f`. A panic in it is caught and logged at alert, as one in a task is: for work of many
+/// that one task does.
+pub fn caught<T>(f: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(value) => Some(value),
+        Err(panic) => {
+            log_panic(&*panic);
+            drop_quietly(Some(panic));
+            None
+        }
+    }
+}
+
 /// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();

@@ -10,6 +10,7 @@ use base::log::Level;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::driver::{Driver, DriverKind, Phase};
+use crate::fd_set::Sets;
 use crate::listener::{AcceptLock, Shared};
 use crate::op::flight::Flights;
 use crate::runtime::relief::{self, Relief, Tidying};
@@ -109,6 +110,7 @@ pub(crate) struct Core {
     pub(crate) slots: Slots,
     pub(crate) tasks: Tasks,
     pub(crate) flights: Flights,
+    pub(crate) sets: Sets,
     pub(crate) stats: Stats,
     pub(crate) listeners: Vec<Weak<Shared>>,
     pub(crate) idle_listeners: Vec<SockKey>,
@@ -298,6 +300,7 @@ impl Loop {
             slots: Slots::new(base::time::now_ms()),
             tasks: Tasks::new(id),
             flights: Flights::default(),
+            sets: Sets::default(),
             stats: Stats::default(),
             listeners: Vec::new(),
             idle_listeners: Vec::new(),

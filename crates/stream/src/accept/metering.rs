@@ -18,13 +18,13 @@ pub(crate) fn begin(s: &mut StreamSession) {
     let metrics = s.main.metrics.clone();
     if let Some(counters) = metrics.counters(row) {
         counters.add(word::PROCESSING, 1);
-        s.counted = Some(Box::new(Counted { metrics: metrics.clone(), row, is_over: false }));
+        s.set_counted(Counted { metrics: metrics.clone(), row, is_over: false });
     }
 }
 
 /// A session is over.
 pub(crate) fn end(s: &mut StreamSession) {
-    let Some(mut counted) = s.counted.take() else { return };
+    let Some(mut counted) = s.take_counted() else { return };
     counted.leave();
     let server = s.server.clone();
     let row = server.zone.row(s);
@@ -41,8 +41,8 @@ pub(crate) fn end(s: &mut StreamSession) {
         };
         ended.count(&counters);
     }
-    for attempt in s.exchanges.iter().flat_map(|x| x.attempts()) {
-        let Some(counters) = attempt.row.and_then(|row| metrics.counters(row)) else { continue };
+    for attempt in s.exchanges.attempts() {
+        let Some(counters) = attempt.row().and_then(|row| metrics.counters(row)) else { continue };
         let exchanged = Exchanged {
             received: attempt.received,
             sent: attempt.sent,

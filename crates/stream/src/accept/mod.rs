@@ -2,6 +2,7 @@
 
 pub(crate) mod metering;
 
+use std::pin::pin;
 use std::rc::Rc;
 
 use base::future::{boxed, rarely};
@@ -9,10 +10,10 @@ use base::log::Level;
 use common_modules::log::AccessLog;
 use common_modules::passing::{Passed, Receiver};
 use engine::beat::{self, Doing};
-use engine::life::Work;
 use engine::stats::Field;
 use engine::{Client, Session, overload};
 use event::Sock;
+use event::task::Unborn;
 use net::Transport;
 use net::proxy_header::{self, NoHeader};
 use os::SockAddr;
@@ -41,7 +42,7 @@ pub(crate) fn accept(main: &Rc<StreamMain>, listen: usize, sock: Sock, peer: Soc
     }
     let s = StreamSession::new(main, address, peer, local, Some(sock));
     main.stats.add(Field::Handled, 1);
-    spawn(s);
+    event::spawn(task(s));
 }
 
 /// Connections that are passed on.
@@ -65,36 +66,12 @@ impl Receiver for StreamMain {
     }
 }
 
-/// Makes the task of a session.
-pub(crate) fn spawn(s: StreamSession) {
-    event::spawn(task(s));
-}
-
-/// Counts a session as active while it lives, whatever way it ends.
-pub(crate) struct Counted {
-    main: Rc<StreamMain>,
-    #[allow(dead_code, reason = "kept for its drop")]
-    work: Work,
-}
-
-impl Counted {
-    pub(crate) fn new(main: &Rc<StreamMain>) -> Counted {
-        main.stats.add(Field::Active, 1);
-        Counted { main: main.clone(), work: main.life.work() }
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.main.stats.sub(Field::Active, 1);
-    }
-}
-
-/// The task of a session. It lasts as long, and the session is in it.
+/// The task of a session over TCP. It lasts as long, and the session is in it.
+#[allow(clippy::manual_async_fn, reason = "an async fn has room for its argument twice")]
 fn task(mut s: StreamSession) -> impl Future<Output = ()> {
-    let counted = Counted::new(&s.main);
     async move {
-        let life = &counted.main.life;
+        let main = s.main.clone();
+        let life = &main.life;
         beat::serves(s.number, &s.peer, Doing::Session);
         metering::begin(&mut s);
         let outcome = match life.unless_given_up(rarely(begin(&mut s))).await {
@@ -104,14 +81,63 @@ fn task(mut s: StreamSession) -> impl Future<Output = ()> {
             }
             ended => ended.and_then(Result::err),
         };
-        let status = outcome.unwrap_or_else(|| {
-            s.log(Level::Info, format_args!("shutdown timeout"));
-            status::OK
-        });
+        let status = outcome.unwrap_or_else(|| given_up(&s));
         let logs = end(&mut s, status);
         if !logs.is_empty() {
             rarely(written(logs)).await;
         }
+    }
+}
+
+/// The status of a session that is given up.
+pub(crate) fn given_up(s: &StreamSession) -> u16 {
+    s.log(Level::Info, format_args!("shutdown timeout"));
+    status::OK
+}
+
+/// Begins a session over UDP. It has a task only if its phases wait for something.
+pub(crate) fn begin_datagrams(s: StreamSession) {
+    let unborn = Unborn::new();
+    event::task::caught(|| {
+        let mut serving = boxed(|| serve_datagrams(s));
+        if unborn.poll(&mut serving).is_pending() {
+            unborn.spawn(serving);
+        }
+    });
+}
+
+/// The phases of a session over UDP, up to where the proxy takes it over.
+async fn serve_datagrams(mut s: StreamSession) {
+    let main = s.main.clone();
+    let life = &main.life;
+    beat::serves(s.number, &s.peer, Doing::Session);
+    metering::begin(&mut s);
+    let begun = life.unless_given_up(pin!(begin(&mut s))).await;
+    let server = s.server.clone();
+    let ended = match (begun, &server.pipeline.datagrams) {
+        (Some(Ok(())), Some(proxy)) => {
+            s.is_served = true;
+            let begun = life.unless_given_up(pin!(proxy.begin(&mut s))).await;
+            match begun {
+                Some(Ok(begun)) => return begun.relay(s),
+                ended => ended.and_then(Result::err),
+            }
+        }
+        (Some(Ok(())), None) => life.unless_given_up(serve(&server, &mut s)).await,
+        (ended, _) => ended.and_then(Result::err),
+    };
+    let status = ended.unwrap_or_else(|| given_up(&s));
+    end_datagrams(s, status);
+}
+
+/// Logs a session over UDP, which lasts until its lines are written where that is waited for.
+pub(crate) fn end_datagrams(mut s: StreamSession, status: u16) {
+    let logs = end(&mut s, status);
+    if !logs.is_empty() {
+        event::spawn(async move {
+            written(logs).await;
+            drop(s);
+        });
     }
 }
 
@@ -134,9 +160,9 @@ fn end(s: &mut StreamSession, status: u16) -> Vec<Rc<AccessLog>> {
         // Whoever serves it logs it.
         return Vec::new();
     }
-    if let Some(held) = &s.datagrams {
+    if let Some(client) = s.datagrams() {
         // While its line is written the client may begin another session.
-        held.client().close();
+        client.close();
     }
     s.debug(format_args!("stream session ends with status {status}"));
     let server = s.server.clone();
@@ -161,7 +187,7 @@ async fn begin(s: &mut StreamSession) -> Result<(), u16> {
         s.log_bare(Level::Info, format_args!("{udp}client {peer} connected to {at}"));
     }
     if !s.server.core.tcp_nodelay
-        && let Some(sock) = &s.sock
+        && let Some(sock) = s.sock()
         && !s.listen.addr.is_unix()
     {
         // It is on in the listening socket, from which connections inherit it.
@@ -174,8 +200,9 @@ async fn begin(s: &mut StreamSession) -> Result<(), u16> {
     phases::run(s, |p| &p.preaccess).await?;
     phases::run(s, |p| &p.access).await?;
     if s.listen.ssl {
-        if let Some(sock) = &s.sock {
-            sock.prepend(std::mem::take(&mut s.preread));
+        let read = std::mem::take(&mut s.preread);
+        if let Some(sock) = s.sock() {
+            sock.prepend(read);
         }
         ssl::accept(s).await?;
     }
@@ -184,11 +211,12 @@ async fn begin(s: &mut StreamSession) -> Result<(), u16> {
 }
 
 async fn proxy_header(s: &mut StreamSession) -> Result<(), u16> {
-    let Some(sock) = &s.sock else { return Ok(()) };
+    let read = std::mem::take(&mut s.preread);
+    let Some(sock) = s.sock() else { return Ok(()) };
     let ms = s.server.core.proxy_protocol_timeout;
-    match proxy_header::read(sock, std::mem::take(&mut s.preread), &s.main.life.gate, ms).await {
+    match proxy_header::read(sock, read, &s.main.life.gate, ms).await {
         Ok((behind, header)) => {
-            s.proxy = header;
+            s.set_proxy_header(header);
             if !s.listen.ssl {
                 s.received.set(behind.len() as u64);
             }

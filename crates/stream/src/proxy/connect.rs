@@ -41,9 +41,7 @@ impl Proxy {
             let to = base::log::lossy(&peer.name);
             s.log(Level::Info, format_args!("proxy {local} connected to {to}"));
         }
-        if let Some(x) = &mut s.exchanges {
-            x.connected();
-        }
+        s.exchanges.connected();
         let first = self.conf.protocol.map(|headers| header::of(s, headers.version));
         let mut chain = Chain::new();
         if let Some(first) = first {
@@ -75,7 +73,7 @@ impl Proxy {
                 s.log(Level::Error, format_args!("send() failed {e} while {SHAKING}"));
                 return Err(Stop::Next);
             }
-            if let Some(a) = s.exchanges.as_mut().and_then(|x| x.now()) {
+            if let Some(a) = s.exchanges.now() {
                 a.sent += len;
             }
         }

@@ -5,28 +5,28 @@
 //!  client ──▶ inbox ──▶ server     ends: questions × proxy_responses answers, time-out, the end
 //!  client ◀──────────── server           of the worker; a server that is away: the next one
 //! ```
+//!
+//! A relay has no task: [`crate::udp::table`] gives it a turn when something came, or its time has.
 
 use std::io;
-use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
 
-use base::future::poll_kept;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
 use engine::Client as _;
-use event::{Deadline, Fd, Wake};
+use event::Member;
 use net::Kind;
 use net::relay::Rate;
 use os::datagram;
 use upstream::balance::ServerOutcome;
 use upstream::failure;
+use upstream::lease::Lease;
 use upstream::peer::Peer;
 use upstream::socket::{self, NotOpened};
 
 use super::conf::ProxyConf;
-use super::{Proxy, Stop, header, relay};
+use super::{Choice, Others, Proxy, Stop, finish, header, relay};
 use crate::phases::status;
 use crate::session::StreamSession;
 use crate::udp::{self, Client, Datagrams};
@@ -37,40 +37,76 @@ const KEPT_MAX: usize = 16;
 /// Receives that may follow each other before others have their turn.
 const ROUNDS: usize = 64;
 
-/// A session's state over all servers that it tries.
-pub(super) struct Exchange<'a> {
-    pub s: &'a mut StreamSession,
-    conf: &'a ProxyConf,
-    client: Rc<Client>,
-    /// What no server has answered yet; none from the first answer on.
-    unanswered: Option<Box<Unanswered>>,
-    extras: Option<Box<Extras>>,
+/// A session's state over all servers that it tries. Every idle session has one: it is small.
+pub(crate) struct Relay {
+    pub s: StreamSession,
+    lease: Lease,
+    server: Option<Member>,
     questions: u64,
     answers: u64,
-    /// The end of the idle time.
-    until_ms: u64,
+    aside: Option<Box<Aside>>,
+}
+
+/// What a relay has to remember in a byte.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Marks {
     /// The present server got the PROXY protocol header.
     is_headed: bool,
+    /// A question was sent since the last answer.
+    has_asked: bool,
 }
 
-/// Questions without an answer, for the next server.
-struct Unanswered {
-    kept: Vec<Bytes>,
-    /// Those among them that the present server got.
-    sent: usize,
+impl Relay {
+    /// The session, whose exchange with its server is over.
+    pub fn into_session(self) -> StreamSession {
+        self.s
+    }
 }
 
-/// What few sessions have.
-#[derive(Default)]
-struct Extras {
+/// A choice of servers for a session.
+pub(crate) struct Begun<'a> {
+    proxy: &'a Proxy,
+    choice: Choice,
+}
+
+impl Begun<'_> {
+    /// Leaves the session to the table of its worker.
+    pub fn relay(self, s: StreamSession) {
+        let Some(client) = s.datagrams().cloned() else { return };
+        client.adopt(self.proxy.relay(s, self.choice));
+    }
+}
+
+/// What an idle session need not have.
+struct Aside {
+    /// What no server has answered yet; none from the first answer on.
+    unanswered: Option<Unanswered>,
+    others: Others,
     upload: Option<Rate>,
     download: Option<Rate>,
     /// The header of each datagram.
     header: Vec<u8>,
 }
 
-/// The end of a relay with one server.
-pub(super) enum Ended {
+/// Questions without an answer, for the next server.
+struct Unanswered {
+    first: Bytes,
+    others: Vec<Bytes>,
+    /// Those among them that the present server got.
+    sent: usize,
+}
+
+impl Unanswered {
+    fn unsent(&self) -> Option<&Bytes> {
+        match self.sent {
+            0 => Some(&self.first),
+            n => self.others.get(n - 1),
+        }
+    }
+}
+
+/// The end of an exchange with one server.
+enum Ended {
     /// With a status, and the server's part in it.
     Session(u16, ServerOutcome),
     /// The server is away, and has answered nothing.
@@ -79,280 +115,367 @@ pub(super) enum Ended {
     Silent,
 }
 
-/// Why a session waits after a turn.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pause {
+/// What follows a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pause {
     /// More may be there: others have their turn first.
     Busy,
-    /// There is nothing to do until something comes.
-    Rests,
-    /// The same, and a rate holds questions or answers up.
-    Held,
+    /// There is nothing to do before something comes, or this time.
+    Until(u64),
 }
 
-impl<'a> Exchange<'a> {
-    /// The exchange of a session; its first datagram was read already.
-    pub fn new(s: &'a mut StreamSession, conf: &'a ProxyConf) -> Option<Exchange<'a>> {
-        let client = s.datagrams.as_ref()?.client().clone();
+impl Proxy {
+    /// Begins to choose a server for a session over UDP.
+    ///
+    /// # Errors
+    /// The session's status.
+    pub(crate) async fn begin(&self, s: &mut StreamSession) -> Result<Begun<'_>, u16> {
+        s.is_proxied = true;
+        let choice = self.choose(s).await?;
+        Ok(Begun { proxy: self, choice })
+    }
+
+    /// The relay of a session, whose first datagram was read already.
+    fn relay(&self, mut s: StreamSession, choice: Choice) -> Relay {
+        let conf = &self.conf;
         let first = std::mem::take(&mut s.preread).freeze();
         let (upload, download) =
-            (relay::rate(s, &conf.upload_rate), relay::rate(s, &conf.download_rate));
+            (relay::rate(&mut s, &conf.upload_rate), relay::rate(&mut s, &conf.download_rate));
         let every = conf.protocol.filter(|headers| headers.every_datagram);
-        let extras = (upload.is_some() || download.is_some() || every.is_some()).then(|| {
-            let header = every.map(|headers| header::of(s, headers.version)).unwrap_or_default();
-            Box::new(Extras { upload, download, header })
-        });
-        if conf.requests > 0 {
-            client.limit(conf.requests - 1);
-        }
-        Some(Exchange {
-            s,
-            conf,
-            client,
-            unanswered: Some(Box::new(Unanswered { kept: vec![first], sent: 0 })),
-            extras,
-            questions: 1,
-            answers: 0,
-            until_ms: 0,
-            is_headed: false,
-        })
+        let header = every.map(|headers| header::of(&s, headers.version)).unwrap_or_default();
+        let unanswered = Some(Unanswered { first, others: Vec::new(), sent: 0 });
+        let Choice { lease, others } = choice;
+        let aside = Some(Box::new(Aside { unanswered, others, upload, download, header }));
+        Relay { s, lease, server: None, questions: 1, answers: 0, aside }
     }
 
-    /// Begins with a server, which gets the questions so far.
-    pub fn begin(&mut self) {
-        if let Some(unanswered) = &mut self.unanswered {
+    /// The further datagrams that a session takes, where that is limited.
+    pub(crate) fn further_datagrams(&self) -> Option<u64> {
+        self.conf.requests.checked_sub(1)
+    }
+
+    /// Moves what is there, as far as that needs no wait. `came` says that the server may have
+    /// answered.
+    ///
+    /// # Errors
+    /// The status with which the session ends.
+    pub(crate) fn turn(
+        &self,
+        relay: &mut Relay,
+        client: &Rc<Client>,
+        mut came: bool,
+    ) -> Result<Pause, u16> {
+        let mut turn = Turn { relay, client, proxy: self, conf: &self.conf };
+        loop {
+            if turn.relay.server.is_none() {
+                if let Err(stop) = turn.begin() {
+                    turn.go_on(stop)?;
+                    continue;
+                }
+                came = false;
+            }
+            match turn.step(&mut came) {
+                Ok(pause) => return Ok(pause),
+                Err(ended) => {
+                    turn.relay.server = None;
+                    turn.after(ended)?;
+                }
+            }
+        }
+    }
+
+    /// A socket connected to a server.
+    fn connect_udp(
+        &self,
+        s: &mut StreamSession,
+        peer: &Peer,
+        client: &Client,
+    ) -> Result<Member, Stop> {
+        let addr = &peer.spec.addr;
+        let fd = socket::open_fd(s, &self.conf.socket, addr, Kind::Datagram)
+            .map_err(|NotOpened| Stop::Status(status::INTERNAL))?;
+        if let Err(e) = os::socket::connect(&fd, addr) {
+            let (to, e) = (base::log::lossy(&peer.name), base::log::os_error(&e));
+            let m = format_args!("connect() to {to} failed {e} while connecting to upstream");
+            s.log(Level::Error, m);
+            return Err(Stop::Next);
+        }
+        if self.conf.responses != Some(1) {
+            let _ = datagram::set_join(&fd);
+        }
+        if s.logs(Level::Info)
+            && let Ok(local) = os::socket::local_addr(&fd)
+        {
+            let to = base::log::lossy(&peer.name);
+            s.log(Level::Info, format_args!("udp proxy {local} connected to {to}"));
+        }
+        s.exchanges.connected();
+        let Some(member) = client.member(fd) else { return Err(Stop::Status(status::INTERNAL)) };
+        if let Err(e) = member.watch() {
+            let e = base::log::os_error(&e);
+            s.log(Level::Alert, format_args!("watching a socket failed {e}"));
+            return Err(Stop::Status(status::INTERNAL));
+        }
+        Ok(member)
+    }
+}
+
+/// A turn of a relay.
+struct Turn<'a> {
+    relay: &'a mut Relay,
+    client: &'a Rc<Client>,
+    proxy: &'a Proxy,
+    conf: &'a ProxyConf,
+}
+
+impl Turn<'_> {
+    /// Begins with the next server, which gets the questions so far.
+    fn begin(&mut self) -> Result<(), Stop> {
+        let Relay { s, lease, server, aside, .. } = &mut *self.relay;
+        // A server is looked for while there is no answer.
+        let Some(aside) = aside else { return Err(Stop::Status(status::INTERNAL)) };
+        let Some(peer) = aside.others.take_next(lease, s) else {
+            return Err(Stop::Status(status::BAD_GATEWAY));
+        };
+        // Datagrams may come whenever they like.
+        lease.answering();
+        *server = Some(self.proxy.connect_udp(s, &peer, self.client)?);
+        if let Some(unanswered) = &mut aside.unanswered {
             unanswered.sent = 0;
         }
-        self.is_headed = false;
-        self.renew();
+        self.client.marks.set(Marks::default());
+        self.client.touch();
+        Ok(())
     }
 
-    fn renew(&mut self) {
-        self.until_ms = now_ms().saturating_add(self.conf.timeout);
+    fn go_on(&mut self, stop: Stop) -> Result<(), u16> {
+        let Relay { s, lease, aside, .. } = &mut *self.relay;
+        match aside {
+            Some(aside) => self.proxy.go_on(s, lease, &mut aside.others, stop),
+            None => Err(status::INTERNAL),
+        }
     }
 
-    /// Whether the server is settled: another one is not tried any more.
-    pub fn has_answer(&self) -> bool {
-        self.answers > 0
+    /// The exchange with a server is over: ends the session with its status, unless another server
+    /// is tried.
+    fn after(&mut self, ended: Ended) -> Result<(), u16> {
+        let Relay { s, lease, .. } = &mut *self.relay;
+        match ended {
+            Ended::Session(status, outcome) => {
+                lease.connected();
+                finish(s, lease, outcome);
+                return Err(status);
+            }
+            Ended::Away(e) => {
+                let e = base::log::os_error(&e);
+                s.log(Level::Error, format_args!("recv() failed {e} while proxying connection"));
+            }
+            Ended::Silent => {}
+        }
+        self.go_on(Stop::Next)
     }
 
     /// Whether all answers that were asked for have come.
     fn is_answered(&self) -> bool {
-        let each = self.conf.responses;
-        each.is_some_and(|each| self.answers >= each.saturating_mul(self.questions))
+        let Relay { questions, answers, .. } = *self.relay;
+        self.conf.responses.is_some_and(|each| answers >= each.saturating_mul(questions))
     }
 
     /// Whether the session is over with its answers: its questions are sent.
     fn is_done(&self) -> bool {
-        let may_end = self.conf.requests == 0 || self.questions >= self.conf.requests;
+        let may_end = self.conf.requests == 0 || self.relay.questions >= self.conf.requests;
         may_end && self.is_answered() && self.unsent().is_none()
     }
 
-    /// Moves what is there, as far as that needs no wait.
-    ///
-    /// # Errors
-    /// The end of the exchange.
-    pub fn turn(&mut self, server: &Fd) -> Result<Pause, Ended> {
-        loop {
+    /// Moves datagrams in both directions.
+    fn step(&mut self, came: &mut bool) -> Result<Pause, Ended> {
+        for _ in 0..ROUNDS {
             // Before an answer is read: where none is asked for, the session ends here.
-            self.send_kept(server).map_err(|e| self.failed(e))?;
+            self.send_kept().map_err(|e| self.failed(e))?;
             if self.is_done() {
                 self.say("udp done");
                 return Err(Ended::Session(status::OK, ServerOutcome::Ok));
             }
             if self.client.is_shed() {
                 let m = format_args!("udp session ends to make room for another");
-                self.s.log(Level::Info, m);
+                self.relay.s.log(Level::Info, m);
                 return Err(Ended::Session(status::UNAVAILABLE, ServerOutcome::Ok));
             }
-            match self.go(server).map_err(|e| self.failed(e))? {
-                0 => break,
-                rounds => {
-                    self.renew();
-                    if rounds == ROUNDS {
-                        return Ok(Pause::Busy);
-                    }
-                }
+            let asked = self.ask().map_err(|e| self.failed(e))?;
+            let answered = *came && self.receive(came).map_err(|e| self.failed(e))?;
+            if !asked && !answered {
+                return self.rest();
             }
         }
-        let is_last = self.s.main.life.is_leaving() && !self.client.is_kept();
+        Ok(Pause::Busy)
+    }
+
+    /// Nothing is there: until when that may be so.
+    fn rest(&mut self) -> Result<Pause, Ended> {
+        let is_last = self.relay.s.main.life.is_leaving() && !self.client.is_kept();
         if is_last && (self.conf.responses.is_none() || self.is_answered()) {
             return Err(Ended::Session(status::OK, ServerOutcome::Ok));
         }
-        if self.upload_held().is_some() || self.download_held().is_some() {
+        let (up, down) = (self.upload_held(), self.download_held());
+        if up.is_some() || down.is_some() {
             // A rate that holds a direction up is no idleness.
-            self.renew();
-            return Ok(Pause::Held);
+            self.client.touch();
         }
-        match now_ms() >= self.until_ms {
-            true => Err(self.late()),
-            false => Ok(Pause::Rests),
+        let until = self.client.last_ms().saturating_add(self.conf.timeout);
+        if now_ms() >= until {
+            return Err(self.late());
         }
+        if let Some(server) = &self.relay.server {
+            match down {
+                Some(_) => server.silence(),
+                // The first time went well.
+                None => drop(server.watch()),
+            }
+        }
+        Ok(Pause::Until(up.into_iter().chain(down).fold(until, u64::min)))
     }
 
     fn upload_held(&mut self) -> Option<u64> {
-        self.extras.as_mut()?.upload.as_mut()?.wait_until()
+        self.relay.aside.as_mut()?.upload.as_mut()?.wait_until()
     }
 
     fn download_held(&mut self) -> Option<u64> {
-        self.extras.as_mut()?.download.as_mut()?.wait_until()
-    }
-
-    /// Waits for a datagram from either side, the end of the idle time, or the worker's leaving.
-    pub fn rest<'b>(&'b self, server: &'b Fd) -> impl Future<Output = io::Result<Wake>> + use<'b> {
-        let until = Deadline::at(self.until_ms);
-        let mut readable = server.readable_or(&self.s.main.life.gate, until);
-        let client = &*self.client;
-        std::future::poll_fn(move |cx| {
-            client.listen(cx.waker());
-            match client.has_news() {
-                true => Poll::Ready(Ok(Wake::Ready)),
-                false => Pin::new(&mut readable).poll(cx),
-            }
-        })
-    }
-
-    /// The same while a rate holds questions or answers up.
-    pub async fn rest_held(&mut self, server: &Fd) {
-        let (up, down) = (self.upload_held(), self.download_held());
-        let at = up.into_iter().chain(down).fold(self.until_ms, u64::min);
-        let mut resumes = pin!(event::sleep_until(Deadline::at(at)));
-        let mut readable = pin!(down.is_none().then(|| server.readable(Deadline::NEVER)));
-        std::future::poll_fn(|cx| {
-            self.client.listen(cx.waker());
-            let asked = if up.is_none() { self.client.has_news() } else { self.client.is_shed() };
-            match asked || poll_kept(readable.as_mut(), cx).is_ready() {
-                true => Poll::Ready(()),
-                false => resumes.as_mut().poll(cx),
-            }
-        })
-        .await;
-    }
-
-    /// The wait of a session that rests is over.
-    pub fn woken(&self, woken: &io::Result<Wake>) {
-        if matches!(woken, Ok(Wake::Gate)) && !self.client.is_kept() {
-            // The worker leaves: its successor has the socket, and the client's next datagram.
-            self.client.close();
-        }
-    }
-
-    /// Moves datagrams in both directions; the rounds in which there was something.
-    fn go(&mut self, server: &Fd) -> io::Result<usize> {
-        for round in 0..ROUNDS {
-            let asked = self.ask(server)?;
-            let answer = match self.download_held() {
-                None => self.receive(server)?,
-                Some(_) => None,
-            };
-            if let Some(answer) = &answer {
-                self.answer(answer);
-            }
-            if !asked && answer.is_none() {
-                return Ok(round);
-            }
-        }
-        Ok(ROUNDS)
-    }
-
-    fn receive(&self, server: &Fd) -> io::Result<Option<Datagrams>> {
-        match udp::receive(server.fd()) {
-            // An error of another datagram's after answers: the server may be back.
-            Err(_) if self.answers > 0 => Ok(None),
-            received => received,
-        }
+        self.relay.aside.as_mut()?.download.as_mut()?.wait_until()
     }
 
     /// Sends the questions so far to a server that has not got them, unless the rate holds them up.
-    fn send_kept(&mut self, server: &Fd) -> io::Result<()> {
-        while let Some(question) = self.unsent()
+    fn send_kept(&mut self) -> io::Result<()> {
+        while let Some(question) = self.unsent().cloned()
             && self.upload_held().is_none()
         {
-            if let Some(unanswered) = &mut self.unanswered {
+            if let Some(unanswered) = self.unanswered() {
                 unanswered.sent += 1;
             }
-            self.send(server, question)?;
+            self.send(question)?;
         }
         Ok(())
     }
 
+    fn unanswered(&mut self) -> Option<&mut Unanswered> {
+        self.relay.aside.as_mut()?.unanswered.as_mut()
+    }
+
     /// The first question that the present server has not got.
-    fn unsent(&self) -> Option<Bytes> {
-        let unanswered = self.unanswered.as_ref()?;
-        unanswered.kept.get(unanswered.sent).cloned()
+    fn unsent(&self) -> Option<&Bytes> {
+        self.relay.aside.as_ref()?.unanswered.as_ref()?.unsent()
     }
 
     /// Passes the next question on, unless the rate holds it up; says whether there was one.
-    fn ask(&mut self, server: &Fd) -> io::Result<bool> {
+    fn ask(&mut self) -> io::Result<bool> {
         if self.upload_held().is_some() {
             return Ok(false);
         }
         let Some(question) = self.client.next() else { return Ok(false) };
-        if may_pass(self.s) {
-            self.s.received.set(self.s.received.get() + question.len() as u64);
-            self.questions += 1;
-            if let Some(unanswered) = &mut self.unanswered
-                && unanswered.kept.len() < KEPT_MAX
+        self.client.touch();
+        if may_pass(&mut self.relay.s) {
+            let s = &self.relay.s;
+            s.received.set(s.received.get() + question.len() as u64);
+            self.relay.questions += 1;
+            if let Some(unanswered) = self.unanswered()
+                && unanswered.others.len() + 1 < KEPT_MAX
             {
-                unanswered.kept.push(question.clone());
+                unanswered.others.push(question.clone());
                 unanswered.sent += 1;
             }
-            self.send(server, question)?;
+            self.send(question)?;
         }
         Ok(true)
     }
 
     /// The question as it goes to the server, behind a header where one is due.
     fn headed(&mut self, question: Bytes) -> Bytes {
+        let relay = &mut *self.relay;
+        let marks = self.client.marks.get();
         match self.conf.protocol {
-            Some(headers) if headers.every_datagram || !self.is_headed => {
-                self.is_headed = true;
-                match &self.extras {
-                    Some(extras) if headers.every_datagram => {
-                        [&extras.header[..], &question].concat().into()
+            Some(headers) if headers.every_datagram || !marks.is_headed => {
+                self.client.marks.set(Marks { is_headed: true, ..marks });
+                match &relay.aside {
+                    Some(aside) if headers.every_datagram => {
+                        [&aside.header[..], &question].concat().into()
                     }
-                    _ => [&header::of(self.s, headers.version)[..], &question].concat().into(),
+                    _ => [&header::of(&relay.s, headers.version)[..], &question].concat().into(),
                 }
             }
             _ => question,
         }
     }
 
-    fn send(&mut self, server: &Fd, question: Bytes) -> io::Result<()> {
+    fn send(&mut self, question: Bytes) -> io::Result<()> {
         let one = Datagrams::single(self.headed(question));
+        let relay = &mut *self.relay;
         let len = one.bytes.len() as u64;
-        if let Some(rate) = self.extras.as_mut().and_then(|extras| extras.upload.as_mut()) {
+        if let Some(rate) = relay.aside.as_mut().and_then(|aside| aside.upload.as_mut()) {
             rate.count(len);
         }
+        let Some(server) = &relay.server else { return Ok(()) };
         match udp::send(server.fd(), &one, None, None) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             // The error of an earlier datagram, after which the server answered.
-            Err(_) if self.answers > 0 => return Ok(()),
+            Err(_) if relay.answers > 0 => return Ok(()),
             Err(e) => return Err(e),
         }
-        if let Some(a) = self.s.exchanges.as_mut().and_then(|x| x.now()) {
+        let marks = self.client.marks.get();
+        self.client.marks.set(Marks { has_asked: true, ..marks });
+        if let Some(a) = relay.s.exchanges.now() {
             a.sent += len;
         }
         Ok(())
     }
 
+    /// Passes the next answers on; says whether there were some. `came` ends where no more are to
+    /// be expected: the driver reports those that come nevertheless.
+    fn receive(&mut self, came: &mut bool) -> io::Result<bool> {
+        if self.download_held().is_some() {
+            return Ok(false);
+        }
+        let Some(server) = &self.relay.server else { return Ok(false) };
+        let answer = match udp::receive(server.fd()) {
+            Ok(Some(answer)) => answer,
+            Ok(None) => {
+                *came = false;
+                return Ok(false);
+            }
+            // An error of another datagram's after answers: the server may be back.
+            Err(_) if self.relay.answers > 0 => {
+                *came = false;
+                return Ok(false);
+            }
+            Err(e) => return Err(e),
+        };
+        self.answer(&answer);
+        // Whoever asks and is answered gets one answer to each question, as a rule. Where answers
+        // follow each other, more are looked for.
+        let marks = self.client.marks.get();
+        self.client.marks.set(Marks { has_asked: false, ..marks });
+        *came = !marks.has_asked || self.relay.answers < self.relay.questions;
+        Ok(true)
+    }
+
     fn answer(&mut self, answer: &Datagrams) {
+        let relay = &mut *self.relay;
         let len = answer.bytes.len() as u64;
-        if self.answers == 0 {
-            self.unanswered = None;
-            if let Some(x) = &mut self.s.exchanges {
-                x.first_byte_now();
+        if relay.answers == 0 {
+            relay.s.exchanges.first_byte_now();
+            if let Some(mut aside) = relay.aside.take() {
+                aside.unanswered = None;
+                let is_used = aside.upload.is_some() || aside.download.is_some();
+                relay.aside = (is_used || !aside.header.is_empty()).then_some(aside);
             }
         }
-        self.answers += answer.count();
-        if let Some(a) = self.s.exchanges.as_mut().and_then(|x| x.now()) {
+        relay.answers += answer.count();
+        if let Some(a) = relay.s.exchanges.now() {
             a.received += len;
         }
-        if let Some(rate) = self.extras.as_mut().and_then(|extras| extras.download.as_mut()) {
+        if let Some(rate) = relay.aside.as_mut().and_then(|aside| aside.download.as_mut()) {
             rate.count(len);
         }
-        let s = &self.s;
+        let s = &relay.s;
         match self.client.send(answer) {
             Ok(()) => s.sent.set(s.sent.get() + len),
             Err(e) => {
@@ -363,7 +486,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn failed(&self, e: io::Error) -> Ended {
-        match self.answers {
+        match self.relay.answers {
             0 => Ended::Away(e),
             _ => Ended::Session(status::OK, ServerOutcome::Failed),
         }
@@ -375,20 +498,18 @@ impl<'a> Exchange<'a> {
             self.say("udp timed out");
             return Ended::Session(status::OK, ServerOutcome::Ok);
         }
-        failure::timed_out(self.s, "proxying connection");
-        match self.answers {
+        failure::timed_out(&self.relay.s, "proxying connection");
+        match self.relay.answers {
             0 => Ended::Silent,
             _ => Ended::Session(status::BAD_GATEWAY, ServerOutcome::Failed),
         }
     }
 
     fn say(&self, what: &str) {
-        let s = &*self.s;
+        let Relay { s, questions, answers, .. } = &*self.relay;
         if s.logs(Level::Info) {
-            let bytes = s.exchanges.as_ref().and_then(|x| x.bytes_now());
-            let (from, to) = bytes.unwrap_or_default();
+            let (from, to) = s.exchanges.bytes_now().unwrap_or_default();
             let (received, sent) = (s.received.get(), s.sent.get());
-            let (questions, answers) = (self.questions, self.answers);
             s.log_bare(
                 Level::Info,
                 format_args!(
@@ -407,30 +528,4 @@ fn may_pass(s: &mut StreamSession) -> bool {
     }
     let server = s.server.clone();
     server.pipeline.datagram.iter().all(|handler| handler(s))
-}
-
-impl Proxy {
-    /// A socket connected to a server.
-    pub(super) fn connect_udp(&self, s: &mut StreamSession, peer: &Peer) -> Result<Fd, Stop> {
-        let addr = &peer.spec.addr;
-        let fd = socket::open_fd(s, &self.conf.socket, addr, Kind::Datagram)
-            .map_err(|NotOpened| Stop::Status(status::INTERNAL))?;
-        if let Err(e) = os::socket::connect(&fd, addr) {
-            let (to, e) = (base::log::lossy(&peer.name), base::log::os_error(&e));
-            let m = format_args!("connect() to {to} failed {e} while connecting to upstream");
-            s.log(Level::Error, m);
-            return Err(Stop::Next);
-        }
-        let _ = datagram::set_join(&fd);
-        if s.logs(Level::Info)
-            && let Ok(local) = os::socket::local_addr(&fd)
-        {
-            let to = base::log::lossy(&peer.name);
-            s.log(Level::Info, format_args!("udp proxy {local} connected to {to}"));
-        }
-        if let Some(x) = &mut s.exchanges {
-            x.connected();
-        }
-        Ok(Fd::new(fd))
-    }
 }

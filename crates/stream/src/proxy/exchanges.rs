@@ -1,35 +1,53 @@
 //! The results of a session's tries to reach a server: for `$upstream_…` and log lines.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::rc::Rc;
 
 use base::ascii::{write_millis, write_u64};
 use base::time::now_ms;
 use bytes::Bytes;
 use engine::metrics::RowId;
+use upstream::peer::Peer;
 
 use crate::module::VarDef;
 use crate::session::StreamSession;
 
 /// One server that was tried. A session keeps it to its end: it is small.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Attempt {
-    /// Its address, or the group's name where no server was live.
-    pub peer: Bytes,
-    /// The time of its beginning; once it is over, its length.
-    clock_ms: u64,
-    is_over: bool,
+    /// None where no server was live: then there is no attempt after it.
+    peer: Option<Rc<Peer>>,
+    clock: Clock,
     connected: Mark,
     first_byte: Mark,
-    /// The server's counters.
-    pub row: Option<RowId>,
     /// Bytes sent to it.
     pub sent: u64,
     /// Bytes received from it.
     pub received: u64,
 }
 
+/// The time of an attempt's beginning; once it is over, its length. Twice one more than the
+/// milliseconds, and the last bit says whether it is over.
+#[derive(Clone, Copy)]
+struct Clock(NonZeroU64);
+
+impl Clock {
+    fn of(ms: u64, is_over: bool) -> Clock {
+        let value = ms.min(u64::MAX >> 2).saturating_add(1) << 1 | u64::from(is_over);
+        Clock(NonZeroU64::MIN.saturating_add(value - 1))
+    }
+
+    fn ms(self) -> u64 {
+        (self.0.get() >> 1) - 1
+    }
+
+    fn is_over(self) -> bool {
+        self.0.get() & 1 != 0
+    }
+}
+
 /// Milliseconds from an attempt's beginning to something, and one more; none before that.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Default)]
 struct Mark(Option<NonZeroU32>);
 
 impl Mark {
@@ -44,14 +62,19 @@ impl Mark {
 }
 
 impl Attempt {
-    fn begin(peer: Bytes, row: Option<RowId>) -> Attempt {
+    fn begin(peer: Option<Rc<Peer>>) -> Attempt {
         let (connected, first_byte) = (Mark::default(), Mark::default());
-        let (clock_ms, is_over, sent, received) = (now_ms(), false, 0, 0);
-        Attempt { peer, clock_ms, is_over, connected, first_byte, row, sent, received }
+        let clock = Clock::of(now_ms(), false);
+        Attempt { peer, clock, connected, first_byte, sent: 0, received: 0 }
     }
 
     fn passed_ms(&self) -> u64 {
-        now_ms().saturating_sub(self.clock_ms)
+        now_ms().saturating_sub(self.clock.ms())
+    }
+
+    /// The server's counters.
+    pub(crate) fn row(&self) -> Option<RowId> {
+        self.peer.as_ref()?.row()
     }
 
     /// Milliseconds until the connection stood.
@@ -66,32 +89,40 @@ impl Attempt {
 
     /// Its length in milliseconds, once it is over.
     pub(crate) fn session_ms(&self) -> Option<u64> {
-        self.is_over.then_some(self.clock_ms)
+        self.clock.is_over().then(|| self.clock.ms())
     }
 }
 
 /// All servers that were tried. One attempt is all that most sessions have.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Exchanges {
     last: Option<Attempt>,
-    earlier: Option<Box<Earlier>>,
+    more: Option<Box<More>>,
 }
 
-/// The attempts before the last one.
-#[derive(Debug, Default)]
-struct Earlier(Vec<Attempt>);
+/// What few sessions have.
+#[derive(Default)]
+struct More {
+    /// The attempts before the last one.
+    earlier: Vec<Attempt>,
+    /// The group's name, where no server of it was live.
+    group: Bytes,
+}
 
 impl Exchanges {
-    /// Another server is tried.
-    pub fn begin(&mut self, peer: Bytes, row: Option<RowId>) {
-        if let Some(before) = self.last.replace(Attempt::begin(peer, row)) {
-            self.earlier.get_or_insert_default().0.push(before);
+    /// Another server is tried; none, where none of the group's is live.
+    pub fn begin(&mut self, peer: Option<Rc<Peer>>, group: &Bytes) {
+        if peer.is_none() {
+            self.more.get_or_insert_default().group = group.clone();
+        }
+        if let Some(before) = self.last.replace(Attempt::begin(peer)) {
+            self.more.get_or_insert_default().earlier.push(before);
         }
     }
 
     /// All of them.
     pub(crate) fn attempts(&self) -> impl Iterator<Item = &Attempt> {
-        self.earlier.iter().flat_map(|earlier| &earlier.0).chain(&self.last)
+        self.more.iter().flat_map(|more| &more.earlier).chain(&self.last)
     }
 
     /// The present one.
@@ -123,15 +154,25 @@ impl Exchanges {
     /// It is over.
     pub fn over(&mut self) {
         if let Some(a) = self.now()
-            && !a.is_over
+            && !a.clock.is_over()
         {
-            (a.clock_ms, a.is_over) = (a.passed_ms(), true);
+            a.clock = Clock::of(a.passed_ms(), true);
+        }
+    }
+
+    /// The address of an attempt's server, or the group's name where no server was live.
+    fn name<'a>(&'a self, attempt: &'a Attempt) -> &'a Bytes {
+        static NONE: Bytes = Bytes::new();
+        match (&attempt.peer, &self.more) {
+            (Some(peer), _) => &peer.name,
+            (None, Some(more)) => &more.group,
+            (None, None) => &NONE,
         }
     }
 
     /// The server of the present attempt.
     pub fn peer(&self) -> Option<&Bytes> {
-        self.last.as_ref().map(|a| &a.peer)
+        self.last.as_ref().map(|a| self.name(a))
     }
 
     /// Bytes from and to the server, while a connection stands.
@@ -140,7 +181,7 @@ impl Exchanges {
         Some((a.received, a.sent))
     }
 
-    fn write(&self, out: &mut Vec<u8>, write: fn(&Attempt, &mut Vec<u8>)) {
+    fn write(&self, out: &mut Vec<u8>, write: impl Fn(&Attempt, &mut Vec<u8>)) {
         for (i, attempt) in self.attempts().enumerate() {
             if i > 0 {
                 out.extend_from_slice(b", ");
@@ -152,7 +193,11 @@ impl Exchanges {
 
 /// `$upstream_…`
 pub(crate) static VARIABLES: &[VarDef] = &[
-    VarDef::new("upstream_addr", |s, out| each(s, out, |a, out| out.extend_from_slice(&a.peer))),
+    VarDef::new("upstream_addr", |s, out| {
+        let x = &s.exchanges;
+        x.write(out, |a, out| out.extend_from_slice(x.name(a)));
+        x.last.is_some()
+    }),
     VarDef::new("upstream_bytes_sent", |s, out| each(s, out, |a, out| write_u64(out, a.sent))),
     VarDef::new("upstream_bytes_received", |s, out| {
         each(s, out, |a, out| write_u64(out, a.received))
@@ -170,9 +215,8 @@ pub(crate) static VARIABLES: &[VarDef] = &[
 
 /// Writes one value for each server that was tried.
 fn each(s: &mut StreamSession, out: &mut Vec<u8>, write: fn(&Attempt, &mut Vec<u8>)) -> bool {
-    let Some(x) = s.exchanges.as_ref().filter(|x| x.last.is_some()) else { return false };
-    x.write(out, write);
-    true
+    s.exchanges.write(out, write);
+    s.exchanges.last.is_some()
 }
 
 fn millis(ms: Option<u64>, out: &mut Vec<u8>) {
@@ -185,25 +229,38 @@ fn millis(ms: Option<u64>, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use os::SockAddr;
+    use upstream::peer::ServerSpec;
+    use upstream::servers::Servers;
+
+    #[test]
+    fn an_attempt_is_small() {
+        assert_eq!((size_of::<Attempt>(), size_of::<Exchanges>()), (40, 48));
+    }
 
     #[test]
     fn values_of_servers_are_joined() {
+        base::time::update();
+        let addr = SockAddr::parse(b"127.0.0.1:1").unwrap();
+        let group = Bytes::from_static(b"group");
+        let servers = Servers::own(group.clone(), &[ServerSpec::new(addr)]);
         let mut x = Exchanges::default();
-        x.begin(Bytes::from_static(b"127.0.0.1:1"), None);
+        x.begin(Some(servers.lists().main[0].clone()), &group);
         x.over();
-        x.begin(Bytes::from_static(b"127.0.0.1:2"), None);
-        assert_eq!(x.bytes_now(), None);
+        x.begin(None, &group);
+        assert_eq!((x.bytes_now(), x.peer()), (None, Some(&group)));
         x.connected();
         x.now().unwrap().sent = 7;
         assert_eq!(x.bytes_now(), Some((0, 7)));
-        let text = |write| {
+        let text = |write: &dyn Fn(&Attempt, &mut Vec<u8>)| {
             let mut out = Vec::new();
             x.write(&mut out, write);
             String::from_utf8(out).unwrap()
         };
-        assert_eq!(text(|a, out| out.extend_from_slice(&a.peer)), "127.0.0.1:1, 127.0.0.1:2");
-        assert_eq!(text(|a, out| write_u64(out, a.sent)), "0, 7");
-        assert_eq!(text(|a, out| millis(a.first_byte_ms(), out)), "-, -");
-        assert!(text(|a, out| millis(a.connect_ms(), out)).starts_with("-, 0.0"));
+        assert_eq!(text(&|a, out| out.extend_from_slice(x.name(a))), "127.0.0.1:1, group");
+        assert_eq!(text(&|a, out| write_u64(out, a.sent)), "0, 7");
+        assert_eq!(text(&|a, out| millis(a.first_byte_ms(), out)), "-, -");
+        assert!(text(&|a, out| millis(a.connect_ms(), out)).starts_with("-, 0.0"));
+        assert!(text(&|a, out| millis(a.session_ms(), out)).ends_with(", -"));
     }
 }

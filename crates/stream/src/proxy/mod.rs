@@ -8,7 +8,7 @@
 
 pub mod conf;
 mod connect;
-mod datagrams;
+pub(crate) mod datagrams;
 pub mod directives;
 pub mod exchanges;
 mod header;
@@ -24,7 +24,6 @@ use base::log::{Level, lossy};
 use base::time::now_ms;
 use bytes::Bytes;
 use engine::Client;
-use event::Fd;
 use upstream::balance::{AnyPicker, RoundRobin, ServerOutcome};
 use upstream::lease::Lease;
 use upstream::peer::{Peer, ServerSpec};
@@ -33,7 +32,6 @@ use upstream::servers::Servers;
 use upstream::{Group, NoPort, Target, Upstreams, url};
 
 use self::conf::{Pass, ProxyConf};
-use self::datagrams::{Ended, Exchange, Pause};
 use crate::module::{Content, Pipeline, Served, View};
 use crate::phases::status;
 use crate::session::StreamSession;
@@ -65,28 +63,25 @@ pub(crate) fn install(view: &View<'_>, p: &mut Pipeline) -> Result<(), ConfError
     if let Destination::Group(group, host) = &to {
         health::install(view, group, host, &conf)?;
     }
-    p.content = Some(Box::new(Proxy { conf, to }));
+    let proxy = Rc::new(Proxy { conf, to });
+    p.datagrams = Some(proxy.clone());
+    p.content = Some(Box::new(proxy));
     Ok(())
 }
 
-impl Content for Proxy {
+impl Content for Rc<Proxy> {
     fn serve<'a>(&'a self, s: &'a mut StreamSession) -> Served<'a> {
-        match s.is_udp() {
-            false => boxed(|| self.run(s)),
-            true => boxed(|| self.run_udp(s)),
-        }
+        boxed(|| self.run(s))
     }
 }
 
 /// The servers of a session, and the tries that are left.
 struct Choice {
     lease: Lease,
-    /// None once a server was found.
-    others: Option<Box<Others>>,
+    others: Others,
 }
 
 /// What choosing another server takes.
-#[derive(Default)]
 struct Others {
     /// The name that logs show while no server is chosen.
     name: Bytes,
@@ -113,7 +108,7 @@ enum Stop {
 impl Proxy {
     /// Serves a session over TCP; the future lasts as long, and has its arguments once.
     fn run<'a>(&'a self, s: &'a mut StreamSession) -> impl Future<Output = u16> + use<'a> {
-        s.exchanges = Some(Box::default());
+        s.is_proxied = true;
         async move {
             let Connected { server, mut lease } = match boxed(|| self.connected(s)).await {
                 Ok(connected) => connected,
@@ -129,9 +124,10 @@ impl Proxy {
     async fn connected(&self, s: &mut StreamSession) -> Result<Connected, u16> {
         let mut choice = self.choose(s).await?;
         loop {
-            let stop = match choice.take_next(s) {
+            let Choice { lease, others } = &mut choice;
+            let stop = match others.take_next(lease, s) {
                 None => Stop::Status(status::BAD_GATEWAY),
-                Some(peer) => match self.connect(s, &peer, choice.host()).await {
+                Some(peer) => match self.connect(s, &peer, &others.host).await {
                     Ok(server) => {
                         choice.lease.connected();
                         return Ok(Connected { server, lease: choice.lease });
@@ -139,88 +135,22 @@ impl Proxy {
                     Err(stop) => stop,
                 },
             };
-            self.go_on(s, &mut choice, stop)?;
+            self.go_on(s, lease, others, stop)?;
         }
-    }
-
-    /// Passes datagrams on, to the next server where one is away; as [`Proxy::run`].
-    fn run_udp<'a>(&'a self, s: &'a mut StreamSession) -> impl Future<Output = u16> + use<'a> {
-        s.exchanges = Some(Box::default());
-        async move {
-            let mut choice = match self.choose(s).await {
-                Ok(choice) => choice,
-                Err(status) => return status,
-            };
-            let Some(mut x) = Exchange::new(s, &self.conf) else { return status::INTERNAL };
-            loop {
-                // A value that is matched on lives on in the future as long as its arms wait.
-                let server = match self.next_udp(x.s, &mut choice) {
-                    Ok(server) => server,
-                    Err(stop) => match self.go_on(x.s, &mut choice, stop) {
-                        Ok(()) => continue,
-                        Err(status) => return status,
-                    },
-                };
-                x.begin();
-                let ended = loop {
-                    let pause = match x.turn(&server) {
-                        Ok(pause) => pause,
-                        Err(ended) => break ended,
-                    };
-                    if x.has_answer() {
-                        choice.others = None;
-                    }
-                    match pause {
-                        Pause::Busy => event::task::yield_now().await,
-                        Pause::Rests => {
-                            let woken = x.rest(&server).await;
-                            x.woken(&woken);
-                        }
-                        Pause::Held => boxed(|| x.rest_held(&server)).await,
-                    }
-                };
-                drop(server);
-                if let Some(status) = self.after_udp(x.s, &mut choice, ended) {
-                    return status;
-                }
-            }
-        }
-    }
-
-    /// A socket connected to the next server.
-    fn next_udp(&self, s: &mut StreamSession, choice: &mut Choice) -> Result<Fd, Stop> {
-        let Some(peer) = choice.take_next(s) else { return Err(Stop::Status(status::BAD_GATEWAY)) };
-        // Datagrams may come whenever they like.
-        choice.lease.answering();
-        self.connect_udp(s, &peer)
-    }
-
-    /// The exchange of datagrams with a server is over: the session's status, unless another server
-    /// is tried.
-    fn after_udp(&self, s: &mut StreamSession, choice: &mut Choice, ended: Ended) -> Option<u16> {
-        match ended {
-            Ended::Session(status, outcome) => {
-                choice.lease.connected();
-                finish(s, &mut choice.lease, outcome);
-                return Some(status);
-            }
-            Ended::Away(e) => {
-                let e = base::log::os_error(&e);
-                s.log(Level::Error, format_args!("recv() failed {e} while proxying connection"));
-            }
-            Ended::Silent => {}
-        }
-        self.go_on(s, choice, Stop::Next).err()
     }
 
     /// An attempt is over: goes on to the next server, or ends the session with a status.
-    fn go_on(&self, s: &mut StreamSession, choice: &mut Choice, stop: Stop) -> Result<(), u16> {
-        if let Some(x) = &mut s.exchanges {
-            x.over();
-        }
+    fn go_on(
+        &self,
+        s: &mut StreamSession,
+        lease: &mut Lease,
+        others: &mut Others,
+        stop: Stop,
+    ) -> Result<(), u16> {
+        s.exchanges.over();
         match stop {
             Stop::Status(status) => Err(status),
-            Stop::Next if choice.may_go_on(s, &self.conf) => Ok(()),
+            Stop::Next if others.may_go_on(lease, s, &self.conf) => Ok(()),
             Stop::Next => Err(status::BAD_GATEWAY),
         }
     }
@@ -270,11 +200,9 @@ impl Proxy {
 
 /// The last exchange of a session is over.
 fn finish(s: &mut StreamSession, lease: &mut Lease, outcome: ServerOutcome) {
-    if let Some(x) = &mut s.exchanges {
-        x.over();
-        if let Some(ms) = x.first_byte_ms() {
-            lease.first_byte(ms);
-        }
+    s.exchanges.over();
+    if let Some(ms) = s.exchanges.first_byte_ms() {
+        lease.first_byte(ms);
     }
     lease.done(outcome);
 }
@@ -286,22 +214,15 @@ impl Choice {
             tries = tries.min(u32::try_from(conf.next_upstream_tries).unwrap_or(u32::MAX));
         }
         let others = Others { name, host, tries, start_ms: now_ms() };
-        Choice { lease: Lease::new(picker, None), others: Some(Box::new(others)) }
+        Choice { lease: Lease::new(picker, None), others }
     }
+}
 
-    /// The name of servers under TLS.
-    fn host(&self) -> &[u8] {
-        self.others.as_ref().map_or(&[], |others| &others.host)
-    }
-
+impl Others {
     /// The next server; none where none is live, which is logged.
-    fn take_next(&mut self, s: &mut StreamSession) -> Option<Rc<Peer>> {
-        let peer = self.lease.take_next(s);
-        let name = match (&peer, &self.others) {
-            (Some(peer), _) => peer.name.clone(),
-            (None, others) => others.as_ref().map(|o| o.name.clone()).unwrap_or_default(),
-        };
-        s.exchanges.get_or_insert_default().begin(name, peer.as_ref().and_then(|peer| peer.row()));
+    fn take_next(&self, lease: &mut Lease, s: &mut StreamSession) -> Option<Rc<Peer>> {
+        let peer = lease.take_next(s);
+        s.exchanges.begin(peer.clone(), &self.name);
         if peer.is_none() {
             s.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
         }
@@ -309,16 +230,15 @@ impl Choice {
     }
 
     /// A server failed: whether another one is tried.
-    fn may_go_on(&mut self, s: &StreamSession, conf: &ProxyConf) -> bool {
-        let is_single = self.lease.is_single();
-        if self.lease.done(ServerOutcome::Failed) {
+    fn may_go_on(&mut self, lease: &mut Lease, s: &StreamSession, conf: &ProxyConf) -> bool {
+        let is_single = lease.is_single();
+        if lease.done(ServerOutcome::Failed) {
             let m = "upstream server temporarily disabled while connecting to upstream";
             s.log(Level::Warn, format_args!("{m}"));
         }
         let timeout = conf.next_upstream_timeout;
-        let Some(others) = &mut self.others else { return false };
-        others.tries = if is_single { 0 } else { others.tries.saturating_sub(1) };
-        let in_time = timeout == 0 || now_ms().saturating_sub(others.start_ms) < timeout;
-        others.tries > 0 && conf.next_upstream && in_time
+        self.tries = if is_single { 0 } else { self.tries.saturating_sub(1) };
+        let in_time = timeout == 0 || now_ms().saturating_sub(self.start_ms) < timeout;
+        self.tries > 0 && conf.next_upstream && in_time
     }
 }

@@ -56,7 +56,7 @@ pub(super) fn run<'a>(
 ) -> impl Future<Output = ServerOutcome> + use<'a> {
     let Server { sock: server, first } = server;
     async move {
-        let Some(client) = s.sock.take() else { return ServerOutcome::Ok };
+        let Some(client) = s.take_sock() else { return ServerOutcome::Ok };
         let first = with_preread(s, first);
         let (upload, download) = (rate(s, &conf.upload_rate), rate(s, &conf.download_rate));
         let mut up = Flow::new(&client, &server, first).limited(upload, conf.buffer_size);
@@ -92,7 +92,7 @@ pub(super) fn run<'a>(
         let is_broken = relay.is_broken;
         drop(relay);
         say(s, &end);
-        s.sock = Some(client);
+        s.put_sock(client);
         if is_broken { ServerOutcome::Failed } else { ServerOutcome::Ok }
     }
 }
@@ -183,11 +183,8 @@ impl<'a> Relay<'a> {
     fn go(&mut self, up: &mut Way<'_>, down: &mut Way<'_>) -> Result<(), End> {
         if self.last != Event::Up {
             let moved = down.go().map_err(End::Broken)?;
-            if moved.read > 0
-                && self.from_server == 0
-                && let Some(x) = &mut self.s.exchanges
-            {
-                x.first_byte_now();
+            if moved.read > 0 && self.from_server == 0 {
+                self.s.exchanges.first_byte_now();
             }
             self.to_client += moved.written;
             self.from_server += moved.read;
@@ -235,7 +232,7 @@ impl Drop for Relay<'_> {
     fn drop(&mut self) {
         add(&self.s.received, self.from_client);
         add(&self.s.sent, self.to_client);
-        if let Some(a) = self.s.exchanges.as_mut().and_then(|x| x.now()) {
+        if let Some(a) = self.s.exchanges.now() {
             a.sent += self.to_server;
             a.received += self.from_server;
         }
@@ -275,8 +272,7 @@ fn say(s: &StreamSession, end: &End) {
         }
     };
     if s.logs(Level::Info) {
-        let bytes = s.exchanges.as_ref().and_then(|x| x.bytes_now());
-        let (from_server, to_server) = bytes.unwrap_or_default();
+        let (from_server, to_server) = s.exchanges.bytes_now().unwrap_or_default();
         let (received, sent) = (s.received.get(), s.sent.get());
         let client = format_args!("bytes from/to client:{received}/{sent}").to_string();
         s.log_bare(

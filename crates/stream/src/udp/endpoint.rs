@@ -16,7 +16,8 @@ use os::SockAddr;
 use os::datagram;
 
 use super::sessions::Sessions;
-use super::{Client, Datagrams, Held, Key, receive_to};
+use super::table::Table;
+use super::{Client, Held, Key, receive_to};
 use crate::accept;
 use crate::server::{Address, StreamMain};
 use crate::session::StreamSession;
@@ -27,6 +28,7 @@ const ROUNDS: usize = 64;
 /// A socket of clients.
 pub(crate) struct Endpoint {
     main: Rc<StreamMain>,
+    table: Rc<Table>,
     listen: usize,
     fd: Fd,
     /// The local address of a socket that has one alone.
@@ -68,6 +70,7 @@ impl Endpoint {
     /// The system's.
     pub fn start(
         main: &Rc<StreamMain>,
+        table: &Rc<Table>,
         listen: usize,
         fd: OwnedFd,
         alone: Gate,
@@ -81,6 +84,7 @@ impl Endpoint {
         let _ = datagram::set_join(&fd);
         let endpoint = Rc::new(Endpoint {
             main: main.clone(),
+            table: table.clone(),
             listen,
             fd: Fd::new(fd),
             local: (!several).then_some(at),
@@ -138,7 +142,7 @@ impl Endpoint {
     }
 
     /// The local address of a client's datagrams.
-    fn local_of(&self, key: &Key) -> Option<SockAddr> {
+    pub fn local_of(&self, key: &Key) -> Option<SockAddr> {
         match (&self.local, key.local) {
             (Some(local), _) => Some(local.clone()),
             (None, Some(ip)) => Some(SockAddr::ip(ip, self.port())),
@@ -161,7 +165,9 @@ impl Endpoint {
         loop {
             for _ in 0..ROUNDS {
                 match receive_to(self.fd.fd()) {
-                    Ok(Some((datagrams, key))) => self.take(&datagrams, &key).await,
+                    Ok(Some((datagrams, key))) => {
+                        datagrams.each().for_each(|one| self.deliver(&key, one));
+                    }
                     Ok(None) => {
                         if self.fd.readable(Deadline::NEVER).await.is_err() {
                             return;
@@ -182,21 +188,11 @@ impl Endpoint {
     }
 
     /// Gives a datagram to its session; the first of a client begins one.
-    pub fn deliver(self: &Rc<Endpoint>, key: &Key, datagram: Bytes) -> bool {
+    pub fn deliver(self: &Rc<Endpoint>, key: &Key, datagram: Bytes) {
         let known = self.sessions.borrow().get(key).map(|known| known.0.clone());
-        match &known {
+        match known {
             Some(client) => client.deliver(datagram),
             None => self.begin(key, datagram),
-        }
-        known.is_none()
-    }
-
-    async fn take(self: &Rc<Endpoint>, datagrams: &Datagrams, key: &Key) {
-        for one in datagrams.each() {
-            if self.deliver(key, one) {
-                // The session begins before the client's next datagram, and says how many it takes.
-                event::task::yield_now().await;
-            }
         }
     }
 
@@ -205,22 +201,26 @@ impl Endpoint {
             return;
         }
         let main = &self.main;
-        let local = self.local_of(key);
-        let address: Rc<Address> = main.listens[self.listen].address(|| local.clone());
-        let client = Rc::new(Client::new(self, key.clone()));
+        let address: Rc<Address> = main.listens[self.listen].address(|| self.local_of(key));
+        let client = Rc::new(Client::new(self, *key));
         self.sessions.borrow_mut().insert(Known(client.clone()));
         main.udp_sessions.begin(&client);
         if self.leaving.get() {
             // Without a socket of its own, it is over with its answers.
             let _ = self.keep(&client);
         }
-        let mut s = StreamSession::new(main, address, key.peer.clone(), local, None);
+        let mut s = StreamSession::new(main, address, key.peer(), None, None);
         s.received.set(first.len() as u64);
         s.preread.extend_from_slice(&first);
-        s.datagrams = Some(Held::new(client));
+        s.set_datagrams(Held::new(client));
         main.stats.add(Field::Accepted, 1);
         main.stats.add(Field::Handled, 1);
-        accept::spawn(s);
+        accept::begin_datagrams(s);
+    }
+
+    /// The relays of the worker.
+    pub fn table(&self) -> &Rc<Table> {
+        &self.table
     }
 
     /// All sessions of the worker.

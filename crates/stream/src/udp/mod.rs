@@ -1,38 +1,33 @@
 //! Sessions over UDP.
 //!
 //! ```text
-//!  socket ─▶ endpoint ─(client, local address)─▶ inbox ─▶ session's task ─▶ server's socket
+//!  socket ─▶ endpoint ─(client, local address)─▶ inbox ─▶ session's relay ─▶ server's socket
 //!     ▲                                                        │
 //!     └────────────────────── answers ◀────────────────────────┘
 //! ```
 //!
 //! A session begins with a datagram of a client that has none, and is found by the client's address
-//! and the local one from then on.
+//! and the local one from then on. Its phases are a task; where the proxy serves it, it is an entry
+//! of the worker's [`table`] from there on, and the task is gone.
 
+mod client;
 pub(crate) mod endpoint;
 mod inbox;
 mod own_socket;
 pub(crate) mod sessions;
+pub(crate) mod table;
+mod timers;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::rc::{Rc, Weak};
-use std::task::Waker;
 
-use base::time::now_ms;
 use bytes::Bytes;
 use os::SockAddr;
 use os::datagram::Received;
 
-use self::endpoint::Endpoint;
-use self::inbox::Inbox;
-use self::own_socket::OwnSocket;
-use self::sessions::Sessions;
-
-/// The datagrams of a session that may wait for it; more are dropped.
-const INBOX_MAX: usize = 256;
+pub use self::client::{Client, Held};
 
 /// One datagram, or several of one length that came together.
 #[derive(Clone, Debug)]
@@ -62,241 +57,23 @@ impl Datagrams {
     }
 }
 
-/// The client of a session, as one of an endpoint's.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+/// The client of a session, as one of an endpoint's. Every session keeps it: it is small.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
-    pub peer: SockAddr,
+    ip: IpAddr,
+    port: u16,
     /// The local address, where the socket has several.
     pub local: Option<IpAddr>,
 }
 
-/// The way between a session and its client. Every idle session has one: it is small.
-pub struct Client {
-    endpoint: Weak<Endpoint>,
-    key: Key,
-    inbox: Inbox,
-    /// Wakes the session.
-    waker: Cell<Option<Waker>>,
-    /// The datagrams that it takes still; [`ANY`] for any number.
-    left: Cell<u32>,
-    /// All sessions of the worker.
-    sessions: Rc<Sessions>,
-    /// The time of the last datagram, from either side.
-    last_ms: Cell<u64>,
-    /// The client's datagrams come by this one, once its worker leaves the endpoint's.
-    own: Cell<Option<Box<OwnSocket>>>,
-    progress: Cell<Progress>,
-    /// Other datagrams of the client still reach this session.
-    is_open: Cell<bool>,
-    /// It has a socket of its own.
-    is_kept: Cell<bool>,
-}
-
-/// See [`Client::left`].
-const ANY: u32 = u32::MAX;
-
-/// The client of a session, held by it: its end is the session's.
-pub struct Held(Rc<Client>);
-
-impl Held {
-    pub(crate) fn new(client: Rc<Client>) -> Held {
-        Held(client)
+impl Key {
+    fn of(peer: &SockAddr, local: Option<IpAddr>) -> Option<Key> {
+        Some(Key { ip: peer.ip_addr()?, port: peer.port(), local })
     }
 
-    /// The client.
-    pub fn client(&self) -> &Rc<Client> {
-        &self.0
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.sessions.end(&self.0);
-        self.0.close();
-    }
-}
-
-/// The progress of a session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Progress {
-    /// The client was answered nothing.
-    Asked,
-    /// It was answered.
-    Answered,
-    /// It sent something after that: it is there.
-    Proven,
-    /// It goes, for another one.
-    Shed,
-}
-
-impl Client {
-    fn new(endpoint: &Rc<Endpoint>, key: Key) -> Client {
-        Client::of(Rc::downgrade(endpoint), key, endpoint.sessions())
-    }
-
-    fn of(endpoint: Weak<Endpoint>, key: Key, sessions: &Rc<Sessions>) -> Client {
-        Client {
-            endpoint,
-            key,
-            inbox: Inbox::default(),
-            waker: Cell::default(),
-            left: Cell::new(ANY),
-            sessions: sessions.clone(),
-            last_ms: Cell::new(now_ms()),
-            own: Cell::default(),
-            progress: Cell::new(Progress::Asked),
-            is_open: Cell::new(true),
-            is_kept: Cell::new(false),
-        }
-    }
-
-    #[cfg(test)]
-    fn for_test(sessions: &Rc<Sessions>, last_ms: u64, proven: bool) -> Client {
-        let key = Key { peer: SockAddr::unix(b"/x").unwrap(), local: None };
-        let client = Client::of(Weak::new(), key, sessions);
-        client.last_ms.set(last_ms);
-        if proven {
-            client.progress.set(Progress::Proven);
-        }
-        client
-    }
-
-    #[cfg(test)]
-    fn heard_at(&self, ms: u64) {
-        self.last_ms.set(ms);
-    }
-
-    /// The owner of the session.
-    fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// The time of the last datagram, from either side.
-    fn last_ms(&self) -> u64 {
-        self.last_ms.get()
-    }
-
-    /// Whether the client sent something after an answer.
-    fn is_proven(&self) -> bool {
-        self.progress.get() == Progress::Proven
-    }
-
-    /// Whether datagrams of the client still reach this session.
-    fn is_open(&self) -> bool {
-        self.is_open.get()
-    }
-
-    /// Ends the session, to make room for another one.
-    fn shed(&self) {
-        self.progress.set(Progress::Shed);
-        self.close();
-        self.wake();
-    }
-
-    /// Has `waker` wake the session when there is something for it: see [`Client::has_news`].
-    pub fn listen(&self, waker: &Waker) {
-        self.waker.set(Some(waker.clone()));
-    }
-
-    fn wake(&self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-
-    /// Whether a datagram waits for the session, or it is to end.
-    pub fn has_news(&self) -> bool {
-        self.is_shed() || self.inbox.len() > 0
-    }
-
-    /// Whether the session is to end, to make room for another one.
-    pub fn is_shed(&self) -> bool {
-        self.progress.get() == Progress::Shed
-    }
-
-    /// Puts a datagram into the inbox, if there is room.
-    fn deliver(&self, datagram: Bytes) {
-        if self.inbox.len() >= INBOX_MAX {
-            return;
-        }
-        self.inbox.push(datagram);
-        self.last_ms.set(now_ms());
-        if self.progress.get() == Progress::Answered {
-            self.progress.set(Progress::Proven);
-        }
-        let left = self.left.get();
-        if left != ANY {
-            self.left.set(left.saturating_sub(1));
-            if left <= 1 {
-                self.close();
-            }
-        }
-        self.wake();
-    }
-
-    /// Takes so many further datagrams; what the inbox holds beyond that begins another session.
-    pub fn limit(&self, more: u64) {
-        let keep = usize::try_from(more).unwrap_or(usize::MAX).min(self.inbox.len());
-        let excess = self.inbox.split_off(keep);
-        let left = u32::try_from(more.saturating_sub(keep as u64)).unwrap_or(ANY);
-        self.left.set(left);
-        if left == 0 {
-            self.close();
-        }
-        if let Some(endpoint) = self.endpoint.upgrade() {
-            for datagram in excess {
-                endpoint.deliver(&self.key, datagram);
-            }
-        }
-    }
-
-    /// The next datagram of the client.
-    pub fn next(&self) -> Option<Bytes> {
-        self.inbox.pop()
-    }
-
-    /// Has the client's next datagram begin another session.
-    pub fn close(&self) {
-        if !self.is_open.replace(false) {
-            return;
-        }
-        self.is_kept.set(false);
-        let own = self.own.take();
-        let Some(endpoint) = self.endpoint.upgrade() else { return };
-        endpoint.forget(&self.key);
-        for (key, datagram) in own.into_iter().flat_map(|own| own.close()) {
-            endpoint.deliver(&key, datagram);
-        }
-    }
-
-    /// Goes on with a socket of the client's own, while others receive from the endpoint's.
-    ///
-    /// # Errors
-    /// The system's: the session goes on without the client's further datagrams.
-    fn keep(self: &Rc<Self>, endpoint: &Rc<Endpoint>, local: &SockAddr) -> io::Result<()> {
-        self.own.set(Some(Box::new(OwnSocket::start(endpoint, &self.key, local)?)));
-        self.is_kept.set(true);
-        Ok(())
-    }
-
-    /// Whether the client's datagrams come by a socket of its own.
-    pub fn is_kept(&self) -> bool {
-        self.is_kept.get()
-    }
-
-    /// Sends to the client without waiting.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn send(&self, datagrams: &Datagrams) -> io::Result<()> {
-        let Some(endpoint) = self.endpoint.upgrade() else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        self.last_ms.set(now_ms());
-        if self.progress.get() == Progress::Asked {
-            self.progress.set(Progress::Answered);
-        }
-        send(endpoint.fd(), datagrams, Some(&self.key.peer), self.key.local)
+    /// The address that its datagrams come from.
+    pub fn peer(&self) -> SockAddr {
+        SockAddr::ip(self.ip, self.port)
     }
 }
 
@@ -347,7 +124,7 @@ pub(crate) fn receive(fd: BorrowedFd<'_>) -> io::Result<Option<Datagrams>> {
 fn receive_to(fd: BorrowedFd<'_>) -> io::Result<Option<(Datagrams, Key)>> {
     let received = receive_from(fd)?;
     Ok(received.and_then(|(datagrams, received)| {
-        Some((datagrams, Key { peer: received.from?, local: received.to }))
+        Some((datagrams, Key::of(&received.from?, received.to)?))
     }))
 }
 

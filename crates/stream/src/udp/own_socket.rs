@@ -34,11 +34,11 @@ impl OwnSocket {
     /// # Errors
     /// The system's: a port below 1024 wants more rights than workers have.
     pub fn start(endpoint: &Rc<Endpoint>, key: &Key, local: &SockAddr) -> io::Result<OwnSocket> {
-        let fd = Rc::new(Fd::new(connected(local, &key.peer, key.local.is_some())?));
+        let fd = Rc::new(Fd::new(connected(local, &key.peer(), key.local.is_some())?));
         // Kernels before 5.0 give each by itself.
         let _ = os::datagram::set_join(fd.fd());
-        let (endpoint, key) = (Rc::downgrade(endpoint), key.clone());
-        let task = event::spawn(run(fd.clone(), endpoint, key.clone()));
+        let (endpoint, key) = (Rc::downgrade(endpoint), *key);
+        let task = event::spawn(run(fd.clone(), endpoint, key));
         Ok(OwnSocket { fd, key, task })
     }
 
@@ -48,7 +48,7 @@ impl OwnSocket {
         let mut left = Vec::new();
         while let Ok(Some((datagrams, received))) = receive_from(self.fd.fd()) {
             let key = sender(&self.key, received.from);
-            left.extend(datagrams.each().map(|datagram| (key.clone(), datagram)));
+            left.extend(datagrams.each().map(|datagram| (key, datagram)));
         }
         left
     }
@@ -57,8 +57,8 @@ impl OwnSocket {
 /// Whose datagram it is. Before a socket is connected, it may get one of another client.
 fn sender(key: &Key, from: Option<SockAddr>) -> Key {
     match from.map(plain) {
-        Some(peer) if peer != plain(key.peer.clone()) => Key { peer, local: key.local },
-        _ => key.clone(),
+        Some(peer) if peer != plain(key.peer()) => Key::of(&peer, key.local).unwrap_or(*key),
+        _ => *key,
     }
 }
 
@@ -69,9 +69,7 @@ async fn run(fd: Rc<Fd>, endpoint: Weak<Endpoint>, key: Key) {
                 Ok(Some((datagrams, received))) => {
                     let Some(endpoint) = endpoint.upgrade() else { return };
                     let key = sender(&key, received.from);
-                    datagrams.each().for_each(|datagram| {
-                        endpoint.deliver(&key, datagram);
-                    });
+                    datagrams.each().for_each(|datagram| endpoint.deliver(&key, datagram));
                 }
                 Ok(None) => {
                     if fd.readable(Deadline::NEVER).await.is_err() {

@@ -96,13 +96,27 @@ impl Sessions {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Held;
     use super::*;
 
+    /// A session, as far as it counts.
+    struct Held(Rc<Sessions>, Rc<Client>);
+
+    impl Held {
+        fn client(&self) -> &Rc<Client> {
+            &self.1
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            self.0.end(&self.1);
+        }
+    }
+
     fn client(sessions: &Rc<Sessions>, last_ms: u64, proven: bool) -> Held {
-        let client = Rc::new(Client::for_test(sessions, last_ms, proven));
+        let client = Rc::new(Client::for_test(last_ms, proven));
         sessions.begin(&client);
-        Held::new(client)
+        Held(sessions.clone(), client)
     }
 
     #[test]

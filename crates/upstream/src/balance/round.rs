@@ -8,44 +8,53 @@ use super::ServerOutcome;
 use crate::peer::{Peer, RAMP};
 use crate::servers::{ServerLists, Servers};
 
-/// The servers of a list that were asked; the first 64 take no allocation.
+/// The servers of a list that were asked; the first 63 take no allocation. The last bit says that
+/// the list is the one of backup servers.
 #[derive(Default)]
 struct Tried {
     low: u64,
     more: Option<Box<More>>,
 }
 
-/// The same for those behind the first 64.
+/// The servers whose bits are in [`Tried`] itself.
+const LOW: usize = 63;
+
+const ON_BACKUP: u64 = 1 << LOW;
+
+/// The same for those behind the first.
 #[derive(Default)]
 struct More(Vec<u64>);
 
 impl Tried {
     fn has(&self, i: usize) -> bool {
-        match i / 64 {
-            0 => self.low >> i & 1 != 0,
-            w => {
-                let bits = self.more.as_ref().and_then(|more| more.0.get(w - 1));
+        match i.checked_sub(LOW) {
+            None => self.low >> i & 1 != 0,
+            Some(i) => {
+                let bits = self.more.as_ref().and_then(|more| more.0.get(i / 64));
                 bits.is_some_and(|bits| bits >> (i % 64) & 1 != 0)
             }
         }
     }
 
     fn set(&mut self, i: usize) {
-        match i / 64 {
-            0 => self.low |= 1 << i,
-            w => {
+        match i.checked_sub(LOW) {
+            None => self.low |= 1 << i,
+            Some(i) => {
                 let More(more) = &mut **self.more.get_or_insert_default();
-                if more.len() < w {
-                    more.resize(w, 0);
+                if more.len() <= i / 64 {
+                    more.resize(i / 64 + 1, 0);
                 }
-                more[w - 1] |= 1 << (i % 64);
+                more[i / 64] |= 1 << (i % 64);
             }
         }
     }
 
-    fn clear(&mut self) {
-        self.low = 0;
-        self.more = None;
+    fn on_backup(&self) -> bool {
+        self.low & ON_BACKUP != 0
+    }
+
+    fn begin_backup(&mut self) {
+        *self = Tried { low: ON_BACKUP, more: None };
     }
 }
 
@@ -54,7 +63,6 @@ impl Tried {
 pub struct Round {
     servers: Rc<Servers>,
     lists: Rc<ServerLists>,
-    on_backup: bool,
     tried: Tried,
 }
 
@@ -62,7 +70,7 @@ impl Round {
     /// Begins with the servers as they are now.
     pub fn new(servers: &Rc<Servers>) -> Round {
         let lists = servers.lists();
-        Round { servers: servers.clone(), lists, on_backup: false, tried: Tried::default() }
+        Round { servers: servers.clone(), lists, tried: Tried::default() }
     }
 
     /// The servers, for their lock.
@@ -72,7 +80,7 @@ impl Round {
 
     /// The servers to choose from now.
     pub fn list(&self) -> &[Rc<Peer>] {
-        self.lists.list(self.on_backup)
+        self.lists.list(self.tried.on_backup())
     }
 
     /// Both lists.
@@ -82,7 +90,7 @@ impl Round {
 
     /// The sum of their weights.
     pub fn total_weight(&self) -> i64 {
-        self.lists.total_weight(self.on_backup)
+        self.lists.total_weight(self.tried.on_backup())
     }
 
     /// Whether a server of the list may be asked: it lives and was not asked before.
@@ -92,11 +100,10 @@ impl Round {
 
     /// Goes over to the backup servers; false if there are none, or if they are in use already.
     pub fn to_backup(&mut self) -> bool {
-        if self.on_backup || self.lists.backup.is_empty() {
+        if self.tried.on_backup() || self.lists.backup.is_empty() {
             return false;
         }
-        self.on_backup = true;
-        self.tried.clear();
+        self.tried.begin_backup();
         true
     }
 
@@ -333,11 +340,14 @@ mod tests {
     #[test]
     fn many_servers_are_remembered() {
         let mut t = Tried::default();
-        for i in [0, 63, 64, 200] {
+        for i in [0, 62, 63, 64, 126, 127, 200] {
             assert!(!t.has(i));
             t.set(i);
             assert!(t.has(i));
         }
-        assert!(!t.has(199));
+        assert!(!t.has(199) && !t.on_backup());
+        t.begin_backup();
+        assert!(t.on_backup() && [0, 62, 63, 64, 200].iter().all(|i| !t.has(*i)));
+        assert_eq!(size_of::<Round>(), 32);
     }
 }

@@ -15,6 +15,7 @@ mod plan;
 pub(crate) mod rng;
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -69,11 +70,11 @@ impl Sim {
     }
 
     pub(super) fn arm(&mut self, core: &mut Core, wish: Arm<'_>) -> io::Result<()> {
-        let Arm { key, direction, .. } = wish;
-        let Some(entry) = core.socks.get(key) else { return Ok(()) };
-        if entry.kind == SockKind::Other {
+        let Arm { key, kind, direction, .. } = wish;
+        if matches!(kind, SockKind::Other | SockKind::Member) {
             return self.real.arm(core, wish);
         }
+        let Some(entry) = core.socks.get(key) else { return Ok(()) };
         let wanted = match direction {
             Direction::Write => bits::ARMED_WRITE,
             Direction::Read | Direction::PeerClosed => bits::ARMED_READ,
@@ -83,6 +84,10 @@ impl Sim {
             self.net.armed(key, direction);
         }
         Ok(())
+    }
+
+    pub(super) fn disarm(&mut self, core: &mut Core, key: SockKey, fd: BorrowedFd<'_>) {
+        self.real.disarm(core, key, fd);
     }
 
     pub(super) fn wait(&mut self, timeout_ms: Option<u64>) -> io::Result<bool> {

@@ -183,9 +183,9 @@ impl Uring {
     }
 
     pub(super) fn arm(&mut self, core: &mut Core, wish: Arm<'_>) {
-        let Arm { key, fd, direction } = wish;
+        let Arm { key, kind, fd, direction } = wish;
         let Some(entry) = core.socks.get(key) else { return };
-        let connection = entry.kind == SockKind::Connection;
+        let connection = kind == SockKind::Connection;
         let posted = entry.out & out::POSTED != 0;
         let Some(own) = self.owns.get(key) else { return };
         let fd = fd.as_raw_fd();

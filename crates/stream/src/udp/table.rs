@@ -1,0 +1,283 @@
+//! The relays of a worker's sessions over UDP, and the one task that gives them their turns.
+//!
+//! ```text
+//!   a client's datagram ───────────────────────────┐
+//!   a server's datagram ─▶ set ──┐                 ▼
+//!   a time that is over ─▶ timer ┴▶ the task ──▶ turn ──▶ rests, is queued, or ends
+//!   room is needed, more is there ▶ queue ┘
+//! ```
+//!
+//! An idle session is a place in this table, a timer, and its socket's place in the loop: it has no
+//! task, no future and no slot. A panic in a turn costs the session alone.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+
+use base::time::now_ms;
+use event::{Deadline, FdSet, Member};
+
+use super::Client;
+use super::timers::{PLACES_MAX, Timers};
+use crate::accept;
+use crate::phases::status;
+use crate::proxy::datagrams::{Pause, Relay};
+use crate::server::StreamMain;
+
+/// The longest timer.
+const TIMER_MAX_MS: u64 = 1 << 30;
+
+/// The place of a session that has none.
+pub(super) const NO_PLACE: u32 = u32::MAX;
+
+/// The relays of a worker.
+pub(crate) struct Table {
+    set: FdSet,
+    places: RefCell<Places>,
+    /// Sessions that have their turn next.
+    queue: RefCell<Vec<Rc<Client>>>,
+    timers: RefCell<Timers>,
+    /// The time at which the task looks at the timers, while it waits.
+    looks_ms: Cell<u64>,
+}
+
+#[derive(Default)]
+struct Places {
+    list: Vec<Option<Rc<Client>>>,
+    free: Vec<u32>,
+}
+
+impl Places {
+    fn len(&self) -> usize {
+        self.list.len() - self.free.len()
+    }
+
+    fn get(&self, place: u32) -> Option<&Rc<Client>> {
+        self.list.get(place as usize)?.as_ref()
+    }
+
+    fn take(&mut self, client: Rc<Client>) -> Option<u32> {
+        if let Some(place) = self.free.pop() {
+            self.list[place as usize] = Some(client);
+            return Some(place);
+        }
+        let place = self.list.len();
+        (place < PLACES_MAX).then(|| {
+            self.list.push(Some(client));
+            place as u32
+        })
+    }
+
+    fn give_back(&mut self, place: u32) -> Option<Rc<Client>> {
+        let client = self.list.get_mut(place as usize)?.take()?;
+        self.free.push(place);
+        Some(client)
+    }
+}
+
+/// Ends all sessions when the loop drops the table's task.
+struct Owner(Rc<Table>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let clients = std::mem::take(&mut self.0.places.borrow_mut().list);
+        for client in clients.into_iter().flatten() {
+            client.place.set(NO_PLACE);
+            // Not within the borrow: its drop looks at the client.
+            let relay = client.relay.take();
+            drop(relay);
+        }
+    }
+}
+
+impl Table {
+    /// A table of this thread's loop, and its task.
+    pub fn start(main: &Rc<StreamMain>) -> Rc<Table> {
+        let table = Rc::new(Table {
+            set: FdSet::new(),
+            places: RefCell::default(),
+            queue: RefCell::default(),
+            timers: RefCell::default(),
+            looks_ms: Cell::new(0),
+        });
+        let (owner, main) = (Owner(table.clone()), Rc::downgrade(main));
+        event::spawn(async move { owner.0.run(main).await });
+        table
+    }
+
+    pub(super) fn member(&self, fd: OwnedFd, place: u32) -> Member {
+        self.set.add(fd, place)
+    }
+
+    /// Takes a session over from its task.
+    pub(super) fn adopt(&self, client: &Rc<Client>, relay: Relay) {
+        let Some(place) = self.places.borrow_mut().take(client.clone()) else {
+            return end(relay, status::INTERNAL);
+        };
+        client.place.set(place);
+        let server = relay.s.server.clone();
+        *client.relay.borrow_mut() = Some(relay);
+        if let Some(more) = server.pipeline.datagrams.as_ref().and_then(|p| p.further_datagrams()) {
+            client.limit(more);
+        }
+        self.turn(client, false);
+    }
+
+    /// Gives a session its turn, now or with the task's next.
+    pub(super) fn turn(&self, client: &Rc<Client>, came: bool) {
+        let Ok(mut place) = client.relay.try_borrow_mut() else {
+            // It is under way: what came since is seen by the next.
+            return self.queue(client);
+        };
+        let Some(relay) = place.as_mut() else { return };
+        let paused = event::task::caught(|| {
+            let server = relay.s.server.clone();
+            match &server.pipeline.datagrams {
+                Some(proxy) => proxy.turn(relay, client, came),
+                None => Err(status::INTERNAL),
+            }
+        });
+        match paused {
+            Some(Ok(Pause::Busy)) => {
+                drop(place);
+                self.queue(client);
+            }
+            Some(Ok(Pause::Until(at_ms))) => self.set_timer(client, at_ms),
+            Some(Err(status)) => {
+                let relay = place.take();
+                drop(place);
+                self.leave(client, relay, Some(status));
+            }
+            None => {
+                let relay = place.take();
+                drop(place);
+                self.leave(client, relay, None);
+            }
+        }
+    }
+
+    /// A session is over; without a status, by a panic.
+    fn leave(&self, client: &Rc<Client>, relay: Option<Relay>, status: Option<u16>) {
+        let known = self.places.borrow_mut().give_back(client.place.replace(NO_PLACE));
+        drop(known);
+        event::task::caught(|| match (relay, status) {
+            (Some(relay), Some(status)) => end(relay, status),
+            (relay, _) => drop(relay),
+        });
+    }
+
+    /// Has the task give a session its turn.
+    pub(super) fn queue(&self, client: &Rc<Client>) {
+        if !client.is_queued.replace(true) {
+            self.queue.borrow_mut().push(client.clone());
+            self.set.wake();
+        }
+    }
+
+    fn set_timer(&self, client: &Client, at_ms: u64) {
+        // Sooner than a half of what the lower halves of times can tell apart; 0 is none.
+        let at_ms = at_ms.min(now_ms() + TIMER_MAX_MS);
+        let at_ms = at_ms + u64::from(at_ms as u32 == 0);
+        let timer = client.timer.get();
+        // One that fires too early begins anew.
+        if timer != 0 && (at_ms as u32).wrapping_sub(timer) <= u32::MAX / 2 {
+            return;
+        }
+        client.timer.set(at_ms as u32);
+        let mut timers = self.timers.borrow_mut();
+        timers.begin(at_ms, client.place.get());
+        if at_ms < self.looks_ms.get() {
+            self.set.wake();
+        }
+        let places = self.places.borrow();
+        if timers.want_sweep(places.len()) {
+            timers.sweep(|at_ms, place| {
+                places.get(place).is_some_and(|client| client.timer.get() == at_ms as u32)
+            });
+        }
+    }
+
+    async fn run(&self, main: Weak<StreamMain>) {
+        let Some(gate) = main.upgrade().map(|main| main.life.gate.clone()) else { return };
+        let mut is_leaving = false;
+        let mut ready = Vec::new();
+        loop {
+            if self.queue.borrow().is_empty() {
+                let looks_ms = self.timers.borrow().next_ms().unwrap_or(u64::MAX);
+                self.looks_ms.set(looks_ms);
+                self.set.ready(&gate, Deadline::at(looks_ms)).await;
+                self.looks_ms.set(0);
+            } else {
+                // Others have their turn first.
+                event::task::yield_now().await;
+            }
+            self.set.take_ready(&mut ready);
+            for place in ready.drain(..) {
+                self.turn_at(place, true);
+            }
+            let queued = std::mem::take(&mut *self.queue.borrow_mut());
+            for client in queued {
+                client.is_queued.set(false);
+                self.turn(&client, true);
+            }
+            self.fire();
+            let Some(main) = main.upgrade() else { return };
+            if main.life.is_given_up() {
+                self.give_up();
+            } else if !std::mem::replace(&mut is_leaving, gate.is_closed()) && is_leaving {
+                self.leaves();
+            }
+        }
+    }
+
+    fn turn_at(&self, place: u32, came: bool) {
+        let client = self.places.borrow().get(place).cloned();
+        if let Some(client) = client {
+            self.turn(&client, came);
+        }
+    }
+
+    /// Gives the sessions whose time has come their turn.
+    fn fire(&self) {
+        let now = now_ms();
+        loop {
+            let Some((at_ms, place)) = self.timers.borrow_mut().take(now) else { return };
+            let client = self.places.borrow().get(place).cloned();
+            if let Some(client) = client
+                && client.timer.get() == at_ms as u32
+            {
+                client.timer.set(0);
+                self.turn(&client, true);
+            }
+        }
+    }
+
+    fn all(&self) -> Vec<Rc<Client>> {
+        self.places.borrow().list.iter().flatten().cloned().collect()
+    }
+
+    /// The worker leaves: its successor has the socket, and with it the next datagrams of clients
+    /// without a socket of their own.
+    fn leaves(&self) {
+        for client in self.all() {
+            if !client.is_kept() {
+                client.close();
+            }
+            self.turn(&client, true);
+        }
+    }
+
+    /// All sessions end.
+    fn give_up(&self) {
+        for client in self.all() {
+            let relay = client.relay.take();
+            let status = relay.as_ref().map(|relay| accept::given_up(&relay.s));
+            self.leave(&client, relay, status);
+        }
+    }
+}
+
+/// Logs a session that is over.
+fn end(relay: Relay, status: u16) {
+    accept::end_datagrams(relay.into_session(), status);
+}
