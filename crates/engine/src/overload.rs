@@ -11,19 +11,25 @@
 //! lateness of the loop. Connections that make room by themselves (idle, or with half a request)
 //! count as free. A step ends when the share is [`SLACK`] below its beginning.
 //!
+//! A client (an address, a block of 64 bits of IPv6) that holds more than its share of all
+//! connections is refused; then others are accepted still. They have half of what is left beyond
+//! the limit; behind that, a connection of such a client is closed for each of theirs.
+//!
 //! Connections and descriptors are looked at with each accepted connection, since a burst takes
 //! them within a turn; all of them at intervals while there is something to look at: an idle worker
 //! sleeps.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use base::log::Level;
-use event::{Notify, Room};
+use event::{Notify, Room, Standing};
 use os::memory_group::{self, Group};
 
 use crate::stats::{OfOverload, Stats};
+use crate::told;
 
 /// The lengths to which a worker goes for room.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,6 +54,8 @@ pub struct Limits {
     pub descriptors: u8,
     /// Of `worker_connections`.
     pub connections: u8,
+    /// The share of all connections, in percent, above which a client makes way for others.
+    pub client: u8,
     /// The lateness of the loop, milliseconds; 0 is off.
     pub latency_ms: u64,
     /// The seconds after which a client that was refused may try again.
@@ -57,11 +65,17 @@ pub struct Limits {
 impl Limits {
     /// Without `worker_overload`. The loop's lateness is left out: a slow disk or a busy machine
     /// may be usual somewhere.
-    pub const DEFAULT: Limits =
-        Limits { memory: 95, descriptors: 95, connections: 95, latency_ms: 0, retry_s: 2 };
+    pub const DEFAULT: Limits = Limits {
+        memory: 95,
+        descriptors: 95,
+        connections: 95,
+        client: 10,
+        latency_ms: 0,
+        retry_s: 2,
+    };
     /// Nothing is looked at.
     pub const OFF: Limits =
-        Limits { memory: 0, descriptors: 0, connections: 0, latency_ms: 0, retry_s: 2 };
+        Limits { memory: 0, descriptors: 0, connections: 0, client: 0, latency_ms: 0, retry_s: 2 };
 }
 
 /// The time for which a connection is kept in [`Step::Close`], milliseconds: each client gets a
@@ -131,6 +145,11 @@ impl Look {
             () => Step::None,
         }
     }
+
+    /// Whether half of what is left beyond the limit is in use.
+    fn is_beyond(&self) -> bool {
+        self.limit > 0 && self.used * 200 >= self.of * (100 + self.limit)
+    }
 }
 
 impl fmt::Display for Look {
@@ -173,6 +192,8 @@ struct Watch {
     rounds: Cell<u32>,
     /// Half of the memory or more was in use at the last look.
     half_full: Cell<bool>,
+    /// Nobody is preferred: see [`Look::is_beyond`].
+    memory_is_full: Cell<bool>,
     raised: Notify,
 }
 
@@ -195,6 +216,7 @@ pub fn begin(limits: Limits, stats: Rc<Stats>, workers: usize) {
         looks: Cell::new(0),
         rounds: Cell::new(0),
         half_full: Cell::new(false),
+        memory_is_full: Cell::new(false),
         raised: Notify::new(),
     });
     STEP.set(Step::None);
@@ -233,12 +255,18 @@ pub fn ends(start_ms: u64) -> bool {
     step() >= Step::Close && base::time::now_ms().saturating_sub(start_ms) >= KEPT_MS
 }
 
-/// A connection was accepted: whether it has no room.
-pub fn is_surplus() -> bool {
+/// A connection was accepted: whether it has no room. `standing` is its client's
+/// ([`event::Sock::standing`]), of whom `ip` is the address.
+pub fn is_surplus(ip: Option<IpAddr>, standing: impl FnOnce(usize) -> Standing) -> bool {
     let watch = OWN.with_borrow(Clone::clone);
     let Some(watch) = watch else { return false };
     watch.look_at_room();
-    step() >= Step::Refuse
+    step() >= Step::Refuse && !watch.prefers(ip, standing)
+}
+
+/// A connection makes room for others: whether to log that, once a minute for a client.
+pub fn is_told(ip: Option<IpAddr>) -> bool {
+    told::is_due(ip, "makes room")
 }
 
 /// A request, or a session, was refused for want of room: the seconds after which the client may
@@ -291,6 +319,36 @@ impl Watch {
         }
     }
 
+    /// Whether a connection is accepted while others are refused: its client has less than its
+    /// share, and another one has more.
+    #[cold]
+    fn prefers(&self, ip: Option<IpAddr>, standing: impl FnOnce(usize) -> Standing) -> bool {
+        let percent = usize::from(self.limits.client);
+        let is_late = self.steps.get()[Resource::Latency as usize] >= Step::Refuse;
+        if percent == 0 || is_late || self.memory_is_full.get() {
+            return false;
+        }
+        let room = event::room();
+        let all = room.connections_max.min(room.descriptors_max);
+        let share = (all.saturating_mul(percent) / 100).max(1);
+        match standing(share) {
+            Standing::Even => return false,
+            Standing::Heavy(count) => {
+                tell_heavy(ip, count, share);
+                return false;
+            }
+            Standing::Light => {}
+        }
+        if self.of_room(room).iter().any(Look::is_beyond) {
+            if !event::displace(share) {
+                return false;
+            }
+            self.stats.count_overload(OfOverload::Displaced, 1);
+        }
+        self.stats.count_overload(OfOverload::Preferred, 1);
+        true
+    }
+
     /// Looks at everything; `late_ms` is by how much this comes too late.
     fn look(&self, late_ms: Option<u64>) {
         self.looks.set(self.looks.get() + 1);
@@ -323,7 +381,9 @@ impl Watch {
         let own = memory_group::own().saturating_mul(self.workers);
         let used = if own * 2 >= used { used } else { 0 };
         let limit = self.limits.memory.into();
-        Some(Look { resource: Resource::Memory, used, of: group.limit(), limit })
+        let look = Look { resource: Resource::Memory, used, of: group.limit(), limit };
+        self.memory_is_full.set(look.is_beyond());
+        Some(look)
     }
 
     /// The lateness of the loop: the least of the last looks.
@@ -413,12 +473,29 @@ impl Watch {
         let now_ms = base::time::now_ms();
         let ended = self.episode.borrow_mut().take_if(|e| now_ms >= e.last_ms + CALM_MS);
         let Some(Episode { since_ms, last_ms, closed, refused, .. }) = ended else { return };
+        event::forget_standings();
         let ms = last_ms - since_ms;
         base::log!(
             base::log::default(),
             Level::Warn,
             None,
             "overload is over after {ms} ms: {closed} connections were closed, {refused} refused"
+        );
+    }
+}
+
+/// Logs that a client has too many connections, once a minute.
+#[cold]
+fn tell_heavy(ip: Option<IpAddr>, count: usize, share: usize) {
+    if let Some(ip) = ip
+        && told::is_due(Some(ip), "share")
+    {
+        base::log!(
+            base::log::default(),
+            Level::Warn,
+            None,
+            "client {ip} has {count} connections, its share is {share}: more are refused, and it \
+             makes way for others"
         );
     }
 }
@@ -465,5 +542,12 @@ mod tests {
         assert_eq!((few(9).step(Step::None), few(10).step(Step::None)), (Step::Shed, Step::Refuse));
         assert_eq!(Look { limit: 0, ..few(10) }.step(Step::None), Step::None);
         assert_eq!(Look { of: 0, ..few(10) }.step(Step::None), Step::None);
+    }
+
+    #[test]
+    fn half_of_what_is_left_is_for_clients_with_few_connections() {
+        let at = |used| look(Resource::Connections, used);
+        assert!(!at(194).is_beyond() && at(195).is_beyond());
+        assert!(!Look { limit: 0, ..at(200) }.is_beyond());
     }
 }

@@ -72,6 +72,10 @@ pub enum OfOverload {
     Closed,
     /// Requests and sessions that were refused.
     Refused,
+    /// Connections that were accepted although others were refused.
+    Preferred,
+    /// Busy connections that were closed for these.
+    Displaced,
 }
 
 /// The fields in the line of a pool.
@@ -137,6 +141,10 @@ pub struct OverloadReport {
     pub closed: u64,
     /// Requests and sessions that were refused.
     pub refused: u64,
+    /// Connections that were accepted although others were refused.
+    pub preferred: u64,
+    /// Busy connections that were closed for these.
+    pub displaced: u64,
 }
 
 /// The work, done and waiting, of the workers' pools of one name.
@@ -244,6 +252,8 @@ impl Stats {
             begun: [OfOverload::Closes, OfOverload::Sheds, OfOverload::Refusals].map(sum),
             closed: sum(OfOverload::Closed),
             refused: sum(OfOverload::Refused),
+            preferred: sum(OfOverload::Preferred),
+            displaced: sum(OfOverload::Displaced),
         }
     }
 
@@ -440,7 +450,8 @@ mod tests {
         stats.set_overload(2);
         stats.count_overload(OfOverload::Sheds, 3);
         stats.count_overload(OfOverload::Refused, 4);
-        let overload = OverloadReport { step: 2, begun: [0, 3, 0], closed: 0, refused: 4 };
+        let begun = [0, 3, 0];
+        let overload = OverloadReport { step: 2, begun, refused: 4, ..OverloadReport::default() };
         assert_eq!(stats.overload(), overload);
         stats.worker_died(1);
         assert_eq!(stats.overload(), OverloadReport { step: 0, ..overload });

@@ -109,6 +109,8 @@ fn work(stats: &Stats, pools: &Pools, o: &mut Object<'_>) {
         }
         o.number("closed", overload.closed);
         o.number("refused", overload.refused);
+        o.number("preferred", overload.preferred);
+        o.number("displaced", overload.displaced);
     });
     o.object("logs", |o| o.number("dropped", total.dropped));
     o.object("pools", |o| {

@@ -30,10 +30,11 @@ pub use notify::Notify;
 pub use op::{Side, Wake, read_file, reads_files};
 pub use pool::{Pool, Pools, TaskError, run_blocking};
 pub use race::{Either, Race, race, race_if, ready_now};
+pub use runtime::clients::{Standing, forget_standings};
 pub use runtime::task::{self, TaskId, spawn};
 pub use runtime::turn::{
     Loop, Options, Presence, Room, Stats, connections_in_use, connections_max, descriptor_closed,
     driver_name, posted, presence, room, stats,
 };
-pub use runtime::victims::{Asked, forget_unmoved, shed, shed_unmoved};
+pub use runtime::victims::{Asked, displace, forget_unmoved, shed, shed_unmoved};
 pub use sock::Sock;

@@ -207,6 +207,9 @@ impl Listener {
 
     fn attempt(&self, inner: &mut Inner) -> Attempt {
         let shared = &*self.0;
+        if inner.core.has_room_soon() {
+            return Attempt::Yield;
+        }
         let multi = inner.core.multi_accept || inner.driver.accepts_ahead();
         let accepted = call(inner, shared);
         let Some(entry) = inner.core.socks.get(shared.sock.key) else {
@@ -214,6 +217,7 @@ impl Listener {
         };
         let error = match accepted {
             Ok((fd, addr)) => {
+                inner.core.accepted_turn = inner.core.stats.turns;
                 if multi {
                     shared.in_a_row.set(shared.in_a_row.get() + 1);
                 } else {
@@ -365,11 +369,19 @@ impl Core {
             && self.accept_held
     }
 
-    /// The connections that are accepted in a row. Where few are left, those that make room have to
-    /// close first; before that, new ones have to show what they are.
+    /// Whether all connections are taken, and some of them close at this moment: they were parked.
+    fn has_room_soon(&mut self) -> bool {
+        if self.socks.connections() < self.connections_max {
+            return false;
+        }
+        self.leaving() > 0 || self.reclaim() && self.leaving() > 0
+    }
+
+    /// The connections that are accepted in a row. Where few are left it is one a turn: those that
+    /// make room have to close first, and new ones to show what they are.
     fn multi_max(&self) -> u32 {
         match self.is_nearly_full() {
-            true => 1,
+            true => u32::from(self.accepted_turn != self.stats.turns),
             false => (self.connections_max / 32).clamp(1, MULTI_MAX as usize) as u32,
         }
     }

@@ -1,16 +1,15 @@
 //! Sockets of the loop, and the table of the driver's knowledge about each.
 
 use std::cell::Cell;
-use std::hash::BuildHasher;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use base::hash::Fast;
 use base::log::Level;
 
 use crate::driver::Arm;
 use crate::op::Direction;
+use crate::runtime::clients::Clients;
 use crate::runtime::slot::{NONE, SlotState};
 use crate::runtime::turn::{Core, Shortage, try_with, with};
 
@@ -29,6 +28,8 @@ pub(crate) mod bits {
     pub(crate) const READER_FOR_CLOSE: u8 = 32;
     /// The connection was accepted: it is a client's.
     pub(crate) const ACCEPTED: u8 = 64;
+    /// It was told to close, so that there is room for others.
+    pub(crate) const DISPLACED: u8 = 128;
 }
 
 /// The state of a socket's posted sends.
@@ -118,29 +119,21 @@ impl SockEntry {
 /// The sockets of a loop.
 pub(crate) struct Socks {
     list: Vec<SockEntry>,
-    /// Of each place, the client of an accepted connection: a hash of its address, 0 without one.
-    clients: Vec<u32>,
-    hash: Fast,
+    pub(crate) clients: Clients,
     free: u32,
     connections: usize,
 }
 
 impl Socks {
     pub(crate) fn new() -> Socks {
-        Socks {
-            list: Vec::new(),
-            clients: Vec::new(),
-            hash: Fast::default(),
-            free: NONE,
-            connections: 0,
-        }
+        Socks { list: Vec::new(), clients: Clients::new(), free: NONE, connections: 0 }
     }
 
     fn insert(&mut self, kind: SockKind, bits: u8) -> SockKey {
         let index = match self.free {
             NONE => {
                 self.list.push(SockEntry::VACANT);
-                self.clients.push(0);
+                self.clients.add_place();
                 (self.list.len() - 1) as u32
             }
             index => {
@@ -152,7 +145,6 @@ impl Socks {
         let entry = &mut self.list[index as usize];
         (entry.reader, entry.writer, entry.bits, entry.kind) = (NONE, NONE, bits, kind);
         (entry.flights, entry.out) = (0, 0);
-        self.clients[index as usize] = 0;
         SockKey { index, generation: entry.generation }
     }
 
@@ -166,6 +158,7 @@ impl Socks {
         entry.reader = next;
         self.free = key.index;
         self.connections -= usize::from(connection);
+        self.clients.clear(key.index);
     }
 
     /// The entry of `key`, unless its socket is closed.
@@ -193,9 +186,8 @@ impl Socks {
 
     /// Names the client whose connection this is.
     pub(crate) fn set_client(&mut self, key: SockKey, block: IpAddr) {
-        let hash = self.hash.hash_one(block) as u32;
         if self.get(key).is_some() {
-            self.clients[key.index as usize] = hash.max(1);
+            self.clients.set(key.index, block);
         }
     }
 
@@ -203,11 +195,6 @@ impl Socks {
     pub(crate) fn key_at(&self, index: u32) -> SockKey {
         let generation = self.list.get(index as usize).map_or(0, |entry| entry.generation);
         SockKey { index, generation }
-    }
-
-    /// The client of the socket at `index`, as a hash; 0 without one.
-    pub(crate) fn client_at(&self, index: u32) -> u32 {
-        self.clients.get(index as usize).copied().unwrap_or(0)
     }
 
     /// All places, vacant ones included.
@@ -343,6 +330,15 @@ impl Sock {
     /// with the most connections makes room first. A connection that was accepted is its peer's.
     pub fn set_client(&self, ip: IpAddr) {
         with(|inner| inner.core.socks.set_client(self.0.key, os::sockaddr::block_of(ip)));
+    }
+
+    /// Whether the connection was told to close, so that there is room for others: the reason why
+    /// a wait has failed, or the peer seems to be gone.
+    #[cold]
+    pub fn is_displaced(&self) -> bool {
+        with(|inner| {
+            inner.core.socks.get(self.0.key).is_some_and(|e| e.bits & bits::DISPLACED != 0)
+        })
     }
 
     /// Whether memory waits for the file behind it, so that packets are full (`MSG_MORE`; the aim

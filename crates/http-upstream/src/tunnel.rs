@@ -74,6 +74,8 @@ impl Tunnel {
         match report.end.take() {
             None | Some(TunnelEnd::Closed) => {}
             Some(TunnelEnd::Broken(e)) => log_io(r, "send()", &e, "proxying upgraded connection"),
+            Some(TunnelEnd::Displaced | TunnelEnd::Late("client", _)) if is_displaced(r) => {}
+            Some(TunnelEnd::Displaced) => {}
             Some(TunnelEnd::Late(who, level)) => {
                 let m = "timed out (110: Connection timed out) while";
                 r.log(level, format_args!("{who} {m} proxying upgraded connection"));
@@ -85,6 +87,12 @@ impl Tunnel {
         a.response_ms = Some(now_ms().saturating_sub(a.start_ms));
         u.asking = false;
     }
+}
+
+/// Whether the tunnel ended to make room for others, which is logged then.
+fn is_displaced(r: &Request) -> bool {
+    let doing = "while proxying upgraded connection";
+    r.c().is_displaced(|m| r.log(Level::Info, format_args!("{m} {doing}")))
 }
 
 /// Time-outs of the two sides, milliseconds.
@@ -102,6 +110,8 @@ enum TunnelEnd {
     /// One side ended it.
     Closed,
     Broken(io::Error),
+    /// The client makes room for others.
+    Displaced,
     /// A side was silent for too long; the level of the log line.
     Late(&'static str, Level),
 }
@@ -168,6 +178,8 @@ enum Event {
     SendLate,
     /// The client took nothing in time.
     ClientLate,
+    /// The client makes room for others.
+    Displaced,
 }
 
 /// Carries the bytes, as a task of its own: a message then wakes this, which is small, and not the
@@ -258,6 +270,7 @@ async fn both<C: End, U: End>(
                 Event::Both => break None,
                 Event::SendLate => return TunnelEnd::Late("upstream", Level::Error),
                 Event::ClientLate => return TunnelEnd::Late("client", Level::Info),
+                Event::Displaced => return TunnelEnd::Displaced,
                 Event::Look => {}
             }
             // While the client takes nothing, the upstream is not asked for more.
@@ -291,6 +304,7 @@ fn idle_end(waited: io::Result<Side>) -> Event {
         Ok(Side::This) => Event::Down,
         Ok(Side::Other) => Event::Up,
         Err(e) if e.kind() == io::ErrorKind::TimedOut => Event::Look,
+        Err(e) if e.kind() == io::ErrorKind::OutOfMemory => Event::Displaced,
         // Whatever else is wrong with a connection shows when it is used.
         Err(_) => Event::Both,
     }
@@ -313,7 +327,7 @@ async fn held<C: End, U: End>(
     let mut look = pin!(event::sleep_until(Deadline::at(look_ms)));
     std::future::poll_fn(|cx| {
         let ended = poll_side(from_upstream.as_mut(), cx, Event::Down, Event::Down)
-            .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Up))
+            .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Displaced))
             .or_else(|| poll_side(to_client.as_mut(), cx, Event::Down, Event::ClientLate))
             .or_else(|| poll_side(to_upstream.as_mut(), cx, Event::Up, Event::SendLate))
             .or_else(|| look.as_mut().poll(cx).is_ready().then_some(Event::Look));

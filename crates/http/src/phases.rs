@@ -160,7 +160,7 @@ async fn stretch(r: &mut Request, from: StartPhase) -> Verdict {
     if r.main.asks_real_root {
         rarely(crate::files::find_real_root(r)).await;
     }
-    if r.c().is_surplus && is_refused(r) {
+    if r.c().is_surplus.get() && is_refused(r) {
         return refuse_surplus(r);
     }
     phase!(r, preaccess, Preaccess);

@@ -16,6 +16,7 @@ pub(crate) async fn read(c: &Conn, read: Page, gate: &Gate, timeout_ms: u64) -> 
             if let Some(h) = header {
                 let _ = c.proxy.set(h);
             }
+            c.look_for_room();
             Ok(page)
         }
         Err(none) => {

@@ -102,7 +102,7 @@ pub(crate) async fn accept(c: &Rc<Conn>, main: &Rc<HttpMain>) -> Result<(), ()> 
 
 async fn shake(c: &Rc<Conn>, main: &Rc<HttpMain>, ms: u64) -> Result<(), NoHandshake> {
     let until = Deadline::in_ms(ms);
-    let greeting = handshake::greeting(&c.sock, &main.life.gate, until, main.asks_hello).await?;
+    let greeting = handshake::greeting(&c.sock, until, main.asks_hello).await?;
     let Greeting::Hello(mut hello) = greeting else { return Ok(()) };
     let server = server_of(c, hello.name.as_deref());
     let mut session = Established::new(tls_of(c, &server).tls.clone());

@@ -47,12 +47,12 @@ pub async fn read(
     timeout_ms: u64,
 ) -> Result<(Page, Option<Box<Header>>), NoHeader> {
     let until = Deadline::in_ms(timeout_ms);
-    if page.is_empty() {
+    if page.is_empty() && sock.try_recv_into(&mut page).map_err(|e| failed(&e))?.is_none() {
         match sock.owed_or(gate, until).await.map_err(|e| failed(&e))? {
             Wake::Ready => {}
             Wake::Gate | Wake::Reclaim => return Err(NoHeader::Gone),
         }
-        page = sock.recv(1, until).await.map_err(|e| failed(&e))?;
+        receive(sock, &mut page, until).await?;
     }
     loop {
         if page.is_empty() {
@@ -67,8 +67,7 @@ pub async fn read(
                 return Ok((page, header));
             }
             Ok(Parsed::More) => {
-                let n = sock.recv_into(&mut page, until).await.map_err(|e| failed(&e))?;
-                if n == 0 {
+                if receive(sock, &mut page, until).await? == 0 {
                     // The end in the middle of a header: the bytes so far are not a header.
                     return Err(NoHeader::Malformed(ProxyError::Broken.message(&page)));
                 }
@@ -76,6 +75,14 @@ pub async fn read(
             Err(e) => return Err(NoHeader::Malformed(e.message(&page))),
         }
     }
+}
+
+/// Receives more of the header; the connection is parked meanwhile.
+async fn receive(sock: &Transport, page: &mut Page, until: Deadline) -> Result<usize, NoHeader> {
+    sock.recv_owed(page, until).await.map_err(|e| match e.kind() {
+        io::ErrorKind::ConnectionAborted => NoHeader::Gone,
+        _ => failed(&e),
+    })
 }
 
 fn failed(e: &io::Error) -> NoHeader {

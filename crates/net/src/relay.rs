@@ -3,7 +3,7 @@
 //! relay ends, and which times it allows, is the engine's.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -289,7 +289,8 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
     }
 }
 
-/// The result of a wait that ended, `ready` or `late`; its slot is empty then.
+/// The result of a wait that ended, `ready` or `late`; its slot is empty then. The wait of a
+/// connection that is closed to make room for others is late.
 pub fn poll_side<F: Future<Output = io::Result<()>>, E>(
     slot: Pin<&mut Option<F>>,
     cx: &mut Context<'_>,
@@ -298,5 +299,6 @@ pub fn poll_side<F: Future<Output = io::Result<()>>, E>(
 ) -> Option<E> {
     let Poll::Ready(done) = poll_kept(slot, cx) else { return None };
     // Whatever else is wrong with a socket shows when it is used.
-    Some(if done.is_err_and(|e| e.kind() == io::ErrorKind::TimedOut) { late } else { ready })
+    let is_late = |e: io::Error| matches!(e.kind(), ErrorKind::TimedOut | ErrorKind::OutOfMemory);
+    Some(if done.is_err_and(is_late) { late } else { ready })
 }

@@ -242,7 +242,7 @@ pub static DIRECTIVES: &[D] = &[
     main(
         "worker_overload",
         Args::ONE_MORE,
-        "memory=95% descriptors=95% connections=95% latency=off retry=2s",
+        "memory=95% descriptors=95% connections=95% client=10% latency=off retry=2s",
         "The shares in use from which on new connections are refused, or off. Weir's own.",
         overload::directive,
     ),

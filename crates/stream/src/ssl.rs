@@ -107,7 +107,7 @@ pub(crate) async fn accept(s: &mut StreamSession) -> Result<(), u16> {
 async fn shake(s: &mut StreamSession, until: Deadline) -> Result<(), NoHandshake> {
     let Some(sock) = s.take_sock() else { return Ok(()) };
     let main = s.main.clone();
-    let greeting = handshake::greeting(&sock, &main.life.gate, until, main.asks_hello).await?;
+    let greeting = handshake::greeting(&sock, until, main.asks_hello).await?;
     let Greeting::Hello(mut hello) = greeting else {
         let m =
             "SSL_do_handshake() failed (SSL: error:0A00010B:SSL routines::wrong version number)";

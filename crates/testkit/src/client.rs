@@ -1,10 +1,12 @@
 //! A small HTTP client that shows the bytes of the wire.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
+
+use rustix::net::{self, AddressFamily, SocketType};
 
 use crate::PATIENCE;
 
@@ -61,6 +63,16 @@ impl Conn {
     /// Connects to 127.0.0.1.
     pub fn tcp(port: u16) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("connect over TCP");
+        stream.set_nodelay(true).expect("set TCP_NODELAY");
+        Self::with(Stream::Tcp(stream))
+    }
+
+    /// Connects to 127.0.0.1 from another address of the loopback: another client.
+    pub fn tcp_from(address: Ipv4Addr, port: u16) -> Self {
+        let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        net::bind(&socket, &SocketAddrV4::new(address, 0)).expect("bind to the loopback");
+        net::connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).expect("connect");
+        let stream = TcpStream::from(socket);
         stream.set_nodelay(true).expect("set TCP_NODELAY");
         Self::with(Stream::Tcp(stream))
     }

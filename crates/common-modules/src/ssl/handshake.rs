@@ -10,7 +10,7 @@ use std::io;
 
 use base::log::{Level, Log};
 use bytes::Bytes;
-use event::{Deadline, Either, Gate, Wake};
+use event::{Deadline, Either};
 use mem::Chain;
 use net::Transport;
 use net::transport::First;
@@ -66,16 +66,9 @@ pub struct Hello {
 /// The connection is to be closed.
 pub async fn greeting(
     sock: &Transport,
-    gate: &Gate,
     until: Deadline,
     keep: bool,
 ) -> Result<Greeting, NoHandshake> {
-    match sock.owed_or(gate, until).await.map_err(|e| failed(&e))? {
-        Wake::Ready => {}
-        // The worker is leaving. The client has just connected, and its hello is on its way.
-        Wake::Gate => sock.readable(until).await.map_err(|e| failed(&e))?,
-        Wake::Reclaim => return Err(NoHandshake::Gone),
-    }
     match sock.first(until).await.map_err(|e| failed(&e))? {
         First::Nothing => return Err(NoHandshake::Gone),
         First::Other => {
@@ -236,6 +229,9 @@ fn failed(e: &io::Error) -> NoHandshake {
     if let Some(error) = e.get_ref().and_then(|e| e.downcast_ref::<tls::Error>()) {
         let level = if error.is_by_peer() { Level::Info } else { Level::Crit };
         return NoHandshake::Say(level, format!("SSL_do_handshake() failed (SSL: {error})"));
+    }
+    if e.kind() == io::ErrorKind::ConnectionAborted {
+        return NoHandshake::Gone;
     }
     NoHandshake::Say(
         Level::Info,

@@ -23,6 +23,7 @@ use base::log::Level;
 use event::{Notify, Presence};
 
 use super::write::{Call, Coding, Report, Shared, Trouble};
+use crate::overload::{self, Step};
 
 /// Bytes that may wait for a disk, a file, where the configuration does not say.
 pub const QUEUE_MAX: usize = 16 << 20;
@@ -193,10 +194,11 @@ impl LogQueue {
     }
 
     /// Waits until what was appended before is written, for a short while at most, and not at all
-    /// while the disk is slow.
+    /// while the disk is slow, or connections are needed.
     pub async fn settled(&self) {
         let signals = self.signals.clone();
-        if signals.slow.get() || self.way.get() != Way::Thread || self.shared.bytes() == 0 {
+        let is_needed = self.way.get() == Way::Thread && self.shared.bytes() > 0;
+        if !is_needed || signals.slow.get() || overload::step() > Step::None {
             return;
         }
         // A round that is under way may have taken it, or not.

@@ -333,6 +333,26 @@ impl Sock {
         self.parked(gate, Park::Begun, deadline)
     }
 
+    /// The same without a gate. A connection that was not accepted owes nothing, and is only waited
+    /// for. The error is `ConnectionAborted` where the loop wants this one back.
+    pub fn owed(
+        &self,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<()>> + Unpin + use<'_> {
+        let is_client = with(|inner| {
+            inner.core.socks.get(self.0.key).is_some_and(|e| e.bits & bits::ACCEPTED != 0)
+        });
+        let park = if is_client { Park::Begun } else { Park::No };
+        let limits = Limits { park, ..Limits::plain(deadline) };
+        let mut ready = Ready::new(&self.0, Direction::Read, limits);
+        std::future::poll_fn(move |cx| {
+            Pin::new(&mut ready).poll(cx).map(|woken| match woken? {
+                Wake::Reclaim => Err(io::ErrorKind::ConnectionAborted.into()),
+                Wake::Ready | Wake::Gate => Ok(()),
+            })
+        })
+    }
+
     fn parked(
         &self,
         gate: &Gate,

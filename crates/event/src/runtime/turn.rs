@@ -131,6 +131,8 @@ pub(crate) struct Core {
     pub(crate) starved_until_ms: Option<u64>,
     pub(crate) relief: Relief,
     pub(crate) victims: Victims,
+    /// The last turn in which a connection was accepted.
+    pub(crate) accepted_turn: u64,
     tidying: Tidying,
     /// The driver has closed a descriptor since accepting was last looked at.
     pub(crate) descriptor_closed: bool,
@@ -209,6 +211,14 @@ impl Core {
     }
 }
 
+/// Whether so much of something is taken that parked connections make room: a sixteenth is left. Of
+/// few parked ones most have come this moment, and are about to send their request: they stay until
+/// almost nothing is left.
+fn is_short(used: usize, max: usize, parked: usize) -> bool {
+    let (free, few) = (max.saturating_sub(used), max / 16);
+    free <= few && (parked >= few || free <= max / 64)
+}
+
 impl Inner {
     /// Asks parked connections to close when few connections or descriptors are left: active ones
     /// need some for files and upstreams. `newest` is the one opened last. Returns the shortage to
@@ -220,9 +230,10 @@ impl Inner {
         let leaving = core.leaving();
         let connections = core.socks.connections().saturating_sub(leaving);
         let used = core.descriptors_used(newest).saturating_sub(leaving);
-        let shortage = if max.saturating_sub(connections) <= max / 16 {
+        let parked = core.slots.parked().saturating_sub(leaving);
+        let shortage = if is_short(connections, max, parked) {
             Shortage::Connections(max)
-        } else if used > descriptors - descriptors / 16 {
+        } else if is_short(used, descriptors + 1, parked) {
             Shortage::Descriptors(descriptors)
         } else {
             return None;
@@ -315,6 +326,7 @@ impl Loop {
             starved_until_ms: None,
             relief: Relief::default(),
             victims: Victims::default(),
+            accepted_turn: 0,
             tidying: Tidying::default(),
             descriptor_closed: false,
             listen_failures: Vec::new(),

@@ -8,6 +8,9 @@
 //! Where more than half of the parked connections owe their first request or the rest of one, only
 //! these are chosen from: heads that do not come are then what takes the room, and connections
 //! kept for the next request stay.
+//!
+//! Where all of that is not enough, connections that are busy are *displaced* ([`displace`]): those
+//! of clients with more than their share, the one that waits longest for its client before others.
 
 use crate::runtime::slot::{NONE, Park, SlotKey, SlotState};
 use crate::runtime::turn::{Core, try_with};
@@ -34,6 +37,7 @@ struct Candidate {
     since: u64,
     number: u32,
     key: SlotKey,
+    sock: SockKey,
 }
 
 /// The parked connections that are next to make room, and the clients that take nothing.
@@ -42,6 +46,9 @@ pub(crate) struct Victims {
     /// The next one last.
     parked: Vec<SlotKey>,
     chosen_ms: u64,
+    /// Busy connections of clients with more than their share, the next to go last.
+    displaced: Vec<Candidate>,
+    displaced_ms: u64,
     /// The sockets of those that were asked, with the turn.
     leaving: Vec<(SockKey, u64)>,
     /// Waits to send, with the time at which each was seen first.
@@ -113,8 +120,8 @@ impl Core {
         let candidates = all().filter(|(_, (.., park))| !only_begun || *park == Park::Begun);
         let mut candidates: Vec<Candidate> = candidates
             .map(|(place, (key, sock, _))| {
-                let client = self.socks.client_at(sock);
-                Candidate { client, since: place as u64, number: 0, key }
+                let (client, sock) = (self.socks.clients.at(sock), self.socks.key_at(sock));
+                Candidate { client, since: place as u64, number: 0, key, sock }
             })
             .collect();
         // No more: connections that come meanwhile may be the ones to go.
@@ -143,8 +150,7 @@ impl Core {
             for slot in [entry.writer, reader].into_iter().filter(|&slot| slot != NONE) {
                 // The soonest deadline is that of the longest wait.
                 let Some(since) = self.slots.waits_until(slot) else { continue };
-                let client = self.socks.client_at(index as u32);
-                slow.push(Candidate { client, since, number: 0, key: self.slots.key_at(slot) });
+                slow.push(self.candidate(index, slot, since));
             }
         }
         let count = (slow.len() / share).max(4);
@@ -154,10 +160,77 @@ impl Core {
     /// Ends `count` of these waits.
     fn shed(&mut self, mut slow: Vec<Candidate>, count: usize) -> usize {
         choose(&mut slow, count);
-        for candidate in &slow {
-            self.slots.complete(&mut self.tasks, candidate.key.index, SlotState::Shed);
-        }
+        slow.iter().for_each(|candidate| self.close(candidate));
         slow.len()
+    }
+
+    /// The connection at `index`, whose task waits with `slot`.
+    fn candidate(&self, index: usize, slot: u32, since: u64) -> Candidate {
+        let index = index as u32;
+        let (client, sock) = (self.socks.clients.at(index), self.socks.key_at(index));
+        Candidate { client, since, number: 0, key: self.slots.key_at(slot), sock }
+    }
+
+    /// Ends the wait of a busy connection: for its client it fails, and a wait for the client's end
+    /// is over as if that had come.
+    fn close(&mut self, candidate: &Candidate) {
+        let slot = candidate.key.index;
+        let Some(entry) = self.socks.get(candidate.sock) else { return };
+        entry.bits |= bits::DISPLACED;
+        match entry.reader == slot && entry.bits & bits::READER_FOR_CLOSE != 0 {
+            true => self.apply(candidate.sock, bits::PEER_CLOSED),
+            false => self.slots.complete(&mut self.tasks, slot, SlotState::Shed),
+        }
+    }
+
+    /// Closes a busy connection of a client that has more than `share`; false where there is none
+    /// whose end can be had at once.
+    fn displace(&mut self, share: u32) -> bool {
+        let now_ms = base::time::now_ms();
+        let mut anew = now_ms.saturating_sub(self.victims.displaced_ms) > STALE_MS;
+        let mut chosen = false;
+        loop {
+            if std::mem::take(&mut anew) {
+                self.choose_displaced(share);
+                chosen = true;
+            }
+            let Some(candidate) = self.victims.displaced.pop() else {
+                if chosen {
+                    return false;
+                }
+                anew = true;
+                continue;
+            };
+            let waits = self.slots.key_at(candidate.key.index) == candidate.key
+                && self.slots.waits_until(candidate.key.index).is_some();
+            if waits && self.socks.clients.is_heavy(candidate.sock.index, share) {
+                self.close(&candidate);
+                return true;
+            }
+        }
+    }
+
+    /// Chooses the connections that are displaced next.
+    fn choose_displaced(&mut self, share: u32) {
+        let mut candidates = Vec::new();
+        for index in 0..self.socks.all().len() {
+            if !self.socks.clients.is_heavy(index as u32, share) {
+                continue;
+            }
+            let entry = &self.socks.all()[index];
+            if entry.kind != SockKind::Connection || entry.bits & bits::DISPLACED != 0 {
+                continue;
+            }
+            let waits = [entry.writer, entry.reader].into_iter();
+            let wait = waits.filter_map(|slot| Some((slot, self.slots.waits_until(slot)?))).next();
+            // The soonest deadline is that of the longest wait.
+            candidates.extend(wait.map(|(slot, since)| self.candidate(index, slot, since)));
+        }
+        let count = candidates.len().div_ceil(PART);
+        choose(&mut candidates, count);
+        candidates.reverse();
+        self.victims.displaced = candidates;
+        self.victims.displaced_ms = base::time::now_ms();
     }
 
     /// Ends waits of clients that have taken nothing for `ms`, one of [`PART`] of them; returns
@@ -178,8 +251,7 @@ impl Core {
             let since = known.map_or(now_ms, |(_, since)| since);
             self.victims.unmoved.push((key, since));
             if now_ms - since >= ms {
-                let client = self.socks.client_at(index as u32);
-                slow.push(Candidate { client, since, number: 0, key });
+                slow.push(self.candidate(index, key.index, since));
             }
         }
         let count = slow.len().div_ceil(PART);
@@ -202,6 +274,13 @@ pub fn shed_unmoved(ms: u64) -> usize {
     try_with(|inner| inner.core.shed_unmoved(ms)).unwrap_or_default()
 }
 
+/// Makes room for a client that has less: closes a connection of one that has more than `share`, be
+/// it busy. False where there is none that can be closed at once.
+pub fn displace(share: usize) -> bool {
+    let share = u32::try_from(share).unwrap_or(u32::MAX);
+    try_with(|inner| inner.core.displace(share)).unwrap_or(false)
+}
+
 /// Nothing is to be shed: forgets who was waited for.
 pub fn forget_unmoved() {
     let _ = try_with(|inner| inner.core.victims.unmoved = Vec::new());
@@ -218,6 +297,7 @@ mod tests {
             since: since as u64,
             number: 0,
             key: SlotKey::NONE,
+            sock: SockKey { index: NONE, generation: 0 },
         };
         let mut all: Vec<Candidate> = clients.iter().enumerate().map(of).collect();
         choose(&mut all, count);

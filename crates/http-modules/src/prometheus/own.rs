@@ -3,6 +3,7 @@
 use ::upstream::api::EngineKind;
 use common_modules::ssl::Known;
 use engine::metrics::{Kind, Reading, word};
+use engine::stats::OverloadReport;
 use http::request::Request;
 
 use super::nginx::{of_peers, zones};
@@ -98,12 +99,15 @@ fn overload(r: &Request) -> Table {
         Column::new("weir_overload_refusals_total", Counter, "Beginnings of the third step."),
         Column::new("weir_overload_closed_total", Counter, "Connections closed to make room."),
         Column::new("weir_overload_refused_total", Counter, "Requests and sessions refused."),
+        Column::new("weir_overload_preferred_total", Counter, "Connections accepted meanwhile."),
+        Column::new("weir_overload_displaced_total", Counter, "Busy connections closed for them."),
     ];
     let main = r.main.clone();
     let read = move || {
         let report = main.stats.overload();
         let [closes, sheds, refusals] = report.begun;
-        vec![report.step, closes, sheds, refusals, report.closed, report.refused]
+        let OverloadReport { step, closed, refused, preferred, displaced, .. } = report;
+        vec![step, closes, sheds, refusals, closed, refused, preferred, displaced]
     };
     Table::single(all.into(), read)
 }

@@ -44,7 +44,7 @@ pub struct Conn {
     /// It ends with a reset.
     pub(crate) reset_at_end: Cell<bool>,
     /// There was no room for it when it was accepted: see [`engine::overload`].
-    pub(crate) is_surplus: bool,
+    pub(crate) is_surplus: Cell<bool>,
 }
 
 /// TLS with the client.
@@ -70,8 +70,10 @@ impl Conn {
         });
         let awaits_tls = address.ssl && traced.is_none();
         let sock = if awaits_tls { Transport::awaiting_tls(sock) } else { sock.into() };
-        let mut c = Conn::of(main, address, sock, peer, main.stats.next_connection());
-        c.is_surplus = overload::is_surplus();
+        let c = Conn::of(main, address, sock, peer, main.stats.next_connection());
+        if !c.listen.proxy_protocol {
+            c.look_for_room();
+        }
         if let Some(a) = known {
             let _ = c.local.set(Some(a));
         }
@@ -117,7 +119,7 @@ impl Conn {
             proxy: OnceCell::new(),
             tls: OnceCell::new(),
             reset_at_end: Cell::new(false),
-            is_surplus: false,
+            is_surplus: Cell::new(false),
         }
     }
 
@@ -132,17 +134,34 @@ impl Conn {
         !self.listen.ssl && self.requests.get() == 0 && self.listen.default.http2.enabled
     }
 
+    /// Asks whether there is room for it, once its client is known.
+    pub(crate) fn look_for_room(&self) {
+        let standing = |share| self.sock.standing(share);
+        self.is_surplus.set(overload::is_surplus(self.client_ip(), standing));
+    }
+
+    /// The client's end was the worker's doing: it makes room for others. `log` takes the line, one
+    /// a minute for a client.
+    #[cold]
+    pub fn is_displaced(&self, log: impl FnOnce(&str)) -> bool {
+        let is_displaced = self.sock.is_displaced();
+        if is_displaced && overload::is_told(self.client_ip()) {
+            log("closing a connection to make room for others");
+        }
+        is_displaced
+    }
+
     /// Whether the worker wants the connection back after a response.
     #[inline]
     pub(crate) fn is_unwanted(&self) -> bool {
-        self.is_surplus || overload::ends(self.start_ms)
+        self.is_surplus.get() || overload::ends(self.start_ms)
     }
 
     /// The time for a head, milliseconds: short where there is no room, as an answer that refuses
     /// is all that comes of it.
     pub(crate) fn head_timeout(&self) -> u64 {
         let ms = self.server().core.client_header_timeout;
-        if self.is_surplus { ms.min(SURPLUS_MS) } else { ms }
+        if self.is_surplus.get() { ms.min(SURPLUS_MS) } else { ms }
     }
 
     /// The client's address, behind a balancer the one that it tells. None for unix sockets.

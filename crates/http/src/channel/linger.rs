@@ -2,20 +2,23 @@
 //! and take the last answer from the client.
 
 use event::Deadline;
+use mem::Page;
 
 use super::conn::Conn;
 
-/// Reads and drops the client's remaining bytes, for `lingering_time` at most.
+/// Reads and drops the client's remaining bytes, for `lingering_time` at most. It makes room where
+/// that is needed.
 pub(crate) async fn linger(c: &Conn) {
     let core = c.server().root.core.clone();
     if c.sock.shutdown_write().is_err() {
         return;
     }
     let end = Deadline::in_ms(core.lingering_time);
+    let mut page = Page::new();
     while !end.has_passed() {
         let step = Deadline::in_ms(core.lingering_timeout);
-        match c.sock.recv(1, step).await {
-            Ok(page) if !page.filled().is_empty() => {}
+        match c.sock.recv_owed(&mut page, step).await {
+            Ok(n) if n > 0 => page.clear(),
             _ => return,
         }
     }

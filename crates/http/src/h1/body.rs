@@ -263,11 +263,12 @@ async fn receive(r: &mut Request) -> Result<Page, Verdict> {
             r.log(Level::Info, format_args!("client prematurely closed connection"));
             Err(broke_off(r, 400))
         }
+        Err(_) if c.is_displaced(|m| log_reading(r, m)) => Err(broke_off(r, 499)),
         Err(e) if e.kind() == io::ErrorKind::TimedOut => {
             stream(r).timed_out = true;
             let too_slow = r.body_credit.is_why(min, timeout);
             if let Some(m) = min_rate::reason(too_slow, c.client_ip()) {
-                r.log(Level::Info, format_args!("{m} while reading client request body"));
+                log_reading(r, m);
             }
             Err(broke_off(r, 408))
         }
@@ -276,6 +277,11 @@ async fn receive(r: &mut Request) -> Result<Page, Verdict> {
             Err(broke_off(r, 400))
         }
     }
+}
+
+#[cold]
+fn log_reading(r: &Request, m: &str) {
+    r.log(Level::Info, format_args!("{m} while reading client request body"));
 }
 
 /// There is nobody to answer any more; the status is for the log alone.

@@ -204,7 +204,7 @@ async fn other_protocol(c: &Conn, r: &mut Request) -> Option<After> {
             Some(true) => return Some(After::Http2(std::mem::take(input))),
             Some(false) => {}
         }
-        match c.sock.recv_into(input, until).await {
+        match c.sock.recv_owed(input, until).await {
             Ok(n) if n > 0 => {}
             _ => return Some(After::Close),
         }

@@ -100,7 +100,7 @@ pub(crate) fn drop_buffered(r: &mut Request) -> bool {
 }
 
 /// After the response: reads and drops the rest of the body, for `lingering_time` in all and
-/// `lingering_timeout` a read at most.
+/// `lingering_timeout` a read at most. The connection makes room where that is needed.
 pub(super) async fn discard_rest(c: &Conn, r: &mut Request) -> Result<(), ()> {
     let (total, pause) = (r.loc.core.lingering_time, r.loc.core.lingering_timeout);
     let end = Deadline::in_ms(total);
@@ -112,9 +112,10 @@ pub(super) async fn discard_rest(c: &Conn, r: &mut Request) -> Result<(), ()> {
         if end.has_passed() {
             return Err(());
         }
-        let page = c.sock.recv(1, Deadline::in_ms(pause)).await.map_err(drop)?;
-        if page.is_empty() {
-            return Err(());
+        let mut page = Page::new();
+        match c.sock.recv_owed(&mut page, Deadline::in_ms(pause)).await {
+            Ok(n) if n > 0 => {}
+            _ => return Err(()),
         }
         let s = stream(r);
         match s.body.skip(&page) {

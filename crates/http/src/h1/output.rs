@@ -294,6 +294,11 @@ async fn pause(c: &Conn, ms: u64) -> io::Result<()> {
     }
 }
 
+fn is_displaced(r: &Request) -> bool {
+    let doing = "while sending response to client";
+    r.c().is_displaced(|m| r.log(Level::Info, format_args!("{m} {doing}")))
+}
+
 #[cold]
 fn failed(r: &mut Request, e: &io::Error) {
     r.close_connection();
@@ -303,6 +308,8 @@ fn failed(r: &mut Request, e: &io::Error) {
             // Nothing of this response is on its way: see `instead`.
             return;
         }
+    } else if is_displaced(r) {
+        // It was logged.
     } else if e.kind() == io::ErrorKind::TimedOut {
         stream(r).timed_out = true;
         let core = &r.loc.core;
@@ -310,9 +317,6 @@ fn failed(r: &mut Request, e: &io::Error) {
         if let Some(m) = min_rate::reason(too_slow, r.c().client_ip()) {
             r.log(Level::Info, format_args!("{m} while sending response to client"));
         }
-    } else if e.kind() == io::ErrorKind::OutOfMemory {
-        let m = "closing a connection with a client that reads slowly to make room";
-        r.log(Level::Info, format_args!("{m}"));
     } else {
         r.log(
             Level::Info,

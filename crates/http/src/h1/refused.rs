@@ -7,6 +7,7 @@ use std::io;
 use std::rc::Rc;
 
 use base::log::Level;
+use engine::overload;
 use event::{Deadline, Wake};
 use proto::h1::{H1Error, Head, Method, Span, Stage, Version};
 
@@ -69,10 +70,10 @@ async fn receive_rest(c: &Conn, r: &mut Request, until: Deadline) -> io::Result<
         Wake::Ready => {}
         Wake::Gate => c.sock.readable(until).await?,
         Wake::Reclaim => {
-            r.log(
-                Level::Info,
-                format_args!("closing a connection with an incomplete request to make room"),
-            );
+            if overload::is_told(c.client_ip()) {
+                let m = "closing a connection with an incomplete request to make room";
+                r.log(Level::Info, format_args!("{m}"));
+            }
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
     }

@@ -435,8 +435,9 @@ fn is_worn(c: &Conn) -> bool {
 
 /// The client is gone.
 fn cut_off(mux: &Mux) -> After {
-    if mux.with(|state| state.open) > 0 {
-        mux.c.log(Level::Info, format_args!("client prematurely closed connection"));
+    let log = |m: &str| mux.c.log(Level::Info, format_args!("{m}"));
+    if mux.with(|state| state.open) > 0 && !mux.c.is_displaced(log) {
+        log("client prematurely closed connection");
     }
     After::Close
 }

@@ -29,7 +29,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use ::tls::{Info, Session};
-use event::{Deadline, Gate, Side, Sock, Wake};
+use event::{Deadline, Gate, Side, Sock, Standing, Wake};
 use mem::{Chain, Page};
 use os::SockAddr;
 use os::socket::TcpInfo;
@@ -260,6 +260,24 @@ impl Transport {
     ) -> impl Future<Output = io::Result<Wake>> + use<'_> {
         let at_hand = self.is_at_hand().then_some(Wake::Ready);
         Unless { at_hand, wait: self.carrier().owed_or(gate, deadline) }
+    }
+
+    /// Receives what the peer owes: the bytes that are there, or that come while the connection is
+    /// parked. Returns their number; 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// `TimedOut`; `ConnectionAborted` where the worker wants the connection back; the system's.
+    pub async fn recv_owed(&self, page: &mut Page, deadline: Deadline) -> io::Result<usize> {
+        loop {
+            page.try_reserve(1)?;
+            if let Some(n) = self.try_recv_into(page)? {
+                return Ok(n);
+            }
+            if page.is_empty() {
+                page.release();
+            }
+            self.carrier().owed(deadline).await?;
+        }
     }
 
     /// Waits until there may be something to read, or until the peer of `other` is known to send no
@@ -539,6 +557,17 @@ impl Transport {
     /// The system's; a socket that is not TCP's has none.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         os::socket::set_nodelay(self.carrier().fd(), on)
+    }
+
+    /// The place of its client among all of them: see [`Sock::standing`].
+    pub fn standing(&self, share: usize) -> Standing {
+        self.carrier().standing(share)
+    }
+
+    /// Whether it was told to close for others: see [`Sock::is_displaced`].
+    #[cold]
+    pub fn is_displaced(&self) -> bool {
+        self.carrier().is_displaced()
     }
 
     /// Names the client whose connection this is: see [`Sock::set_client`].

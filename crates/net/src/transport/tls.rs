@@ -103,11 +103,14 @@ impl TlsSock {
                     Some(0) if state.input.is_empty() => return Ok(Some(First::Nothing)),
                     Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Some(_) => {}
-                    None => return Ok(None),
+                    None => {
+                        release(&mut state.input);
+                        return Ok(None);
+                    }
                 }
             }
         };
-        until(attempt, || self.sock.readable(deadline)).await
+        until(attempt, || self.sock.owed(deadline)).await
     }
 
     /// Lets `see` look at the hello that [`TlsSock::first`] waited for; none where it is malformed.
@@ -156,7 +159,7 @@ impl TlsSock {
         while attempt()?.is_none() {
             // The peer waits for what the socket did not take.
             self.flush(deadline).await?;
-            self.sock.readable(deadline).await?;
+            self.sock.owed(deadline).await?;
         }
         self.flush(deadline).await
     }

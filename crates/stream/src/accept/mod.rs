@@ -36,7 +36,8 @@ pub(crate) fn accept(main: &Rc<StreamMain>, listen: usize, sock: Sock, peer: Soc
         false => sock.into(),
     };
     main.stats.add(Field::Accepted, 1);
-    if overload::is_surplus() {
+    if !address.proxy_protocol && overload::is_surplus(peer.ip_addr(), |share| sock.standing(share))
+    {
         overload::refused();
         return;
     }
@@ -221,6 +222,12 @@ async fn proxy_header(s: &mut StreamSession) -> Result<(), u16> {
                 s.received.set(behind.len() as u64);
             }
             s.preread = behind;
+            let ip = s.client_ip();
+            let Some(sock) = s.sock() else { return Ok(()) };
+            if overload::is_surplus(ip, |share| sock.standing(share)) {
+                overload::refused();
+                return Err(status::UNAVAILABLE);
+            }
             Ok(())
         }
         Err(none) => {

@@ -15,8 +15,8 @@ use base::future::{boxed, poll_kept};
 use base::log::Level;
 use base::time::now_ms;
 use conf::template::Template;
-use engine::Client;
 use engine::min_rate::{self, Credit, MinRate};
+use engine::{Client, overload};
 use event::{Deadline, Side, sleep_until};
 use mem::Chain;
 use net::Transport;
@@ -41,6 +41,8 @@ enum End {
     Late,
     /// Less moved than the minimum rate.
     Slow,
+    /// It makes room for others.
+    Displaced,
     /// A side takes no more.
     Broken(io::Error),
 }
@@ -80,8 +82,10 @@ pub(super) fn run<'a>(
                     }
                     false => boxed(|| held(&up, &down, relay.look_ms)).await,
                 };
-                if event != Event::Look {
-                    break event;
+                match event {
+                    Event::Look => {}
+                    Event::Displaced => break 'relay End::Displaced,
+                    event => break event,
                 }
                 if let Err(end) = relay.look() {
                     break 'relay end;
@@ -265,6 +269,12 @@ fn say(s: &StreamSession, end: &End) {
             }
             return;
         }
+        End::Displaced => {
+            if overload::is_told(s.client_ip()) {
+                s.log(Level::Info, format_args!("closing a session to make room for others"));
+            }
+            return;
+        }
         End::Broken(e) => {
             let e = base::log::os_error(e);
             s.log(Level::Info, format_args!("send() failed {e} while proxying connection"));
@@ -326,6 +336,8 @@ enum Event {
     Both,
     /// The idle time is to be checked.
     Look,
+    /// The session is to make room.
+    Displaced,
 }
 
 /// A direction of a relay.
@@ -342,6 +354,7 @@ fn idle_end(waited: io::Result<Side>) -> Event {
         Ok(Side::This) => Event::Down,
         Ok(Side::Other) => Event::Up,
         Err(e) if e.kind() == io::ErrorKind::TimedOut => Event::Look,
+        Err(e) if e.kind() == io::ErrorKind::OutOfMemory => Event::Displaced,
         // Whatever else is wrong with a socket shows when it is used.
         Err(_) => Event::Both,
     }
@@ -364,8 +377,8 @@ async fn held(up: &Way<'_>, down: &Way<'_>, look_ms: u64) -> Event {
     let mut look = pin!(sleep_until(Deadline::at(look_ms)));
     std::future::poll_fn(|cx| {
         let ended = poll_side(from_server.as_mut(), cx, Event::Down, Event::Down)
-            .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Up))
-            .or_else(|| poll_side(to_client.as_mut(), cx, Event::Down, Event::Down))
+            .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Displaced))
+            .or_else(|| poll_side(to_client.as_mut(), cx, Event::Down, Event::Displaced))
             .or_else(|| poll_side(to_server.as_mut(), cx, Event::Up, Event::Up))
             .or_else(|| poll_kept(resume.as_mut(), cx).is_ready().then_some(Event::Both))
             .or_else(|| look.as_mut().poll(cx).is_ready().then_some(Event::Look));
