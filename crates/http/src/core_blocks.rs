@@ -12,7 +12,7 @@ use engine::regex::Regex;
 
 use crate::core_conf::{CoreLocDraft, DisableSymlinks, Root};
 use crate::cx::{Block, Cx, LocationCx, LocationDraft};
-use crate::location::LocKind;
+use crate::server::location::LocKind;
 use crate::types::Types;
 use files::OpenFileCache;
 

@@ -12,9 +12,9 @@ use engine::regex::Regex;
 
 pub use engine::LoadEnv;
 
-use crate::location::LocKind;
 use crate::module::Conf;
 use crate::request::Request;
+use crate::server::location::LocKind;
 
 /// The apply pass of an `http` block.
 pub type Cx = engine::Cx<Request>;

@@ -30,7 +30,6 @@ mod h1;
 mod h2;
 pub mod http2;
 mod http2_conf;
-pub mod location;
 mod location_kind;
 mod metering;
 pub mod module;

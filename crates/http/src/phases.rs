@@ -17,9 +17,9 @@ use engine::overload;
 
 use crate::core_conf::Satisfy;
 use crate::core_pages::special;
-use crate::location::{self, Found, Location};
 use crate::module::{Dry, PhaseHandler, Pipeline, Step, Verdict};
 use crate::request::Request;
+use crate::server::location::{self, Found, Location};
 use crate::trace;
 
 /// The phase at which processing begins or goes on.

@@ -27,7 +27,7 @@ impl engine::Session for Request {
     const UPSTREAM: Contexts = Contexts::UPSTREAM;
 
     type Block = crate::cx::Block;
-    type Place = crate::location::LocationInfo;
+    type Place = crate::server::location::LocationInfo;
     type Pipeline = crate::module::Pipeline;
     type Main = HttpMain;
 

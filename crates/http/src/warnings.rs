@@ -7,8 +7,8 @@ use std::rc::Rc;
 use conf::{Word, warn};
 
 use crate::core_conf::{CoreLoc, Root};
-use crate::location::{LocKind, Location};
 use crate::module::Pipeline;
+use crate::server::location::{LocKind, Location};
 
 /// A location that loses files to a regular expression beside it: it tests for extensions alone, so
 /// it wins over the prefix, but has not the prefix's `root` or `alias`.

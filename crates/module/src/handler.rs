@@ -38,7 +38,7 @@
 //! [`Step::Wait`]; its error is the verdict to give back. A response whose body comes piece by
 //! piece is a [`BodySource`](crate::filter::BodySource) in `r.out.body`.
 
-pub use http::location::LocationInfo;
 pub use http::module::{LocView, PhaseHandler, Pipeline, Step, Verdict};
 pub use http::request::Request;
+pub use http::server::location::LocationInfo;
 pub use proto::h1::{FieldId, Method, Version};

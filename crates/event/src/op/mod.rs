@@ -1,6 +1,7 @@
 //! Operations: one file each, with the attempt that is made at once and the wait that follows.
 
 mod connect;
+pub(crate) mod fd_set;
 pub(crate) mod flight;
 mod read;
 mod ready;

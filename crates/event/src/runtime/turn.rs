@@ -10,8 +10,8 @@ use base::log::Level;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::driver::{Driver, DriverKind, Phase};
-use crate::fd_set::Sets;
 use crate::listener::{AcceptLock, Shared};
+use crate::op::fd_set::Sets;
 use crate::op::flight::Flights;
 use crate::runtime::relief::{self, Relief, Tidying};
 use crate::runtime::remote::{self, Mailbox};

@@ -8,9 +8,9 @@ use conf::table::{Args, Contexts as C, Directive};
 use conf::{ConfError, Node};
 use http::core_directives::directive;
 use http::cx::{Cx, LocationCx};
-use http::location::LocKind;
 use http::module::{Conf, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
+use http::server::location::LocKind;
 use proto::h1::Method;
 use sha2::{Digest, Sha256};
 

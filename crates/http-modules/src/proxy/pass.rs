@@ -11,9 +11,9 @@ use conf::template::Template;
 use conf::{ConfError, Node};
 use engine::TempPath;
 use http::cx::{Cx, LocationCx};
-use http::location::LocKind;
 use http::module::{Conf, Dry, LocView, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
+use http::server::location::LocKind;
 use http_upstream::conf::Conf as UpConf;
 use http_upstream::{Job, Protocol};
 

@@ -18,8 +18,8 @@ use conf::template::{Template, VarId};
 use conf::{ConfError, Node, value as conf_value};
 use http::core_directives::{REWRITE, directive};
 use http::cx::{Cx, LocationCx};
-use http::location::LocKind;
 use http::module::{Conf, LocView, Module, Pipeline};
+use http::server::location::LocKind;
 use http::vars::SetFn;
 
 use condition::Test;

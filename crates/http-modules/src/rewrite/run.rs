@@ -6,9 +6,9 @@ use base::log::Level;
 use bytes::Bytes;
 use conf::template::Template;
 use http::files;
-use http::location::Location;
 use http::module::{PhaseHandler, Step, Verdict};
 use http::request::Request;
+use http::server::location::Location;
 
 use super::condition::Answer;
 use super::replace::{Outcome, set_location};

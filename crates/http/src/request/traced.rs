@@ -5,8 +5,8 @@ use std::fmt;
 use base::log::{Level, lossy};
 
 use super::Request;
-use crate::location::Location;
 use crate::module::Verdict;
+use crate::server::location::Location;
 use crate::trace::{Place, Step, Tried};
 
 fn place(location: &Location) -> Place {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use base::json::Object;
 use conf::Pos;
 use http::explain::{Place, Step, Tried};
-use http::location::LocKind;
+use http::server::location::LocKind;
 
 use super::Story;
 use super::effect::{self, Effect};

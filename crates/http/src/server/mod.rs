@@ -18,9 +18,11 @@ use engine::{Metrics, Stats, TempPath};
 use os::SockAddr;
 
 use crate::core_conf::CoreSrv;
-use crate::location::Location;
 use crate::module::ConfSet;
 use crate::request::Request;
+use location::Location;
+
+pub mod location;
 
 /// A virtual server.
 pub struct Server {
