@@ -37,7 +37,7 @@ pub static RESOLVER: Module = Module {
 
 static BLOCK_DIRECTIVES: &[Directive<Cx>] = join_directives!(&set::directives::<Request>(), OWN);
 
-/// What HTTP has beside the other engines.
+/// The directives that HTTP has beside the other engines.
 const OWN: &[Directive<Cx>] = &[
     directive(
         "state",

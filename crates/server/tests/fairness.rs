@@ -14,7 +14,7 @@ const CONNECTIONS: usize = 128;
 /// The client that wants all of them.
 const MANY: &str = "10.0.0.3";
 
-/// What a client's connections are busy with.
+/// The work of a client's connections.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Busy {
     /// A long response, which is not taken.
@@ -196,7 +196,7 @@ const BEGINNINGS: &[(&str, usize, &[u8])] = &[
     ("no header of a balancer", 2, b""),
     ("a part of one", 2, b"PROXY TC"),
     ("a part of HTTP/2's preface", 0, b"PRI * HT"),
-    // What comes behind an answer is still read for a while.
+    // Bytes behind an answer are still read for a while.
     ("a body behind an answer", 0, b"POST /gone HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1"),
 ];
 

@@ -10,7 +10,7 @@ use crate::session::StreamSession;
 /// All of them.
 pub(crate) static VARIABLES: &[VarDef] = &join::<_, { OWN.len() + SHARED.len() }>(&[OWN, SHARED]);
 
-/// Those that every engine has.
+/// The variables that every engine has.
 const SHARED: &[VarDef] = &connection_vars::variables();
 
 const OWN: &[VarDef] = &[

@@ -107,7 +107,7 @@ impl Drop for Active {
     }
 }
 
-/// What many sessions never have, and an idle one need not keep room for.
+/// The parts that many sessions never have, and an idle one need not keep room for.
 #[derive(Default)]
 pub(crate) struct Rare {
     values: Values,

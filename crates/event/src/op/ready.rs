@@ -173,7 +173,7 @@ struct ReadyBoth<'a> {
     other: Option<&'a Registered>,
     wait: Wait,
     deadline_ms: u64,
-    /// What is waited for at the other socket.
+    /// The event that is waited for at the other socket.
     direction: Direction,
     /// The slot is the other socket's reader, too.
     watching: bool,

@@ -77,7 +77,7 @@ pub enum Speaks {
     Other,
 }
 
-/// What a check asks servers.
+/// The question of a check to servers.
 struct Asks {
     uri: Bytes,
     kind: Kind,

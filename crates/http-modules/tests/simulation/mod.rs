@@ -1,4 +1,4 @@
-//! What tests on the loop of a simulation share: files to serve, an engine, and chance.
+//! The parts that tests on the loop of a simulation share: files to serve, an engine, and chance.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part")]
 
 use std::cell::Cell;

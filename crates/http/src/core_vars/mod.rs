@@ -14,7 +14,7 @@ use conf::table::join;
 /// All of them. A name of its own wins over a family that it would belong to.
 pub(crate) static VARIABLES: &[VarDef] = &join::<_, { OWN.len() + SHARED.len() }>(&[OWN, SHARED]);
 
-/// Those that every engine has.
+/// The variables that every engine has.
 const SHARED: &[VarDef] = &connection_vars::variables();
 
 const OWN: &[VarDef] = &[

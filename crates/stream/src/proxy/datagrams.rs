@@ -47,7 +47,7 @@ pub(crate) struct Relay {
     aside: Option<Box<Aside>>,
 }
 
-/// What a relay has to remember in a byte.
+/// The facts that a relay has to remember, in two bytes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Marks {
     /// The present server got the PROXY protocol header.
@@ -77,9 +77,9 @@ impl Begun<'_> {
     }
 }
 
-/// What an idle session need not have.
+/// The parts that an idle session need not have.
 struct Aside {
-    /// What no server has answered yet; none from the first answer on.
+    /// Questions that no server has answered yet; none from the first answer on.
     unanswered: Option<Unanswered>,
     others: Others,
     upload: Option<Rate>,
@@ -92,7 +92,7 @@ struct Aside {
 struct Unanswered {
     first: Bytes,
     others: Vec<Bytes>,
-    /// Those among them that the present server got.
+    /// The number of them that the present server got.
     sent: usize,
 }
 
@@ -115,7 +115,7 @@ enum Ended {
     Silent,
 }
 
-/// What follows a turn.
+/// The next step behind a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
     /// More may be there: others have their turn first.

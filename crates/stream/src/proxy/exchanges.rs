@@ -100,7 +100,7 @@ pub struct Exchanges {
     more: Option<Box<More>>,
 }
 
-/// What few sessions have.
+/// The parts that few sessions have.
 #[derive(Default)]
 struct More {
     /// The attempts before the last one.

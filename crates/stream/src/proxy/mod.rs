@@ -81,7 +81,7 @@ struct Choice {
     others: Others,
 }
 
-/// What choosing another server takes.
+/// The parts that choosing another server takes.
 struct Others {
     /// The name that logs show while no server is chosen.
     name: Bytes,

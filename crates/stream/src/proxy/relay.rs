@@ -133,7 +133,7 @@ struct Relay<'a> {
     is_broken: bool,
 }
 
-/// What follows a turn of a relay.
+/// The next step behind a turn of a relay.
 enum Turn {
     /// More could be moved: others have their turn first.
     Busy,

@@ -44,7 +44,7 @@ pub const fn module<S: Session>() -> Module<S> {
     table("upstream_least_time", const { &[method("least_time", Args::T12, doc::<S>(), set)] })
 }
 
-/// What the table says: engines have other times to go by.
+/// The text of the table: engines have other times to go by.
 const fn doc<S: Session>() -> &'static str {
     if S::HAS_HEADS {
         "Chooses the server with the least average time to the head or the end of a response."

@@ -14,7 +14,7 @@ use event::Gate;
 use super::{Checker, NotShared, Probe, Settings};
 use crate::group::Group;
 
-/// What an engine asks servers, by its own parameters of `health_check`.
+/// The question of an engine to servers, by its own parameters of `health_check`.
 pub trait Ask: Default + 'static {
     /// Reads a parameter; false where it is none of the engine's.
     ///
@@ -39,7 +39,7 @@ pub struct Check<Q> {
     pub at: Word,
     /// Rounds and verdicts.
     pub settings: Settings,
-    /// What servers are asked.
+    /// The question to servers.
     pub asks: Q,
     /// `match=`
     matching: Option<Word>,
@@ -127,7 +127,7 @@ impl<M: 'static> Conf for Checks<M> {}
 /// `match NAME { … }`
 ///
 /// # Errors
-/// What is wrong inside; `duplicate match`.
+/// The fault inside; `duplicate match`.
 pub fn set_match<S: Session, M: 'static>(
     cx: &mut Cx<S>,
     n: &Node,
@@ -142,7 +142,7 @@ pub fn set_match<S: Session, M: 'static>(
 }
 
 impl<M: Default> Checks<M> {
-    /// What a check of a group expects of a healthy server.
+    /// The answer that a check of a group expects of a healthy server.
     ///
     /// # Errors
     /// The upstream has no zone; no such `match`.

@@ -64,7 +64,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     ),
 ];
 
-/// What a check asks servers: a connection, or a datagram.
+/// The question of a check to servers: a connection, or a datagram.
 struct Asks {
     kind: Kind,
 }
