@@ -4,20 +4,20 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use base::future::boxed;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
-use event::{Deadline, Notify, Side, TaskId};
+use event::{Deadline, Notify, TaskId};
 use http::channel::Upgraded;
 use http::output;
 use http::request::Request;
 use mem::Chain;
-use net::relay::{End, Flow, poll_side};
+use net::relay::wait::{Event, Times, held};
+use net::relay::{End, Flow};
 use upstream::wire::Wire;
 
 use crate::conf::Conf;
@@ -55,13 +55,13 @@ impl Tunnel {
         if !self.rest.is_empty() {
             down.push_bytes(std::mem::take(&mut self.rest));
         }
-        let times = Times {
+        let timeouts = Timeouts {
             read: self.conf.read_timeout,
             send: self.conf.send_timeout,
             client: r.loc.core.send_timeout,
         };
         let report = Rc::new(Report::default());
-        let carrier = Carrier { upstream, up, down, times, report: report.clone() };
+        let carrier = Carrier { upstream, up, down, timeouts, report: report.clone() };
         let task = match client {
             Upgraded::Connection(c) => {
                 event::spawn(async move { carrier.run(c.transport()).await })
@@ -96,7 +96,7 @@ fn is_displaced(r: &Request) -> bool {
 }
 
 /// Time-outs of the two sides, milliseconds.
-struct Times {
+struct Timeouts {
     /// The upstream sends nothing, and nothing else happens.
     read: u64,
     /// The upstream takes nothing.
@@ -163,25 +163,6 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// The event that ended a wait.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Event {
-    /// The direction from the client to the upstream may go on.
-    Up,
-    /// The other direction may go on.
-    Down,
-    /// Either may.
-    Both,
-    /// The idle time is to be checked.
-    Look,
-    /// The upstream took nothing in time.
-    SendLate,
-    /// The client took nothing in time.
-    ClientLate,
-    /// The client makes room for others.
-    Displaced,
-}
-
 /// Carries the bytes, as a task of its own: a message then wakes this, which is small, and not the
 /// connection's task with all that a request consists of. Thousands of tunnels do not fit the
 /// processor's caches otherwise.
@@ -189,19 +170,19 @@ struct Carrier {
     upstream: Wire,
     up: Chain,
     down: Chain,
-    times: Times,
+    timeouts: Timeouts,
     report: Rc<Report>,
 }
 
 impl Carrier {
     async fn run(self, client: &impl End) {
-        let Carrier { upstream, up, down, times, report } = self;
+        let Carrier { upstream, up, down, timeouts, report } = self;
         let mut reporting = Reporting { report, moved: Moved::default() };
         let moved = &mut reporting.moved;
         let end = match &upstream {
-            Wire::Conn(conn) => carry(client, &conn.sock, (up, down), &times, moved).await,
+            Wire::Conn(conn) => carry(client, &conn.sock, (up, down), &timeouts, moved).await,
             Wire::Stream(stream) => {
-                let end = carry(client, stream, (up, down), &times, moved).await;
+                let end = carry(client, stream, (up, down), &timeouts, moved).await;
                 // A closed tunnel ends like a stream, not like a request that was given up.
                 if matches!(end, TunnelEnd::Closed) {
                     let _ = stream.try_send(&mut Chain::new(), true);
@@ -218,12 +199,12 @@ async fn carry<C: End, U: End>(
     client: &C,
     upstream: &U,
     first: (Chain, Chain),
-    times: &Times,
+    timeouts: &Timeouts,
     moved: &mut Moved,
 ) -> TunnelEnd {
     let mut up = Flow::new(client, upstream, first.0);
     let mut down = Flow::new(upstream, client, first.1);
-    both(&mut up, &mut down, times, moved).await
+    both(&mut up, &mut down, timeouts, moved).await
 }
 
 /// Moves bytes both ways until one direction ends. A tunnel that waits for bytes of either side has
@@ -231,11 +212,11 @@ async fn carry<C: End, U: End>(
 async fn both<C: End, U: End>(
     up: &mut Flow<'_, C, U>,
     down: &mut Flow<'_, U, C>,
-    times: &Times,
+    timeouts: &Timeouts,
     moved: &mut Moved,
 ) -> TunnelEnd {
-    let mut look_ms = now_ms().saturating_add(times.read);
-    let (mut client_ms, mut upstream_ms) = (NEVER, NEVER);
+    let mut look_ms = now_ms().saturating_add(timeouts.read);
+    let (mut client_ms, mut upstream_ms) = (Times::NEVER, Times::NEVER);
     let mut last = None;
     loop {
         if let Err(e) = go(up, down, last, moved) {
@@ -251,8 +232,8 @@ async fn both<C: End, U: End>(
             last = None;
             continue;
         }
-        renew(&mut client_ms, last != Some(Event::Up), down.has_unsent(), times.client);
-        renew(&mut upstream_ms, last != Some(Event::Down), up.has_unsent(), times.send);
+        renew(&mut client_ms, last != Some(Event::Up), down.has_unsent(), timeouts.client);
+        renew(&mut upstream_ms, last != Some(Event::Down), up.has_unsent(), timeouts.send);
         last = loop {
             let connections = match up.wants_read() && down.wants_read() {
                 true => up.from.transport().zip(up.to.transport()),
@@ -261,23 +242,26 @@ async fn both<C: End, U: End>(
             let now = match connections {
                 Some((client, upstream)) => {
                     let look = Deadline::at(look_ms);
-                    idle_end(upstream.either_readable(client, look).await)
+                    Event::of_idle(upstream.either_readable(client, look).await)
                 }
-                None => boxed(|| held(up, down, (client_ms, upstream_ms), look_ms)).await,
+                None => {
+                    let times = Times { client: client_ms, server: upstream_ms, look: look_ms };
+                    boxed(|| held(up, down, times)).await
+                }
             };
             match now {
                 Event::Up | Event::Down => break Some(now),
                 Event::Both => break None,
-                Event::SendLate => return TunnelEnd::Late("upstream", Level::Error),
+                Event::ServerLate => return TunnelEnd::Late("upstream", Level::Error),
                 Event::ClientLate => return TunnelEnd::Late("client", Level::Info),
                 Event::Displaced => return TunnelEnd::Displaced,
                 Event::Look => {}
             }
             // While the client takes nothing, the upstream is not asked for more.
             let passed = now_ms().saturating_sub(moved_ms);
-            let left = match times.read.saturating_sub(passed) {
+            let left = match timeouts.read.saturating_sub(passed) {
                 0 if down.wants_read() => return TunnelEnd::Late("upstream", Level::Error),
-                0 => times.read,
+                0 => timeouts.read,
                 left => left,
             };
             look_ms = now_ms().saturating_add(left);
@@ -285,55 +269,14 @@ async fn both<C: End, U: End>(
     }
 }
 
-/// A time that does not come.
-const NEVER: u64 = u64::MAX;
-
 /// Sets the time until which a side is to take bytes, where some wait for it: from when they began
 /// to, or it took others.
 fn renew(until_ms: &mut u64, moved: bool, waits: bool, time_ms: u64) {
     match waits {
-        false => *until_ms = NEVER,
-        true if moved || *until_ms == NEVER => *until_ms = now_ms().saturating_add(time_ms),
+        false => *until_ms = Times::NEVER,
+        true if moved || *until_ms == Times::NEVER => *until_ms = now_ms().saturating_add(time_ms),
         true => {}
     }
-}
-
-/// The event that ended the wait for bytes of the upstream, or else of the client.
-fn idle_end(waited: io::Result<Side>) -> Event {
-    match waited {
-        Ok(Side::This) => Event::Down,
-        Ok(Side::Other) => Event::Up,
-        Err(e) if e.kind() == io::ErrorKind::TimedOut => Event::Look,
-        Err(e) if e.kind() == io::ErrorKind::OutOfMemory => Event::Displaced,
-        // Whatever else is wrong with a connection shows when it is used.
-        Err(_) => Event::Both,
-    }
-}
-
-/// The wait of a tunnel with a side that takes no more, or that is a stream. The times are those
-/// until which client and upstream are to take bytes.
-async fn held<C: End, U: End>(
-    up: &Flow<'_, C, U>,
-    down: &Flow<'_, U, C>,
-    (client_ms, upstream_ms): (u64, u64),
-    look_ms: u64,
-) -> Event {
-    let (client, upstream, never) = (up.from, up.to, Deadline::NEVER);
-    let (take, send) = (Deadline::at(client_ms), Deadline::at(upstream_ms));
-    let mut from_client = pin!(up.wants_read().then(|| client.readable(never)));
-    let mut from_upstream = pin!(down.wants_read().then(|| upstream.readable(never)));
-    let mut to_client = pin!(down.has_unsent().then(|| client.writable(take)));
-    let mut to_upstream = pin!(up.has_unsent().then(|| upstream.writable(send)));
-    let mut look = pin!(event::sleep_until(Deadline::at(look_ms)));
-    std::future::poll_fn(|cx| {
-        let ended = poll_side(from_upstream.as_mut(), cx, Event::Down, Event::Down)
-            .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Displaced))
-            .or_else(|| poll_side(to_client.as_mut(), cx, Event::Down, Event::ClientLate))
-            .or_else(|| poll_side(to_upstream.as_mut(), cx, Event::Up, Event::SendLate))
-            .or_else(|| look.as_mut().poll(cx).is_ready().then_some(Event::Look));
-        ended.map_or(Poll::Pending, Poll::Ready)
-    })
-    .await
 }
 
 /// Moves bytes in the direction of the event; in both at first.

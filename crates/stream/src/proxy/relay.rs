@@ -8,19 +8,18 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
-use std::pin::pin;
-use std::task::Poll;
 
-use base::future::{boxed, poll_kept};
+use base::future::boxed;
 use base::log::Level;
 use base::time::now_ms;
 use conf::template::Template;
 use engine::min_rate::{self, Credit, MinRate};
 use engine::{Client, overload};
-use event::{Deadline, Side, sleep_until};
+use event::Deadline;
 use mem::Chain;
 use net::Transport;
-use net::relay::{Flow, Rate, poll_side};
+use net::relay::wait::{Event, Times, held};
+use net::relay::{Flow, Rate};
 use upstream::balance::ServerOutcome;
 
 use super::conf::ProxyConf;
@@ -78,9 +77,9 @@ pub(super) fn run<'a>(
                 let event = match is_idle(&up, &down) {
                     true => {
                         let look = Deadline::at(relay.look_ms);
-                        idle_end(server.either_readable(&client, look).await)
+                        Event::of_idle(server.either_readable(&client, look).await)
                     }
-                    false => boxed(|| held(&up, &down, relay.look_ms)).await,
+                    false => boxed(|| held(&up, &down, relay.times())).await,
                 };
                 match event {
                     Event::Look => {}
@@ -212,6 +211,11 @@ impl<'a> Relay<'a> {
         }
     }
 
+    /// The times of the next wait. A side that takes nothing is idle, and no more.
+    fn times(&self) -> Times {
+        Times { client: Times::NEVER, server: Times::NEVER, look: self.look_ms }
+    }
+
     /// The time has come to check the idle time, which ends the session or sets the next time.
     fn look(&mut self) -> Result<(), End> {
         self.count();
@@ -325,21 +329,6 @@ impl Pace {
     }
 }
 
-/// The event that ended a wait.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Event {
-    /// The direction from the client to the server may go on.
-    Up,
-    /// The other direction may go on.
-    Down,
-    /// Either may, or a rate lets one go on.
-    Both,
-    /// The idle time is to be checked.
-    Look,
-    /// The session is to make room.
-    Displaced,
-}
-
 /// A direction of a relay.
 type Way<'a> = Flow<'a, Transport, Transport>;
 
@@ -348,43 +337,9 @@ fn is_idle(up: &Way<'_>, down: &Way<'_>) -> bool {
     up.wants_read() && down.wants_read()
 }
 
-/// The event that ended the wait of an idle session for its server, or else for its client.
-fn idle_end(waited: io::Result<Side>) -> Event {
-    match waited {
-        Ok(Side::This) => Event::Down,
-        Ok(Side::Other) => Event::Up,
-        Err(e) if e.kind() == io::ErrorKind::TimedOut => Event::Look,
-        Err(e) if e.kind() == io::ErrorKind::OutOfMemory => Event::Displaced,
-        // Whatever else is wrong with a socket shows when it is used.
-        Err(_) => Event::Both,
-    }
-}
-
 /// The time at which a rate lets a direction go on, if that holds one up.
 fn resumes_at(up: &Way<'_>, down: &Way<'_>) -> Option<u64> {
     [up.resumes_at(), down.resumes_at()].into_iter().flatten().min()
-}
-
-/// The wait of a session with a direction that is over, that a rate holds up, or whose receiver
-/// takes no more.
-async fn held(up: &Way<'_>, down: &Way<'_>, look_ms: u64) -> Event {
-    let (client, server, never) = (up.from, up.to, Deadline::NEVER);
-    let mut from_client = pin!(up.wants_read().then(|| client.readable(never)));
-    let mut from_server = pin!(down.wants_read().then(|| server.readable(never)));
-    let mut to_client = pin!(down.has_unsent().then(|| client.writable(never)));
-    let mut to_server = pin!(up.has_unsent().then(|| server.writable(never)));
-    let mut resume = pin!(resumes_at(up, down).map(|at| sleep_until(Deadline::at(at))));
-    let mut look = pin!(sleep_until(Deadline::at(look_ms)));
-    std::future::poll_fn(|cx| {
-        let ended = poll_side(from_server.as_mut(), cx, Event::Down, Event::Down)
-            .or_else(|| poll_side(from_client.as_mut(), cx, Event::Up, Event::Displaced))
-            .or_else(|| poll_side(to_client.as_mut(), cx, Event::Down, Event::Displaced))
-            .or_else(|| poll_side(to_server.as_mut(), cx, Event::Up, Event::Up))
-            .or_else(|| poll_kept(resume.as_mut(), cx).is_ready().then_some(Event::Both))
-            .or_else(|| look.as_mut().poll(cx).is_ready().then_some(Event::Look));
-        ended.map_or(Poll::Pending, Poll::Ready)
-    })
-    .await
 }
 
 /// The session's end, if it has come.

@@ -1,13 +1,12 @@
 //! The parts of a relay, which moves bytes between two byte streams: its ends, one direction
-//! ([`Flow`]), and waits that stay in place while others end ([`poll_side`]). When a
-//! relay ends, and which times it allows, is the engine's.
+//! ([`Flow`]), and its waits ([`wait`]). When a relay ends, and which times it allows, is the
+//! engine's.
+
+pub mod wait;
 
 use std::future::Future;
-use std::io::{self, ErrorKind};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::io;
 
-use base::future::poll_kept;
 use event::Deadline;
 use mem::{Chain, PAGE_SIZE, Page};
 
@@ -287,18 +286,4 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
     pub fn is_done(&self) -> bool {
         self.ended && !self.is_ahead() && !self.has_unsent()
     }
-}
-
-/// The result of a wait that ended, `ready` or `late`; its slot is empty then. The wait of a
-/// connection that is closed to make room for others is late.
-pub fn poll_side<F: Future<Output = io::Result<()>>, E>(
-    slot: Pin<&mut Option<F>>,
-    cx: &mut Context<'_>,
-    ready: E,
-    late: E,
-) -> Option<E> {
-    let Poll::Ready(done) = poll_kept(slot, cx) else { return None };
-    // Whatever else is wrong with a socket shows when it is used.
-    let is_late = |e: io::Error| matches!(e.kind(), ErrorKind::TimedOut | ErrorKind::OutOfMemory);
-    Some(if done.is_err_and(is_late) { late } else { ready })
 }
