@@ -28,7 +28,7 @@ impl Merged {
             let own = level.set.iter().find(|(i, _)| *i == id).map(|(_, v)| v.clone());
             items.push((id, own.unwrap_or_else(c.create)));
         }
-        Merged { set: ConfSet(items.into()), own: Vec::new() }
+        Merged { set: ConfSet::new(items), own: Vec::new() }
     }
 
     /// A level within `self`, in which the values of `level` were set.
@@ -44,10 +44,11 @@ impl Merged {
         if own.is_empty() {
             return Ok(Merged { set: self.set.clone(), own: Vec::new() });
         }
-        let mut items = Vec::with_capacity(self.set.0.len());
-        let types = modules.iter().flat_map(|m| m.confs);
-        for (c, (id, prev)) in types.zip(self.set.0.iter()) {
-            let value = match own.iter_mut().find(|(i, _)| i == id) {
+        let mut items = Vec::new();
+        for c in modules.iter().flat_map(|m| m.confs) {
+            let id = (c.id)();
+            let Some(prev) = self.set.find(id) else { continue };
+            let value = match own.iter_mut().find(|(i, _)| *i == id) {
                 Some((_, v)) if c.scope != Scope::Main => {
                     if let Some(v) = Rc::get_mut(v) {
                         (c.merge)(v, prev.as_ref())?;
@@ -56,10 +57,10 @@ impl Merged {
                 }
                 _ => prev.clone(),
             };
-            items.push((*id, value));
+            items.push((id, value));
         }
         let own = own.iter().map(|(id, _)| *id).collect();
-        Ok(Merged { set: ConfSet(items.into()), own })
+        Ok(Merged { set: ConfSet::new(items), own })
     }
 
     /// Says whether a directive of this very level set something of `T`.

@@ -123,19 +123,29 @@ impl ConfType {
 
 /// The resolved configuration values of one level, found by type.
 #[derive(Clone, Default)]
-pub struct ConfSet(pub(crate) Rc<[(TypeId, Rc<dyn Any>)]>);
+pub struct ConfSet(Rc<[(TypeId, Rc<dyn Any>)]>);
 
 impl ConfSet {
+    /// A value of each type.
+    pub(crate) fn new(mut values: Vec<(TypeId, Rc<dyn Any>)>) -> ConfSet {
+        values.sort_unstable_by_key(|(id, _)| *id);
+        ConfSet(values.into())
+    }
+
+    /// The value of a type by its id.
+    #[inline]
+    pub(crate) fn find(&self, id: TypeId) -> Option<&Rc<dyn Any>> {
+        let at = self.0.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        self.0.get(at).map(|(_, value)| value)
+    }
+
     /// The value of type `T`; `None` only where no module registered it.
     pub fn get<T: 'static>(&self) -> Option<&T> {
-        let id = TypeId::of::<T>();
-        self.0.iter().find(|(i, _)| *i == id).and_then(|(_, v)| v.downcast_ref())
+        self.find(TypeId::of::<T>())?.downcast_ref()
     }
 
     /// The same as a counted pointer, for handlers that keep their configuration.
     pub fn get_rc<T: 'static>(&self) -> Option<Rc<T>> {
-        let id = TypeId::of::<T>();
-        let (_, v) = self.0.iter().find(|(i, _)| *i == id)?;
-        v.clone().downcast().ok()
+        self.find(TypeId::of::<T>())?.clone().downcast().ok()
     }
 }

@@ -478,22 +478,35 @@ pub fn value<S: Session>(s: &mut S, id: VarId) -> Option<Bytes> {
     }
 }
 
+/// What was known of a variable before it was asked for.
+enum Stored {
+    Found,
+    None,
+    Busy,
+    Unset,
+}
+
 /// Appends a variable's value to `out`; `false` where it has none.
 pub fn write<S: Session>(s: &mut S, id: VarId, out: &mut Vec<u8>) -> bool {
     let stored = s.values().with(id, |slot| match slot {
         Slot::Value(v) => {
             out.extend_from_slice(v);
-            Some(true)
+            Stored::Found
         }
-        Slot::NotFound => Some(false),
-        Slot::Busy | Slot::Unset => None,
+        Slot::NotFound => Stored::None,
+        Slot::Busy => Stored::Busy,
+        Slot::Unset => Stored::Unset,
     });
     match stored {
-        Some(found) => return found,
-        None if s.values().with(id, |slot| matches!(slot, Slot::Busy)) => {
-            return cycle(s, id).is_some();
-        }
-        None => {}
+        Stored::Found => return true,
+        Stored::None => return false,
+        Stored::Busy => return cycle(s, id).is_some(),
+        Stored::Unset => {}
+    }
+    // Most variables are of this kind.
+    if let Evaluation::Write(f) = &s.variables().vars[id.0 as usize].evaluation {
+        let f = *f;
+        return f(s, out);
     }
     let all = s.variables().clone();
     match &all.vars[id.0 as usize].evaluation {

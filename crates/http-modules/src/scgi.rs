@@ -81,7 +81,7 @@ engine::settings! {
     }
 }
 
-gateway!(ScgiConf, "scgi", "scgi://", None);
+gateway!(ScgiConf, "scgi", "scgi://", None, Scgi);
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(to) = To::<ScgiConf>::of(l) else { return Ok(()) };

@@ -144,7 +144,7 @@ fn set_byte(slot: &mut Option<u8>, n: &Node) -> Result<(), ConfError> {
     })
 }
 
-gateway!(UwsgiConf, "uwsgi", "uwsgi://", Some("suwsgi://"));
+gateway!(UwsgiConf, "uwsgi", "uwsgi://", Some("suwsgi://"), Uwsgi);
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let Some(to) = To::<UwsgiConf>::of(l) else { return Ok(()) };

@@ -97,21 +97,27 @@ impl Reader {
     /// The stream is unusable.
     pub fn next(&mut self, buf: &[u8], pos: &mut usize) -> Result<Event, Error> {
         loop {
+            if self.have == 0
+                && let Some(header @ [VERSION, STDOUT | STDERR | END_REQUEST, 0, 1, ..]) =
+                    buf.get(*pos..).and_then(|rest| rest.first_chunk::<HEADER>())
+            {
+                self.header = *header;
+                self.have = HEADER;
+                *pos += HEADER;
+                if let Some(event) = self.begin() {
+                    return Ok(event);
+                }
+            }
             if self.have < HEADER {
                 let Some(&byte) = buf.get(*pos) else { return Ok(Event::More) };
                 self.check(byte)?;
                 self.header[self.have] = byte;
                 self.have += 1;
                 *pos += 1;
-                if self.have == HEADER {
-                    let [_, kind, _, _, high, low, padding, _] = self.header;
-                    self.content = usize::from(u16::from_be_bytes([high, low]));
-                    self.padding = padding.into();
-                    match kind {
-                        END_REQUEST => return Ok(Event::Ending),
-                        STDOUT if self.content == 0 => return Ok(Event::OutEnd),
-                        _ => {}
-                    }
+                if self.have == HEADER
+                    && let Some(event) = self.begin()
+                {
+                    return Ok(event);
                 }
                 continue;
             }
@@ -137,6 +143,18 @@ impl Reader {
             if self.header[1] == END_REQUEST {
                 return Ok(Event::End);
             }
+        }
+    }
+
+    /// Begins the content of the record whose header is whole.
+    fn begin(&mut self) -> Option<Event> {
+        let [_, kind, _, _, high, low, padding, _] = self.header;
+        self.content = usize::from(u16::from_be_bytes([high, low]));
+        self.padding = padding.into();
+        match kind {
+            END_REQUEST => Some(Event::Ending),
+            STDOUT if self.content == 0 => Some(Event::OutEnd),
+            _ => None,
         }
     }
 

@@ -48,24 +48,42 @@ impl Notation {
         }
         Param { notation: self, length_at, value_at: out.len() }
     }
+
+    /// A parameter whose name, of `len` bytes, is the last that `out` holds.
+    #[inline]
+    pub fn named(self, len: usize, out: &[u8]) -> Param {
+        let value_at = out.len();
+        let behind_length = match self {
+            Notation::FastCgi => len + 1,
+            Notation::Uwsgi => 2,
+            Notation::Scgi => 0,
+        };
+        Param { notation: self, length_at: value_at.saturating_sub(behind_length), value_at }
+    }
 }
 
 impl Param {
     /// Whether nothing of the value was written so far.
+    #[inline]
     pub fn is_empty(&self, out: &[u8]) -> bool {
         out.len() == self.value_at
     }
 
     /// Ends the value: the bytes written to `out` since the name.
+    #[inline]
     pub fn end(self, out: &mut Vec<u8>) {
         let len = out.len().saturating_sub(self.value_at);
+        match (self.notation, out.get_mut(self.length_at)) {
+            (Notation::FastCgi, Some(length)) if len < 128 => *length = len as u8,
+            _ => self.end_long(len, out),
+        }
+    }
+
+    fn end_long(self, len: usize, out: &mut Vec<u8>) {
         match self.notation {
-            Notation::FastCgi => match u8::try_from(len) {
-                Ok(short @ ..128) => out[self.length_at] = short,
-                _ => {
-                    out.splice(self.length_at..=self.length_at, long(len));
-                }
-            },
+            Notation::FastCgi => {
+                out.splice(self.length_at..=self.length_at, long(len));
+            }
             Notation::Uwsgi => {
                 let length = (len as u16).to_le_bytes();
                 out[self.length_at..self.length_at + 2].copy_from_slice(&length);
@@ -103,6 +121,12 @@ mod tests {
         assert!(param.is_empty(&out));
         out.extend_from_slice(value);
         param.end(&mut out);
+        let mut again = b"before".to_vec();
+        let _ = notation.name(name.len(), &mut again, |out| out.extend_from_slice(name));
+        let param = notation.named(name.len(), &again);
+        again.extend_from_slice(value);
+        param.end(&mut again);
+        assert_eq!(again, out, "a name that was written before");
         out.split_off(6)
     }
 

@@ -143,7 +143,7 @@ engine::settings! {
     }
 }
 
-gateway!(FastCgiConf, "fastcgi", "fastcgi://", None);
+gateway!(FastCgiConf, "fastcgi", "fastcgi://", None, FastCgi);
 
 fn set_split(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let word = n.arg(0)?;

@@ -10,7 +10,6 @@ use http_upstream::{Fault, HeadStep, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::fastcgi::{self, Event, Reader, STDIN_MAX, Stream};
 use proto::h1::{Method, ResponseHead, ResponseParser, ResponseStep};
-use proto::params::Notation;
 
 use crate::gateway::params::Params;
 use crate::gateway::too_big;
@@ -77,13 +76,26 @@ impl FastCgi {
     /// Content of the response that may hold the end of its head: `Some` where the head is
     /// settled.
     fn read_head(&mut self, content: &[u8], head: &mut ResponseHead) -> Option<HeadStep> {
-        self.text.extend_from_slice(content);
-        match self.parser.parse(&self.text, head) {
+        let begun = self.text.len();
+        // The body that follows in the same record is not copied along.
+        let text = match begun {
+            0 => content,
+            _ => {
+                self.text.extend_from_slice(content);
+                &self.text
+            }
+        };
+        let step = self.parser.parse(text, head);
+        if begun == 0 {
+            let len = if let ResponseStep::Done { len } = step { len } else { content.len() };
+            self.text.extend_from_slice(content.get(..len).unwrap_or(content));
+        }
+        match step {
             ResponseStep::More => None,
             ResponseStep::Bad(e) => Some(HeadStep::Bad(e.message(&self.text))),
             ResponseStep::Done { len } => {
                 // The rest comes again, as body.
-                let behind = self.text.len() - len;
+                let behind = begun + content.len() - len;
                 self.text.truncate(len);
                 self.reader.give_back(behind, &mut self.pos);
                 Some(HeadStep::Done(self.pos))
@@ -133,7 +145,7 @@ impl Protocol for FastCgi {
         self.is_head = r.method == Method::Head;
         let w = out.writer_for(2048);
         let from = fastcgi::begin(self.shape.keep_conn, w);
-        self.shape.params.write(r, Notation::FastCgi, w);
+        self.shape.params.write(r, w);
         fastcgi::end_params(from, w).map_err(|len| too_big(r, "fastcgi request record", len))
     }
 

@@ -13,6 +13,7 @@ use http::request::Request;
 use http_upstream::caching::Caching;
 use http_upstream::conf::{Conf as UpConf, Draft};
 use http_upstream::directives::Shared;
+use proto::params::Notation;
 
 use crate::health::Speaks;
 
@@ -48,7 +49,7 @@ impl Common {
     /// # Errors
     /// Sizes that do not fit to each other; files of TLS that cannot be used; checks of health that
     /// cannot be made.
-    pub fn finish<G: Gateway + Caching>(
+    pub fn finish<G: Parameterised>(
         &self,
         l: &LocView,
         to: &pass::To<G>,
@@ -62,22 +63,27 @@ impl Common {
         };
         to.check_health(l, &conf)?;
         let defaults = pass::defaults::<G>(l);
-        let params = params::Params::new(&self.params, &defaults, conf.pass_request_headers);
+        let pass_fields = conf.pass_request_headers;
+        let params = params::Params::new(G::NOTATION, &self.params, &defaults, pass_fields);
         Ok((conf, params))
     }
 }
 
 /// A gateway that has parameters.
 pub trait Parameterised: Gateway + Caching {
+    /// The notation of its parameters.
+    const NOTATION: Notation;
+
     /// The settings shared with the other gateways.
     fn common(&mut self) -> &mut Common;
 }
 
 /// Makes a configuration with a field `common` that of a gateway with parameters: its name, what
-/// addresses begin with in logs, and what they begin with where the connection is to be encrypted.
+/// addresses begin with in logs, what they begin with where the connection is to be encrypted, and
+/// the notation of its parameters.
 #[macro_export]
 macro_rules! gateway {
-    ($conf:ty, $prefix:literal, $scheme:literal, $tls:expr) => {
+    ($conf:ty, $prefix:literal, $scheme:literal, $tls:expr, $notation:ident) => {
         impl ::http_upstream::directives::Shared for $conf {
             const TEMP_PATH: &str = concat!($prefix, "_temp 1 2");
 
@@ -101,6 +107,8 @@ macro_rules! gateway {
         }
 
         impl $crate::gateway::Parameterised for $conf {
+            const NOTATION: ::proto::params::Notation = ::proto::params::Notation::$notation;
+
             fn common(&mut self) -> &mut $crate::gateway::Common {
                 &mut self.common
             }

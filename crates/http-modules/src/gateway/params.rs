@@ -49,9 +49,25 @@ fn set<G: Parameterised>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 /// The prefix of the names of the client's fields.
 const HTTP: &[u8] = b"HTTP_";
 
+/// A part of what is written for the parameters of a location.
+enum Piece {
+    /// Parameters with values of the configuration.
+    Const(Vec<u8>),
+    /// A parameter with a value of the request.
+    Value {
+        /// The name in the gateway's notation, without the value's length.
+        head: Bytes,
+        /// The length of the name.
+        len: usize,
+        value: Template,
+        if_not_empty: bool,
+    },
+}
+
 /// The parameters of a location, ready to be written.
 pub struct Params {
-    list: Vec<Param>,
+    notation: Notation,
+    pieces: Vec<Piece>,
     /// Fields that a parameter stands for, whatever the client sent: names behind `HTTP_`.
     own: Vec<Bytes>,
     pass_fields: bool,
@@ -60,7 +76,12 @@ pub struct Params {
 impl Params {
     /// `defaults` are added where no parameter has their name; empty ones among them, and empty
     /// `HTTP_…` of the configuration, only keep the client's field from being passed on.
-    pub fn new(list: &List, defaults: &[(&'static str, Template)], pass_fields: bool) -> Params {
+    pub fn new(
+        notation: Notation,
+        list: &List,
+        defaults: &[(&'static str, Template)],
+        pass_fields: bool,
+    ) -> Params {
         let mut all = list.as_deref().cloned().unwrap_or_default();
         for (name, value) in defaults {
             if !all.iter().any(|p| eq_ignore_case(&p.name, name.as_bytes())) {
@@ -71,27 +92,33 @@ impl Params {
         let field = |p: &Param| p.name.starts_with(HTTP) && p.name.len() > HTTP.len();
         let own = all.iter().filter(|p| field(p)).map(|p| p.name.slice(HTTP.len()..)).collect();
         all.retain(|p| !(field(p) && p.value.as_const().is_some_and(Bytes::is_empty)));
-        Params { list: all, own, pass_fields }
+        Params { notation, pieces: pieces(notation, all), own, pass_fields }
     }
 
     /// Writes all of them behind what `out` holds.
-    pub fn write(&self, r: &mut Request, notation: Notation, out: &mut Vec<u8>) {
-        for p in &self.list {
-            let before = out.len();
-            let param = notation.name(p.name.len(), out, |out| out.extend_from_slice(&p.name));
-            p.value.eval_into(r, out);
-            if p.if_not_empty && param.is_empty(out) {
-                out.truncate(before);
-            } else {
-                param.end(out);
+    pub fn write(&self, r: &mut Request, out: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Const(text) => out.extend_from_slice(text),
+                Piece::Value { head, len, value, if_not_empty } => {
+                    let before = out.len();
+                    out.extend_from_slice(head);
+                    let param = self.notation.named(*len, out);
+                    value.eval_into(r, out);
+                    if *if_not_empty && param.is_empty(out) {
+                        out.truncate(before);
+                    } else {
+                        param.end(out);
+                    }
+                }
             }
         }
         let kept = r.upstream().is_some_and(Exchanges::is_cacheable);
         if kept {
-            self.write_validators(r, notation, out);
+            self.write_validators(r, self.notation, out);
         }
         if self.pass_fields {
-            self.write_fields(r, notation, kept, out);
+            self.write_fields(r, self.notation, kept, out);
         }
     }
 
@@ -152,6 +179,31 @@ impl Params {
     }
 }
 
+/// What is written for parameters, in their order.
+fn pieces(notation: Notation, list: Vec<Param>) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for Param { name, value, if_not_empty } in list {
+        let mut text = Vec::new();
+        let param = notation.name(name.len(), &mut text, |out| out.extend_from_slice(&name));
+        match value.as_const() {
+            Some(value) if value.is_empty() && if_not_empty => {}
+            Some(value) => {
+                text.extend_from_slice(value);
+                param.end(&mut text);
+                match pieces.last_mut() {
+                    Some(Piece::Const(before)) => before.append(&mut text),
+                    _ => pieces.push(Piece::Const(text)),
+                }
+            }
+            None => {
+                let (head, len) = (text.into(), name.len());
+                pieces.push(Piece::Value { head, len, value, if_not_empty });
+            }
+        }
+    }
+    pieces
+}
+
 /// Whether a field makes a response another one than the whole, which is what a cache keeps.
 fn is_of_parts(id: FieldId) -> bool {
     matches!(
@@ -186,6 +238,13 @@ mod tests {
         Param { name: Bytes::from_static(name.as_bytes()), value: text(value), if_not_empty: false }
     }
 
+    fn constant(piece: &Piece) -> &[u8] {
+        match piece {
+            Piece::Const(text) => text,
+            Piece::Value { .. } => panic!("it has a value of the request"),
+        }
+    }
+
     #[test]
     fn defaults_and_fields_that_are_replaced() {
         let list = Some(Rc::new(vec![
@@ -194,13 +253,18 @@ mod tests {
             param("HTTP_GONE", ""),
             param("HTTP_", ""),
         ]));
-        let params = Params::new(&list, &[("HTTP_HOST", text("h")), ("a", text("no"))], true);
-        let names: Vec<_> = params.list.iter().map(|p| p.name.clone()).collect();
-        assert_eq!(names, ["A", "HTTP_X_Y", "HTTP_", "HTTP_HOST"]);
-        assert_eq!(params.own, ["X_Y", "GONE", "HOST"]);
+        let defaults = [("HTTP_HOST", text("h")), ("a", text("no")), ("B", text(""))];
+        let params = Params::new(Notation::Scgi, &list, &defaults, true);
+        let written: Vec<u8> = params.pieces.iter().flat_map(constant).copied().collect();
+        assert_eq!(written, b"A\0\0HTTP_X_Y\x001\0HTTP_\0\0HTTP_HOST\0h\0");
+        assert_eq!(
+            (params.pieces.len(), &params.own[..]),
+            (1, &["X_Y", "GONE", "HOST"].map(Bytes::from)[..])
+        );
         let own = Some(Rc::new(vec![param("http_host", "mine")]));
-        let params = Params::new(&own, &[("HTTP_HOST", text("h"))], true);
-        assert_eq!((params.list.len(), params.own.len()), (1, 0));
+        let params = Params::new(Notation::FastCgi, &own, &[("HTTP_HOST", text("h"))], true);
+        assert_eq!(constant(&params.pieces[0]), b"\x09\x04http_hostmine");
+        assert_eq!((params.pieces.len(), params.own.len()), (1, 0));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use http_upstream::conf::Conf as UpConf;
 use http_upstream::{Fault, HeadStep, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
 use proto::h1::{Method, ResponseHead, ResponseParser, ResponseStep};
-use proto::params::{Notation, UWSGI_MAX, uwsgi_header};
+use proto::params::{UWSGI_MAX, uwsgi_header};
 
 use super::params::Params;
 use super::pass::To;
@@ -103,7 +103,7 @@ impl Protocol for Plain {
                 let w = out.writer_for(2048);
                 let at = w.len();
                 w.extend_from_slice(&[0; 4]);
-                self.shape.params.write(r, Notation::Uwsgi, w);
+                self.shape.params.write(r, w);
                 w.extend_from_slice(string);
                 let len = w.len() - at - 4;
                 let short = u16::try_from(len).ok().filter(|_| len <= UWSGI_MAX);
@@ -114,7 +114,7 @@ impl Protocol for Plain {
                 let mut packet = b"CONTENT_LENGTH\0".to_vec();
                 write_u64(&mut packet, r.upstream_mut().body_length.unwrap_or(0));
                 packet.push(0);
-                self.shape.params.write(r, Notation::Scgi, &mut packet);
+                self.shape.params.write(r, &mut packet);
                 let w = out.writer_for(packet.len() + 24);
                 write_u64(w, packet.len() as u64);
                 w.push(b':');
