@@ -1,8 +1,14 @@
-//! Byte classes and word-at-a-time searches.
+//! Byte classes, and searches that look at a chunk of bytes in one step.
+
+use wide::u8x16;
+
+/// The bytes of one step.
+const CHUNK: usize = 16;
 
 /// Classes of the characters of a field name: bits of their own, those that a name may have first.
 pub(super) mod name {
-    use super::{HIGH, ONES, each};
+    use super::CHUNK;
+    use wide::u8x16;
 
     /// Letters, digits and `-`.
     pub const VALID: u8 = 0;
@@ -19,8 +25,8 @@ pub(super) mod name {
 
     pub static CLASS: [u8; 256] = classes();
 
-    /// Names up to this length are looked for here.
-    const SHORT: usize = 32;
+    /// Chunks of a line in which its colon is looked for.
+    const NEAR: usize = 2;
 
     /// The length of the name that a line begins with, if its colon is near, and whether the name
     /// consists of letters and hyphens, as nearly all do.
@@ -29,35 +35,37 @@ pub(super) mod name {
         if matches!(line.first()?, b'\r' | b'\n') {
             return None;
         }
-        let short = line.get(..SHORT).unwrap_or(line);
-        let (words, tail) = short.as_chunks::<8>();
+        let (chunks, tail) = line.as_chunks::<CHUNK>();
         let (mut at, mut others) = (0, 0);
-        for word in words {
-            let word = u64::from_le_bytes(*word);
-            let from_colon = word ^ each(b':');
-            // The lowest set bit marks the first byte that is 0.
-            let zero = from_colon.wrapping_sub(ONES) & !from_colon & HIGH;
-            if zero != 0 {
-                // The bits below that of the colon.
-                others |= not_letters(word) & ((zero & zero.wrapping_neg()) - 1);
-                return Some((at + (zero.trailing_zeros() / 8) as usize, others == 0));
+        for chunk in chunks.iter().take(NEAR) {
+            let chunk = u8x16::new(*chunk);
+            let colon = chunk.simd_eq(u8x16::splat(b':')).to_bitmask();
+            others |= not_letters(chunk) & before_lowest(colon);
+            if colon != 0 {
+                return Some((at + colon.trailing_zeros() as usize, others == 0));
             }
-            others |= not_letters(word);
-            at += 8;
+            at += CHUNK;
+        }
+        if chunks.len() >= NEAR {
+            return None;
         }
         tail.iter().position(|byte| *byte == b':').map(|i| (at + i, false))
     }
 
-    /// The highest bit of each byte that is neither a letter nor a hyphen.
+    /// The bits below the lowest one of `bits`; all, if there is none.
     #[inline]
-    fn not_letters(word: u64) -> u64 {
-        // Sums of numbers below 128 stay within their bytes.
-        let low = word & !HIGH;
-        let lower = low | each(0x20);
-        let from_a = lower + each(0x80 - b'a');
-        let behind_z = lower + each(0x7f - b'z');
-        let not_hyphen = (low ^ each(b'-')) + each(0x7f);
-        (!(from_a & !behind_z) & not_hyphen | word) & HIGH
+    fn before_lowest(bits: u32) -> u32 {
+        !bits & bits.wrapping_sub(1)
+    }
+
+    /// A bit for each byte that is neither a letter nor a hyphen.
+    #[inline]
+    fn not_letters(chunk: u8x16) -> u32 {
+        let lower = chunk | u8x16::splat(0x20);
+        let from_a = lower.max(u8x16::splat(b'a')).simd_eq(lower);
+        let to_z = lower.min(u8x16::splat(b'z')).simd_eq(lower);
+        let hyphen = chunk.simd_eq(u8x16::splat(b'-'));
+        !(from_a & to_z | hyphen).to_bitmask() & 0xffff
     }
 
     const fn classes() -> [u8; 256] {
@@ -80,14 +88,6 @@ pub(super) mod name {
     }
 }
 
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
-
-/// A word of eight times this byte.
-const fn each(byte: u8) -> u64 {
-    ONES * byte as u64
-}
-
 /// A longer field value is searched by memchr, whose start costs more than it saves below.
 const SHORT: usize = 64;
 
@@ -96,20 +96,21 @@ const SHORT: usize = 64;
 pub(crate) fn value_end(buf: &[u8], from: usize) -> usize {
     let Some(rest) = buf.get(from..) else { return buf.len() };
     let (short, long) = rest.split_at(rest.len().min(SHORT));
-    let (words, tail) = short.as_chunks::<8>();
+    let (chunks, tail) = short.as_chunks::<CHUNK>();
     let mut at = from;
-    for word in words {
-        let word = u64::from_le_bytes(*word);
-        // The lowest set bit marks the first byte below 14 exactly; higher ones may be borrowed.
-        let mut low = word.wrapping_sub(each(14)) & !word & HIGH;
+    for chunk in chunks {
+        let bytes = u8x16::new(*chunk);
+        let mut low = bytes.min(u8x16::splat(13)).simd_eq(bytes).to_bitmask();
+        // Of the bytes below 14, a tab is the only one that a value may hold, and the others are
+        // rare.
         while low != 0 {
-            let byte = (low.trailing_zeros() / 8) as usize;
-            if ends_value((word >> (byte * 8)) as u8) {
-                return at + byte;
+            let i = low.trailing_zeros() as usize;
+            if chunk.get(i).is_some_and(|byte| ends_value(*byte)) {
+                return at + i;
             }
             low &= low - 1;
         }
-        at += 8;
+        at += CHUNK;
     }
     for (i, byte) in tail.iter().enumerate() {
         if ends_value(*byte) {
@@ -141,9 +142,9 @@ mod tests {
                         *byte = b':';
                     }
                     let found = line.iter().position(|byte| *byte == b':').filter(|i| *i < 32);
-                    // The bytes behind the last whole word are not looked at.
-                    let words = line.len().min(32) / 8 * 8;
-                    let letters = |i: usize| i < words && (fill == b'a' || i == 0);
+                    // The bytes behind the last whole chunk are not looked at.
+                    let chunks = line.len().min(32) / 16 * 16;
+                    let letters = |i: usize| i < chunks && (fill == b'a' || i == 0);
                     assert_eq!(name::find(&line), found.map(|i| (i, letters(i))), "{at} of {len}");
                 }
             }
