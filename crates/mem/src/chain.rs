@@ -120,16 +120,12 @@ impl Chain {
     #[inline]
     fn sum(&self, len: impl Fn(&Buf) -> u64) -> u64 {
         let Some(queue) = &self.queue else { return 0 };
-        let (first, second) = queue.as_slices();
-        let mut sum = 0;
-        for piece in first {
-            sum += len(piece);
-        }
         // Most chains have one piece.
-        if !second.is_empty() {
-            sum += second.iter().map(len).sum::<u64>();
+        if let (1, Some(piece)) = (queue.len(), queue.front()) {
+            return len(piece);
         }
-        sum
+        let (first, second) = queue.as_slices();
+        first.iter().chain(second).map(len).sum()
     }
 
     /// Whether it holds no bytes.

@@ -70,33 +70,44 @@ fn begin_chunk(r: &mut Request, len: u64) {
     if len == 0 {
         return;
     }
-    let output = &mut stream(r).output;
-    let before = output.len();
-    let w = output.writer_for(24);
+    let w = stream(r).output.writer_for(24);
+    let before = w.len();
     base::ascii::write_hex_u64(w, len);
     w.extend_from_slice(b"\r\n");
-    let written = output.len() - before;
-    r.bytes_sent += written;
+    let written = w.len() - before;
+    r.bytes_sent += written as u64;
 }
 
 /// Ends a chunk, unless it was empty, and the body, where this was the last one: with its trailers.
 fn end_chunk(r: &mut Request, is_empty: bool, last: bool) {
-    let trailers = std::mem::take(&mut r.out.trailers);
+    let has_trailers = last && !r.out.trailers.is_empty();
+    let text: &[u8] = match (is_empty, last, has_trailers) {
+        (true, false, _) => return,
+        (false, false, _) => b"\r\n",
+        (true, true, false) => b"0\r\n\r\n",
+        (false, true, false) => b"\r\n0\r\n\r\n",
+        (true, true, true) => b"0\r\n",
+        (false, true, true) => b"\r\n0\r\n",
+    };
     let output = &mut stream(r).output;
-    let before = output.len();
-    if !is_empty {
-        output.write(b"\r\n");
+    output.write(text);
+    r.bytes_sent += text.len() as u64;
+    if has_trailers {
+        write_trailers(r);
     }
-    if last {
-        output.write(b"0\r\n");
-        let w = output.writer();
-        for (name, value) in &trailers {
-            proto::h1::write_field(w, name, value);
-        }
-        w.extend_from_slice(b"\r\n");
+}
+
+/// Writes the trailers and the empty line behind them.
+fn write_trailers(r: &mut Request) {
+    let trailers = std::mem::take(&mut r.out.trailers);
+    let w = stream(r).output.writer();
+    let before = w.len();
+    for (name, value) in &trailers {
+        proto::h1::write_field(w, name, value);
     }
-    let written = output.len() - before;
-    r.bytes_sent += written;
+    w.extend_from_slice(b"\r\n");
+    let written = w.len() - before;
+    r.bytes_sent += written as u64;
     r.out.trailers = trailers;
 }
 
