@@ -139,6 +139,13 @@ const LOADS: &[Load] = &[
         false,
         stream::storm::run,
     ),
+    load("stream-mixed", "stream: every byte, reloads, killed workers", false, stream::mixed::run),
+    load(
+        "stream-many",
+        "stream: ten million datagrams, a million connections: memory",
+        false,
+        stream::many::run,
+    ),
     load("stream-echo", "stream: 64 bytes echoed over 1,000 sessions", false, proxied::run),
     load("websocket", "messages of 64 bytes over 1,000 upgraded connections", false, proxied::run),
     load("gzip", "100 KB of text with gzip at level 5", true, throughput::run),

@@ -255,7 +255,7 @@ fn disturb(options: &Options, server: &Server, site: &Site, plan: &Plan, length:
 }
 
 /// Unwanted lines of the log, without the parts that vary.
-fn alerts(server: &Server, killed: bool) -> BTreeMap<String, u64> {
+pub fn alerts(server: &Server, killed: bool) -> BTreeMap<String, u64> {
     let log = fs::read(server.prefix().join("error.log")).unwrap_or_default();
     let mut found = BTreeMap::new();
     for line in String::from_utf8_lossy(&log).lines() {

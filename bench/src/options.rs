@@ -9,7 +9,8 @@ pub const USAGE: &str = "\
 usage: cargo xtask bench [LOAD...] [OPTIONS]
 
   --rounds N        rounds of each server, interleaved (5)
-  --seconds S       length of a round (4), of mixed and soak (60), of tunnels-reload (20)
+  --seconds S       length of a round (4), of mixed, stream-mixed and soak (60), of
+                    tunnels-reload (20)
   --cache-files N   of the loads that begin with a full cache (1000000)
   --kills N         of the load with kills of a cache (200)
   --storm-seconds S length of a storm (60)
@@ -23,13 +24,17 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --soak-requests N of the soak (10000000)
   --leak-requests N of each path of the leaks load (1000000), of heavy ones a tenth
   --tagged-requests N of the tagged load (100000)
+  --datagrams N     of the stream-many load (10000000)
+  --stream-connections N
+                    of the stream-many load (1000000)
   --seed N          what its requests are drawn with (1)
   --only N          one of them alone; of the leaks load, one path by its number, of accept one
                     policy, of cold-disk one row (from 0)
-  --clients N       of the mixed load (32)
-  --driver NAME     weir's event method in the mixed and differential loads
-  --reload-every S  in the mixed load (5), 0 for never
-  --kill-workers    in the mixed load: every 7 seconds, one
+  --clients N       of the mixed and stream-mixed loads (32)
+  --driver NAME     weir's event method in the mixed, stream-mixed, stream-many and differential
+                    loads
+  --reload-every S  in the mixed and stream-mixed loads (5), 0 for never
+  --kill-workers    in the mixed and stream-mixed loads: every 7 seconds, one
 
 loads (without a name, those that take less than a minute):";
 
@@ -68,6 +73,10 @@ pub struct Options {
     pub leak_requests: u64,
     /// Requests of the tagged load.
     pub tagged_requests: u64,
+    /// Datagrams of the load with many of them.
+    pub datagrams: u64,
+    /// Connections of the same load.
+    pub stream_connections: u64,
     /// The seed of random choices.
     pub seed: u64,
     /// One of them alone.
@@ -104,6 +113,8 @@ impl Options {
             soak_requests: 10_000_000,
             leak_requests: 1_000_000,
             tagged_requests: 100_000,
+            datagrams: 10_000_000,
+            stream_connections: 1_000_000,
             seed: 1,
             only: None,
             clients: 32,
@@ -140,6 +151,8 @@ impl Options {
                 "soak-requests" => options.soak_requests = number(name, &value)?,
                 "leak-requests" => options.leak_requests = number(name, &value)?,
                 "tagged-requests" => options.tagged_requests = number(name, &value)?,
+                "datagrams" => options.datagrams = number(name, &value)?,
+                "stream-connections" => options.stream_connections = number(name, &value)?,
                 "seed" => options.seed = number(name, &value)?,
                 "only" => options.only = Some(number(name, &value)?),
                 "clients" => options.clients = number(name, &value)?,

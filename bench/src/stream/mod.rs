@@ -1,6 +1,9 @@
 //! Sessions of `stream`: the server on CPU 0, the backend beside the load on CPU 1.
 
 pub mod idle;
+pub mod many;
+pub mod mixed;
+mod samples;
 pub mod storm;
 
 use std::fs;

@@ -1,0 +1,183 @@
+//! Datagrams over sessions that come and go.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::Done;
+use crate::Outcome;
+use crate::differential::rng::Rng;
+use crate::stream::mixed::{mix, quiet_port};
+
+/// Clients.
+pub const THREADS: u64 = 3;
+/// Sockets of a client at a time.
+const SOCKETS: usize = 32;
+/// Datagrams that a socket sends at once.
+const BURST: usize = 8;
+/// A session sends at most so many bursts.
+const BURSTS: usize = 8;
+/// An answer that takes longer is lost.
+const WAIT: Duration = Duration::from_secs(1);
+/// Bytes of a datagram: the sender's number, the datagram's, and what follows from these.
+const LEN: usize = 64;
+
+/// A thread that sends each datagram back with all bits inverted.
+pub struct Backend {
+    /// Its port on 127.0.0.1.
+    pub port: u16,
+    over: Arc<AtomicBool>,
+}
+
+impl Backend {
+    /// One that listens.
+    pub fn new() -> Outcome<Self> {
+        let port = quiet_port()?;
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).map_err(|e| e.to_string())?;
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);
+        let wait = socket.set_read_timeout(Some(Duration::from_millis(200)));
+        wait.map_err(|e| e.to_string())?;
+        let over = Arc::new(AtomicBool::new(false));
+        let stop = over.clone();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while !stop.load(Ordering::Relaxed) {
+                let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
+                buffer[..len].iter_mut().for_each(|b| *b = !*b);
+                let _ = socket.send_to(&buffer[..len], from);
+            }
+        });
+        Ok(Self { port, over })
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A datagram, by its session and its number there.
+fn datagram(session: u64, number: u64) -> [u8; LEN] {
+    let mut out = [0; LEN];
+    let place = mix(session ^ mix(number));
+    let words = [session, number].into_iter().chain((0..).map(|n| mix(place.wrapping_add(n))));
+    for (part, word) in out.chunks_mut(8).zip(words) {
+        part.copy_from_slice(&word.to_le_bytes());
+    }
+    out
+}
+
+struct Session {
+    socket: UdpSocket,
+    number: u64,
+    sent: u64,
+    /// Answers that are due, a bit each; those of the burst, and of the lost before it.
+    due: u64,
+    lost: u64,
+    bursts_left: usize,
+}
+
+impl Session {
+    fn open(address: Ipv4Addr, port: u16, number: u64, bursts: usize) -> std::io::Result<Self> {
+        let socket = UdpSocket::bind((address, 0))?;
+        socket.connect((Ipv4Addr::LOCALHOST, port))?;
+        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+        Ok(Self { socket, number, sent: 0, due: 0, lost: 0, bursts_left: bursts })
+    }
+
+    fn ask(&mut self, count: u64) {
+        for _ in 0..count {
+            let bytes = datagram(self.number, self.sent);
+            self.due |= 1 << self.sent;
+            self.sent += 1;
+            let _ = self.socket.send(&bytes);
+        }
+    }
+
+    /// Reads answers until all are there or it is time.
+    fn collect(&mut self, done: &Done, until: Instant) {
+        let mut buffer = [0; 2048];
+        let mut answered = 0;
+        while self.due != 0 {
+            match self.socket.recv(&mut buffer) {
+                Ok(len) => answered += self.take(done, &mut buffer[..len]),
+                Err(_) if Instant::now() >= until => break,
+                Err(_) => {}
+            }
+        }
+        done.answered.fetch_add(answered, Ordering::Relaxed);
+        done.lost.fetch_add(u64::from(self.due.count_ones()), Ordering::Relaxed);
+        self.lost |= self.due;
+        self.due = 0;
+    }
+
+    /// Compares an answer; gives 1 if one that was due.
+    fn take(&mut self, done: &Done, bytes: &mut [u8]) -> u64 {
+        bytes.iter_mut().for_each(|b| *b = !*b);
+        let number = bytes.get(8..16).and_then(|b| <[u8; 8]>::try_from(b).ok());
+        let number = number.map_or(u64::MAX, u64::from_le_bytes);
+        let is_own = number < self.sent && *bytes == datagram(self.number, number);
+        let bit = if is_own { 1 << number } else { 0 };
+        let counter = match () {
+            () if self.due & bit != 0 => {
+                self.due &= !bit;
+                return 1;
+            }
+            () if self.lost & bit != 0 => {
+                self.lost &= !bit;
+                &done.late
+            }
+            () => &done.wrong,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+}
+
+/// A client, until all datagrams are sent.
+pub fn client(port: u16, seed: u64, number: u64, done: &Done) {
+    let mut rng = Rng::new(seed);
+    // The source ports of several addresses: none comes again while its session may be there.
+    let address = |n: u64| Ipv4Addr::new(127, 0, 1 + number as u8, 1 + (n % 200) as u8);
+    let mut opened = 0;
+    let mut sessions: Vec<Session> = Vec::new();
+    while Done::of(&done.left) > 0 {
+        while sessions.len() < SOCKETS {
+            opened += 1;
+            let bursts = 1 + rng.below(BURSTS);
+            match Session::open(address(opened), port, number << 48 | opened, bursts) {
+                Ok(new) => sessions.push(new),
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+        for session in &mut sessions {
+            session.ask(done.take(1 + rng.below(BURST) as u64));
+        }
+        let until = Instant::now() + WAIT;
+        for session in &mut sessions {
+            session.collect(done, until);
+            session.bursts_left -= 1;
+        }
+        sessions.retain(|session| session.bursts_left > 0);
+    }
+    done.sessions.fetch_add(opened, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BURST, BURSTS, datagram};
+
+    #[test]
+    fn each_datagram_is_another() {
+        assert_eq!(datagram(1, 2), datagram(1, 2));
+        assert_ne!(datagram(1, 2)[16..], datagram(2, 1)[16..]);
+        assert_ne!(datagram(1, 2)[56..], datagram(1, 3)[56..]);
+    }
+
+    #[test]
+    fn a_bit_for_each_datagram_of_a_session() {
+        assert!(BURST * BURSTS <= 64);
+    }
+}
