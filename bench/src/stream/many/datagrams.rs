@@ -18,8 +18,6 @@ const SOCKETS: usize = 32;
 const BURST: usize = 8;
 /// A session sends at most so many bursts.
 const BURSTS: usize = 8;
-/// An answer that takes longer is lost.
-const WAIT: Duration = Duration::from_secs(1);
 /// Bytes of a datagram: the sender's number, the datagram's, and what follows from these.
 const LEN: usize = 64;
 
@@ -83,7 +81,7 @@ impl Session {
     fn open(address: Ipv4Addr, port: u16, number: u64, bursts: usize) -> std::io::Result<Self> {
         let socket = UdpSocket::bind((address, 0))?;
         socket.connect((Ipv4Addr::LOCALHOST, port))?;
-        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
         Ok(Self { socket, number, sent: 0, due: 0, lost: 0, bursts_left: bursts })
     }
 
@@ -129,15 +127,22 @@ impl Session {
                 self.lost &= !bit;
                 &done.late
             }
-            () => &done.wrong,
+            () => {
+                let session = self.number;
+                done.tell(|| match is_own {
+                    true => format!("session {session:x}: answer {number} came twice"),
+                    false => format!("session {session:x}: not its own: {bytes:02x?}"),
+                });
+                &done.wrong
+            }
         };
         counter.fetch_add(1, Ordering::Relaxed);
         0
     }
 }
 
-/// A client, until all datagrams are sent.
-pub fn client(port: u16, seed: u64, number: u64, done: &Done) {
+/// A client, until all datagrams are sent; an answer that takes longer than `wait` is lost.
+pub fn client(port: u16, seed: u64, number: u64, wait: Duration, done: &Done) {
     let mut rng = Rng::new(seed);
     // The source ports of several addresses: none comes again while its session may be there.
     let address = |n: u64| Ipv4Addr::new(127, 0, 1 + number as u8, 1 + (n % 200) as u8);
@@ -155,7 +160,7 @@ pub fn client(port: u16, seed: u64, number: u64, done: &Done) {
         for session in &mut sessions {
             session.ask(done.take(1 + rng.below(BURST) as u64));
         }
-        let until = Instant::now() + WAIT;
+        let until = Instant::now() + wait;
         for session in &mut sessions {
             session.collect(done, until);
             session.bursts_left -= 1;

@@ -31,7 +31,7 @@ use crate::backends::locked;
 use crate::differential::rng::Rng;
 use crate::options::Options;
 use crate::report;
-use crate::server::{self, Kind, Server, Setup};
+use crate::server::{Kind, Server, Setup};
 use crate::tls::Certificate;
 use crate::{Outcome, mixed, proc, tls};
 
@@ -341,13 +341,7 @@ fn judge(site: &Site, counts: &Counts, open: u64, kills: usize) -> Vec<String> {
     if open > 0 {
         bad.push(format!("{open} sessions of backends are open"));
     }
-    for path in ["/api/9/stream/server_zones", "/api/9/stream/upstreams"] {
-        match server::get(site.server.port, "localhost", path) {
-            Ok(text) if busy(&text) == 0 => {}
-            Ok(text) => bad.push(format!("{path} has sessions under way: {text}")),
-            Err(e) => bad.push(format!("{path}: {e}")),
-        }
-    }
+    bad.extend(samples::sessions_under_way(&site.server));
     let log = std::fs::read(site.server.prefix().join("error.log")).unwrap_or_default();
     let killed = String::from_utf8_lossy(&log).matches("exited on signal 9").count();
     if killed > kills {
@@ -357,19 +351,6 @@ fn judge(site: &Site, counts: &Counts, open: u64, kills: usize) -> Vec<String> {
         bad.push(format!("log, {count} times: {line}"));
     }
     bad
-}
-
-/// The sessions under way in an answer of the API, all together.
-fn busy(text: &str) -> u64 {
-    let after = |name: &str| -> u64 {
-        let number = |part: &str| -> Option<u64> {
-            let digits = part.trim_start();
-            let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-            digits[..end].parse().ok()
-        };
-        text.split(name).skip(1).filter_map(number).sum()
-    };
-    after("\"processing\":") + after("\"active\":")
 }
 
 /// Whether the server is as it was.
@@ -398,13 +379,4 @@ fn compare(before: &Quiet, after: &Quiet, samples: &[Sample]) -> Vec<String> {
     grown("descriptors of a quiet worker", most(&after.descriptors) > most(&before.descriptors));
     grown("descriptors of the quiet master", to.master_descriptors > from.master_descriptors);
     bad
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn sessions_under_way_are_added_up() {
-        let text = r#"{"a":{"processing":2,"x":9},"b":{"processing": 0,"peers":[{"active":3}]}}"#;
-        assert_eq!(super::busy(text), 5);
-    }
 }
