@@ -95,34 +95,7 @@ pub struct Options {
 impl Options {
     /// Reads the command line; the error is a sentence, empty for `--help`.
     pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let here = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
-        let mut options = Self {
-            loads: Vec::new(),
-            rounds: 5,
-            seconds: 4,
-            cache_files: 1_000_000,
-            kills: 200,
-            storm_seconds: 60,
-            servers: Vec::new(),
-            nginx: PathBuf::from("/usr/sbin/nginx"),
-            weir: here.with_file_name("weir"),
-            floor: here.with_file_name("floor"),
-            user: "nobody".to_string(),
-            connections: 10_000,
-            requests: 2_000,
-            soak_requests: 10_000_000,
-            leak_requests: 1_000_000,
-            tagged_requests: 100_000,
-            datagrams: 10_000_000,
-            stream_connections: 1_000_000,
-            seed: 1,
-            only: None,
-            clients: 32,
-            driver: None,
-            reload_every: 5,
-            kill_workers: false,
-            seconds_given: false,
-        };
+        let mut options = Self::usual()?;
         let mut asked = None;
         while let Some(arg) = args.next() {
             let Some(name) = arg.strip_prefix("--") else {
@@ -167,6 +140,38 @@ impl Options {
         }
         options.choose(asked)?;
         Ok(options)
+    }
+
+    /// Those of an empty command line.
+    fn usual() -> Result<Self, String> {
+        let here = std::env::current_exe().map_err(|e| format!("where this program is: {e}"))?;
+        Ok(Self {
+            loads: Vec::new(),
+            rounds: 5,
+            seconds: 4,
+            cache_files: 1_000_000,
+            kills: 200,
+            storm_seconds: 60,
+            servers: Vec::new(),
+            nginx: PathBuf::from("/usr/sbin/nginx"),
+            weir: here.with_file_name("weir"),
+            floor: here.with_file_name("floor"),
+            user: "nobody".to_string(),
+            connections: 10_000,
+            requests: 2_000,
+            soak_requests: 10_000_000,
+            leak_requests: 1_000_000,
+            tagged_requests: 100_000,
+            datagrams: 10_000_000,
+            stream_connections: 1_000_000,
+            seed: 1,
+            only: None,
+            clients: 32,
+            driver: None,
+            reload_every: 5,
+            kill_workers: false,
+            seconds_given: false,
+        })
     }
 
     /// Takes the servers of these names, if they are there.

@@ -1,12 +1,14 @@
 //! Datagrams over sessions that come and go.
 
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::Done;
 use crate::Outcome;
+use crate::backends::locked;
 use crate::differential::rng::Rng;
 use crate::stream::mixed::{mix, quiet_port};
 
@@ -18,13 +20,20 @@ const SOCKETS: usize = 32;
 const BURST: usize = 8;
 /// A session sends at most so many bursts.
 const BURSTS: usize = 8;
+/// Each datagram of a session has a bit.
+const _: () = assert!(BURST * BURSTS <= 64);
 /// Bytes of a datagram: the sender's number, the datagram's, and what follows from these.
 const LEN: usize = 64;
+
+/// The ports of Weir's from which each session's datagrams came, by the session's number.
+pub type Ports = Arc<Mutex<HashMap<u64, Vec<u16>>>>;
 
 /// A thread that sends each datagram back with all bits inverted.
 pub struct Backend {
     /// Its port on 127.0.0.1.
     pub port: u16,
+    /// Where its datagrams came from.
+    pub ports: Ports,
     over: Arc<AtomicBool>,
 }
 
@@ -38,15 +47,24 @@ impl Backend {
         wait.map_err(|e| e.to_string())?;
         let over = Arc::new(AtomicBool::new(false));
         let stop = over.clone();
+        let ports = Ports::default();
+        let seen = ports.clone();
         std::thread::spawn(move || {
             let mut buffer = [0; 2048];
             while !stop.load(Ordering::Relaxed) {
                 let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
+                if let Some(session) = word_at(&buffer[..len], 0) {
+                    let mut seen = locked(&seen);
+                    let ports = seen.entry(session).or_default();
+                    if ports.last() != Some(&from.port()) {
+                        ports.push(from.port());
+                    }
+                }
                 buffer[..len].iter_mut().for_each(|b| *b = !*b);
                 let _ = socket.send_to(&buffer[..len], from);
             }
         });
-        Ok(Self { port, over })
+        Ok(Self { port, ports, over })
     }
 }
 
@@ -54,6 +72,11 @@ impl Drop for Backend {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
     }
+}
+
+fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + 8)?;
+    bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
 /// A datagram, by its session and its number there.
@@ -95,12 +118,12 @@ impl Session {
     }
 
     /// Reads answers until all are there or it is time.
-    fn collect(&mut self, done: &Done, until: Instant) {
+    fn collect(&mut self, done: &Done, until: Instant, ports: &Ports) {
         let mut buffer = [0; 2048];
         let mut answered = 0;
         while self.due != 0 {
             match self.socket.recv(&mut buffer) {
-                Ok(len) => answered += self.take(done, &mut buffer[..len]),
+                Ok(len) => answered += self.take(done, &mut buffer[..len], ports),
                 Err(_) if Instant::now() >= until => break,
                 Err(_) => {}
             }
@@ -112,10 +135,9 @@ impl Session {
     }
 
     /// Compares an answer; gives 1 if one that was due.
-    fn take(&mut self, done: &Done, bytes: &mut [u8]) -> u64 {
+    fn take(&mut self, done: &Done, bytes: &mut [u8], ports: &Ports) -> u64 {
         bytes.iter_mut().for_each(|b| *b = !*b);
-        let number = bytes.get(8..16).and_then(|b| <[u8; 8]>::try_from(b).ok());
-        let number = number.map_or(u64::MAX, u64::from_le_bytes);
+        let number = word_at(bytes, 8).unwrap_or(u64::MAX);
         let is_own = number < self.sent && *bytes == datagram(self.number, number);
         let bit = if is_own { 1 << number } else { 0 };
         let counter = match () {
@@ -127,22 +149,43 @@ impl Session {
                 self.lost &= !bit;
                 &done.late
             }
-            () => {
-                let session = self.number;
-                done.tell(|| match is_own {
-                    true => format!("session {session:x}: answer {number} came twice"),
-                    false => format!("session {session:x}: not its own: {bytes:02x?}"),
-                });
-                &done.wrong
-            }
+            () => self.not_due(done, bytes, ports),
         };
         counter.fetch_add(1, Ordering::Relaxed);
         0
     }
 }
 
+impl Session {
+    /// Says what an answer is that is not due here.
+    fn not_due<'a>(&self, done: &'a Done, bytes: &[u8], ports: &Ports) -> &'a AtomicU64 {
+        let (session, number) = (word_at(bytes, 0), word_at(bytes, 8));
+        let (session, number) = (session.unwrap_or(0), number.unwrap_or(0));
+        let is_whole = *bytes == datagram(session, number);
+        if session == self.number || !is_whole {
+            done.tell(|| format!("session {:x}: twice, or damaged: {bytes:02x?}", self.number));
+            return &done.wrong;
+        }
+        let seen = locked(ports);
+        let of = |number: u64| seen.get(&number).cloned().unwrap_or_default();
+        let (theirs, ours) = (of(session), of(self.number));
+        done.tell(|| {
+            format!(
+                "session {:x}, at the backend from ports {ours:?}: answer {number} to session \
+                 {session:x}, from ports {theirs:?}",
+                self.number
+            )
+        });
+        match ours.iter().any(|port| theirs.contains(port)) {
+            true => &done.inherited,
+            false => &done.wrong,
+        }
+    }
+}
+
 /// A client, until all datagrams are sent; an answer that takes longer than `wait` is lost.
-pub fn client(port: u16, seed: u64, number: u64, wait: Duration, done: &Done) {
+/// `ports` are those of the backend.
+pub fn client(port: u16, seed: u64, number: u64, wait: Duration, (ports, done): (&Ports, &Done)) {
     let mut rng = Rng::new(seed);
     // The source ports of several addresses: none comes again while its session may be there.
     let address = |n: u64| Ipv4Addr::new(127, 0, 1 + number as u8, 1 + (n % 200) as u8);
@@ -162,7 +205,7 @@ pub fn client(port: u16, seed: u64, number: u64, wait: Duration, done: &Done) {
         }
         let until = Instant::now() + wait;
         for session in &mut sessions {
-            session.collect(done, until);
+            session.collect(done, until, ports);
             session.bursts_left -= 1;
         }
         sessions.retain(|session| session.bursts_left > 0);
@@ -172,17 +215,12 @@ pub fn client(port: u16, seed: u64, number: u64, wait: Duration, done: &Done) {
 
 #[cfg(test)]
 mod tests {
-    use super::{BURST, BURSTS, datagram};
+    use super::datagram;
 
     #[test]
     fn each_datagram_is_another() {
         assert_eq!(datagram(1, 2), datagram(1, 2));
         assert_ne!(datagram(1, 2)[16..], datagram(2, 1)[16..]);
         assert_ne!(datagram(1, 2)[56..], datagram(1, 3)[56..]);
-    }
-
-    #[test]
-    fn a_bit_for_each_datagram_of_a_session() {
-        assert!(BURST * BURSTS <= 64);
     }
 }
