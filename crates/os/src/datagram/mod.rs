@@ -1,11 +1,15 @@
 //! Datagrams: the address that one came to, and several of one length in one call.
 
+mod batch;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::SockAddr;
-use crate::socket::set_int;
+use crate::socket::{self, set_int};
+
+pub use self::batch::{Batch, Outgoing, RECV_MAX, SEND_MAX, send_batch};
 
 /// A datagram, or several that the kernel has joined.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -125,10 +129,14 @@ pub fn send(
     from: Option<IpAddr>,
     segment: Option<u16>,
 ) -> io::Result<usize> {
-    let mut name = match to {
-        None => None,
-        Some(to) => Some(raw_address(to)?),
-    };
+    if from.is_none() && segment.is_none() {
+        // The kernel has less to copy.
+        return match to {
+            None => socket::send(fd, buf, false),
+            Some(to) => socket::send_to(fd, buf, to),
+        };
+    }
+    let mut name = to.map(raw_address).transpose()?;
     let mut control = Control([0; CONTROL]);
     let mut part = libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: buf.len() };
     // SAFETY: plain integers and pointers, for which all zeroes is a value.
@@ -222,11 +230,11 @@ fn put<T: Copy>(control: &mut Control, at: usize, level: i32, kind: i32, value: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::{self, Kind};
+    use crate::socket::Kind;
     use std::os::fd::OwnedFd;
     use std::time::Duration;
 
-    fn bound(addr: &[u8]) -> (OwnedFd, SockAddr) {
+    pub(super) fn bound(addr: &[u8]) -> (OwnedFd, SockAddr) {
         let addr = SockAddr::parse(addr).unwrap();
         let fd = socket::socket(&addr, Kind::Datagram).unwrap();
         socket::bind(&fd, &addr).unwrap();
@@ -276,6 +284,21 @@ mod tests {
         send(&client, b"aabbc", Some(&at), None, Some(2)).unwrap();
         let got = wait(&server, &mut buf);
         assert_eq!((&buf[..got.len], got.segment), (&b"aabbc"[..], 2));
+    }
+
+    #[test]
+    fn one_peer_needs_no_names() {
+        let (server, at) = bound(b"127.0.0.1:0");
+        let (client, from) = bound(b"127.0.0.1:0");
+        for (one, other) in [(&server, &from), (&client, &at)] {
+            socket::connect(one, other).unwrap();
+        }
+        let mut buf = [0; 9];
+        for text in [&b"ab"[..], b"", b"c"] {
+            assert_eq!(send(&client, text, None, None, None).unwrap(), text.len());
+            let got = wait(&server, &mut buf);
+            assert_eq!((&buf[..got.len], got.from), (text, Some(from.clone())));
+        }
     }
 
     #[test]
