@@ -8,7 +8,6 @@ use mem::Chain;
 
 use crate::phases::status;
 use crate::session::StreamSession;
-use crate::udp::Datagrams;
 
 pub use crate::phases::status as statuses;
 
@@ -16,7 +15,7 @@ pub use crate::phases::status as statuses;
 pub async fn answer(s: &mut StreamSession, bytes: Bytes) -> u16 {
     if let Some(client) = s.datagrams() {
         let len = bytes.len() as u64;
-        match client.send(&Datagrams::single(bytes)) {
+        match client.send(&bytes) {
             Ok(()) => s.sent.set(s.sent.get() + len),
             Err(e) => {
                 let e = base::log::os_error(&e);

@@ -11,10 +11,10 @@ use crate::SockAddr;
 use crate::memory;
 
 /// The most datagrams of one call to [`Batch::recv`].
-pub const RECV_MAX: usize = 16;
+pub const RECV_MAX: usize = 32;
 
 /// The most datagrams of one call to [`send_batch`].
-pub const SEND_MAX: usize = 16;
+pub const SEND_MAX: usize = 32;
 
 /// Room for the datagrams of one call. The memory of bytes that were never received is never
 /// touched: a batch of short datagrams costs a page for each.

@@ -29,7 +29,7 @@ use super::conf::ProxyConf;
 use super::{Choice, Others, Proxy, Stop, finish, header, relay};
 use crate::phases::status;
 use crate::session::StreamSession;
-use crate::udp::{self, Client, Datagrams};
+use crate::udp::{self, Client};
 
 /// Questions that are kept for the next server, until the first answer.
 const KEPT_MAX: usize = 16;
@@ -47,19 +47,29 @@ pub(crate) struct Relay {
     aside: Option<Box<Aside>>,
 }
 
-/// The facts that a relay has to remember, in two bytes.
+/// The facts that a relay has to remember, in three bytes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Marks {
     /// The present server got the PROXY protocol header.
     is_headed: bool,
     /// A question was sent since the last answer.
     has_asked: bool,
+    /// The kernel may join the present server's answers.
+    may_join: bool,
 }
 
 impl Relay {
     /// The session, whose exchange with its server is over.
     pub fn into_session(self) -> StreamSession {
         self.s
+    }
+
+    /// Bytes of an answer have not left for the client.
+    pub fn answer_failed(&self, bytes: u64, e: &io::Error) {
+        let s = &self.s;
+        s.sent.set(s.sent.get().saturating_sub(bytes));
+        let e = base::log::os_error(e);
+        s.log(Level::Info, format_args!("sendmsg() failed {e} while proxying connection"));
     }
 }
 
@@ -200,9 +210,6 @@ impl Proxy {
             s.log(Level::Error, m);
             return Err(Stop::Next);
         }
-        if self.conf.responses != Some(1) {
-            let _ = datagram::set_join(&fd);
-        }
         if s.logs(Level::Info)
             && let Ok(local) = os::socket::local_addr(&fd)
         {
@@ -302,6 +309,9 @@ impl Turn<'_> {
                 return Err(Ended::Session(status::UNAVAILABLE, ServerOutcome::Ok));
             }
             let asked = self.ask().map_err(|e| self.failed(e))?;
+            if *came && self.client.is_held_up() {
+                return Ok(Pause::Busy);
+            }
             let answered = *came && self.receive(came).map_err(|e| self.failed(e))?;
             if !asked && !answered {
                 return self.rest();
@@ -351,7 +361,8 @@ impl Turn<'_> {
             if let Some(unanswered) = self.unanswered() {
                 unanswered.sent += 1;
             }
-            self.send(question)?;
+            let segment = question.len().max(1);
+            self.send(question, segment)?;
         }
         Ok(())
     }
@@ -365,26 +376,59 @@ impl Turn<'_> {
         self.relay.aside.as_ref()?.unanswered.as_ref()?.unsent()
     }
 
-    /// Passes the next question on, unless the rate holds it up; says whether there was one.
+    /// Passes the next question on, unless the rate holds it up, with those of its length behind
+    /// it; says whether there was one.
     fn ask(&mut self) -> io::Result<bool> {
         if self.upload_held().is_some() {
             return Ok(false);
         }
         let Some(question) = self.client.next() else { return Ok(false) };
         self.client.touch();
-        if may_pass(&mut self.relay.s) {
-            let s = &self.relay.s;
-            s.received.set(s.received.get() + question.len() as u64);
-            self.relay.questions += 1;
-            if let Some(unanswered) = self.unanswered()
-                && unanswered.others.len() + 1 < KEPT_MAX
-            {
-                unanswered.others.push(question.clone());
-                unanswered.sent += 1;
-            }
-            self.send(question)?;
+        if !self.takes(&question) {
+            return Ok(true);
         }
+        if let Some(unanswered) = self.unanswered()
+            && unanswered.others.len() + 1 < KEPT_MAX
+        {
+            unanswered.others.push(question.clone());
+            unanswered.sent += 1;
+        }
+        let segment = question.len().max(1);
+        let all = self.with_more(question);
+        self.send(all, segment)?;
         Ok(true)
+    }
+
+    /// Whether a question goes on to the server; counts it then.
+    fn takes(&mut self, question: &Bytes) -> bool {
+        let relay = &mut *self.relay;
+        let may_pass = may_pass(&mut relay.s);
+        if may_pass {
+            relay.s.received.set(relay.s.received.get() + question.len() as u64);
+            relay.questions += 1;
+        }
+        may_pass
+    }
+
+    /// A question, and those behind it that leave in the same call. There are none where each is
+    /// kept or counted, or where a header is due.
+    fn with_more(&mut self, first: Bytes) -> Bytes {
+        let is_plain = self.conf.protocol.is_none() || self.client.marks.get().is_headed;
+        if self.relay.aside.is_some() || !is_plain {
+            return first;
+        }
+        let segment = first.len().max(1);
+        let Some(second) = self.client.next_for(first.len(), segment) else { return first };
+        let mut all = Vec::with_capacity(8 * segment);
+        all.extend_from_slice(&first);
+        let mut next = Some(second);
+        while let Some(question) = next {
+            if self.takes(&question) {
+                all.extend_from_slice(&question);
+            }
+            next = self.client.next_for(all.len(), segment);
+        }
+        all.into()
     }
 
     /// The question as it goes to the server, behind a header where one is due.
@@ -405,15 +449,19 @@ impl Turn<'_> {
         }
     }
 
-    fn send(&mut self, question: Bytes) -> io::Result<()> {
-        let one = Datagrams::single(self.headed(question));
+    /// Sends a question, or several of which each but the last one has `segment` bytes.
+    fn send(&mut self, question: Bytes, segment: usize) -> io::Result<()> {
+        let bare = question.len();
+        let question = self.headed(question);
+        // One with a header is alone.
+        let segment = segment + question.len() - bare;
         let relay = &mut *self.relay;
-        let len = one.bytes.len() as u64;
+        let len = question.len() as u64;
         if let Some(rate) = relay.aside.as_mut().and_then(|aside| aside.upload.as_mut()) {
             rate.count(len);
         }
         let Some(server) = &relay.server else { return Ok(()) };
-        match udp::send(server.fd(), &one, None, None) {
+        match udp::send(server.fd(), &question, segment, None, None) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             // The error of an earlier datagram, after which the server answered.
@@ -435,8 +483,13 @@ impl Turn<'_> {
             return Ok(false);
         }
         let Some(server) = &self.relay.server else { return Ok(false) };
-        let answer = match udp::receive(server.fd()) {
-            Ok(Some(answer)) => answer,
+        let marks = self.client.marks.get();
+        let received = udp::receive(server.fd(), marks.may_join, |bytes, segment| {
+            self.client.answer(bytes, segment);
+            (bytes.len(), udp::count(bytes.len(), segment))
+        });
+        match received {
+            Ok(Some((bytes, count))) => self.answered(bytes as u64, count as u64),
             Ok(None) => {
                 *came = false;
                 return Ok(false);
@@ -447,19 +500,27 @@ impl Turn<'_> {
                 return Ok(false);
             }
             Err(e) => return Err(e),
-        };
-        self.answer(&answer);
+        }
         // Whoever asks and is answered gets one answer to each question, as a rule. Where answers
         // follow each other, more are looked for.
-        let marks = self.client.marks.get();
-        self.client.marks.set(Marks { has_asked: false, ..marks });
+        let may_join = self.relay.answers > self.relay.questions;
+        if may_join
+            && !marks.may_join
+            && let Some(server) = &self.relay.server
+        {
+            // Where one answer to each question is the rule, receives need not pay for it. Kernels
+            // before 5.0 give each by itself.
+            let _ = datagram::set_join(server.fd());
+        }
+        let may_join = may_join || marks.may_join;
+        self.client.marks.set(Marks { has_asked: false, may_join, ..marks });
         *came = !marks.has_asked || self.relay.answers < self.relay.questions;
         Ok(true)
     }
 
-    fn answer(&mut self, answer: &Datagrams) {
+    /// Counts answers, which are on their way to the client.
+    fn answered(&mut self, bytes: u64, count: u64) {
         let relay = &mut *self.relay;
-        let len = answer.bytes.len() as u64;
         if relay.answers == 0 {
             relay.s.exchanges.first_byte_now();
             if let Some(mut aside) = relay.aside.take() {
@@ -468,21 +529,15 @@ impl Turn<'_> {
                 relay.aside = (is_used || !aside.header.is_empty()).then_some(aside);
             }
         }
-        relay.answers += answer.count();
+        relay.answers += count;
         if let Some(a) = relay.s.exchanges.now() {
-            a.received += len;
+            a.received += bytes;
         }
         if let Some(rate) = relay.aside.as_mut().and_then(|aside| aside.download.as_mut()) {
-            rate.count(len);
+            rate.count(bytes);
         }
         let s = &relay.s;
-        match self.client.send(answer) {
-            Ok(()) => s.sent.set(s.sent.get() + len),
-            Err(e) => {
-                let e = base::log::os_error(&e);
-                s.log(Level::Info, format_args!("sendmsg() failed {e} while proxying connection"));
-            }
-        }
+        s.sent.set(s.sent.get() + bytes);
     }
 
     fn failed(&self, e: io::Error) -> Ended {

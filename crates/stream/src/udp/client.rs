@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use base::time::now_ms;
@@ -14,7 +14,7 @@ use super::endpoint::Endpoint;
 use super::inbox::Inbox;
 use super::own_socket::OwnSocket;
 use super::table::{NO_PLACE, Table};
-use super::{Datagrams, Key, send};
+use super::{Key, SEGMENTS_MAX, may_follow, send};
 use crate::proxy::datagrams::{Marks, Relay};
 
 /// The datagrams of a session that may wait for it; more are dropped.
@@ -191,8 +191,8 @@ impl Client {
         self.progress.get() == Progress::Shed
     }
 
-    /// Gives the session a datagram, if there is room.
-    pub(super) fn deliver(self: &Rc<Self>, datagram: Bytes) {
+    /// Gives the session a datagram, if there is room; its turn is to follow.
+    pub(super) fn deliver(&self, datagram: Bytes) {
         if self.inbox.len() >= INBOX_MAX {
             return;
         }
@@ -207,9 +207,6 @@ impl Client {
             if left <= 1 {
                 self.close();
             }
-        }
-        if let Some(table) = self.table() {
-            table.turn(self, false);
         }
     }
 
@@ -231,7 +228,18 @@ impl Client {
 
     /// The next datagram of the client.
     pub fn next(&self) -> Option<Bytes> {
-        self.inbox.pop()
+        self.inbox.pop_if(|_| true)
+    }
+
+    /// The next datagram of the client, if it may leave in one call with `bytes` bytes before it,
+    /// as datagrams of `segment` bytes.
+    pub(crate) fn next_for(&self, bytes: usize, segment: usize) -> Option<Bytes> {
+        self.inbox.pop_if(|next| may_follow(bytes, segment, next.len(), next.len()))
+    }
+
+    /// Whether as many wait as one call sends.
+    pub(super) fn has_many(&self) -> bool {
+        self.inbox.len() >= SEGMENTS_MAX
     }
 
     /// Has the client's next datagram begin another session.
@@ -263,19 +271,51 @@ impl Client {
         self.is_kept.get()
     }
 
-    /// Sends to the client without waiting.
+    /// Sends a datagram to the client without waiting.
     ///
     /// # Errors
     /// The system's.
-    pub fn send(&self, datagrams: &Datagrams) -> io::Result<()> {
-        let Some(endpoint) = &self.endpoint else {
+    pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        let Some(fd) = self.socket() else {
             return Err(io::ErrorKind::NotConnected.into());
         };
+        self.note_answer();
+        let segment = datagram.len().max(1);
+        send(fd, datagram, segment, Some(&self.key.peer()), self.key.local)
+    }
+
+    /// Sends datagrams of `segment` bytes to the client, with the other answers of the table's
+    /// turn. The relay hears of an error.
+    pub(crate) fn answer(self: &Rc<Self>, bytes: &[u8], segment: usize) {
+        self.note_answer();
+        if let Some(table) = self.table() {
+            table.answer(self, bytes, segment);
+        }
+    }
+
+    /// Whether the answers of other sessions, or its own, are to leave before there are more.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.table().is_some_and(|table| table.has_full_outbox())
+    }
+
+    fn note_answer(&self) {
         self.touch();
         if self.progress.get() == Progress::Asked {
             self.progress.set(Progress::Answered);
         }
-        send(endpoint.fd(), datagrams, Some(&self.key.peer()), self.key.local)
+    }
+
+    /// The socket that its answers leave by.
+    pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.endpoint.as_ref()?.fd())
+    }
+
+    /// Whether the answers of both leave by one socket.
+    pub(super) fn shares_socket(&self, other: &Client) -> bool {
+        match (&self.endpoint, &other.endpoint) {
+            (Some(one), Some(other)) => Rc::ptr_eq(one, other),
+            _ => false,
+        }
     }
 }
 

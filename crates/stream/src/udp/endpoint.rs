@@ -17,13 +17,13 @@ use os::datagram;
 
 use super::sessions::Sessions;
 use super::table::Table;
-use super::{Client, Held, Key, receive_to};
+use super::{Client, Datagrams, Held, Key, receive_batch};
 use crate::accept;
 use crate::server::{Address, StreamMain};
 use crate::session::StreamSession;
 
-/// The receives that may follow each other before others have their turn.
-const ROUNDS: usize = 64;
+/// The receives of many that may follow each other before others have their turn.
+const ROUNDS: usize = 2;
 
 /// A socket of clients.
 pub(crate) struct Endpoint {
@@ -127,10 +127,9 @@ impl Endpoint {
             }
             None => {}
         }
-        while let Ok(Some((datagrams, to))) = receive_to(self.fd.fd()) {
-            for datagram in datagrams.each() {
-                self.deliver(&to, datagram);
-            }
+        let mut came = Vec::new();
+        while receive_batch(self.fd.fd(), &mut came).is_ok() && !came.is_empty() {
+            self.deliver_all(&mut came);
         }
     }
 
@@ -162,14 +161,13 @@ impl Endpoint {
     }
 
     async fn receive(self: Rc<Endpoint>) {
+        let mut came = Vec::new();
         loop {
             for _ in 0..ROUNDS {
-                match receive_to(self.fd.fd()) {
-                    Ok(Some((datagrams, key))) => {
-                        datagrams.each().for_each(|one| self.deliver(&key, one));
-                    }
-                    Ok(None) => {
-                        if self.fd.readable(Deadline::NEVER).await.is_err() {
+                match receive_batch(self.fd.fd(), &mut came) {
+                    Ok(may_have_more) => {
+                        self.deliver_all(&mut came);
+                        if !may_have_more && self.fd.readable(Deadline::NEVER).await.is_err() {
                             return;
                         }
                     }
@@ -187,13 +185,40 @@ impl Endpoint {
         }
     }
 
-    /// Gives a datagram to its session; the first of a client begins one.
+    /// Gives a datagram to its session, which has its turn; the first of a client begins one.
     pub fn deliver(self: &Rc<Endpoint>, key: &Key, datagram: Bytes) {
+        if let Some(client) = self.place(key, datagram) {
+            self.table.turn(&client, false);
+        }
+    }
+
+    /// The same for many, in their order: each session has its turn when it has got all of its own.
+    fn deliver_all(self: &Rc<Endpoint>, came: &mut Vec<(Key, Datagrams)>) {
+        let mut asked = Vec::new();
+        for (key, datagrams) in came.drain(..) {
+            for one in datagrams.each() {
+                let Some(client) = self.place(&key, one) else { continue };
+                if client.has_many() {
+                    self.table.turn(&client, false);
+                } else if !client.is_queued.replace(true) {
+                    asked.push(client);
+                }
+            }
+        }
+        for client in asked {
+            client.is_queued.set(false);
+            self.table.turn(&client, false);
+        }
+    }
+
+    /// Puts a datagram into the inbox of its session, if there is one; else it begins one.
+    fn place(self: &Rc<Endpoint>, key: &Key, datagram: Bytes) -> Option<Rc<Client>> {
         let known = self.sessions.borrow().get(key).map(|known| known.0.clone());
-        match known {
+        match &known {
             Some(client) => client.deliver(datagram),
             None => self.begin(key, datagram),
         }
+        known
     }
 
     fn begin(self: &Rc<Endpoint>, key: &Key, first: Bytes) {

@@ -32,9 +32,10 @@ impl Inbox {
         self.0.set(Some(queue));
     }
 
-    pub fn pop(&self) -> Option<Bytes> {
+    /// Takes the first one, if it is such a one.
+    pub fn pop_if(&self, is_wanted: impl FnOnce(&Bytes) -> bool) -> Option<Bytes> {
         let mut queue = self.0.take()?;
-        let datagram = queue.pop_front();
+        let datagram = if queue.front().is_some_and(is_wanted) { queue.pop_front() } else { None };
         self.put_back(queue);
         datagram
     }
@@ -74,13 +75,15 @@ mod tests {
     #[test]
     fn an_empty_inbox_holds_nothing() {
         let inbox = Inbox::default();
-        assert_eq!((inbox.pop(), inbox.len()), (None, 0));
+        let pop = || inbox.pop_if(|_| true);
+        assert_eq!((pop(), inbox.len()), (None, 0));
         for text in ["a", "b", "c"] {
             inbox.push(Bytes::from_static(text.as_bytes()));
         }
-        assert_eq!((inbox.len(), inbox.pop().as_deref()), (3, Some(&b"a"[..])));
+        assert_eq!((inbox.len(), pop().as_deref()), (3, Some(&b"a"[..])));
+        assert_eq!(inbox.pop_if(|first| first == "c"), None);
         assert_eq!(inbox.split_off(1), ["c"]);
-        assert_eq!((inbox.pop().as_deref(), inbox.pop()), (Some(&b"b"[..]), None));
+        assert_eq!((pop().as_deref(), pop()), (Some(&b"b"[..]), None));
         assert!(inbox.0.take().is_none());
         assert_eq!(FREE.with_borrow(Vec::len), 1);
     }

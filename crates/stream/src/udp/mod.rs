@@ -13,6 +13,7 @@
 mod client;
 pub(crate) mod endpoint;
 mod inbox;
+mod outbox;
 mod own_socket;
 pub(crate) mod sessions;
 pub(crate) mod table;
@@ -25,7 +26,7 @@ use std::os::fd::BorrowedFd;
 
 use bytes::Bytes;
 use os::SockAddr;
-use os::datagram::Received;
+use os::datagram::{Batch, Received};
 
 pub use self::client::{Client, Held};
 
@@ -39,22 +40,30 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// A single one.
-    pub fn single(bytes: Bytes) -> Datagrams {
-        let segment = bytes.len().max(1);
-        Datagrams { bytes, segment }
+    fn of(bytes: &[u8], received: &Received) -> Datagrams {
+        Datagrams { bytes: Bytes::copy_from_slice(bytes), segment: received.segment.max(1) }
     }
 
     /// Their number.
-    pub fn count(&self) -> u64 {
-        (self.bytes.len().div_ceil(self.segment)).max(1) as u64
+    pub fn count(&self) -> usize {
+        count(self.bytes.len(), self.segment)
     }
 
     /// Each by itself.
-    pub fn each(&self) -> impl Iterator<Item = Bytes> + '_ {
-        let starts = (0..self.count() as usize).map(|i| i * self.segment);
-        starts.map(|at| self.bytes.slice(at..self.bytes.len().min(at + self.segment)))
+    pub fn each(self) -> impl Iterator<Item = Bytes> {
+        let (count, segment) = (self.count(), self.segment);
+        let mut rest = self.bytes;
+        // The last one is what is left: a single one is not shared.
+        (1..=count).map(move |i| match i == count {
+            true => std::mem::take(&mut rest),
+            false => rest.split_to(segment),
+        })
     }
+}
+
+/// The number of datagrams of `segment` bytes, the last one of which may be shorter.
+pub(crate) fn count(bytes: usize, segment: usize) -> usize {
+    bytes.div_ceil(segment.max(1)).max(1)
 }
 
 /// The client of a session, as one of an endpoint's. Every session keeps it: it is small.
@@ -77,71 +86,135 @@ impl Key {
     }
 }
 
-/// Sends datagrams: several of one length in one call where the kernel can, else one by one.
+/// The most datagrams of one call, as Linux has it for `UDP_SEGMENT`.
+const SEGMENTS_MAX: usize = 64;
+
+/// The `segment` of the call that sends datagrams of that length; none where one call cannot.
+fn joined(bytes: usize, segment: usize) -> Option<u16> {
+    let several = (2..=SEGMENTS_MAX).contains(&count(bytes, segment));
+    several.then(|| u16::try_from(segment).ok()).flatten()
+}
+
+/// The most bytes that are joined here for one call, and the longest of such datagrams: the kernel
+/// refuses those that are longer than the way takes without fragments.
+const JOINED_MAX: usize = 32768;
+const JOINED_SEGMENT_MAX: usize = 1400;
+
+/// Whether datagrams of `next_segment` bytes may leave in one call behind others of `segment`
+/// bytes: the last one alone may be shorter.
+fn may_follow(bytes: usize, segment: usize, next: usize, next_segment: usize) -> bool {
+    let is_even = bytes > 0 && bytes.is_multiple_of(segment) && segment <= JOINED_SEGMENT_MAX;
+    let is_like = next_segment == segment || (next <= segment && count(next, next_segment) == 1);
+    is_even
+        && is_like
+        // An empty one is not seen at the end of others.
+        && next > 0
+        && bytes + next <= JOINED_MAX
+        && count(bytes + next, segment) <= SEGMENTS_MAX
+}
+
+/// Sends datagrams of `segment` bytes, of which the last one may be shorter: in one call where the
+/// kernel can, else one by one.
 ///
 /// # Errors
 /// The system's.
 pub(crate) fn send(
     fd: BorrowedFd<'_>,
-    datagrams: &Datagrams,
+    bytes: &[u8],
+    segment: usize,
     to: Option<&SockAddr>,
     from: Option<IpAddr>,
 ) -> io::Result<()> {
-    /// The most datagrams of one call, as Linux has it for `UDP_SEGMENT`.
-    const SEGMENTS_MAX: u64 = 64;
-    let segment = u16::try_from(datagrams.segment).ok();
-    if datagrams.count() > 1 && datagrams.count() <= SEGMENTS_MAX && segment.is_some() {
-        match os::datagram::send(fd, &datagrams.bytes, to, from, segment) {
+    if let Some(segment) = joined(bytes.len(), segment) {
+        match os::datagram::send(fd, bytes, to, from, Some(segment)) {
             Ok(_) => return Ok(()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
             // Not every route and kernel can: one by one, then.
             Err(_) => {}
         }
     }
-    for one in datagrams.each() {
-        os::datagram::send(fd, &one, to, from, None)?;
+    if bytes.is_empty() {
+        os::datagram::send(fd, bytes, to, from, None)?;
+    }
+    for one in bytes.chunks(segment) {
+        os::datagram::send(fd, one, to, from, None)?;
     }
     Ok(())
 }
 
 thread_local! {
-    /// The buffer of all receives of a worker: nothing is in it over a wait.
+    /// The room of all receives of a worker from sockets of clients. Nothing is in it over a wait.
+    static BATCH: RefCell<Option<Batch>> = const { RefCell::new(None) };
+    /// The buffer of its other receives, likewise.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The longest datagram, and the most that the kernel joins.
 const DATAGRAM_MAX: usize = 65536;
 
-/// The next datagrams of a socket, if there are some.
+/// Takes the next datagrams of a socket with one peer, if there are some, with `take`: their bytes,
+/// and the length of each but the last one. `may_join` says that the kernel may join them. `take`
+/// does not receive itself.
 ///
 /// # Errors
 /// The system's.
-pub(crate) fn receive(fd: BorrowedFd<'_>) -> io::Result<Option<Datagrams>> {
-    Ok(receive_from(fd)?.map(|(datagrams, _)| datagrams))
+pub(crate) fn receive<R>(
+    fd: BorrowedFd<'_>,
+    may_join: bool,
+    take: impl FnOnce(&[u8], usize) -> R,
+) -> io::Result<Option<R>> {
+    receive_with(|buffer| {
+        let (len, segment) = match may_join {
+            true => os::datagram::recv(fd, buffer).map(|got| (got.len, got.segment))?,
+            false => os::socket::recv(fd, buffer).map(|len| (len, len))?,
+        };
+        Ok(take(buffer.get(..len).unwrap_or_default(), segment.max(1)))
+    })
 }
 
-/// The same with whose they are.
-fn receive_to(fd: BorrowedFd<'_>) -> io::Result<Option<(Datagrams, Key)>> {
-    let received = receive_from(fd)?;
-    Ok(received.and_then(|(datagrams, received)| {
-        Some((datagrams, Key::of(&received.from?, received.to)?))
-    }))
-}
-
+/// The next datagrams of a socket with whose they are.
 fn receive_from(fd: BorrowedFd<'_>) -> io::Result<Option<(Datagrams, Received)>> {
+    receive_with(|buffer| {
+        let received = os::datagram::recv(fd, buffer)?;
+        let bytes = buffer.get(..received.len).unwrap_or_default();
+        Ok((Datagrams::of(bytes, &received), received))
+    })
+}
+
+fn receive_with<R>(call: impl FnOnce(&mut [u8]) -> io::Result<R>) -> io::Result<Option<R>> {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.is_empty() {
             *buffer = os::memory::zeros(DATAGRAM_MAX)?;
         }
-        match os::datagram::recv(fd, buffer) {
-            Ok(received) => {
-                let bytes = Bytes::copy_from_slice(buffer.get(..received.len).unwrap_or(&[]));
-                let segment = received.segment.max(1);
-                Ok(Some((Datagrams { bytes, segment }, received)))
-            }
+        match call(buffer) {
+            Ok(result) => Ok(Some(result)),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(e) => Err(e),
         }
+    })
+}
+
+/// Receives datagrams of many clients, each with its sender, in one call; false where nothing more
+/// waits.
+///
+/// # Errors
+/// The system's.
+fn receive_batch(fd: BorrowedFd<'_>, came: &mut Vec<(Key, Datagrams)>) -> io::Result<bool> {
+    BATCH.with_borrow_mut(|batch| {
+        let batch = match batch {
+            Some(batch) => batch,
+            None => batch.insert(Batch::new(DATAGRAM_MAX)?),
+        };
+        let n = match batch.recv(fd) {
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(e) => return Err(e),
+        };
+        came.extend(batch.iter().filter_map(|(received, bytes)| {
+            let key = Key::of(received.from.as_ref()?, received.to)?;
+            Some((key, Datagrams::of(bytes, received)))
+        }));
+        Ok(n == os::datagram::RECV_MAX)
     })
 }
 
@@ -150,16 +223,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn datagrams_of_one_length_follow_each_other() {
+        assert!(may_follow(2, 2, 2, 2) && may_follow(4, 2, 1, 1) && may_follow(2, 2, 5, 2));
+        let shorter_before = may_follow(3, 2, 2, 2);
+        let longer = may_follow(2, 2, 3, 3) || may_follow(2, 2, 6, 3);
+        let shorter = may_follow(3, 3, 4, 2);
+        let empty = may_follow(2, 2, 0, 0) || may_follow(0, 1, 1, 1) || may_follow(0, 1, 0, 0);
+        let too_long = may_follow(1500, 1500, 1500, 1500);
+        let too_many = may_follow(64, 1, 1, 1) || may_follow(1, 1, 64, 1);
+        assert!(!(shorter_before || longer || shorter || empty || too_long || too_many));
+        assert!(may_follow(63, 1, 1, 1) && !may_follow(32_000, 1000, 1000, 1000));
+    }
+
+    #[test]
     fn datagrams_are_counted_and_parted() {
         let parts = |text: &'static str, segment| {
             let all = Datagrams { bytes: Bytes::from_static(text.as_bytes()), segment };
+            let count = all.count();
             let each: Vec<_> = all.each().map(|b| String::from_utf8(b.to_vec()).unwrap()).collect();
-            assert_eq!(each.len() as u64, all.count());
+            assert_eq!(each.len(), count);
             each
         };
         assert_eq!(parts("aabbc", 2), ["aa", "bb", "c"]);
         assert_eq!(parts("aabb", 2), ["aa", "bb"]);
         assert_eq!(parts("a", 9), ["a"]);
-        assert_eq!(Datagrams::single(Bytes::new()).each().count(), 1, "an empty one is one");
+        assert_eq!(parts("", 1), [""], "an empty one is one");
     }
 }

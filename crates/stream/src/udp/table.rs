@@ -18,6 +18,7 @@ use base::time::now_ms;
 use event::{Deadline, FdSet, Member};
 
 use super::Client;
+use super::outbox::Outbox;
 use super::timers::{PLACES_MAX, Timers};
 use crate::accept;
 use crate::phases::status;
@@ -37,6 +38,8 @@ pub(crate) struct Table {
     /// Sessions that have their turn next.
     queue: RefCell<Vec<Rc<Client>>>,
     timers: RefCell<Timers>,
+    /// Answers of the sessions whose turns it is.
+    outbox: RefCell<Outbox>,
     /// The time at which the task looks at the timers, while it waits.
     looks_ms: Cell<u64>,
 }
@@ -98,6 +101,7 @@ impl Table {
             places: RefCell::default(),
             queue: RefCell::default(),
             timers: RefCell::default(),
+            outbox: RefCell::default(),
             looks_ms: Cell::new(0),
         });
         let (owner, main) = (Owner(table.clone()), Rc::downgrade(main));
@@ -137,27 +141,47 @@ impl Table {
                 None => Err(status::INTERNAL),
             }
         });
+        drop(place);
         match paused {
-            Some(Ok(Pause::Busy)) => {
-                drop(place);
-                self.queue(client);
-            }
+            Some(Ok(Pause::Busy)) => self.queue(client),
             Some(Ok(Pause::Until(at_ms))) => self.set_timer(client, at_ms),
-            Some(Err(status)) => {
-                let relay = place.take();
-                drop(place);
-                self.leave(client, relay, Some(status));
-            }
-            None => {
-                let relay = place.take();
-                drop(place);
-                self.leave(client, relay, None);
-            }
+            Some(Err(status)) => self.leave(client, Some(status)),
+            None => self.leave(client, None),
+        }
+        if self.has_full_outbox() {
+            self.flush();
         }
     }
 
-    /// A session is over; without a status, by a panic.
-    fn leave(&self, client: &Rc<Client>, relay: Option<Relay>, status: Option<u16>) {
+    /// Holds an answer of a session whose turn it is, until the task has given all their turns.
+    pub(super) fn answer(&self, client: &Rc<Client>, bytes: &[u8], segment: usize) {
+        self.outbox.borrow_mut().push(client, bytes, segment);
+    }
+
+    pub(super) fn has_full_outbox(&self) -> bool {
+        self.outbox.borrow().is_full()
+    }
+
+    /// Sends the answers that are held. No session has its turn meanwhile.
+    fn flush(&self) {
+        if self.outbox.borrow().is_empty() {
+            return;
+        }
+        let mut outbox = self.outbox.take();
+        outbox.flush(|client, bytes, e| {
+            if let Ok(relay) = client.relay.try_borrow()
+                && let Some(relay) = &*relay
+            {
+                relay.answer_failed(bytes as u64, &e);
+            }
+        });
+        *self.outbox.borrow_mut() = outbox;
+    }
+
+    /// A session is over, behind its answers; without a status, by a panic.
+    fn leave(&self, client: &Rc<Client>, status: Option<u16>) {
+        self.flush();
+        let relay = client.relay.take();
         let known = self.places.borrow_mut().give_back(client.place.replace(NO_PLACE));
         drop(known);
         event::task::caught(|| match (relay, status) {
@@ -221,11 +245,13 @@ impl Table {
                 self.turn(&client, true);
             }
             self.fire();
+            self.flush();
             let Some(main) = main.upgrade() else { return };
             if main.life.is_given_up() {
                 self.give_up();
             } else if !std::mem::replace(&mut is_leaving, gate.is_closed()) && is_leaving {
                 self.leaves();
+                self.flush();
             }
         }
     }
@@ -270,9 +296,8 @@ impl Table {
     /// All sessions end.
     fn give_up(&self) {
         for client in self.all() {
-            let relay = client.relay.take();
-            let status = relay.as_ref().map(|relay| accept::given_up(&relay.s));
-            self.leave(&client, relay, status);
+            let status = client.relay.borrow().as_ref().map(|relay| accept::given_up(&relay.s));
+            self.leave(&client, status);
         }
     }
 }
