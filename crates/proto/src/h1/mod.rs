@@ -27,12 +27,12 @@ pub(crate) use lines::{Line, Lines, RawField};
 pub use method::Method;
 pub use reason::reason;
 pub use request::HeadParser;
-pub(crate) use request::{known_field, parse_length};
+pub(crate) use request::{host_of_line, known_field, parse_length};
 pub(crate) use response::add_response_field;
 pub use response::{
     ResponseError, ResponseErrorKind, ResponseHead, ResponseParser, ResponseStep, ignored_message,
 };
-pub(crate) use scan::value_end;
+pub(crate) use scan::is_value;
 pub use write::{
     encode_target, is_method, sanitize_value, write_field, write_location, write_value,
 };

@@ -289,6 +289,15 @@ pub(crate) fn known_field(field: &Field, buf: &[u8], head: &mut Head) -> Result<
     Ok(())
 }
 
+/// Takes the host that stands in the request's line; false where it is none. The next field is the
+/// first `Host`.
+pub(crate) fn host_of_line(span: Span, buf: &[u8], head: &mut Head) -> bool {
+    let Some(host) = host_of(span, buf) else { return false };
+    head.fields.next_is_first(FieldId::Host);
+    head.host = head.host.or(Some(host));
+    true
+}
+
 fn host_of(span: Span, buf: &[u8]) -> Option<HostRef> {
     let host = validate_host(span.of(buf))?;
     let name = Span { start: span.start, end: span.start + host.name_len as u32 };

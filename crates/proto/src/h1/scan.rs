@@ -123,6 +123,32 @@ pub(crate) fn value_end(buf: &[u8], from: usize) -> usize {
     }
 }
 
+/// Whether a value has none of the bytes at which [`value_end`] stops.
+#[inline]
+pub(crate) fn is_value(value: &[u8]) -> bool {
+    let is_high = |chunk: &[u8; CHUNK]| {
+        let bytes = u8x16::new(*chunk);
+        bytes.min(u8x16::splat(13)).simd_eq(bytes).none()
+    };
+    let sound = match value.last_chunk::<CHUNK>() {
+        // The last chunk overlaps those before it, where the length is no multiple.
+        Some(last) if value.len() <= SHORT => {
+            let (chunks, _) = value.as_chunks::<CHUNK>();
+            is_high(last) && chunks.iter().all(is_high)
+        }
+        Some(_) => false,
+        None => {
+            let mut chunk = [b' '; CHUNK];
+            for (to, from) in chunk.iter_mut().zip(value) {
+                *to = *from;
+            }
+            is_high(&chunk)
+        }
+    };
+    // Of the bytes below 14, a tab is the only one that a value may hold.
+    sound || value_end(value, 0) == value.len()
+}
+
 #[inline]
 fn ends_value(byte: u8) -> bool {
     matches!(byte, 0 | b'\r' | b'\n')
@@ -130,7 +156,7 @@ fn ends_value(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{name, value_end};
+    use super::{is_value, name, value_end};
 
     #[test]
     fn a_near_colon_is_found_where_a_plain_search_finds_it() {
@@ -179,6 +205,7 @@ mod tests {
                     for from in [0, at / 2, at] {
                         assert_eq!(value_end(&buf, from), at, "len {len} at {at} from {from}");
                     }
+                    assert_eq!(is_value(&buf), at == len, "len {len} at {at}");
                 }
             }
         }

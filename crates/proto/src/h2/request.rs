@@ -4,9 +4,8 @@
 use std::fmt::Write;
 
 use crate::h1::{Field, FieldId, H1Error, Head, Limits, Method, Span, Version};
-use crate::h1::{known_field, parse_length, show};
+use crate::h1::{host_of_line, known_field, parse_length, show};
 use crate::uri::target::inspect;
-use crate::uri::validate_host;
 
 /// A request that is malformed, or is not taken.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -321,8 +320,7 @@ impl<'a> HeadBuilder<'a> {
             dropped: false,
             ignored: false,
         };
-        let is_host = validate_host(authority.of(self.text)).is_some();
-        if !is_host || known_field(&field, self.text, self.head).is_err() {
+        if !host_of_line(authority, self.text, self.head) {
             return refuse("client sent invalid \":authority\" header");
         }
         self.head.fields.push(field);
@@ -432,7 +430,7 @@ pub fn is_trailer(name: &[u8], value: &[u8]) -> bool {
 
 #[inline]
 fn check_value(name: &[u8], value: &[u8]) -> Result<(), Refusal> {
-    if crate::h1::value_end(value, 0) < value.len() {
+    if !crate::h1::is_value(value) {
         let mut out = told("client sent header", name);
         out.push_str(" with invalid value: \"");
         show(value, &mut out);
