@@ -50,7 +50,7 @@ pub use open_file_cache::OpenFileCache;
 pub use opener::{FileCaches, OpenSettings, Opener, Questions, open_internal};
 pub use path::{FilePath, as_path};
 pub use reading::{
-    ReadSettings, file_error, is_of_file, of_file, piece, piece_now, read_some, truncated,
+    ReadSettings, file_error, is_of_file, of_file, parts_now, piece, read_some, truncated,
 };
 pub use sending::{FileAtFront, FileRead, SendReady, Sending, Step, first_byte, front_file};
 pub use temp_file::{Keep, TempFile, next_number};

@@ -25,6 +25,7 @@ use std::os::fd::AsFd;
 use base::time::exact_ms;
 use event::sim::disk_is_cold;
 use mem::FileHandle;
+use os::file_parts::{self, Parts};
 use os::probe;
 
 use crate::nonblocking::must_wait;
@@ -164,15 +165,42 @@ pub(crate) fn read_at(file: &FileHandle, buf: &mut [u8], pos: u64) -> io::Result
     Ok(cached)
 }
 
+/// Appends what is in memory of a file from `pos` on to `out`, in parts, and makes it sure.
+pub(crate) fn append_parts(
+    file: &FileHandle,
+    out: &mut Vec<u8>,
+    parts: Parts,
+    pos: u64,
+) -> io::Result<Cached> {
+    let append = |cached: bool| file_parts::append_parts(file, out, parts, pos, cached);
+    let cached = from_cache(file, append)?;
+    if let Cached::Bytes(n) = cached {
+        saw(file, pos, pos + n as u64);
+    }
+    Ok(cached)
+}
+
 /// Reads what is in memory of an open file from `pos` on.
 pub(crate) fn read(fd: impl AsFd, buf: &mut [u8], pos: u64) -> io::Result<Cached> {
+    from_cache(&fd, |cached| match cached {
+        true => os::file::read_cached_at(&fd, buf, pos),
+        false => os::file::read_at(&fd, buf, pos),
+    })
+}
+
+/// Reads what is in memory: `read` reads from the page cache alone, where that is said.
+#[inline]
+fn from_cache(
+    fd: impl AsFd,
+    mut read: impl FnMut(bool) -> io::Result<usize>,
+) -> io::Result<Cached> {
     if disk_is_cold() {
         return Ok(Cached::Missing);
     }
-    match os::file::read_cached_at(&fd, buf, pos) {
+    match read(true) {
         Ok(n) => Ok(Cached::Bytes(n)),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Cached::Missing),
-        Err(e) if must_wait(&e) => read_unasked(fd, buf, pos),
+        Err(e) if must_wait(&e) => read_unasked(fd, || read(false)),
         Err(e) => Err(e),
     }
 }
@@ -180,9 +208,9 @@ pub(crate) fn read(fd: impl AsFd, buf: &mut [u8], pos: u64) -> io::Result<Cached
 /// Files of tmpfs and its like have no disk to wait for (short of swap), and `RWF_NOWAIT` is
 /// unknown there.
 #[cold]
-fn read_unasked(fd: impl AsFd, buf: &mut [u8], pos: u64) -> io::Result<Cached> {
+fn read_unasked(fd: impl AsFd, read: impl FnOnce() -> io::Result<usize>) -> io::Result<Cached> {
     match probe::is_in_memory(&fd) {
-        true => os::file::read_at(fd, buf, pos).map(Cached::Bytes),
+        true => read().map(Cached::Bytes),
         false => Ok(Cached::Unknown),
     }
 }

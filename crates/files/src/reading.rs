@@ -6,6 +6,7 @@ use std::io;
 use bytes::Bytes;
 use event::Pool;
 use mem::{Buf, FileHandle, Page};
+use os::file_parts::{self, Parts};
 
 use crate::page_cache::{self, Cached};
 
@@ -244,28 +245,30 @@ pub async fn piece(
     Ok(Buf::Mem(into_memory(pool()?, file, pos, len, align).await?))
 }
 
-/// The next bytes of a file as [`piece`] has them, where that needs no wait; else `None`.
+/// Appends the next bytes of a file to `out` in parts, at least one byte, as far as one call reads
+/// them without a wait; returns their number. `None`: they have to be waited for.
 ///
 /// # Errors
 /// As [`piece`].
-pub fn piece_now(
+pub fn parts_now(
     file: &FileHandle,
     pos: u64,
-    len: usize,
-    settings: ReadSettings,
-) -> io::Result<Option<Page>> {
-    let ReadSettings { aio_off, front, .. } = settings;
+    out: &mut Vec<u8>,
+    parts: Parts,
+    aio_off: bool,
+) -> io::Result<Option<usize>> {
     if file.is_direct() || file.is_slow() {
         return Ok(None);
     }
-    if aio_off {
-        let page = filled(front, len, |buf| os::file::read_at(file, buf, pos))?;
-        return if page.is_empty() { Err(truncated()) } else { Ok(Some(page)) };
+    let cached = match aio_off {
+        true => Cached::Bytes(file_parts::append_parts(file, out, parts, pos, false)?),
+        false => page_cache::append_parts(file, out, parts, pos)?,
+    };
+    match cached {
+        Cached::Bytes(0) => Err(truncated()),
+        Cached::Bytes(n) => Ok(Some(n)),
+        Cached::Missing | Cached::Unknown => Ok(None),
     }
-    Ok(match from_memory(file, pos, (front, len))? {
-        FromMemory::Read(page) => Some(page),
-        FromMemory::Missing | FromMemory::Unknown => None,
-    })
 }
 
 fn filled(

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 
 use bytes::Bytes;
 
@@ -105,6 +105,24 @@ impl Chain {
             Some(Buf::Page(page)) => page.vec(),
             _ => unreachable!("the last piece is a page with room, or was made one just now"),
         }
+    }
+
+    /// [`Chain::writer`] with room for `room` bytes, which fit a wide page: one of these is made
+    /// where the last page has less.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn wide_writer_for(&mut self, room: usize) -> io::Result<&mut Vec<u8>> {
+        let fits = match self.queue.as_ref().and_then(|queue| queue.back()) {
+            Some(Buf::Page(page)) => page.spare() >= room,
+            _ => false,
+        };
+        if !fits {
+            let page = Page::try_wide()?;
+            self.drop_empty_tail();
+            self.queue().push_back(Buf::Page(page));
+        }
+        Ok(self.writer_for(room))
     }
 
     /// Bytes in all pieces.
@@ -317,6 +335,17 @@ mod tests {
         assert_eq!(FREE.with(|free| free.borrow().len()), 1);
         chain.write(b"again");
         assert_eq!(FREE.with(|free| free.borrow().len()), 0);
+    }
+
+    #[test]
+    fn wide_writers_share_a_page_with_others() {
+        let mut chain = Chain::new();
+        chain.write(b"head");
+        chain.wide_writer_for(1000).unwrap().extend_from_slice(b"body");
+        assert_eq!(chain.iter().count(), 1);
+        chain.wide_writer_for(20_000).unwrap().extend_from_slice(b"wide");
+        chain.wide_writer_for(20_000).unwrap().extend_from_slice(b"too");
+        assert_eq!((chain.iter().count(), text(&chain)), (2, b"headbodywidetoo".to_vec()));
     }
 
     #[test]

@@ -17,4 +17,5 @@ pub use buf::Buf;
 pub use chain::{Chain, IOV_MAX};
 pub use file::FileHandle;
 pub use lru::Lru;
-pub use page::{PAGE_SIZE, Page, kept as pages_kept, recycle as recycle_pages, trim as trim_pages};
+pub use page::{PAGE_SIZE, Page, WIDE_SIZE};
+pub use page::{kept as pages_kept, recycle as recycle_pages, trim as trim_pages};

@@ -14,12 +14,21 @@ pub const PAGE_SIZE: usize = 16 * 1024;
 /// so that the steady state allocates none.
 const FREE_MAX: usize = 256;
 
+/// Capacity of a wide page, in bytes: 96 KB in parts, with the heads of frames between them and
+/// small responses before them.
+pub const WIDE_SIZE: usize = 104 * 1024;
+
+/// Wide pages that the free list of a thread holds at most. A connection whose client takes bytes
+/// needs one for the length of a send, so that all of them share the one that is in the nearest
+/// cache of the processor.
+const WIDE_FREE_MAX: usize = 4;
+
 /// A waiting page with more bytes than this keeps its ordinary buffer.
 const NARROW_MAX: usize = PAGE_SIZE / 4;
 
 thread_local! {
     static FREE: RefCell<Free> =
-        const { RefCell::new(Free { pages: Vec::new(), unused: 0, max: 0 }) };
+        const { RefCell::new(Free { pages: Vec::new(), unused: 0, max: 0, wide: Vec::new() }) };
 }
 
 /// The free list of a thread. Only a thread that asks for it has one ([`recycle`]): in other
@@ -31,6 +40,9 @@ struct Free {
     /// The fewest pages in the list since the last trim: pages without a use.
     unused: usize,
     max: usize,
+    /// Wide pages; all of them go with a trim.
+    #[expect(clippy::vec_box)]
+    wide: Vec<Box<Inner>>,
 }
 
 impl Free {
@@ -52,8 +64,9 @@ pub fn trim() -> usize {
     let unused = FREE.try_with(|free| {
         let mut free = free.borrow_mut();
         let unused = free.unused.min(free.pages.len());
-        let unused: Vec<_> = free.pages.drain(..unused).collect();
+        let mut unused: Vec<_> = free.pages.drain(..unused).collect();
         free.unused = free.pages.len();
+        unused.append(&mut free.wide);
         unused
     });
     unused.map_or(0, |pages| pages.len())
@@ -90,6 +103,20 @@ impl Page {
     /// `min <= PAGE_SIZE`, otherwise one made for the purpose.
     pub fn get(min: usize) -> Page {
         Page { inner: Some(buffer(min)) }
+    }
+
+    /// An empty page of [`WIDE_SIZE`] bytes, for many frames in one piece.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn try_wide() -> io::Result<Page> {
+        let kept = FREE.try_with(|free| free.borrow_mut().wide.pop()).unwrap_or(None);
+        if let Some(inner) = kept {
+            return Ok(Page { inner: Some(inner) });
+        }
+        let mut bytes = Vec::new();
+        os::memory::reserve_exact(&mut bytes, WIDE_SIZE)?;
+        Ok(Page { inner: Some(Box::new(Inner { bytes, start: 0 })) })
     }
 
     /// An empty page with room for `bytes` and no more: for reads that are limited.
@@ -313,16 +340,21 @@ fn fresh(min: usize) -> Box<Inner> {
 impl Drop for Page {
     fn drop(&mut self) {
         let Some(mut inner) = self.inner.take() else { return };
-        if inner.bytes.capacity() != PAGE_SIZE {
+        let is_wide = inner.bytes.capacity() == WIDE_SIZE;
+        if inner.bytes.capacity() != PAGE_SIZE && !is_wide {
             return;
         }
         inner.bytes.clear();
         inner.start = 0;
         // A thread that is ending has no list any more: then the page is simply freed.
         let _ = FREE.try_with(|free| {
-            let mut free = free.borrow_mut();
-            if free.pages.len() < free.max {
-                free.pages.push(inner);
+            let free = &mut *free.borrow_mut();
+            let (pages, max) = match is_wide {
+                true => (&mut free.wide, free.max.min(WIDE_FREE_MAX)),
+                false => (&mut free.pages, free.max),
+            };
+            if pages.len() < max {
+                pages.push(inner);
             }
         });
     }
@@ -431,6 +463,20 @@ mod tests {
         drop((0..3).map(|_| Page::get(0)).collect::<Vec<_>>());
         assert_eq!((trim(), kept()), (7, 3));
         assert_eq!((trim(), kept()), (3, 0));
+    }
+
+    #[test]
+    fn wide_pages_have_a_list_of_their_own() {
+        recycle();
+        let mut page = Page::try_wide().unwrap();
+        page.extend_from_slice(&[b'x'; WIDE_SIZE]);
+        let at = page.as_ptr();
+        drop(page);
+        assert_eq!(kept(), 0);
+        let mut page = Page::try_wide().unwrap();
+        assert_eq!((page.inner_mut().bytes.as_ptr(), page.spare()), (at, WIDE_SIZE));
+        drop(page);
+        assert_eq!((trim(), trim()), (1, 0));
     }
 
     #[test]

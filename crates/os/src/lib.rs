@@ -10,6 +10,7 @@ pub mod datagram;
 pub mod errno;
 pub mod fd;
 pub mod file;
+pub mod file_parts;
 pub mod futex;
 pub mod heartbeat;
 pub mod limits;

@@ -18,6 +18,7 @@
 //! | [`mux`] | the state that the connection and its streams share |
 //! | [`schedule`] | whose bytes go next |
 //! | [`priority`] | what clients and responses say about that |
+//! | [`data`] | DATA frames |
 //! | [`head`] | response heads and trailers |
 //! | [`output`] | response bodies |
 //! | [`body`] | request bodies |
@@ -27,6 +28,7 @@
 mod address;
 mod body;
 mod connection;
+mod data;
 mod head;
 mod mux;
 mod output;

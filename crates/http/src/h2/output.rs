@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use base::future::rarely;
 use base::log::Level;
 use event::Either;
-use files::ReadSettings;
 use mem::{Buf, Chain};
 use proto::h2::frame::{HEAD_LEN, flag};
 
@@ -22,7 +21,7 @@ use engine::min_rate;
 /// Bytes of a body that are gathered before the connection gets them.
 const GATHER_MAX: u64 = 16 << 10;
 
-/// The most bytes of a file in a piece, which is a frame. Those of the usual size fit a page.
+/// The most bytes of a file in a piece, which is a frame.
 pub(super) const PIECE_MAX: usize = 64 << 10;
 
 /// Puts a whole body into the output, and the head before it, if that can be done at once.
@@ -209,7 +208,7 @@ fn offer(r: &mut Request, ends: bool) -> Result<bool, SendFailed> {
         false => Vec::new(),
     };
     let chunk_max = chunk(&r.loc.confs);
-    let reading = ReadSettings { front: HEAD_LEN, ..read_settings(r) };
+    let reading = read_settings(r);
     let s = stream(r);
     let output = &mut s.output;
     let given = s.mux.of(s.key, |state, i| {

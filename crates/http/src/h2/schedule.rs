@@ -13,16 +13,21 @@
 
 use std::collections::VecDeque;
 
-use mem::{Buf, Chain};
-use proto::h2::frame::{FrameHead, HEAD_LEN, flag, kind};
+use mem::WIDE_SIZE;
 use proto::h2::tree::Tree;
 
-use super::head;
-use super::mux::{Entry, Half, QUEUE_LOW, State};
-use super::output::PIECE_MAX;
+use super::mux::{Entry, QUEUE_LOW, State};
 
-/// Bytes of frames that are made before the socket has taken those before them.
-pub(super) const OUTPUT_MAX: usize = 64 << 10;
+/// Bytes of frames that are made before the socket has taken those before them. A little more than
+/// 64 KB would be a packet of the longest kind and one with some bytes, each time: on the loopback
+/// device that costs a quarter more for a byte than this does.
+pub(super) const OUTPUT_MAX: usize = 96 << 10;
+
+const _: () = assert!(OUTPUT_MAX < WIDE_SIZE, "the frames of a send are one piece");
+
+/// Bytes of a file that a stream sends in its turn while others of its urgency wait for theirs: a
+/// frame of the usual size is a small read, and what is sent together may as well lie together.
+const TURN: usize = 16 << 10;
 
 /// A stream in the order.
 #[derive(Clone, Copy, Debug)]
@@ -137,6 +142,21 @@ impl Schedule {
         Some(first.slot as usize)
     }
 
+    /// Whether the stream that was picked shares its urgency with others that have turns. Those of a
+    /// tree do, for all that is known here.
+    fn has_rivals(&self) -> bool {
+        let Some(own) = self.order.get(self.picked) else { return true };
+        let urgency = own.key >> URGENCY_AT;
+        let before =
+            |urgency: u64| self.order.partition_point(|other| other.key < urgency << URGENCY_AT);
+        let end = before(urgency + 1);
+        match own.key & IN_PARTS {
+            // Those that take turns stand behind the others of their urgency.
+            0 => self.order.get(end - 1).is_some_and(|last| last.key & IN_PARTS != 0),
+            _ => end - before(urgency) > 1,
+        }
+    }
+
     /// The stream that was picked has sent `n` bytes.
     fn turn(&mut self, entry: &mut Entry, n: usize, stays: bool) {
         entry.scheduled = stays;
@@ -246,7 +266,11 @@ impl State {
             if self.schedule.is_too_early(entry, n < most && n as u64 == entry.queued) {
                 return true;
             }
-            let Some((n, ends)) = self.data_frame(i, n) else {
+            let made = match self.streams[i].is_file_next() {
+                true => self.file_frames(i, most, self.turn_of_file(i, most)),
+                false => Some(self.data_frame(i, n)),
+            };
+            let Some((n, ends)) = made else {
                 let entry = &mut self.streams[i];
                 self.schedule.turn(entry, 0, false);
                 entry.wake_room();
@@ -266,6 +290,18 @@ impl State {
         false
     }
 
+    /// Bytes of a file that a stream, which was picked, may send in its turn, in whole frames of
+    /// `most` as far as windows allow.
+    fn turn_of_file(&self, i: usize, most: usize) -> usize {
+        let turn = match (&self.schedule.tree, self.schedule.has_rivals()) {
+            (Some(_), _) => most,
+            (None, true) => TURN,
+            (None, false) => OUTPUT_MAX - self.out_len,
+        };
+        let frames = turn.div_ceil(most.max(1)) * most;
+        frames.min(self.streams[i].send.left()).min(self.send.left())
+    }
+
     /// The window of a stream grew: what waits in its queue may go on.
     pub fn may_send(&mut self, i: usize) {
         let entry = &mut self.streams[i];
@@ -280,99 +316,3 @@ impl State {
         }
     }
 }
-
-impl Entry {
-    /// Takes up to `n` bytes off the front of the queue; `None` where they are of a file, and not
-    /// in memory.
-    fn front(&mut self, n: usize) -> Option<Chain> {
-        if self.unread {
-            return None;
-        }
-        let in_front = match self.queue.front() {
-            Some(Buf::File { file, pos, end }) => {
-                let want = (n as u64).min(end - pos).min(PIECE_MAX as u64) as usize;
-                // A failure is told by the request, which tries again.
-                let Ok(Some(page)) = files::piece_now(file, *pos, want, self.reading) else {
-                    self.unread = true;
-                    return None;
-                };
-                page
-            }
-            _ => {
-                let memory = self.queue.iter().map_while(Buf::memory).map(<[u8]>::len);
-                let there = memory.scan(0, |sum, len| {
-                    (*sum < n).then(|| {
-                        *sum += len;
-                        *sum
-                    })
-                });
-                let n = there.last().unwrap_or(0).min(n);
-                let all = n as u64 == self.queued;
-                return Some(if all { self.queue.take() } else { self.queue.split_to(n as u64) });
-            }
-        };
-        self.queue.advance(in_front.len() as u64);
-        let mut part = Chain::new();
-        part.push(in_front.into());
-        Some(part)
-    }
-}
-
-impl State {
-    /// Makes a DATA frame of up to `n` bytes of a stream's queue, and what follows its end: says
-    /// how many they were, and whether that was the end. `None`: they have to be fetched.
-    fn data_frame(&mut self, i: usize, n: usize) -> Option<(usize, bool)> {
-        let entry = &mut self.streams[i];
-        let part = entry.front(n)?;
-        let n = part.len() as usize;
-        entry.queued -= n as u64;
-        let ends = entry.ends && entry.queue.is_empty();
-        let has_trailers = ends && !entry.trailers.is_empty();
-        if n > 0 || ends && !has_trailers {
-            let flags = if ends && !has_trailers { flag::END_STREAM } else { 0 };
-            self.put_data(i, part, n, flags);
-        }
-        if has_trailers {
-            let trailers = std::mem::take(&mut self.streams[i].trailers);
-            head::trailers(self, i, &trailers);
-        }
-        if ends {
-            self.streams[i].local = Half::Ended;
-        }
-        Some((n, ends))
-    }
-
-    /// Puts a DATA frame into the output; the windows have room for it.
-    pub fn put_data(&mut self, i: usize, mut part: Chain, n: usize, flags: u8) {
-        let entry = &mut self.streams[i];
-        let head = FrameHead { len: n as u32, kind: kind::DATA, flags, stream: entry.id };
-        self.out_len += HEAD_LEN + n;
-        entry.framing += HEAD_LEN as u64;
-        entry.send.take(n);
-        self.send.take(n);
-        if n > COPY_MAX
-            && part.single().is_some()
-            && let Some(mut buf) = part.pop_front()
-        {
-            if let Buf::Page(page) = &mut buf
-                && page.prepend(&head.bytes())
-            {
-                return self.output.push(buf);
-            }
-            part.push(buf);
-        }
-        let copied = match part.single() {
-            Some(bytes) if bytes.len() <= COPY_MAX => Some(bytes),
-            _ => None,
-        };
-        let w = self.output.writer_for(HEAD_LEN + copied.map_or(0, <[u8]>::len));
-        w.extend_from_slice(&head.bytes());
-        match copied {
-            Some(bytes) => w.extend_from_slice(bytes),
-            None => self.output.append(&mut part),
-        }
-    }
-}
-
-/// Payloads up to this size are copied behind their head, so that both are one piece.
-const COPY_MAX: usize = 4096;
