@@ -70,6 +70,7 @@ impl State {
     /// The response's own `Priority` field.
     pub fn responds(&mut self, i: usize, response: Parameters) {
         let client = self.streams[i].priority.client;
+        self.schedule.is_ranked = true;
         self.set_priority(i, Priority { client, response });
     }
 
@@ -144,6 +145,7 @@ impl State {
     fn signalled(&mut self) {
         if !self.schedule.signalled {
             self.schedule.signalled = true;
+            self.schedule.is_ranked = true;
             self.fell();
         }
     }

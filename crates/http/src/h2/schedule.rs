@@ -53,6 +53,8 @@ pub(super) struct Schedule {
     pub treeless: bool,
     /// The client has used the priorities of RFC 9218.
     pub signalled: bool,
+    /// Client or responses have said that one stream is more urgent than others, and may again.
+    pub is_ranked: bool,
     /// Streams behind this key wait: one before them is about to get more.
     expected: u64,
     /// Counts the times that all tasks which were woken have run.
@@ -69,6 +71,7 @@ impl Default for Schedule {
             tree: None,
             treeless: false,
             signalled: false,
+            is_ranked: false,
             expected: u64::MAX,
             round: 1,
         }
@@ -223,6 +226,7 @@ impl Schedule {
     /// From now on the order is that of a tree, which knows all streams.
     pub fn use_tree(&mut self, tree: Tree) {
         self.order.clear();
+        self.is_ranked = true;
         self.tree = Some(Box::new(tree));
     }
 
