@@ -10,7 +10,6 @@ use proto::h2::frame::{HEAD_LEN, flag};
 
 use super::head;
 use super::mux::{Gone, Half, QUEUE_MAX, State};
-use super::schedule::OUTPUT_MAX;
 use super::{HeadState, stream};
 use crate::channel::pace::{self, Allowed, Pace};
 use crate::channel::{SendFailed, in_pieces, read_settings};
@@ -20,6 +19,10 @@ use engine::min_rate;
 
 /// Bytes of a body that are gathered before the connection gets them.
 const GATHER_MAX: u64 = 16 << 10;
+
+/// Bytes of output below which a whole body goes there at once: as many small ones as a client may
+/// ask for together need no tasks that wait for their turns.
+const READY_MAX: usize = 128 << 10;
 
 /// The most bytes of a file in a piece, which is a frame.
 pub(super) const PIECE_MAX: usize = 64 << 10;
@@ -40,7 +43,7 @@ pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
     let s = stream(r);
     let (mux, key) = (s.mux.clone(), s.key);
     let fits = mux.of(key, |state, i| {
-        let has_room = state.schedule.is_empty() && state.out_len < OUTPUT_MAX;
+        let has_room = state.schedule.is_empty() && state.out_len < READY_MAX;
         let n = len as usize;
         let frame_max = chunk_max.min(state.peer.frame_max as usize);
         has_room && n <= frame_max && n <= state.send.left() && n <= state.streams[i].send.left()
