@@ -55,6 +55,11 @@ const DRAIN_MAX: usize = 256 << 10;
 /// Turns that may follow each other before other connections have theirs.
 const ROUNDS: usize = 16;
 
+/// The time for which a connection that has no streams is served nevertheless, in milliseconds,
+/// where it was parked for less before: to build anew what was freed takes as long as the answers to
+/// some requests do.
+const LINGER_MS: u64 = 100;
+
 /// The next step of a connection that is being served.
 enum After {
     /// It has no streams.
@@ -82,8 +87,9 @@ pub(crate) async fn run<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, first: Page)
     let mut receiver = Receiver::new(&mux);
     greet(&mux, receiver.frame_max());
     let mut page = first;
+    let (mut lingers, mut answered) = (false, 0);
     loop {
-        let turn = foreseen(boxed(|| serve::<A>(&mux, &main, &mut receiver, page)));
+        let turn = foreseen(boxed(|| serve::<A>(&mux, &main, &mut receiver, page, lingers)));
         let after = main.life.unless_given_up(pin!(turn)).await;
         match after {
             Some(After::Park) => {}
@@ -100,10 +106,14 @@ pub(crate) async fn run<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, first: Page)
         page = Page::new();
         receiver.shrink();
         mux.with(|state| state.shrink());
+        let parked_ms = base::time::now_ms();
         if !parked(&mux, &main, &mut receiver).await {
             goodbye(&mux, &receiver, ErrorCode::NO_ERROR).await;
             return;
         }
+        lingers = base::time::now_ms() - parked_ms < LINGER_MS
+            && c.requests.get() > std::mem::replace(&mut answered, c.requests.get())
+            && c.server().root.core.keepalive_timeout > LINGER_MS;
     }
 }
 
@@ -190,7 +200,21 @@ enum Woken {
     /// Something may be read or sent, a stream has something, the worker is leaving, or time has
     /// passed that the connection looks out for.
     Go,
+    /// The time for which a busy connection is not parked has passed.
+    Rested,
     Failed(io::Error),
+}
+
+impl Woken {
+    /// The end of a wait for the socket. The client is late where `partial`: where it is not, only
+    /// the rest of a busy connection has an end.
+    fn by(done: io::Result<()>, partial: bool) -> Woken {
+        match done {
+            Ok(()) => Woken::Go,
+            Err(e) if e.kind() == io::ErrorKind::TimedOut && !partial => Woken::Rested,
+            Err(e) => Woken::Failed(e),
+        }
+    }
 }
 
 /// The things to wait for between two turns.
@@ -223,6 +247,11 @@ struct Serving<'a> {
     fresh: bool,
     /// The time until which a frame that has begun is to be whole.
     partial: Option<Deadline>,
+    /// The connection is busy: the time until which it is not parked. It is kept as it is while
+    /// requests come, and looked at when it has passed.
+    busy_until: Option<Deadline>,
+    /// The requests that had come when that time was set.
+    requests: u64,
     /// The time of the final GOAWAY.
     leave_at: Option<Deadline>,
     rounds: usize,
@@ -316,7 +345,8 @@ impl Serving<'_> {
         }
         let is_partial =
             !self.page.is_empty() || receiver.awaits_continuation() || !receiver.is_greeted();
-        if is_idle && !is_partial && !receiver.is_inside() && self.leave_at.is_none() {
+        let can_park = is_idle && !is_partial && !receiver.is_inside() && self.leave_at.is_none();
+        if can_park && self.busy_until.is_none() {
             return Turn::End(After::Park);
         }
         if self.page.is_empty() {
@@ -330,6 +360,14 @@ impl Serving<'_> {
         let left = announced.map(|at| at.at_ms().saturating_sub(base::time::now_ms()));
         let tick = left.into_iter().chain(lame).min();
         Turn::Wait(Waits { write: unsent, read: !choked || !unsent, tick })
+    }
+
+    /// The time until which the connection is not parked has passed. Where no request came
+    /// meanwhile, it is parked as soon as it has no streams.
+    fn rested(&mut self) {
+        let requests = self.mux.c.requests.get();
+        let is_busy = requests > std::mem::replace(&mut self.requests, requests);
+        self.busy_until = is_busy.then(|| Deadline::in_ms(LINGER_MS));
     }
 
     /// A client that takes or sends nothing in time loses the stream whose head it dawdles over, or
@@ -356,14 +394,25 @@ async fn serve<A: Answer>(
     main: &Rc<HttpMain>,
     receiver: &mut Receiver,
     page: Page,
+    lingers: bool,
 ) -> After {
     let mut runner = Runner::new(|inbox: Rc<Inbox<Job>>| {
         let (mux, main) = (mux.clone(), main.clone());
         boxed(|| work::<A>(mux, main, inbox))
     });
     let fresh = !page.is_empty();
-    let (partial, leave_at) = (None, None);
-    let mut serving = Serving { mux, main, receiver, page, fresh, partial, leave_at, rounds: 0 };
+    let mut serving = Serving {
+        mux,
+        main,
+        receiver,
+        page,
+        fresh,
+        partial: None,
+        busy_until: lingers.then(|| Deadline::in_ms(LINGER_MS)),
+        requests: mux.c.requests.get(),
+        leave_at: None,
+        rounds: 0,
+    };
     let sock = &mux.c.sock;
     // Each stays in place while others end.
     let mut readable = pin!(None);
@@ -386,8 +435,9 @@ async fn serve<A: Answer>(
                 continue;
             }
         };
-        if serving.partial != until {
-            until = serving.partial;
+        let next = serving.partial.or(serving.busy_until);
+        if next != until {
+            until = next;
             readable.set(None);
         }
         keep(readable.as_mut(), waits.read, || sock.readable(until.unwrap_or(Deadline::NEVER)));
@@ -395,11 +445,13 @@ async fn serve<A: Answer>(
         keep(writable.as_mut(), waits.write, || sock.writable(Deadline::in_ms(ms)));
         keep(gate.as_mut(), !main.life.gate.is_closed(), || main.life.gate.closed());
         let mut timer = pin!(waits.tick.map(event::sleep));
+        let partial = serving.partial.is_some();
         let woken = poll_fn(|cx| {
-            for slot in [poll_kept(readable.as_mut(), cx), poll_kept(writable.as_mut(), cx)] {
-                if let Poll::Ready(done) = slot {
-                    return Poll::Ready(done.map_or_else(Woken::Failed, |()| Woken::Go));
-                }
+            if let Poll::Ready(done) = poll_kept(readable.as_mut(), cx) {
+                return Poll::Ready(Woken::by(done, partial));
+            }
+            if let Poll::Ready(done) = poll_kept(writable.as_mut(), cx) {
+                return Poll::Ready(Woken::by(done, true));
             }
             let news = mux.poll_news(cx).is_ready() || poll_kept(gate.as_mut(), cx).is_ready();
             let timer = timer.as_mut().as_pin_mut();
@@ -409,10 +461,14 @@ async fn serve<A: Answer>(
             }
         })
         .await;
-        if let Woken::Failed(e) = woken
-            && let Some(after) = serving.failed(&e).await
-        {
-            return after;
+        match woken {
+            Woken::Go => {}
+            Woken::Rested => serving.rested(),
+            Woken::Failed(e) => {
+                if let Some(after) = serving.failed(&e).await {
+                    return after;
+                }
+            }
         }
     }
 }
