@@ -229,7 +229,7 @@ fn announced_settings_end_the_tree() {
         assert_eq!(client.get("/filler.bin").body.len(), WINDOW);
         let a = get_below(&mut client, "/short.bin", 0, false, 0);
         let b = get_below(&mut client, "/short.bin", 0, false, 255);
-        assert_eq!(order(&mut client, &[a, b])[..4], [a, b, a, b]);
+        assert_eq!(runs(order(&mut client, &[a, b]))[..4], [a, b, a, b]);
     });
 }
 

@@ -52,8 +52,8 @@ pub fn append_parts(
         (room, len, count) = (behind, len - want, count + 1);
     }
     let flags = if cached { libc::RWF_NOWAIT } else { 0 };
-    // SAFETY: the first `count` slices are parts of the vector's spare capacity that do not overlap;
-    // the vector is borrowed until the call returns.
+    // SAFETY: the first `count` slices are parts of the vector's spare capacity that do not
+    // overlap; the vector is borrowed until the call returns.
     let read = unsafe {
         libc::syscall(
             libc::SYS_preadv2,

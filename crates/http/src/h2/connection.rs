@@ -56,8 +56,8 @@ const DRAIN_MAX: usize = 256 << 10;
 const ROUNDS: usize = 16;
 
 /// The time for which a connection that has no streams is served nevertheless, in milliseconds,
-/// where it was parked for less before: to build anew what was freed takes as long as the answers to
-/// some requests do.
+/// where it was parked for less before: to build anew what was freed takes as long as the answers
+/// to some requests do.
 const LINGER_MS: u64 = 100;
 
 /// The next step of a connection that is being served.
@@ -257,7 +257,28 @@ struct Serving<'a> {
     rounds: usize,
 }
 
-impl Serving<'_> {
+impl<'a> Serving<'a> {
+    fn new(
+        mux: &'a Rc<Mux>,
+        main: &'a Rc<HttpMain>,
+        receiver: &'a mut Receiver,
+        page: Page,
+        lingers: bool,
+    ) -> Serving<'a> {
+        Serving {
+            mux,
+            main,
+            receiver,
+            fresh: !page.is_empty(),
+            page,
+            partial: None,
+            busy_until: lingers.then(|| Deadline::in_ms(LINGER_MS)),
+            requests: mux.c.requests.get(),
+            leave_at: None,
+            rounds: 0,
+        }
+    }
+
     /// Reads what is there, runs the requests in it, and sends what there is to send.
     fn turn(&mut self, start: impl FnMut(Job)) -> Turn {
         let choked = self.mux.with(|state| state.out_len > UNTAKEN_MAX);
@@ -362,6 +383,18 @@ impl Serving<'_> {
         Turn::Wait(Waits { write: unsent, read: !choked || !unsent, tick })
     }
 
+    /// A wait has ended, and the connection maybe with it.
+    async fn woken(&mut self, woken: Woken) -> Option<After> {
+        match woken {
+            Woken::Go => None,
+            Woken::Rested => {
+                self.rested();
+                None
+            }
+            Woken::Failed(e) => self.failed(&e).await,
+        }
+    }
+
     /// The time until which the connection is not parked has passed. Where no request came
     /// meanwhile, it is parked as soon as it has no streams.
     fn rested(&mut self) {
@@ -400,19 +433,7 @@ async fn serve<A: Answer>(
         let (mux, main) = (mux.clone(), main.clone());
         boxed(|| work::<A>(mux, main, inbox))
     });
-    let fresh = !page.is_empty();
-    let mut serving = Serving {
-        mux,
-        main,
-        receiver,
-        page,
-        fresh,
-        partial: None,
-        busy_until: lingers.then(|| Deadline::in_ms(LINGER_MS)),
-        requests: mux.c.requests.get(),
-        leave_at: None,
-        rounds: 0,
-    };
+    let mut serving = Serving::new(mux, main, receiver, page, lingers);
     let sock = &mux.c.sock;
     // Each stays in place while others end.
     let mut readable = pin!(None);
@@ -461,14 +482,8 @@ async fn serve<A: Answer>(
             }
         })
         .await;
-        match woken {
-            Woken::Go => {}
-            Woken::Rested => serving.rested(),
-            Woken::Failed(e) => {
-                if let Some(after) = serving.failed(&e).await {
-                    return after;
-                }
-            }
+        if let Some(after) = serving.woken(woken).await {
+            return after;
         }
     }
 }

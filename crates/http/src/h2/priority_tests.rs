@@ -14,14 +14,14 @@ use super::priority::Asked;
 const STREAMS: u32 = 10;
 
 /// A connection with windows that never matter, and frames of 1,000 bytes.
-fn connection() -> State {
+pub(super) fn connection() -> State {
     let mut state = State::new(None);
     state.send.add(1 << 30).unwrap();
     state.peer.window = 1 << 30;
     state
 }
 
-fn open(state: &mut State, id: u32, priority: &str) -> usize {
+pub(super) fn open(state: &mut State, id: u32, priority: &str) -> usize {
     let field = (!priority.is_empty()).then(|| Parameters::parse(priority.as_bytes()).unwrap());
     open_as(state, id, &Asked { field, dependency: None, is_tunnel: false })
 }
@@ -53,7 +53,7 @@ fn three_frames_of(streams: &[(u32, &str)]) -> State {
 }
 
 /// The stream and the length of each frame in the output.
-fn frames(state: &mut State) -> Vec<(u32, u32)> {
+pub(super) fn frames(state: &mut State) -> Vec<(u32, u32)> {
     let mut output: Chain = std::mem::take(&mut state.output);
     state.out_len = 0;
     let mut bytes = Vec::new();
@@ -333,69 +333,4 @@ fn a_client_that_announces_that_it_has_no_tree_gets_none() {
     state.peer.no_tree = true;
     state.prioritize(1, on(3, 16), STREAMS);
     assert!(state.schedule.tree.is_none());
-}
-
-/// A file of 100,000 bytes, all of them in memory.
-fn file() -> mem::FileHandle {
-    let n = std::process::id();
-    let path = std::env::temp_dir().join(format!("weir-h2-frames-{n}-{:p}", &n));
-    std::fs::write(&path, [b'x'; 100_000]).unwrap();
-    let file = std::fs::File::open(&path).unwrap();
-    std::fs::remove_file(&path).unwrap();
-    std::os::fd::OwnedFd::from(file).into()
-}
-
-/// A request hands over a range of a file, which ends the response.
-fn give_file(state: &mut State, i: usize, pos: u64, end: u64) {
-    let entry = &mut state.streams[i];
-    entry.queue.push_file(file(), pos, end);
-    entry.queued += end - pos;
-    entry.ends = true;
-    state.schedule.add(i, entry);
-}
-
-#[test]
-fn a_file_alone_fills_a_page_with_frames() {
-    let mut state = connection();
-    let i = open(&mut state, 1, "");
-    state.streams[i].chunk = 8192;
-    state.control(|w| w.extend_from_slice(&[0; HEAD_LEN]));
-    give_file(&mut state, i, 10, 100_000);
-    assert!(!state.pump());
-    assert!(state.output.iter().count() <= 2, "what stands before it may have a page of its own");
-    let first = frames(&mut state);
-    assert_eq!(first[1..], [(1, 8192); 12]);
-    assert!(!state.pump());
-    assert_eq!(frames(&mut state), [(1, 1686)]);
-    assert!(state.streams[i].framing == 13 * HEAD_LEN as u64 && state.schedule.is_empty());
-    assert_eq!(state.streams[i].local, Half::Ended);
-}
-
-#[test]
-fn files_that_take_turns_send_a_little_each() {
-    let mut state = connection();
-    for id in [1, 3] {
-        let i = open(&mut state, id, "");
-        state.streams[i].chunk = 8192;
-        give_file(&mut state, i, 0, 40_000);
-    }
-    let turn = |id: u32| [(id, 8192), (id, 8192)];
-    assert!(!state.pump());
-    let turns = [turn(1), turn(3), turn(1), turn(3)].concat();
-    assert_eq!(frames(&mut state), [&turns[..], &[(1, 7232), (3, 7232)]].concat());
-}
-
-#[test]
-fn a_file_is_sent_as_far_as_windows_allow() {
-    let mut state = connection();
-    state.peer.window = 10_000;
-    let i = open(&mut state, 1, "u=1");
-    state.streams[i].chunk = 8192;
-    give_file(&mut state, i, 0, 20_000);
-    assert!(!state.pump());
-    assert_eq!(frames(&mut state), [(1, 8192), (1, 1808)]);
-    state.streams[i].send.add(1 << 20).unwrap();
-    state.may_send(i);
-    assert!(!state.pump());
-    assert_eq!(frames(&mut state), [(1, 8192), (1, 1808)]);
 }

@@ -145,8 +145,8 @@ impl Schedule {
         Some(first.slot as usize)
     }
 
-    /// Whether the stream that was picked shares its urgency with others that have turns. Those of a
-    /// tree do, for all that is known here.
+    /// Whether the stream that was picked shares its urgency with others that have turns. Those of
+    /// a tree do, for all that is known here.
     fn has_rivals(&self) -> bool {
         let Some(own) = self.order.get(self.picked) else { return true };
         let urgency = own.key >> URGENCY_AT;
