@@ -82,6 +82,27 @@ fn many_clients_at_once_get_their_answers_in_order() {
     });
 }
 
+/// The server gets a client's questions in their order, whatever the number of sessions that they
+/// make.
+#[test]
+fn sessions_of_one_client_ask_one_after_the_other() {
+    each_driver(|driver| {
+        let server = socket();
+        let tight = "proxy_requests 2; proxy_responses 2;";
+        let weir = start(driver, &passing_udp(0, port(&server), tight));
+        let c = client(weir.port(0));
+        at_once(&weir, || (0..9).for_each(|k| assert_eq!(c.send(&[k]).unwrap(), 1)));
+        let (asked, sessions): (Vec<_>, Vec<_>) = (0..9).map(|_| receive(&server)).unzip();
+        assert_eq!(asked, (0..9).map(|k| [k]).collect::<Vec<_>>(), "on {}", driver.name());
+        let pairs: Vec<_> = sessions.chunks(2).collect();
+        assert!(pairs[..4].iter().all(|pair| pair[0] == pair[1]), "{sessions:?}");
+        let mut firsts: Vec<_> = pairs.iter().map(|pair| pair[0]).collect();
+        firsts.sort();
+        firsts.dedup();
+        assert_eq!(firsts.len(), 5, "{sessions:?}");
+    });
+}
+
 /// A session for each of the datagrams, which are there together: each ends with its answer, and
 /// logs it.
 #[test]

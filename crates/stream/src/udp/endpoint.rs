@@ -198,7 +198,8 @@ impl Endpoint {
         for (key, datagrams) in came.drain(..) {
             for one in datagrams.each() {
                 let Some(client) = self.place(&key, one) else { continue };
-                if client.has_many() {
+                // One that takes no more has its turn before the session that follows it.
+                if client.has_many() || !client.is_open() {
                     self.table.turn(&client, false);
                 } else if !client.is_queued.replace(true) {
                     asked.push(client);
