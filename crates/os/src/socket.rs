@@ -272,6 +272,12 @@ pub fn set_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(sockopt::set_tcp_nodelay(fd, on)?)
 }
 
+/// `TCP_QUICKACK`. Off before a connect, the acknowledgement that ends the handshake waits for our
+/// first bytes and leaves with them, or alone after 200 ms (tcp_rcv_synsent_state_process).
+pub fn set_quickack(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_tcp_quickack(fd, on)?)
+}
+
 /// `TCP_NOTSENT_LOWAT`: the socket takes no more than about `bytes` that it has not sent yet.
 pub fn set_notsent_lowat(fd: impl AsFd, bytes: i32) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)

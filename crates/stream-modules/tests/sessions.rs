@@ -137,6 +137,32 @@ fn the_next_server_is_tried() {
 }
 
 #[test]
+fn bytes_that_are_there_before_the_server_reach_the_one_that_answers() {
+    each_driver(|driver| {
+        let server = Scripted::start(|mut stream, _| {
+            let mut page = vec![0; 40_000];
+            stream.read_exact(&mut page).unwrap();
+            stream.write_all(&page).unwrap();
+        });
+        let live = server.port;
+        let servers = format!(
+            "upstream u {{ server 127.0.0.1:1 fail_timeout=1h; server 127.0.0.1:{live}; }}"
+        );
+        let weir = start(driver, &(servers + &passing(0, 0, "").replace("127.0.0.1:0;", "u;")));
+        let data = pattern(40_000, 3);
+        let worker = weir.workers()[0];
+        weir.signal_to(worker, "STOP");
+        let mut c = Conn::tcp(weir.port(0));
+        c.send(&data);
+        weir.signal_to(worker, "CONT");
+        assert!(c.read_to_end() == data);
+        let line = weir.wait_for_lines("access.log", 1);
+        let to = format!("127.0.0.1:1, 127.0.0.1:{live}");
+        assert_eq!(line, format!("127.0.0.1:200:TCP:40000:40000:{to}:0, 40000:0, 40000\n"));
+    });
+}
+
+#[test]
 fn an_idle_session_ends() {
     each_driver(|driver| {
         let weir = start(driver, &passing(0, echo(">").port, "proxy_timeout 100ms;"));

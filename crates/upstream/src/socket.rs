@@ -145,6 +145,16 @@ pub fn open_fd(
     Ok(fd)
 }
 
+/// Prepares a socket for a connection on which we speak first, at once: the server is woken once,
+/// by our first bytes, and not by the end of the handshake before them. A server that speaks first
+/// must not wait for those.
+pub fn speaks_first(sock: &Sock, addr: &SockAddr) {
+    if !addr.is_unix() {
+        // It saves a packet, and is not needed.
+        let _ = os::socket::set_quickack(sock.fd(), false);
+    }
+}
+
 /// Our own end of a connection, if one is set.
 fn local_end(client: &mut dyn Client, address: &LocalAddress) -> Option<SockAddr> {
     let template = match address {

@@ -66,11 +66,17 @@ impl Sock {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Ready(Ok(_)) => (),
             }
-            let connected = match &mut inner.driver {
+            let is_broken = inner
+                .core
+                .socks
+                .get(self.0.key)
+                .is_none_or(|entry| entry.bits & bits::PEER_CLOSED != 0);
+            Poll::Ready(match &mut inner.driver {
                 Driver::Sim(sim) => sim.net.take_error(self.0.key),
-                _ => os::socket::take_error(self.fd()),
-            };
-            Poll::Ready(connected)
+                _ if is_broken => os::socket::take_error(self.fd()),
+                // A connection that fails is reported as writable and as broken (tcp_poll).
+                _ => Ok(()),
+            })
         })
     }
 }

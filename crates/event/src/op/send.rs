@@ -303,11 +303,16 @@ impl SendAll<'_> {
     fn ended(&self) -> Poll<io::Result<()>> {
         let sock = self.0.sock;
         if sock.ends.get() {
-            // The peer may have reset the connection meanwhile: the close that follows is the same.
-            let _ = with(|inner| inner.driver.shutdown_write(sock.key, sock.fd()));
+            end_sending(sock);
         }
         Poll::Ready(Ok(()))
     }
+}
+
+/// Ends the sending direction behind its last bytes.
+fn end_sending(sock: &Registered) {
+    // The peer may have reset the connection meanwhile: the close that follows is the same.
+    let _ = with(|inner| inner.driver.shutdown_write(sock.key, sock.fd()));
 }
 
 impl Future for SendAll<'_> {
@@ -413,6 +418,17 @@ impl Sock {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             sent => sent,
         }
+    }
+
+    /// [`Sock::try_send`] for the last bytes of the connection, all of which `chain` has: ends the
+    /// sending direction with them, as [`Sock::send_last`] does.
+    pub fn try_send_last(&self, chain: &mut Chain) -> io::Result<usize> {
+        self.0.ends.set(true);
+        let sent = self.try_send(chain, None)?;
+        if chain.is_empty() {
+            end_sending(&self.0);
+        }
+        Ok(sent)
     }
 
     /// [`Sock::try_send`] for bytes that stay the caller's: the number of those that were taken.

@@ -88,6 +88,7 @@ impl Exchange {
     pub(super) async fn connect(&self, r: &mut Request, peer: &Peer) -> Result<Wire, Stop> {
         let sock = socket::open(r, &self.conf.socket, &peer.spec.addr)
             .map_err(|NotOpened| Stop::Status(500))?;
+        socket::speaks_first(&sock, &peer.spec.addr);
         let watch = self.client(r);
         let deadline = self.protocol.until().or(Deadline::in_ms(self.conf.connect_timeout));
         let connecting = sock.connect(&peer.spec.addr, deadline);

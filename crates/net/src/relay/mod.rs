@@ -20,6 +20,16 @@ pub trait End {
     /// See [`Transport::try_send`].
     fn try_send(&self, chain: &mut Chain) -> io::Result<usize>;
 
+    /// See [`Transport::try_send_last`].
+    fn try_send_last(&self, chain: &mut Chain) -> io::Result<usize> {
+        self.try_send(chain)
+    }
+
+    /// See [`Transport::peer_closed`].
+    fn peer_closed(&self) -> bool {
+        false
+    }
+
     /// See [`Transport::has_unsent`].
     fn has_unsent(&self) -> bool;
 
@@ -28,6 +38,9 @@ pub trait End {
 
     /// See [`Transport::writable`].
     fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>>;
+
+    /// Turns off Nagle's algorithm (`TCP_NODELAY`), where the end has a socket of its own for that.
+    fn set_nodelay(&self) {}
 
     /// The connection that this end is, unless it shares one with others: two connections can be
     /// waited for together ([`Transport::either_readable`]).
@@ -45,6 +58,14 @@ impl End for Transport {
         Transport::try_send(self, chain, None)
     }
 
+    fn try_send_last(&self, chain: &mut Chain) -> io::Result<usize> {
+        Transport::try_send_last(self, chain)
+    }
+
+    fn peer_closed(&self) -> bool {
+        Transport::peer_closed(self)
+    }
+
     fn has_unsent(&self) -> bool {
         Transport::has_unsent(self)
     }
@@ -55,6 +76,11 @@ impl End for Transport {
 
     fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> {
         Transport::writable(self, deadline)
+    }
+
+    fn set_nodelay(&self) {
+        // What the socket refuses is not needed for passing bytes.
+        let _ = Transport::set_nodelay(self, true);
     }
 
     fn transport(&self) -> Option<&Transport> {
@@ -122,6 +148,17 @@ struct Limit {
     ahead: Chain,
 }
 
+/// When `TCP_NODELAY` is set on a destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Nodelay {
+    /// It is set, or is not to be set.
+    Settled,
+    /// After the next send.
+    AfterOne,
+    /// Before the next send.
+    Due,
+}
+
 /// The bytes of one direction.
 pub struct Flow<'a, F, T> {
     /// The end that is read.
@@ -134,6 +171,7 @@ pub struct Flow<'a, F, T> {
     pub ended: bool,
     /// It yielded although more could be moved.
     pub busy: bool,
+    nodelay: Nodelay,
     /// The most bytes of one read; 0 leaves that to the page.
     read_max: u32,
     /// The error that broke `from`.
@@ -160,7 +198,16 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
     /// A direction without limits; `pending` goes first.
     pub fn new(from: &'a F, to: &'a T, pending: Chain) -> Flow<'a, F, T> {
         let (ended, busy, read_max, broken, limit) = (false, false, 0, None, None);
-        Flow { from, to, pending, ended, busy, read_max, broken, limit }
+        let nodelay = Nodelay::Settled;
+        Flow { from, to, pending, ended, busy, nodelay, read_max, broken, limit }
+    }
+
+    /// Has `TCP_NODELAY` set on a destination on which nothing was sent yet, before the second
+    /// send. The first one is never held back, and many sessions are over with it.
+    #[must_use]
+    pub fn nodelay(mut self) -> Flow<'a, F, T> {
+        self.nodelay = Nodelay::AfterOne;
+        self
     }
 
     /// The same with a rate, and a limit on the bytes of one read; 0 leaves that to the page.
@@ -171,15 +218,16 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
         self
     }
 
-    /// Moves bytes as far as that needs no wait.
+    /// Moves bytes as far as that needs no wait. The end of the source may end the destination's
+    /// sending direction with the last bytes ([`Transport::try_send_last`]).
     ///
     /// # Errors
     /// The destination is broken.
     pub fn go(&mut self) -> io::Result<Moved> {
         let mut moved = Moved::default();
         for _ in 0..ROUNDS {
-            if self.has_unsent() {
-                moved.written += self.to.try_send(&mut self.pending)? as u64;
+            if self.has_unsent() && !self.is_before_end() {
+                moved.written += self.send()?;
                 if self.has_unsent() {
                     return Ok(moved);
                 }
@@ -188,12 +236,42 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
                 return Ok(moved);
             }
             match self.read() {
-                None => return Ok(moved),
                 Some(n) => moved.read += n,
+                None => {
+                    if self.has_unsent() {
+                        moved.written += self.send()?;
+                    }
+                    return Ok(moved);
+                }
             }
         }
         self.busy = true;
         Ok(moved)
+    }
+
+    /// Whether the end of the source is known to be near: it is read before what is pending is
+    /// sent, so that the destination's end leaves with its last bytes.
+    fn is_before_end(&self) -> bool {
+        !self.ended
+            && self.limit.is_none()
+            && self.from.peer_closed()
+            && self.pending.len() < PAGE_SIZE as u64
+    }
+
+    /// Sends what is pending, as far as the destination takes it.
+    fn send(&mut self) -> io::Result<u64> {
+        if self.nodelay == Nodelay::Due {
+            self.nodelay = Nodelay::Settled;
+            self.to.set_nodelay();
+        }
+        let sent = match self.ended && !self.is_ahead() {
+            true => self.to.try_send_last(&mut self.pending)?,
+            false => self.to.try_send(&mut self.pending)?,
+        };
+        if sent > 0 && self.nodelay == Nodelay::AfterOne {
+            self.nodelay = Nodelay::Due;
+        }
+        Ok(sent as u64)
     }
 
     /// Reads once; `None` where there is nothing, or no more may be read now.

@@ -440,6 +440,15 @@ impl Transport {
         }
     }
 
+    /// [`Transport::try_send`] for the last bytes, all of which `chain` has: where the connection
+    /// can, it ends its sending direction with them. The caller ends it in any case.
+    pub fn try_send_last(&self, chain: &mut Chain) -> io::Result<usize> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.try_send_last(chain),
+            Carrier::Tls(tls) => tls.try_send(chain, None, false),
+        }
+    }
+
     /// Whether bytes that left a chain are held back here still.
     #[inline]
     pub fn has_unsent(&self) -> bool {

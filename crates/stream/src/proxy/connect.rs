@@ -5,8 +5,9 @@ use base::log::Level;
 use bytes::Bytes;
 use engine::Client;
 use event::{Deadline, Sock};
-use mem::Chain;
+use mem::{Chain, Page};
 use net::Transport;
+use os::SockAddr;
 use upstream::failure::{self, NotReached, SHAKING};
 use upstream::peer::Peer;
 use upstream::socket::{self, NotOpened};
@@ -27,13 +28,12 @@ impl Proxy {
         let addr = &peer.spec.addr;
         let sock = socket::open(s, &self.conf.socket, addr)
             .map_err(|NotOpened| Stop::Status(status::INTERNAL))?;
+        if self.speaks_first(s) {
+            socket::speaks_first(&sock, addr);
+        }
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
         if let Err(e) = sock.connect(addr, deadline).await {
             return Err(not_reached(failure::not_connected(s, peer, &e)));
-        }
-        if s.server.core.tcp_nodelay && !addr.is_unix() {
-            // What the socket refuses is not needed for passing bytes.
-            let _ = os::socket::set_nodelay(sock.fd(), true);
         }
         if s.logs(Level::Info)
             && let Ok(local) = os::socket::local_addr(sock.fd())
@@ -48,13 +48,37 @@ impl Proxy {
             chain.push_bytes(first.into());
         }
         match &self.conf.tls {
-            None => Ok(relay::Server { sock: sock.into(), first: chain }),
+            None => {
+                let nodelay = is_nodelay(s, addr);
+                Ok(relay::Server { sock: sock.into(), first: chain, nodelay })
+            }
             Some(tls) => {
                 let tls = tls.of(s);
                 let sock = rarely(self.shake(s, peer, sock, (&tls, host, chain))).await?;
-                Ok(relay::Server { sock, first: Chain::new() })
+                Ok(relay::Server { sock, first: Chain::new(), nodelay: false })
             }
         }
+    }
+
+    /// Whether there are bytes for the server before it has sent any. Takes the client's if they
+    /// are there.
+    fn speaks_first(&self, s: &mut StreamSession) -> bool {
+        if self.conf.protocol.is_some() || self.conf.tls.is_some() || !s.preread.is_empty() {
+            return true;
+        }
+        // A rate counts them.
+        if self.conf.upload_rate.is_some() {
+            return false;
+        }
+        let Some(client) = s.sock() else { return false };
+        let mut page = Page::new();
+        // The relay meets an end, or an error, by itself.
+        let Ok(Some(n @ 1..)) = client.try_recv_into(&mut page) else { return false };
+        // It may have to wait for the server.
+        page.narrow();
+        s.received.set(s.received.get() + n as u64);
+        s.preread = page;
+        true
     }
 
     /// Puts TLS over a new connection, behind the PROXY protocol header.
@@ -66,6 +90,10 @@ impl Proxy {
         (tls, host, mut first): (&UpstreamTls, &[u8], Chain),
     ) -> Result<Transport, Stop> {
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
+        if is_nodelay(s, &peer.spec.addr) {
+            // What the socket refuses is not needed for passing bytes.
+            let _ = os::socket::set_nodelay(sock.fd(), true);
+        }
         if !first.is_empty() {
             let len = first.len();
             if let Err(e) = sock.send(&mut first, deadline).await {
@@ -85,6 +113,11 @@ impl Proxy {
         let done = tls.connect(sock, shake).await;
         done.map_err(|fault| not_reached(failure::no_session(s, &fault)))
     }
+}
+
+/// Whether connections to `addr` have `TCP_NODELAY`.
+fn is_nodelay(s: &StreamSession, addr: &SockAddr) -> bool {
+    s.server.core.tcp_nodelay && !addr.is_unix()
 }
 
 fn not_reached(reached: NotReached) -> Stop {

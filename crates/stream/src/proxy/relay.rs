@@ -29,6 +29,8 @@ use crate::session::StreamSession;
 pub(super) struct Server {
     pub sock: Transport,
     pub first: Chain,
+    /// `TCP_NODELAY` is still to be set on it.
+    pub nodelay: bool,
 }
 
 /// The cause of a session's end.
@@ -55,12 +57,15 @@ pub(super) fn run<'a>(
     conf: &'a ProxyConf,
     server: Server,
 ) -> impl Future<Output = ServerOutcome> + use<'a> {
-    let Server { sock: server, first } = server;
+    let Server { sock: server, first, nodelay } = server;
     async move {
         let Some(client) = s.take_sock() else { return ServerOutcome::Ok };
         let first = with_preread(s, first);
         let (upload, download) = (rate(s, &conf.upload_rate), rate(s, &conf.download_rate));
         let mut up = Flow::new(&client, &server, first).limited(upload, conf.buffer_size);
+        if nodelay {
+            up = up.nodelay();
+        }
         let down = Flow::new(&server, &client, Chain::new());
         let mut down = down.limited(download, conf.buffer_size);
         let mut relay = Relay::new(s, conf);
