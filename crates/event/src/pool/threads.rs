@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Counters, Job, Refused};
+use crate::runtime::relief::SPARE_THREADS;
 
 /// The state that a pool and its threads share.
 pub(super) struct Shared {
@@ -77,7 +79,10 @@ impl Shared {
         }
         if busy >= queue.started && queue.started < self.threads {
             match self.start_thread() {
-                Ok(()) => queue.started += 1,
+                Ok(()) => {
+                    SPARE_THREADS.fetch_add(usize::from(queue.started > 0), Ordering::Relaxed);
+                    queue.started += 1;
+                }
                 // Fewer threads than wished for do the work as well.
                 Err(_) if queue.started > 0 => {}
                 Err(error) => {
@@ -106,6 +111,8 @@ impl Shared {
         loop {
             let Some((job, posted)) = queue.take() else {
                 if queue.closed {
+                    SPARE_THREADS.fetch_sub(usize::from(queue.started > 1), Ordering::Relaxed);
+                    queue.started -= 1;
                     return;
                 }
                 let waited = self.work.wait_timeout(queue, IDLE);
@@ -113,6 +120,7 @@ impl Shared {
                 queue = now;
                 if timed_out.timed_out() && queue.waiting() == 0 && queue.started > 1 {
                     queue.started -= 1;
+                    SPARE_THREADS.fetch_sub(1, Ordering::Relaxed);
                     return;
                 }
                 continue;

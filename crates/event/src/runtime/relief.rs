@@ -13,6 +13,8 @@
 //! to close: parked ones (idle, or with half a head), and those with a client that is slow to take
 //! a response or to send a body; [`victims`](super::victims) chooses them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use base::log::Level;
 
 use crate::runtime::turn::{Inner, with};
@@ -177,6 +179,9 @@ const QUIET: u64 = 100;
 const WORTH: u64 = 1_000;
 const WORTH_PAGES: usize = 16;
 
+/// Threads of the process's pools that end when they have been idle for a while.
+pub(crate) static SPARE_THREADS: AtomicUsize = AtomicUsize::new(0);
+
 /// Returns the memory that a burst has left behind, in quiet times: unused pages, and free memory
 /// in the middle of the heap.
 #[derive(Default)]
@@ -185,6 +190,8 @@ pub(crate) struct Tidying {
     polls: u64,
     polls_since: u64,
     freed_since: usize,
+    /// [`SPARE_THREADS`] at the last look.
+    threads: usize,
 }
 
 impl Tidying {
@@ -215,12 +222,16 @@ impl Tidying {
         let polls = std::mem::take(&mut self.polls);
         self.polls_since += polls;
         let quiet = polls < QUIET;
+        let threads = SPARE_THREADS.load(Ordering::Relaxed);
+        // What a thread held is in the middle of the heap.
+        let ended = threads < self.threads;
+        self.threads = threads;
         let worth = self.polls_since >= WORTH || self.freed_since >= WORTH_PAGES || polls == 0;
-        if quiet && worth && self.polls_since > 0 {
+        if quiet && (worth && self.polls_since > 0 || ended) {
             os::memory::give_back();
             (self.polls_since, self.freed_since) = (0, 0);
         }
-        let more = polls > 0 || mem::pages_kept() > 0;
+        let more = polls > 0 || mem::pages_kept() > 0 || threads > 0;
         self.due_ms = more.then(|| base::time::now_ms() + TIDY_MS);
     }
 }
