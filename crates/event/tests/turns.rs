@@ -1,6 +1,9 @@
 //! Giving way to others.
 
-use event::task::{next_turn, yield_now};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use event::task::{next_turn, turn_end, yield_now};
 use event::testing::each_driver;
 
 #[test]
@@ -22,6 +25,36 @@ fn a_task_that_waits_for_the_next_turn_lets_the_loop_look_at_its_sockets() {
         yield_now().await;
         event::task::cancel(gone);
         next_turn().await;
+        next_turn().await;
+        assert_eq!(event::stats().tasks, 1);
+    });
+}
+
+#[test]
+fn a_task_that_waits_for_a_turn_s_end_runs_behind_the_others() {
+    each_driver(|| async {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let (last, others) = (order.clone(), order.clone());
+        event::spawn(async move {
+            // Of the turn in which it began, which had the polls of others; then nobody else runs.
+            let polls = turn_end().await;
+            last.borrow_mut().push(("end", polls >= 3));
+            let polls = turn_end().await;
+            last.borrow_mut().push(("end", polls == 0));
+        });
+        event::spawn(async move {
+            for _ in 0..3 {
+                others.borrow_mut().push(("other", true));
+                yield_now().await;
+            }
+        });
+        event::sleep(20).await;
+        let expected = [("other", true); 3].into_iter().chain([("end", true); 2]);
+        assert!(order.borrow().iter().copied().eq(expected), "{order:?}");
+        // One that is cancelled is forgotten.
+        let gone = event::spawn(async { drop(turn_end().await) });
+        yield_now().await;
+        event::task::cancel(gone);
         next_turn().await;
         assert_eq!(event::stats().tasks, 1);
     });

@@ -370,7 +370,15 @@ impl Sock {
 
     /// Waits until the peer is known to send no more. Takes the reader's place; data that
     /// arrives meanwhile stays for the next recv.
-    pub fn closed_by_peer(&self) -> impl Future<Output = io::Result<()>> + use<'_> {
-        Ready::new(&self.0, Direction::PeerClosed, Limits::plain(Deadline::NEVER)).ended()
+    pub fn closed_by_peer(&self) -> impl Future<Output = io::Result<()>> + Unpin + use<'_> {
+        self.closed_by_peer_before(Deadline::NEVER)
+    }
+
+    /// The same until a deadline, at which the error is `TimedOut`.
+    pub fn closed_by_peer_before(
+        &self,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<()>> + Unpin + use<'_> {
+        Ready::new(&self.0, Direction::PeerClosed, Limits::plain(deadline)).ended()
     }
 }

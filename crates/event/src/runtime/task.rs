@@ -149,9 +149,46 @@ pub async fn next_turn() {
     .await;
 }
 
-/// The rounds of a turn are over: queues the tasks that wait for the next one.
+/// Waits until everything else of a turn has run: of this one, or of the next one where the task
+/// runs at this point already. Says how many polls that turn had. Until then the loop does not
+/// sleep.
+pub async fn turn_end() -> usize {
+    let mut began = false;
+    std::future::poll_fn(|cx| {
+        with(|inner| {
+            let tasks = &mut inner.core.tasks;
+            if began && tasks.is_ending {
+                return Poll::Ready(tasks.turn_polls);
+            }
+            began = true;
+            if !tasks.turn_end.iter().any(|waker| waker.will_wake(cx.waker())) {
+                tasks.turn_end.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+    })
+    .await
+}
+
+/// The rounds of a turn are over, which had so many polls: queues the tasks that wait for that.
+pub(crate) fn end_turn(polls: usize) -> bool {
+    let waiting = with(|inner| {
+        let tasks = &mut inner.core.tasks;
+        tasks.turn_polls = polls;
+        tasks.is_ending = !tasks.turn_end.is_empty();
+        std::mem::take(&mut tasks.turn_end)
+    });
+    let any = !waiting.is_empty();
+    waiting.into_iter().for_each(Waker::wake);
+    any
+}
+
+/// The turn is over: queues the tasks that wait for the next one.
 pub(crate) fn begin_next_turn() {
-    let waiting = with(|inner| std::mem::take(&mut inner.core.tasks.next_turn));
+    let waiting = with(|inner| {
+        inner.core.tasks.is_ending = false;
+        std::mem::take(&mut inner.core.tasks.next_turn)
+    });
     waiting.into_iter().for_each(Waker::wake);
 }
 
@@ -210,8 +247,14 @@ pub(crate) struct Tasks {
     current: Option<TaskId>,
     /// Foreign wakers to be called, or dropped, once nothing is borrowed.
     later: Vec<Waker>,
-    /// Woken when the rounds of this turn are over.
+    /// Woken when this turn is over.
     next_turn: Vec<Waker>,
+    /// Woken when everything else of this turn has run.
+    turn_end: Vec<Waker>,
+    /// Those run.
+    is_ending: bool,
+    /// Polls of the turn before they did.
+    turn_polls: usize,
     garbage: Vec<Waker>,
 }
 
@@ -227,6 +270,9 @@ impl Tasks {
             current: None,
             later: Vec::new(),
             next_turn: Vec::new(),
+            turn_end: Vec::new(),
+            is_ending: false,
+            turn_polls: 0,
             garbage: Vec::new(),
         }
     }
@@ -333,7 +379,8 @@ impl Tasks {
 
     /// Whether there is something to run.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.queue.is_empty() || !self.later.is_empty() || !self.garbage.is_empty()
+        let lists = !self.later.is_empty() || !self.garbage.is_empty();
+        !self.queue.is_empty() || lists || !self.turn_end.is_empty()
     }
 
     /// Prefetches the future of the task at `index` and its noted regions: they arrive while

@@ -408,6 +408,22 @@ impl Loop {
     }
 
     fn run_tasks(&mut self) {
+        let mut polls = self.rounds();
+        if task::end_turn(polls) {
+            polls += self.rounds();
+        }
+        task::begin_next_turn();
+        with(|inner| {
+            inner.core.stats.polls += polls as u64;
+            // A simulation's clock does not tell the time spent.
+            if !matches!(inner.driver, Driver::Sim(_)) {
+                inner.core.tidying.polled(polls);
+            }
+        });
+    }
+
+    /// Runs the queued tasks, and those that they wake; gives the number of polls.
+    fn rounds(&mut self) -> usize {
         let mut polls = 0;
         for _ in 0..ROUNDS {
             match task::run_queued(&mut self.batch) {
@@ -419,14 +435,7 @@ impl Loop {
                 break;
             }
         }
-        task::begin_next_turn();
-        with(|inner| {
-            inner.core.stats.polls += polls as u64;
-            // A simulation's clock does not tell the time spent.
-            if !matches!(inner.driver, Driver::Sim(_)) {
-                inner.core.tidying.polled(polls);
-            }
-        });
+        polls
     }
 
     fn account(&mut self, busy_ms: u64) {

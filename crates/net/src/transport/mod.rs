@@ -322,6 +322,15 @@ impl Transport {
         self.carrier().closed_by_peer()
     }
 
+    /// The same until a deadline, at which the error is `TimedOut`.
+    #[inline]
+    pub fn closed_by_peer_before(
+        &self,
+        deadline: Deadline,
+    ) -> impl Future<Output = io::Result<()>> + Unpin + use<'_> {
+        self.carrier().closed_by_peer_before(deadline)
+    }
+
     /// Whether the peer is known to send no more. Known only once the transport has waited for
     /// something; data may still be there to be read.
     #[inline]
