@@ -1,7 +1,7 @@
 //! The fields of a header block to a response's head (RFC 9113 section 8.3.2), the one that HTTP/1
 //! fills: what comes behind it knows no protocol. Faults are in nginx's words.
 
-use crate::h1::{ResponseHead, Span, Version, add_response_field, show};
+use crate::h1::{FieldId, ResponseHead, Span, Version, add_response_field, is_value, show};
 
 /// Makes a head of the fields of a header block, in the order in which they come. Their text goes
 /// to the end of a vector, which must be empty at first: spans of the head point into it.
@@ -139,7 +139,19 @@ impl TrailerBuilder {
 
 /// Checks a field's characters: upper case and control characters make a response malformed (RFC
 /// 9113 section 8.2.1), as fields of the connection do (section 8.2.2), which no client may hear.
+#[inline]
 fn check(name: &[u8], value: &[u8], message: &str) -> Result<(), String> {
+    // Most fields are known, and none of their names has a letter of upper case.
+    let id = FieldId::lookup(name);
+    let is_harmless = !matches!(
+        id,
+        FieldId::Connection | FieldId::TransferEncoding | FieldId::Upgrade | FieldId::KeepAlive
+    );
+    let is_known = id != FieldId::Other && is_harmless && name == id.name().as_bytes();
+    if is_known && is_value(value) { Ok(()) } else { check_bytes(name, value, message) }
+}
+
+fn check_bytes(name: &[u8], value: &[u8], message: &str) -> Result<(), String> {
     let is_bad_in_name = |b: &u8| matches!(b, b'A'..=b'Z' | ..=0x20 | 0x7f | b':');
     let is_bad_in_value = |b: &u8| matches!(b, 0 | b'\r' | b'\n');
     let is_of_connection = matches!(
@@ -174,7 +186,6 @@ fn shown(message: &str, name: &[u8], value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::h1::FieldId;
 
     fn built(fields: &[(&str, &str)]) -> Result<(ResponseHead, Vec<u8>), String> {
         let (mut head, mut text) = (ResponseHead::new(), Vec::new());

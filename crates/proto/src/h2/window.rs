@@ -15,6 +15,13 @@ pub struct Window(i32);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overflow;
 
+impl Default for Window {
+    /// The protocol's first one.
+    fn default() -> Window {
+        Window::new(INITIAL)
+    }
+}
+
 impl Window {
     /// A window of `size` bytes, at most [`MAX`].
     pub const fn new(size: u32) -> Window {
