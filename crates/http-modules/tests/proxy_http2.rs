@@ -75,6 +75,33 @@ fn requests_share_a_connection() {
 }
 
 #[test]
+fn requests_wait_for_a_connection_that_is_being_made() {
+    each_driver(|driver| {
+        let origin = origin(|request, number| Reply::of(format!("{} {number}", request.path())));
+        let weir = site(driver, origin.port, "", "");
+        let mut conns: Vec<_> =
+            (0..20).map(|n| (n, ask(&weir, "GET", &format!("/{n}"), "", b""))).collect();
+        for (n, conn) in &mut conns {
+            assert_eq!(conn.response().text(), format!("/{n} 1"));
+        }
+        assert_eq!(origin.connections(), 1);
+    });
+}
+
+#[test]
+fn requests_that_waited_for_a_connection_in_vain_fail_together() {
+    each_driver(|driver| {
+        // Says nothing of HTTP/2, and closes.
+        let origin = Scripted::start(|stream, _| drop(stream));
+        let weir = site(driver, origin.port, "", "");
+        let mut conns: Vec<_> = (0..8).map(|_| ask(&weir, "GET", "/", "", b"")).collect();
+        for conn in &mut conns {
+            assert_eq!(conn.response().status, 502);
+        }
+    });
+}
+
+#[test]
 fn a_connection_has_so_many_requests_as_both_sides_allow() {
     each_driver(|driver| {
         let held = Arc::new(Mutex::new(Vec::<usize>::new()));

@@ -9,7 +9,7 @@ use event::Gate;
 use net::Transport;
 use os::SockAddr;
 
-use crate::h2::{Mux, MuxConf, Stream};
+use crate::h2::{Dial, Dialling, Dials, Mux, MuxConf, Stream};
 use crate::handover::Handover;
 use crate::peer::GroupMeter;
 
@@ -66,6 +66,7 @@ pub struct Pool {
     handover: Option<Handover>,
     idle: RefCell<VecDeque<Idle>>,
     shared: RefCell<Vec<Shared>>,
+    dials: Rc<Dials>,
     sweeping: Cell<bool>,
     me: Weak<Pool>,
     meter: OnceCell<Rc<GroupMeter>>,
@@ -84,6 +85,7 @@ impl Pool {
             handover,
             idle: RefCell::default(),
             shared: RefCell::default(),
+            dials: Rc::default(),
             sweeping: Cell::new(false),
             me: me.clone(),
             meter: OnceCell::new(),
@@ -163,6 +165,17 @@ impl Pool {
         let fits =
             |s: &&Shared| s.addr == *addr && (!bound || s.tag == tag) && s.mux.has_room(alone);
         shared.iter().filter(fits).max_by_key(|s| s.mux.users())?.mux.open(alone)
+    }
+
+    /// A connection to `addr` over HTTP/2 that is being made, and that has room for one more
+    /// exchange to wait for it; `bound` as in [`Pool::open`].
+    pub fn join(&self, addr: &SockAddr, tag: usize, bound: bool) -> Option<Rc<Dial>> {
+        self.dials.join(addr, tag, bound || self.conf.local)
+    }
+
+    /// Notes that an exchange makes a connection over HTTP/2 which others may wait for.
+    pub fn dial(&self, addr: &SockAddr, tag: usize) -> Dialling {
+        self.dials.begin(addr.clone(), tag, self.conf.streams.saturating_sub(1))
     }
 
     /// The limits of connections over HTTP/2.

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use event::{Deadline, Either, Side};
+use event::{Deadline, Side};
 use mem::{Buf, Chain, Page};
 use net::Transport;
 
@@ -146,13 +146,7 @@ impl Wire {
         match (self, other) {
             (Wire::Conn(conn), _) => conn.sock.readable_while(other, deadline).await,
             (Wire::Stream(stream), None) => stream.readable(deadline).await.map(|()| Side::This),
-            (Wire::Stream(stream), Some(other)) => {
-                let readable = std::pin::pin!(stream.readable(deadline));
-                match event::race(readable, other.closed_by_peer()).await {
-                    Either::First(done) => done.map(|()| Side::This),
-                    Either::Second(_) => Ok(Side::Other),
-                }
-            }
+            (Wire::Stream(stream), Some(other)) => stream.readable_while(other, deadline).await,
         }
     }
 }

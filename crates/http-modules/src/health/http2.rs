@@ -93,7 +93,7 @@ impl Question {
 
     async fn converse(&self, conn: UpConn, deadline: Deadline) -> Result<Answer, Failure> {
         let timed_out = |_| "timed out".to_owned();
-        let mux = h2::start(conn.sock, MuxConf::ONCE, Weak::new(), Gate::new());
+        let mux = h2::start(conn.sock, MuxConf::ONCE, Weak::new(), None, Gate::new());
         let stream = mux.open(true).ok_or("connection closed")?;
         stream.begin(&self.list, self.body.is_empty(), ANSWER_MAX).map_err(|e| told(&e))?;
         if !self.body.is_empty() {

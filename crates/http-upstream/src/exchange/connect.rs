@@ -1,6 +1,7 @@
 //! Connections of an exchange: to addresses that a resolver gives, kept or new.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::pin::pin;
 use std::rc::Weak;
 
 use base::future::rarely;
@@ -12,7 +13,7 @@ use http::module::Verdict;
 use http::request::Request;
 use net::Transport;
 use upstream::failure;
-use upstream::h2::{self, MuxConf};
+use upstream::h2::{self, Dialling, MuxConf};
 use upstream::peer::{Peer, ServerSpec};
 use upstream::pool::UpConn;
 use upstream::resolver::Resolving;
@@ -67,16 +68,27 @@ impl Exchange {
     }
 
     /// Over a new connection: the connection itself, or its first stream.
-    fn wire(&self, r: &Request, peer: &Peer, sock: Transport) -> Result<Wire, Stop> {
+    fn wire(
+        &self,
+        r: &Request,
+        peer: &Peer,
+        sock: Transport,
+        dialling: Option<Dialling>,
+    ) -> Result<Wire, Stop> {
         if !self.protocol.is_stream() {
             return Ok(Wire::Conn(UpConn { sock, requests: 0, start_ms: now_ms(), cached: false }));
+        }
+        if r.loc.core.tcp_nodelay && !peer.spec.addr.is_unix() {
+            // A frame would wait for the acknowledgement of the one before it, and that for the
+            // response of another exchange or 40 ms.
+            let _ = sock.set_nodelay(true);
         }
         let gate = r.main.life.gate.clone();
         let (conf, weak) = match &self.pool {
             Some(pool) if !gate.is_closed() => (pool.mux_conf(), pool.weak()),
             _ => (MuxConf::ONCE, Weak::new()),
         };
-        let mux = h2::start(sock, conf, weak, gate);
+        let mux = h2::start(sock, conf, weak, dialling, gate);
         let stream = mux.open(self.is_long()).ok_or(Stop::Next(next::ERROR))?;
         if let Some(pool) = &self.pool {
             pool.share(mux, peer.spec.addr.clone(), self.tag());
@@ -84,8 +96,34 @@ impl Exchange {
         Ok(Wire::Stream(stream))
     }
 
-    /// A new connection.
+    /// A connection that another exchange makes, if this one may share it.
+    async fn joined(&self, r: &mut Request, peer: &Peer) -> Result<Option<Wire>, Stop> {
+        let Some(pool) = &self.pool else { return Ok(None) };
+        let (addr, tag, bound) = (&peer.spec.addr, self.tag(), self.tls.is_some());
+        let deadline = self.protocol.until().or(Deadline::in_ms(self.conf.connect_timeout));
+        let watch = self.client(r);
+        while let Some(dial) = pool.join(addr, tag, bound) {
+            let gone = watch.as_ref().map(ClientEnd::gone);
+            let stands = match race_if(pin!(dial.outcome(deadline)), gone).await {
+                Either::First(stands) => stands,
+                Either::Second(_) => return Err(client_gone(r, "connecting to upstream")),
+            };
+            let wire = self.kept_connection(peer);
+            if wire.is_some() || stands != Some(true) {
+                return Ok(wire);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A new connection, or one that another exchange makes at this moment.
     pub(super) async fn connect(&self, r: &mut Request, peer: &Peer) -> Result<Wire, Stop> {
+        let shares = self.protocol.is_stream() && self.pool.is_some() && !self.is_long();
+        if shares && let Some(wire) = self.joined(r, peer).await? {
+            return Ok(wire);
+        }
+        let pool = self.pool.as_ref().filter(|_| shares && !r.main.life.gate.is_closed());
+        let dialling = pool.map(|pool| pool.dial(&peer.spec.addr, self.tag()));
         let sock = socket::open(r, &self.conf.socket, &peer.spec.addr)
             .map_err(|NotOpened| Stop::Status(500))?;
         socket::speaks_first(&sock, &peer.spec.addr);
@@ -103,7 +141,7 @@ impl Exchange {
                     None => sock.into(),
                     Some(terms) => rarely(self.shake(r, peer, sock, terms)).await?,
                 };
-                self.wire(r, peer, sock)
+                self.wire(r, peer, sock, dialling)
             }
             Err(e) => Err(not_reached(failure::not_connected(r, peer, &e))),
         }

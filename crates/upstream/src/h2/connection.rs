@@ -10,6 +10,7 @@ use base::future::{keep, poll_kept};
 use event::{Deadline, Gate, Wake};
 use net::Transport;
 
+use super::dial::Dialling;
 use super::mux::{Mux, MuxConf, StreamEnd};
 use super::receive::Receiver;
 use crate::pool::Pool;
@@ -17,10 +18,22 @@ use crate::pool::Pool;
 /// Receives that may follow each other before other tasks have their turn.
 const ROUNDS: usize = 16;
 
-/// Begins to speak HTTP/2 over a new connection. `pool` is where other exchanges find it; `gate`
-/// closes when the worker leaves.
-pub fn start(sock: Transport, conf: MuxConf, pool: Weak<Pool>, gate: Gate) -> Rc<Mux> {
-    let mux = Mux::new(sock, conf, pool);
+/// Turns of the loop that a connection waits for more to send and receive at once.
+const GATHER_TURNS: usize = 8;
+
+/// Requests to send at which it waits no longer.
+const GATHER_STREAMS: u32 = 16;
+
+/// Begins to speak HTTP/2 over a new connection. `pool` is where other exchanges find it, and
+/// `dialling` the note for those that wait for it; `gate` closes when the worker leaves.
+pub fn start(
+    sock: Transport,
+    conf: MuxConf,
+    pool: Weak<Pool>,
+    dialling: Option<Dialling>,
+    gate: Gate,
+) -> Rc<Mux> {
+    let mux = Mux::new(sock, conf, pool, dialling);
     let of_task = mux.clone();
     event::spawn(async move {
         let ending = Ending(of_task);
@@ -56,6 +69,7 @@ fn turn(mux: &Mux, receiver: &mut Receiver) -> Turn {
     let received = receiver.receive(mux, &mux.sock);
     let sent = mux.with(|state| {
         let sent = mux.sock.try_send(&mut state.out, None);
+        state.fresh = 0;
         let before = std::mem::take(&mut state.out_len);
         state.out_len = if state.out.is_empty() { 0 } else { state.out.len() as usize };
         if state.out_len < before {
@@ -77,6 +91,26 @@ fn turn(mux: &Mux, receiver: &mut Receiver) -> Turn {
                 idle => Turn::Wait { unsent, idle: idle.flatten() },
             }
         }
+    }
+}
+
+/// Lets others run first where exchanges share the connection: what they add goes with what there
+/// is, and what comes meanwhile is received with it. While the worker has other work that brings
+/// little for this connection, some turns pass, a millisecond at most; when it has none, none does.
+async fn gather(mux: &Mux) {
+    if mux.users() < 2 {
+        return;
+    }
+    let began_ms = base::time::now_ms();
+    let mut alone = 1;
+    for _ in 0..GATHER_TURNS {
+        let polls = event::task::turn_end().await;
+        let enough = mux.with(|state| state.fresh >= GATHER_STREAMS);
+        if polls <= alone || enough || base::time::now_ms() > began_ms {
+            return;
+        }
+        // From here on the turns are those in which this task runs at their end alone.
+        alone = 0;
     }
 }
 
@@ -132,6 +166,7 @@ async fn run(mux: &Rc<Mux>, gate: &Gate) -> StreamEnd {
         if let Err(e) = woken {
             return StreamEnd::Broken(e.raw_os_error().unwrap_or(0));
         }
+        gather(mux).await;
     }
 }
 

@@ -16,12 +16,15 @@
 //! | [`receive`] | the server's frames |
 //! | [`connection`] | the task |
 //! | [`stream`] | the exchange's handle of its stream |
+//! | [`dial`] | connections that are being made |
 
 mod connection;
+mod dial;
 mod mux;
 mod receive;
 mod stream;
 
 pub use connection::start;
+pub use dial::{Dial, Dialling, Dials};
 pub use mux::{Mux, MuxConf, StreamEnd};
 pub use stream::{Stream, Taken};

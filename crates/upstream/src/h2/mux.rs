@@ -1,8 +1,9 @@
 //! The state of a connection to a server, and of its streams.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
+use std::task::Waker;
 
 use base::time::now_ms;
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use proto::h2::hpack::Encoder;
 use proto::h2::settings::{Settings, id};
 use proto::h2::window::{INITIAL, MAX, Window};
 
+use super::dial::Dialling;
 use super::stream::Stream;
 use crate::pool::Pool;
 
@@ -25,6 +27,9 @@ pub(super) const WINDOW: u32 = 256 << 10;
 
 /// Bytes in the output of a connection from which on streams wait before they add to it.
 const OUTPUT_MAX: usize = 64 << 10;
+
+/// A piece of a body up to this size is copied behind its frame's head, so that both are one piece.
+const COPY_MAX: usize = 4096;
 
 /// The connection's window is opened again when the server has sent so many bytes.
 const DUE_MAX: u32 = 1 << 30;
@@ -84,6 +89,8 @@ pub struct Mux {
     pub(super) stirred: Notify,
     /// The server's parameters came, or the connection has ended.
     pub(super) greeted: Notify,
+    /// Others wait for the server's parameters.
+    dialling: Cell<Option<Dialling>>,
 }
 
 impl std::fmt::Debug for Mux {
@@ -104,8 +111,12 @@ pub(super) struct State {
     due: u32,
     pub(super) out: Chain,
     pub(super) out_len: usize,
-    /// By their numbers, which grow. Most end in that order, too.
-    pub(super) streams: VecDeque<Entry>,
+    pub(super) streams: Vec<Entry>,
+    /// The numbers of the streams in these places; 0: free. They lie together, to be searched.
+    ids: Vec<u32>,
+    free: Vec<u32>,
+    /// Streams begun since the last send.
+    pub(super) fresh: u32,
     next_id: u32,
     /// Exchanges that have a handle, with a stream or about to have one.
     users: u32,
@@ -120,20 +131,27 @@ pub(super) struct State {
     heads: Vec<ResponseHead>,
 }
 
-/// The waiters of a stream.
-#[derive(Default)]
-pub(super) struct Signals {
-    pub readable: Notify,
-    pub writable: Notify,
-}
-
 /// A head of a response, and the text of its fields.
 pub(super) type Received = (ResponseHead, Bytes);
 
-/// A stream.
+/// The name of a stream: its place, and its number, which is never used again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key {
+    slot: u32,
+    id: u32,
+}
+
+impl Key {
+    /// Of a stream that is not begun.
+    pub const NONE: Key = Key { slot: 0, id: 0 };
+}
+
+/// A stream, or the place for one.
+#[derive(Default)]
 pub(super) struct Entry {
-    pub id: u32,
-    pub signals: Rc<Signals>,
+    /// The exchange, where it waits for something to take, and for room to send.
+    pub reader: Option<Waker>,
+    pub writer: Option<Waker>,
     /// The largest head that is taken, bytes.
     pub head_max: usize,
     /// Heads that nobody took yet: interim ones and the final one.
@@ -158,12 +176,40 @@ impl Entry {
     pub fn is_readable(&self) -> bool {
         !self.heads.is_empty() || !self.data.is_empty() || self.remote_ended || self.end.is_some()
     }
+
+    pub fn wake_reader(&mut self) {
+        self.reader.take().into_iter().for_each(Waker::wake);
+    }
+
+    pub fn wake_writer(&mut self) {
+        self.writer.take().into_iter().for_each(Waker::wake);
+    }
+
+    pub fn wake(&mut self) {
+        self.wake_reader();
+        self.wake_writer();
+    }
+
+    /// Makes the place ready for another stream: what is allocated in it stays.
+    fn clear(&mut self) {
+        self.heads.clear();
+        self.data.clear();
+        self.trailers.clear();
+        let heads = std::mem::take(&mut self.heads);
+        let (data, trailers) = (self.data.take(), std::mem::take(&mut self.trailers));
+        *self = Entry { heads, data, trailers, ..Entry::default() };
+    }
 }
 
 impl Mux {
     /// The state of a connection over which nothing was sent yet: writes our preface. `pool` is
     /// where other exchanges find it.
-    pub(super) fn new(sock: Transport, conf: MuxConf, pool: Weak<Pool>) -> Rc<Mux> {
+    pub(super) fn new(
+        sock: Transport,
+        conf: MuxConf,
+        pool: Weak<Pool>,
+        dialling: Option<Dialling>,
+    ) -> Rc<Mux> {
         let mut out = Chain::new();
         let w = out.writer();
         w.extend_from_slice(frame::PREFACE);
@@ -179,7 +225,10 @@ impl Mux {
             due: 0,
             out,
             out_len,
-            streams: VecDeque::new(),
+            streams: Vec::new(),
+            ids: Vec::new(),
+            free: Vec::new(),
+            fresh: 0,
             next_id: 1,
             users: 0,
             taken: 0,
@@ -196,6 +245,7 @@ impl Mux {
             state: RefCell::new(state),
             stirred: Notify::new(),
             greeted: Notify::new(),
+            dialling: Cell::new(dialling),
         })
     }
 
@@ -266,22 +316,30 @@ impl Mux {
         }
     }
 
+    /// The server's parameters are known.
+    pub(super) fn was_greeted(&self) {
+        self.greeted.notify_all();
+        if let Some(dialling) = self.dialling.take() {
+            dialling.done();
+        }
+    }
+
     /// The connection has ended: tells all streams.
     pub(super) fn end(&self, end: StreamEnd) {
         self.with(|state| {
             let end = state.end.get_or_insert(end).clone();
             state.out.clear();
             state.out_len = 0;
-            for entry in &mut state.streams {
+            for (_, entry) in state.live() {
                 if !entry.remote_ended {
                     entry.end.get_or_insert_with(|| end.clone());
                 }
                 entry.local_ended = true;
-                entry.signals.readable.notify_one();
-                entry.signals.writable.notify_one();
+                entry.wake();
             }
         });
         self.greeted.notify_all();
+        self.dialling.set(None);
         if let Some(pool) = self.pool.upgrade() {
             pool.forget(self);
         }
@@ -300,9 +358,20 @@ impl State {
         is_known.then_some(self.peer.connect_protocol)
     }
 
-    /// The place of a stream that is not over.
+    /// The place of the stream of a number, if it is not over.
     pub(super) fn find(&self, id: u32) -> Option<usize> {
-        self.streams.binary_search_by_key(&id, |entry| entry.id).ok()
+        self.ids.iter().position(|&other| other == id).filter(|_| id > 0)
+    }
+
+    /// The place of a stream, if it is not over.
+    pub(super) fn place(&self, key: Key) -> Option<usize> {
+        let at = key.slot as usize;
+        (key.id > 0 && self.ids.get(at) == Some(&key.id)).then_some(at)
+    }
+
+    /// The streams, with their numbers.
+    pub(super) fn live(&mut self) -> impl Iterator<Item = (u32, &mut Entry)> {
+        self.ids.iter().copied().zip(&mut self.streams).filter(|(id, _)| *id > 0)
     }
 
     /// Whether a stream of that number was never begun.
@@ -310,14 +379,13 @@ impl State {
         id.is_multiple_of(2) || id >= self.next_id
     }
 
-    /// Begins a stream with a request's head. Gives its number.
+    /// Begins a stream with a request's head. Gives its name.
     pub(super) fn begin(
         &mut self,
         list: &[u8],
         end: bool,
         head_max: usize,
-        signals: Rc<Signals>,
-    ) -> Result<u32, StreamEnd> {
+    ) -> Result<Key, StreamEnd> {
         if let Some(end) = &self.end {
             return Err(end.clone());
         }
@@ -343,23 +411,20 @@ impl State {
         }
         frame::frame_block(w, at, id, if end { flag::END_STREAM } else { 0 }, max);
         self.out_len += w.len() - at;
-        self.streams.push_back(Entry {
-            id,
-            signals,
-            head_max,
-            heads: VecDeque::new(),
-            has_head: false,
-            data: Chain::new(),
-            credit: 0,
-            receive: Window::new(WINDOW),
-            send: Window::new(self.peer.window),
-            trailers: Vec::new(),
-            remote_ended: false,
-            local_ended: end,
-            end: None,
-            was_reset: false,
-        });
-        Ok(id)
+        self.fresh += 1;
+        let slot = self.free.pop().unwrap_or(self.streams.len() as u32);
+        let at = slot as usize;
+        if at == self.streams.len() {
+            self.streams.push(Entry::default());
+            self.ids.push(0);
+        }
+        self.ids[at] = id;
+        let entry = &mut self.streams[at];
+        entry.head_max = head_max;
+        entry.receive = Window::new(WINDOW);
+        entry.send = Window::new(self.peer.window);
+        entry.local_ended = end;
+        Ok(Key { slot, id })
     }
 
     /// Appends frames to the output.
@@ -391,10 +456,17 @@ impl State {
             entry.send.take(len);
             self.send.take(len);
             entry.local_ended = ends;
-            let (id, flags) = (entry.id, if ends { flag::END_STREAM } else { 0 });
-            self.control(|w| frame::write_head(w, len, kind::DATA, flags, id));
-            self.out.append(&mut body.split_to(len as u64));
-            self.out_len += len;
+            let (id, flags) = (self.ids[at], if ends { flag::END_STREAM } else { 0 });
+            let all = len as u64 == body.len();
+            let mut part = if all { body.take() } else { body.split_to(len as u64) };
+            let copied = part.single().filter(|bytes| bytes.len() <= COPY_MAX);
+            let w = self.out.writer_for(HEAD_LEN + copied.map_or(0, <[u8]>::len));
+            frame::write_head(w, len, kind::DATA, flags, id);
+            match copied {
+                Some(bytes) => w.extend_from_slice(bytes),
+                None => self.out.append(&mut part),
+            }
+            self.out_len += HEAD_LEN + len;
             sent += len;
         }
     }
@@ -414,7 +486,7 @@ impl State {
         if entry.credit < WINDOW / 2 || entry.remote_ended {
             return;
         }
-        let (id, credit) = (entry.id, std::mem::take(&mut entry.credit));
+        let (id, credit) = (self.ids[at], std::mem::take(&mut entry.credit));
         // It was taken from that window before.
         let _ = entry.receive.add(credit);
         self.control(|w| frame::write_window_update(w, id, credit));
@@ -435,9 +507,8 @@ impl State {
         entry.end = Some(end);
         entry.local_ended = true;
         entry.data.clear();
-        entry.signals.readable.notify_one();
-        entry.signals.writable.notify_one();
-        let id = entry.id;
+        entry.wake();
+        let id = self.ids[at];
         self.control(|w| frame::write_reset(w, id, code));
     }
 
@@ -461,31 +532,40 @@ impl State {
     }
 
     /// Wakes all streams that have something to send.
-    pub(super) fn wake_writers(&self) {
-        self.streams.iter().for_each(|entry| entry.signals.writable.notify_one());
+    pub(super) fn wake_writers(&mut self) {
+        self.live().for_each(|(_, entry)| entry.wake_writer());
     }
 
     /// The server has other parameters.
     pub(super) fn resize(&mut self, before: Settings) -> bool {
         self.encoder.set_limit(self.peer.header_table as usize);
         let (old, new) = (before.window, self.peer.window);
-        let fits = self.streams.iter_mut().all(|entry| entry.send.resize(old, new).is_ok());
+        let fits = self.live().all(|(_, entry)| entry.send.resize(old, new).is_ok());
         self.wake_writers();
         fits
     }
 
     /// Ends an exchange's part in a stream, at whatever point.
-    pub(super) fn close(&mut self, id: u32) {
-        let Some(entry) = self.find(id).and_then(|at| self.streams.remove(at)) else { return };
+    pub(super) fn close(&mut self, key: Key) {
+        let Some(at) = self.place(key) else { return };
+        let entry = &mut self.streams[at];
         let is_open = !entry.remote_ended || !entry.local_ended;
-        if is_open && entry.end.is_none() && self.end.is_none() {
-            self.control(|w| frame::write_reset(w, id, ErrorCode::CANCEL));
+        let resets = is_open && entry.end.is_none() && self.end.is_none();
+        entry.clear();
+        self.ids[at] = 0;
+        self.free.push(key.slot);
+        if resets {
+            self.control(|w| frame::write_reset(w, key.id, ErrorCode::CANCEL));
         }
     }
 
     /// Frees what an idle connection does not need.
     pub(super) fn shrink(&mut self) {
         self.heads = Vec::new();
-        self.streams.shrink_to_fit();
+        if self.free.len() == self.streams.len() {
+            self.streams = Vec::new();
+            self.ids = Vec::new();
+            self.free = Vec::new();
+        }
     }
 }

@@ -86,7 +86,7 @@ impl Receiver {
             }
         });
         if !was_greeted && mux.with(|state| state.is_greeted) {
-            mux.greeted.notify_all();
+            mux.was_greeted();
         }
         match &shared {
             Some(shared) => {
@@ -159,11 +159,10 @@ fn take(
         }
         Event::GoAway(last, code) => {
             state.is_leaving = true;
-            for entry in state.streams.iter_mut().filter(|entry| entry.id > last) {
+            for (_, entry) in state.live().filter(|(id, _)| *id > last) {
                 entry.end.get_or_insert(StreamEnd::Refused(code));
                 entry.local_ended = true;
-                entry.signals.readable.notify_one();
-                entry.signals.writable.notify_one();
+                entry.wake();
             }
             Ok(())
         }
@@ -229,7 +228,7 @@ fn headers(
     }
     let entry = &mut state.streams[at];
     entry.remote_ended |= end_stream;
-    entry.signals.readable.notify_one();
+    entry.wake_reader();
     Ok(())
 }
 
@@ -264,7 +263,7 @@ fn body(state: &mut State, part: &Data<'_>, shared: Option<&Bytes>) -> Result<()
         });
     }
     entry.remote_ended = part.end_stream;
-    entry.signals.readable.notify_one();
+    entry.wake_reader();
     let padding = part.flow - part.data.len();
     if padding > 0 {
         state.consumed(at, padding as u32);
@@ -294,8 +293,7 @@ fn reset(state: &mut State, stream: u32, code: ErrorCode) -> Result<(), Fault> {
             entry.heads.clear();
         }
     }
-    entry.signals.readable.notify_one();
-    entry.signals.writable.notify_one();
+    entry.wake();
     Ok(())
 }
 
@@ -323,7 +321,7 @@ fn window_update(state: &mut State, stream: u32, n: u32) -> Result<(), Fault> {
             ("upstream sent too large window update", ErrorCode::FLOW_CONTROL_ERROR)
         }
         _ => {
-            entry.signals.writable.notify_one();
+            entry.wake_writer();
             return Ok(());
         }
     };

@@ -1,38 +1,31 @@
 //! The exchange's handle of its stream.
 
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use event::{Deadline, Notify};
+use event::{Deadline, Either, Side};
 use mem::{Buf, Chain, Page};
 use net::Transport;
 use net::relay::End;
 use proto::h1::ResponseHead;
 use proto::h2::frame::ErrorCode;
 
-use super::mux::{Mux, Signals, StreamEnd};
+use super::mux::{Key, Mux, StreamEnd};
 
 /// A stream of a connection that exchanges share, or the right to begin one. Dropping it resets a
 /// stream that is not over.
 #[derive(Debug)]
 pub struct Stream {
     mux: Rc<Mux>,
-    signals: Rc<Signals>,
-    /// 0: not begun.
-    id: Cell<u32>,
+    key: Cell<Key>,
     /// The connection had other streams before.
     cached: bool,
     /// The moment at which the exchange's time is over.
     until: Cell<Deadline>,
-}
-
-impl std::fmt::Debug for Signals {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Signals")
-    }
 }
 
 /// The result of a look for data.
@@ -49,7 +42,7 @@ pub enum Taken {
 impl Stream {
     pub(super) fn new(mux: Rc<Mux>, cached: bool) -> Stream {
         let until = Cell::new(Deadline::NEVER);
-        Stream { mux, signals: Rc::default(), id: Cell::new(0), cached, until }
+        Stream { mux, key: Cell::new(Key::NONE), cached, until }
     }
 
     /// Ends the exchange at that moment, whatever it waits for: the server is told to cancel it,
@@ -72,16 +65,39 @@ impl Stream {
         self.mux.stirred.notify_one();
     }
 
-    /// Waits for a signal; false if `deadline` comes first. The end of the exchange's time is a
-    /// signal.
-    async fn signalled(&self, signal: &Notify, deadline: Deadline) -> bool {
-        let until = self.until.get();
-        let is_first = until.at_ms() <= deadline.at_ms();
-        let notified = signal.notified_by(if is_first { until } else { deadline }).await;
-        if !notified {
+    /// Waits for the stream; false if `deadline` comes first. The end of the exchange's time is
+    /// news of the stream.
+    async fn news(
+        &self,
+        deadline: Deadline,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<()>,
+    ) -> io::Result<()> {
+        loop {
             self.look_at_time();
+            let until = self.until.get();
+            let ready = poll_fn(&mut poll);
+            match event::race(ready, event::sleep_until(until.or(deadline))).await {
+                Either::First(()) => return Ok(()),
+                Either::Second(()) if until.has_passed() => {}
+                Either::Second(()) => return Err(io::ErrorKind::TimedOut.into()),
+            }
         }
-        notified || is_first
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let waits = self.of(|state, at| {
+            let entry = &mut state.streams[at];
+            !entry.is_readable() && keep_waker(&mut entry.reader, cx)
+        });
+        if waits == Some(true) { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let waits = self.of(|state, at| {
+            let is_ready = state.streams[at].local_ended || state.room(at) > 0;
+            !is_ready && keep_waker(&mut state.streams[at].writer, cx)
+        });
+        if waits == Some(true) { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Whether the connection was used before: an error on it may just be its end.
@@ -116,8 +132,7 @@ impl Stream {
     /// # Errors
     /// The connection takes no more streams.
     pub fn begin(&self, list: &[u8], end: bool, head_max: usize) -> Result<(), StreamEnd> {
-        let signals = self.signals.clone();
-        self.id.set(self.mux.with(|state| state.begin(list, end, head_max, signals))?);
+        self.key.set(self.mux.with(|state| state.begin(list, end, head_max))?);
         self.mux.stirred.notify_one();
         Ok(())
     }
@@ -125,7 +140,7 @@ impl Stream {
     /// The stream is looked at; `None` where it is not there.
     fn of<R>(&self, f: impl FnOnce(&mut super::mux::State, usize) -> R) -> Option<R> {
         self.mux.with(|state| {
-            let at = state.find(self.id.get())?;
+            let at = state.place(self.key.get())?;
             Some(f(state, at))
         })
     }
@@ -216,13 +231,28 @@ impl Stream {
     /// # Errors
     /// `TimedOut`.
     pub async fn readable(&self, deadline: Deadline) -> io::Result<()> {
+        self.news(deadline, |cx| self.poll_readable(cx)).await
+    }
+
+    /// Waits until something can be taken, or until the peer of `other` is known to send no more:
+    /// with one timer, and one slot of the loop.
+    ///
+    /// # Errors
+    /// `TimedOut`.
+    pub async fn readable_while(&self, other: &Transport, deadline: Deadline) -> io::Result<Side> {
         loop {
             self.look_at_time();
-            if self.of(|state, at| state.streams[at].is_readable()).unwrap_or(true) {
-                return Ok(());
-            }
-            if !self.signalled(&self.signals.readable, deadline).await {
-                return Err(io::ErrorKind::TimedOut.into());
+            let until = self.until.get();
+            let closed = other.closed_by_peer_before(until.or(deadline));
+            match event::race(poll_fn(|cx| self.poll_readable(cx)), closed).await {
+                Either::First(()) => return Ok(Side::This),
+                Either::Second(Ok(())) => return Ok(Side::Other),
+                Either::Second(Err(e)) if e.kind() != io::ErrorKind::TimedOut => {
+                    // It has another reader, which will notice its end.
+                    return self.readable(deadline).await.map(|()| Side::This);
+                }
+                Either::Second(Err(_)) if until.has_passed() => {}
+                Either::Second(Err(e)) => return Err(e),
             }
         }
     }
@@ -232,16 +262,16 @@ impl Stream {
     /// # Errors
     /// `TimedOut`.
     pub async fn writable(&self, deadline: Deadline) -> io::Result<()> {
-        loop {
-            let is_ready = self.of(|state, at| state.streams[at].local_ended || state.room(at) > 0);
-            if is_ready.unwrap_or(true) {
-                return Ok(());
-            }
-            if !self.signalled(&self.signals.writable, deadline).await {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-        }
+        self.news(deadline, |cx| self.poll_writable(cx)).await
     }
+}
+
+/// Notes the task that waits; true.
+fn keep_waker(place: &mut Option<Waker>, cx: &Context<'_>) -> bool {
+    if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        *place = Some(cx.waker().clone());
+    }
+    true
 }
 
 /// A stream that carries another protocol.
@@ -280,7 +310,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         let has_output = self.mux.with(|state| {
             let before = state.out_len;
-            state.close(self.id.get());
+            state.close(self.key.get());
             state.out_len > before
         });
         if has_output {
