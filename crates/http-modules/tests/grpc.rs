@@ -94,6 +94,54 @@ fn both_directions_go_on_for_as_long_as_they_like() {
 }
 
 #[test]
+fn calls_whose_messages_come_with_their_heads_share_a_connection() {
+    each_driver(|driver| {
+        let origin = origin(|request, number| {
+            Reply::of(format!("{number} {}", request.body.len())).trailer("grpc-status", "0")
+        });
+        let weir = site(driver, origin.port, "");
+        let mut client = Client::tcp(weir.port(0));
+        for round in 0..3 {
+            // All at once, even where there is no connection yet: some make one, and wait for it.
+            let first = client.next_stream();
+            let ids: Vec<u32> = (0..30).map(|n| first + 2 * n).collect();
+            let mut frames = Vec::new();
+            for id in &ids {
+                let head = client.head("POST", &format!("/s/{round}"), CALL);
+                frames.push(Frame::headers(*id, head, false));
+                frames.push(Frame::data(*id, "message", true));
+                client.expect(*id);
+            }
+            client.send_frames(&frames);
+            for id in ids {
+                let got = client.response(id);
+                assert_eq!((got.text(), got.trailer("grpc-status")), ("1 7".into(), Some("0")));
+            }
+        }
+        assert_eq!(origin.connections(), 1);
+    });
+}
+
+#[test]
+fn a_call_without_messages_ends_by_a_frame_of_data() {
+    // Some servers take no other end for one.
+    each_driver(|driver| {
+        let origin = origin(|request, _| Reply::of(format!("{} frames", request.frames)));
+        let weir = site(driver, origin.port, "");
+        let mut client = Client::tcp(weir.port(0));
+        for _ in 0..3 {
+            let id = client.next_stream();
+            let head = client.head("POST", "/none", CALL);
+            client.expect(id);
+            client.send_frames(&[Frame::headers(id, head, false), Frame::data(id, "", true)]);
+            assert_eq!(client.response(id).text(), "1 frames");
+        }
+        // Where the client's head ends it, ours does.
+        assert_eq!(client.get("/none").text(), "0 frames");
+    });
+}
+
+#[test]
 fn heads_are_the_client_s_but_for_what_is_set() {
     each_driver(|driver| {
         let origin = origin(|request, _| {

@@ -254,7 +254,9 @@ impl Exchange {
                     self.connects = false;
                     match self.protocol.connect(list) {
                         None => {
-                            let end = out.is_empty() && self.body.is_sent();
+                            let nothing = out.is_empty() && self.body.is_sent();
+                            // gRPC has a stream of no messages end by a DATA frame.
+                            let end = nothing && !r.body_ended_behind_head();
                             self.begin_stream(r, stream, list, end)?;
                         }
                         Some(connect) => {

@@ -176,6 +176,14 @@ impl Channel {
         }
     }
 
+    /// Whether the client ended the body behind the head, be it an empty one.
+    pub(crate) fn body_ended_behind_head(&self) -> bool {
+        match self {
+            Channel::Http2(stream) => !stream.ended_with_head(),
+            Channel::Http1(_) | Channel::Subrequest(_) => false,
+        }
+    }
+
     /// Output that was not sent yet. Responses to earlier requests may be in front.
     pub(crate) fn queued(&self) -> &Chain {
         match self {

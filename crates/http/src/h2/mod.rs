@@ -82,6 +82,8 @@ pub(crate) struct Stream {
     expect_tested: bool,
     /// Bytes of another protocol follow the head, not a body.
     is_tunnel: bool,
+    /// The client ended the stream with the head.
+    ended_with_head: bool,
     /// The body is being read.
     reads_body: bool,
     /// The client did not take or send bytes in time.
@@ -102,6 +104,7 @@ impl Stream {
             expect_tested: false,
             is_upgraded: false,
             is_tunnel: false,
+            ended_with_head: false,
             reads_body: false,
             timed_out: false,
             head_len,
@@ -122,6 +125,11 @@ impl Stream {
 
     pub(crate) fn output(&mut self) -> &mut Chain {
         &mut self.output
+    }
+
+    /// Whether the client said with the head that nothing follows it.
+    pub(crate) fn ended_with_head(&self) -> bool {
+        self.ended_with_head
     }
 
     /// Whether all of the request's body came and was taken.

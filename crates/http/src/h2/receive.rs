@@ -75,6 +75,9 @@ struct Rules {
     told: u32,
     /// The answer to the PING behind the first GOAWAY came.
     knows_leaving: bool,
+    /// Requests whose bodies did not end with their heads. They begin behind the frames that came
+    /// with them: a small body is whole then, and costs no wait.
+    open: Vec<Job>,
 }
 
 /// The parties that a frame may concern.
@@ -105,6 +108,7 @@ impl Receiver {
                 leaving: Leaving::No,
                 told: 0,
                 knows_leaving: false,
+                open: Vec::new(),
             },
             preface: 0,
             checked: false,
@@ -158,6 +162,7 @@ impl Receiver {
     /// Gives back memory that an idle connection does not need.
     pub fn shrink(&mut self) {
         self.reader.shrink();
+        self.rules.open = Vec::new();
     }
 
     /// Takes the frames in a page, all that are there.
@@ -197,6 +202,7 @@ impl Receiver {
             self.checked = false;
         }
         page.consume(used);
+        self.rules.open.drain(..).for_each(&mut parties.start);
         done
     }
 
@@ -307,7 +313,10 @@ impl Rules {
             return Ok(());
         }
         let job = self.request((id, end_stream), dependency, block, parties)?;
-        (parties.start)(job);
+        match end_stream {
+            true => (parties.start)(job),
+            false => self.open.push(job),
+        }
         Ok(())
     }
 
@@ -372,6 +381,7 @@ impl Rules {
         });
         let mut stream = Stream::new(mux.clone(), key, text, block.len());
         stream.is_tunnel = is_tunnel;
+        stream.ended_with_head = end_stream;
         r.channel = Channel::Http2(Box::new(stream));
         let refused = refusal.map(|refusal| {
             let m = &refusal.text;

@@ -1,5 +1,6 @@
 //! Requests run within the task of their connection: each is polled once as soon as its head is
-//! there, and becomes a task only if it has to wait.
+//! there, or behind the frames that came with it where its body follows, and becomes a task only if
+//! it has to wait.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};

@@ -157,6 +157,11 @@ impl Request {
         self.channel.body_is_finished()
     }
 
+    /// Whether the client's stream had a body or its end behind the head, be the body empty.
+    pub fn body_ended_behind_head(&self) -> bool {
+        self.channel.body_ended_behind_head()
+    }
+
     /// The body that [`Request::read_body`] read, to be sent on; it may be asked for again, for
     /// another upstream. Pieces are shared, not copied, unless they are small.
     pub fn body_chain(&mut self) -> Chain {
