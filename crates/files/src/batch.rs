@@ -5,6 +5,8 @@ use std::cell::{Cell, RefCell};
 
 use os::file::FileMeta;
 
+use crate::file::OpenFile;
+
 /// Paths that are remembered.
 const PATHS_MAX: usize = 8;
 
@@ -12,7 +14,14 @@ const PATHS_MAX: usize = 8;
 #[derive(Default)]
 pub(crate) struct Batch {
     is_open: Cell<bool>,
-    known: RefCell<Vec<(Vec<u8>, FileMeta)>>,
+    known: RefCell<Vec<Known>>,
+}
+
+struct Known {
+    path: Vec<u8>,
+    meta: FileMeta,
+    /// The file, where its contents are in memory and were found to be those of `meta`.
+    file: Option<OpenFile>,
 }
 
 impl Batch {
@@ -35,7 +44,33 @@ impl Batch {
             return None;
         }
         let known = self.known.borrow();
-        known.iter().find(|(other, _)| other == path).map(|(_, meta)| *meta)
+        known.iter().find(|known| known.path == path).map(|known| known.meta)
+    }
+
+    /// The file that a path leads to, where one of the requests was answered with it.
+    #[inline]
+    pub fn file(&self, path: &[u8]) -> Option<OpenFile> {
+        if !self.is_open.get() {
+            return None;
+        }
+        let known = self.known.borrow();
+        known.iter().find(|known| known.path == path).and_then(|known| known.file.clone())
+    }
+
+    /// Takes note of a file in memory, which has the attributes that were asked for.
+    pub fn put_file(&self, path: &[u8], file: &OpenFile) {
+        if !self.is_open.get() || file.content.is_none() {
+            return;
+        }
+        let mut known = self.known.borrow_mut();
+        if let Some(known) = known.iter_mut().find(|known| known.path == path) {
+            known.file = Some(file.clone());
+        }
+    }
+
+    /// The path leads to another file now.
+    pub fn forget(&self, path: &[u8]) {
+        self.known.borrow_mut().retain(|known| known.path != path);
     }
 
     pub fn put(&self, path: &[u8], meta: &FileMeta) {
@@ -44,7 +79,7 @@ impl Batch {
         }
         let mut known = self.known.borrow_mut();
         if known.len() < PATHS_MAX {
-            known.push((path.to_vec(), *meta));
+            known.push(Known { path: path.to_vec(), meta: *meta, file: None });
         }
     }
 }

@@ -59,6 +59,7 @@ impl FileCaches {
     fn forget(&self, path: &[u8]) {
         self.contents.remove(path);
         self.recent.remove(path);
+        self.batch.forget(path);
     }
 }
 
@@ -213,11 +214,15 @@ impl Opener<'_> {
     ) -> Poll<Result<OpenFile, OpenError>> {
         if links.follow() {
             let files = self.files;
+            if let Some(file) = files.batch.file(path) {
+                return Poll::Ready(Ok(file));
+            }
             let recent = || files.recent.get(path).filter(|_| flags.direct_from.is_none());
             let held = files.contents.get(path).or_else(recent);
             if let Some(file) = held {
                 match ready!(self.uncached_stat(path, links)) {
                     Ok(meta) if meta.same_version(&file.facts.meta) => {
+                        files.batch.put_file(path, &file);
                         return Poll::Ready(Ok(file));
                     }
                     Ok(_) => files.forget(path),
