@@ -212,12 +212,10 @@ pub(crate) fn hex_digit(byte: u8) -> Option<u8> {
 /// The extension of a normalised path, the key of `types`: the text behind the last dot of the last
 /// segment; a dot that begins the segment does not count.
 pub fn extension(path: &[u8]) -> Option<&[u8]> {
-    let segment = memchr::memrchr(b'/', path).map_or(0, |slash| slash + 1);
-    let name = path.get(segment..)?;
-    match memchr::memrchr(b'.', name) {
-        None | Some(0) => None,
-        Some(dot) => name.get(dot + 1..),
-    }
+    // Most are a few bytes: a search by words costs more than it saves.
+    let dot = path.iter().rposition(|byte| matches!(byte, b'.' | b'/'))?;
+    let is_first = dot.checked_sub(1).is_none_or(|before| path[before] == b'/');
+    if path[dot] == b'/' || is_first { None } else { path.get(dot + 1..) }
 }
 
 #[cfg(test)]
