@@ -70,6 +70,39 @@ fn requests_share_a_connection() {
 }
 
 #[test]
+fn requests_that_repeat_are_answered_anew() {
+    each_site(site, |weir| {
+        let mut c = Client::tcp(weir.port(0));
+        let mut tags = Vec::new();
+        // Heads are copied from the third time on.
+        for text in ["hello", "others", "and others"] {
+            weir.write("html/a.txt", text);
+            for _ in 0..5 {
+                let r = c.get("/a.txt");
+                assert_eq!((r.status, &r.body[..]), (200, text.as_bytes()));
+                assert_eq!(r.header("content-length"), Some(&text.len().to_string()[..]));
+                assert_eq!(r.header("content-type"), Some("text/plain"));
+                tags.push(r.header("etag").map(str::to_owned));
+            }
+        }
+        tags.dedup();
+        assert_eq!(tags.len(), 3, "{tags:?}");
+        for _ in 0..4 {
+            let r = c.request("GET", "/a.txt", &[("if-none-match", "*")], b"");
+            assert_eq!((r.status, r.header("content-length")), (304, None));
+            let r = c.request("HEAD", "/a.txt", &[], b"");
+            assert_eq!((r.status, r.header("content-length"), r.body.len()), (200, Some("10"), 0));
+            assert_eq!(c.get("/none").status, 404);
+            // The same head with a body and without, and with another body.
+            for body in [&b"one"[..], b"", b"three"] {
+                assert_eq!(c.request("POST", "/echo", &[], body).body, body);
+            }
+            assert_eq!(c.get("/vars").body, b"h2c HTTP/2.0  http");
+        }
+    });
+}
+
+#[test]
 fn http1_goes_on_beside_it() {
     each_site(site, |weir| {
         let mut c = weir.connect();

@@ -24,7 +24,7 @@ use os::SockAddr;
 
 use crate::core_conf::{CoreLoc, CoreLocDraft, CoreSrv, CoreSrvDraft};
 use crate::cx::{Level, LoadEnv, LocationDraft};
-use crate::http2_conf::Http2;
+use crate::http2_conf::{self, Http2};
 use crate::module::{LocView, Modules, Pipeline};
 use crate::server::location::{LocKind, Location, LocationInfo, Tree};
 use crate::server::{Built, HttpMain, Listen, Server};
@@ -254,6 +254,7 @@ impl Merge {
             core: merged.core.clone(),
             pipeline,
             confs: merged.values.set.clone(),
+            http2_chunk: http2_conf::chunk(&merged.values.set),
             zone: status_zone::zone_of_location(&merged.values.set),
             regex,
             tree: Tree::new(children.into_iter().map(|(child, _)| child).collect()),

@@ -20,33 +20,72 @@ use crate::request::{MAX_URI_CHANGES, Request};
 /// This is part of the future of every request. Work that small whole responses do without is boxed
 /// apart, which is little beside what it does.
 pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFailed> {
+    match begin(r, more) {
+        Begun::Whole => Ok(()),
+        left => rest(r, left, more).await,
+    }
+}
+
+/// The part of a response that is left behind its beginning.
+pub(crate) enum Begun {
+    /// Nothing: it is in the output, which somebody else sends.
+    Whole,
+    /// The end.
+    End,
+    /// The body.
+    Body(Body),
+    /// Another protocol.
+    Upgrade { has_body: bool },
+}
+
+/// Begins a response, as far as nothing has to be waited for.
+#[inline]
+pub(crate) fn begin(r: &mut Request, more: bool) -> Begun {
     let has_body = channel::start(r);
     if let Body::Upgraded(_) = r.out.body {
-        return rarely(upgraded(r, has_body)).await;
+        return Begun::Upgrade { has_body };
     }
-    if !has_body {
-        if let Body::Stream(mut unwanted) = std::mem::take(&mut r.out.body) {
-            unwanted.abandoned(r);
+    let body = std::mem::take(&mut r.out.body);
+    match body {
+        Body::Stream(mut unwanted) if !has_body => unwanted.abandoned(r),
+        _ if !has_body => {}
+        Body::Stream(_) => return Begun::Body(body),
+        body => {
+            let chain = match body {
+                Body::Chain(chain) => chain,
+                _ => Chain::new(),
+            };
+            if !r.body_filters.is_empty() {
+                return Begun::Body(Body::Chain(chain));
+            }
+            if let Some(chain) = channel::put_now(r, chain) {
+                return Begun::Body(Body::Chain(chain));
+            }
         }
-        return channel::finish(r, more).await;
     }
-    match std::mem::take(&mut r.out.body) {
-        Body::Stream(mut source) => {
+    if channel::finish_now(r, more) { Begun::Whole } else { Begun::End }
+}
+
+/// Sends what is left of a response.
+pub(crate) async fn rest(r: &mut Request, left: Begun, more: bool) -> Result<(), SendFailed> {
+    match left {
+        Begun::Whole => return Ok(()),
+        Begun::End => {}
+        Begun::Upgrade { has_body } => return rarely(upgraded(r, has_body)).await,
+        Begun::Body(Body::Stream(mut source)) => {
             let done = Box::pin(stream(r, source.as_mut())).await;
             if done.is_err() {
                 source.abandoned(r);
                 return done;
             }
         }
-        body => {
+        Begun::Body(body) => {
             let mut chain = match body {
                 Body::Chain(chain) => chain,
                 _ => Chain::new(),
             };
             if r.body_filters.is_empty() {
-                if let Some(body) = channel::put_now(r, chain) {
-                    rarely(channel::put(r, body, true)).await?;
-                }
+                rarely(channel::put(r, chain, true)).await?;
             } else {
                 rarely(filtered(r, &mut chain, true)).await?;
             }

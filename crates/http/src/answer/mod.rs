@@ -13,7 +13,7 @@ use crate::channel::{self, Answer, SendFailed};
 use crate::output::Body;
 use crate::phases::{self, Outcome};
 use crate::request::Request;
-use crate::send::{self, Filtered};
+use crate::send::{self, Begun, Filtered};
 use crate::target;
 use crate::{flight, metering};
 use engine::beat::{self, Doing};
@@ -110,7 +110,10 @@ async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
     }
     let more = r.channel.is_followed();
     let mut sent = match is_body_settled(r) {
-        true => send::response(r, more).await,
+        true => match send::begin(r, more) {
+            Begun::Whole => Ok(()),
+            left => send::rest(r, left, more).await,
+        },
         false => rarely(respond_and_drain(r, more)).await,
     };
     if r.flags.unreadable
@@ -126,7 +129,9 @@ async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
     if !r.loc.core.post_action.is_empty() && !r.is_traced() {
         rarely(post_action(r)).await;
     }
-    log_phase(r).await;
+    if logs(r) {
+        log_handlers(r).await;
+    }
     sent
 }
 
@@ -179,6 +184,13 @@ async fn post_action(r: &mut Request) {
 
 /// Runs the log phase of the location that the request ended in.
 pub(crate) async fn log_phase(r: &mut Request) {
+    if logs(r) {
+        log_handlers(r).await;
+    }
+}
+
+/// Begins the log phase; says whether there are handlers of it.
+fn logs(r: &mut Request) -> bool {
     r.flags.unlogged = false;
     if !r.is_subrequest() {
         flight::end(r);
@@ -186,9 +198,10 @@ pub(crate) async fn log_phase(r: &mut Request) {
     if r.counted.is_some() {
         metering::end(r);
     }
-    if r.loc.pipeline.log.is_empty() || r.is_traced() {
-        return;
-    }
+    !r.loc.pipeline.log.is_empty() && !r.is_traced()
+}
+
+async fn log_handlers(r: &mut Request) {
     beat::does(Doing::Log);
     let loc = r.loc.clone();
     for h in &loc.pipeline.log {

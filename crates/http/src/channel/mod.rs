@@ -113,11 +113,23 @@ impl Channel {
         }
     }
 
-    /// Ends the use of the channel; the memory of an HTTP/1 stream serves the next request.
+    /// A stream of HTTP/2 that is to be begun.
+    pub(crate) fn stream() -> Channel {
+        Channel::Http2(Box::default())
+    }
+
+    /// Whether it is a stream of HTTP/2.
+    #[inline]
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self, Channel::Http2(_))
+    }
+
+    /// Ends the use of the channel; the memory of a stream serves the next request.
     pub(crate) fn release(&mut self) {
         match self {
             Channel::Http1(stream) => stream.release(),
-            Channel::Http2(_) | Channel::Subrequest(_) => *self = Channel::default(),
+            Channel::Http2(stream) => stream.release(),
+            Channel::Subrequest(_) => *self = Channel::default(),
         }
     }
 
@@ -125,7 +137,9 @@ impl Channel {
     pub(crate) fn reset(&mut self) {
         match self {
             Channel::Http1(stream) => stream.reset(),
-            Channel::Http2(_) | Channel::Subrequest(_) => *self = Channel::default(),
+            // Of its connection nothing else comes: it is released.
+            Channel::Http2(_) => {}
+            Channel::Subrequest(_) => *self = Channel::default(),
         }
     }
 
@@ -311,6 +325,17 @@ pub async fn flush(r: &mut Request) -> Result<(), SendFailed> {
         Channel::Http1(_) => h1::flush(r).await,
         Channel::Http2(_) => h2::flush(r).await,
         Channel::Subrequest(_) => Ok(()),
+    }
+}
+
+/// Ends the response where nothing has to be sent for that: with `more`, small output stays queued;
+/// a connection of many streams sends for all of them. False: [`finish`] does it.
+#[inline]
+pub(crate) fn finish_now(r: &mut Request, more: bool) -> bool {
+    match r.channel {
+        Channel::Http1(_) => h1::stays_queued(r, more),
+        Channel::Http2(_) => h2::finish_now(r),
+        Channel::Subrequest(_) => false,
     }
 }
 

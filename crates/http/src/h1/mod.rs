@@ -28,7 +28,7 @@ pub(crate) use body::{expected, next_piece};
 pub(crate) use connection::run;
 pub(crate) use drain::{Drain, drop_buffered};
 pub(crate) use head::{interim, start};
-pub(crate) use output::{finish, flush, put, put_now};
+pub(crate) use output::{finish, flush, put, put_now, stays_queued};
 
 use crate::request::Request;
 

@@ -111,10 +111,16 @@ fn write_trailers(r: &mut Request) {
     r.out.trailers = trailers;
 }
 
+/// Whether the output waits for the response of the next request, which is here.
+#[inline]
+pub(crate) fn stays_queued(r: &mut Request, more: bool) -> bool {
+    let s = stream(r);
+    more && s.keepalive && s.output.len() < GATHER_MAX && s.output.front_file().is_none()
+}
+
 /// Ends the response. With `more` (another request waits in the page) small output stays queued.
 pub(crate) async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
-    let s = stream(r);
-    if more && s.keepalive && s.output.len() < GATHER_MAX && s.output.front_file().is_none() {
+    if stays_queued(r, more) {
         return Ok(());
     }
     let is_last = is_last(r);

@@ -21,7 +21,7 @@ const WINDOW: u32 = 64 << 10;
 pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict> {
     begin(r);
     let s = stream(r);
-    let (mux, key) = (s.mux.clone(), s.key);
+    let (mux, key) = (s.mux().clone(), s.key);
     let piece = poll_fn(|cx| mux.poll_piece(key, cx));
     let (min, timeout) = (r.body_min_rate(), r.loc.core.client_body_timeout);
     let limit_ms = r.body_credit.limit(min, timeout);
@@ -76,12 +76,12 @@ fn begin(r: &mut Request) {
         return;
     }
     let key = s.key;
-    let nothing_came = s.mux.of(key, |state, i| {
+    let nothing_came = s.mux().of(key, |state, i| {
         state.want_body(i, WINDOW);
         let entry = &state.streams[i];
         entry.received.is_empty() && !entry.has_body_ended()
     });
-    s.mux.tell();
+    s.mux().tell();
     if expects && !s.expect_tested && nothing_came == Ok(true) {
         s.expect_tested = true;
         head::interim(r, 100, std::iter::empty());
@@ -98,7 +98,7 @@ pub(crate) fn expected(r: &mut Request) -> Expected {
     let length = r.head.content_length;
     let s = stream(r);
     let (ended, there) = s
-        .mux
+        .mux()
         .of(s.key, |state, i| {
             let entry = &state.streams[i];
             let there: usize = entry.received.iter().map(|page| page.len()).sum();
@@ -119,7 +119,7 @@ pub(crate) fn drop_buffered(r: &mut Request) -> bool {
 fn discard(r: &mut Request) {
     let s = stream(r);
     // Of a stream that is gone nothing comes.
-    let _ = s.mux.of(s.key, |state, i| {
+    let _ = s.mux().of(s.key, |state, i| {
         let entry = &mut state.streams[i];
         entry.discards = true;
         state.drop_body(i);

@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use proto::h1::write_value;
-use proto::h2::frame::{self, HEAD_LEN, flag};
+use proto::h2::frame::{self, HEAD_LEN, flag, kind};
 use proto::h2::hpack::Encoder;
 
+use super::last_head::Facts;
 use super::mux::State;
 use super::{HeadState, priority, stream};
 use crate::channel::SendFailed;
@@ -71,26 +72,25 @@ impl FieldSink for Block<'_> {
 /// The stream is gone.
 pub(super) fn send(r: &mut Request, ends: bool) -> Result<(), SendFailed> {
     let s = stream(r);
-    let (mux, key) = (s.mux.clone(), s.key);
+    let (mux, key) = (s.mux().clone(), s.key);
+    s.head = HeadState::Sent;
+    mux.of(key, |state, i| put(r, state, i, ends)).map_err(|_| SendFailed)
+}
+
+/// The same with the connection's state in hand.
+pub(super) fn put(r: &mut Request, state: &mut State, i: usize, ends: bool) {
+    let s = stream(r);
     s.head = HeadState::Sent;
     let is_upgraded = s.is_upgraded;
-    let n = mux
-        .of(key, |state, i| {
-            if let Some(own) = priority::of_field(priority_of(r)) {
-                state.responds(i, own);
-            }
-            let flags = if ends { flag::END_STREAM } else { 0 };
-            state.block(key.id, flags, |block| {
-                // An upgrade of HTTP/1 succeeds with 101, one of HTTP/2 with 200 (RFC 8441).
-                let status = if is_upgraded { 200 } else { r.status() };
-                block.encoder.status(status, block.out);
-                fields(r, block);
-            })
-        })
-        .map_err(|_| SendFailed)?;
+    if let Some(own) = priority::of_field(priority_of(r)) {
+        state.responds(i, own);
+    }
+    let flags = if ends { flag::END_STREAM } else { 0 };
+    // An upgrade of HTTP/1 succeeds with 101, one of HTTP/2 with 200 (RFC 8441).
+    let status = if is_upgraded { 200 } else { r.status() };
+    let n = state.response(state.streams[i].id, flags, r, status);
     r.header_bytes = n as u64;
     r.bytes_sent += n as u64;
-    Ok(())
 }
 
 /// The lines of the response's own `Priority` field.
@@ -113,13 +113,13 @@ pub(crate) fn interim<'a>(
     let s = stream(r);
     let key = s.key;
     // A stream that is gone needs none.
-    let _ = s.mux.of(key, |state, _| {
+    let _ = s.mux().of(key, |state, _| {
         state.block(key.id, 0, |block| {
             block.encoder.status(status, block.out);
             given.for_each(|(name, value)| block.given(name, value));
         })
     });
-    s.mux.tell();
+    s.mux().tell();
 }
 
 /// Puts the trailers into the output, which end the stream.
@@ -132,6 +132,32 @@ pub(super) fn trailers(state: &mut State, i: usize, trailers: &[(Bytes, Bytes)])
 }
 
 impl State {
+    /// Puts a response's header block into the output; returns its bytes, as [`State::block`] does.
+    fn response(&mut self, id: u32, flags: u8, r: &mut Request, status: u16) -> usize {
+        let facts = Facts::of(r, status);
+        let before = self.encoder.changes();
+        if let Some(facts) = &facts
+            && let Some(block) = self.last_head.block(facts, &r.out, before)
+        {
+            let n = HEAD_LEN + block.len();
+            let out = self.output.writer_for(n);
+            frame::write_head(out, block.len(), kind::HEADERS, flags | flag::END_HEADERS, id);
+            out.extend_from_slice(block);
+            self.out_len += n;
+            return n;
+        }
+        let n = self.block(id, flags, |block| {
+            block.encoder.status(status, block.out);
+            fields(r, block);
+        });
+        if let Some(facts) = facts {
+            let out = self.output.writer_for(0);
+            let block = out.get(out.len() - n + HEAD_LEN..).unwrap_or_default();
+            self.last_head.note(facts, &r.out, (before, self.encoder.changes()), block);
+        }
+        n
+    }
+
     /// Puts a header block into the output; returns its bytes, frames' heads included.
     fn block(&mut self, id: u32, flags: u8, write: impl FnOnce(&mut Block<'_>)) -> usize {
         let out = self.output.writer_for(1024);

@@ -14,12 +14,15 @@
 //! | --- | --- |
 //! | [`connection`] | the connection's task: parked, serving, leaving, closed |
 //! | [`receive`] | frames that came: requests, bodies, windows, and what may not come |
+//! | [`repeated`] | requests that are the same as one before |
 //! | [`run`] | requests polled within the connection's task |
 //! | [`mux`] | the state that the connection and its streams share |
+//! | [`entry`] | a stream of these |
 //! | [`schedule`] | whose bytes go next |
 //! | [`priority`] | what clients and responses say about that |
 //! | [`data`] | DATA frames |
 //! | [`head`] | response heads and trailers |
+//! | [`last_head`] | response heads that are the same as the one before |
 //! | [`output`] | response bodies |
 //! | [`body`] | request bodies |
 //! | [`address`] | limits of a client's address |
@@ -29,18 +32,20 @@ mod address;
 mod body;
 mod connection;
 mod data;
+mod entry;
 mod head;
+mod last_head;
 mod mux;
 mod output;
 mod priority;
 #[cfg(test)]
 mod priority_tests;
 mod receive;
+mod repeated;
 mod run;
 mod schedule;
 mod tunnel;
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use mem::Chain;
@@ -48,16 +53,17 @@ use mem::Chain;
 pub(crate) use body::{drop_buffered, expected, next_piece};
 pub(crate) use connection::run;
 pub(crate) use head::{interim, start};
-pub(crate) use output::{finish, flush, put, put_now};
+pub(crate) use output::{finish, finish_now, flush, put, put_now};
 pub(crate) use tunnel::Tunnel;
 
 use crate::request::Request;
 use mux::{Key, Mux};
 
 /// The head of a response on its way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum HeadState {
     /// Not begun.
+    #[default]
     Unknown,
     /// Begun; it is encoded when something follows it, so that it can be taken back until then.
     Begun,
@@ -65,13 +71,20 @@ enum HeadState {
     Sent,
 }
 
-/// A stream of a connection, for the request that answers it.
+/// A stream of a connection, for the request that answers it. It is recycled with the request's
+/// box.
+#[derive(Default)]
 pub(crate) struct Stream {
-    mux: Rc<Mux>,
+    /// Its connection, while it is in use.
+    mux: Option<Rc<Mux>>,
     key: Key,
     /// The text that the head's spans point into.
     text: Vec<u8>,
     head: HeadState,
+    /// No body came behind the head.
+    is_bare: bool,
+    /// All of the response is in the connection's output.
+    is_whole: bool,
     /// A body follows the head.
     has_body: bool,
     /// The response is the beginning of another protocol.
@@ -82,8 +95,6 @@ pub(crate) struct Stream {
     expect_tested: bool,
     /// Bytes of another protocol follow the head, not a body.
     is_tunnel: bool,
-    /// The client ended the stream with the head.
-    ended_with_head: bool,
     /// The body is being read.
     reads_body: bool,
     /// The client did not take or send bytes in time.
@@ -93,22 +104,38 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    fn new(mux: Rc<Mux>, key: Key, text: Vec<u8>, head_len: usize) -> Stream {
-        Stream {
-            mux,
-            key,
-            text,
-            head: HeadState::Unknown,
-            has_body: false,
-            output: Chain::new(),
-            expect_tested: false,
-            is_upgraded: false,
-            is_tunnel: false,
-            ended_with_head: false,
-            reads_body: false,
-            timed_out: false,
-            head_len,
+    /// Begins its use for a stream of a connection. The text of the head, which has `head_len`
+    /// bytes on the wire, is there.
+    fn begin(&mut self, mux: Rc<Mux>, key: Key, head_len: usize) {
+        self.mux = Some(mux);
+        self.key = key;
+        self.head_len = head_len;
+    }
+
+    /// Ends its use.
+    pub(crate) fn release(&mut self) {
+        // One by one: putting a new value in the place of the old one would move the buffers.
+        self.mux = None;
+        match self.text.capacity() <= TEXT_KEPT {
+            true => self.text.clear(),
+            false => self.text = Vec::new(),
         }
+        self.head = HeadState::Unknown;
+        self.is_bare = false;
+        self.is_whole = false;
+        self.has_body = false;
+        self.is_upgraded = false;
+        self.output.clear();
+        self.expect_tested = false;
+        self.is_tunnel = false;
+        self.reads_body = false;
+        self.timed_out = false;
+        self.head_len = 0;
+    }
+
+    #[inline]
+    fn mux(&self) -> &Rc<Mux> {
+        self.mux.as_ref().expect("a stream in use has its connection")
     }
 
     pub(crate) fn head_text(&self) -> &[u8] {
@@ -129,15 +156,15 @@ impl Stream {
 
     /// Whether the client said with the head that nothing follows it.
     pub(crate) fn ended_with_head(&self) -> bool {
-        self.ended_with_head
+        self.is_bare
     }
 
     /// Whether all of the request's body came and was taken.
     pub(crate) fn body_is_finished(&self) -> bool {
-        if self.is_tunnel {
+        if self.is_bare || self.is_tunnel {
             return true;
         }
-        let finished = self.mux.of(self.key, |state, i| {
+        let finished = self.mux().of(self.key, |state, i| {
             let entry = &state.streams[i];
             entry.received.is_empty() && entry.has_body_ended()
         });
@@ -160,51 +187,22 @@ impl Stream {
 
     /// The name of the protocol, for `$http2`.
     pub(crate) fn protocol(&self) -> &'static [u8] {
-        if self.mux.c.tls.get().is_some() { b"h2" } else { b"h2c" }
+        if self.mux().c.tls.get().is_some() { b"h2" } else { b"h2c" }
     }
 
     /// The stream as a way for the bytes of another protocol.
     pub(crate) fn tunnel(&self) -> Tunnel {
-        Tunnel::new(self.mux.clone(), self.key)
+        Tunnel::new(self.mux().clone(), self.key)
     }
 
     /// Something to wait for the client's end with, beside other work.
     pub(crate) fn watch(&self) -> Watch {
-        Watch(self.mux.clone(), self.key)
+        Watch(self.mux().clone(), self.key)
     }
 }
 
-thread_local! {
-    /// Vectors for the text of heads.
-    static TEXTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The largest vector that is kept for another head.
+/// The largest vector for the text of a head that is kept for another one.
 const TEXT_KEPT: usize = 1 << 10;
-
-/// Vectors that are kept.
-const TEXTS_MAX: usize = 32;
-
-/// An empty vector for the text of a head.
-fn take_text() -> Vec<u8> {
-    TEXTS.with(|texts| texts.borrow_mut().pop()).unwrap_or_default()
-}
-
-fn give_text_back(mut text: Vec<u8>) {
-    TEXTS.with(|texts| {
-        let mut texts = texts.borrow_mut();
-        if text.capacity() <= TEXT_KEPT && texts.len() < TEXTS_MAX {
-            text.clear();
-            texts.push(text);
-        }
-    });
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        give_text_back(std::mem::take(&mut self.text));
-    }
-}
 
 /// The end of a stream, as something to wait for.
 pub(crate) struct Watch(Rc<Mux>, Key);

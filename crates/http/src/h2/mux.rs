@@ -7,18 +7,16 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use files::ReadSettings;
 use mem::{Chain, Page};
 use proto::h2::frame::{self, ErrorCode};
 use proto::h2::hpack::Encoder;
 use proto::h2::settings::Settings;
-use proto::h2::tree::Place;
 use proto::h2::window::{Overflow, Window};
 use proto::priority::Parameters;
 
 use super::address::Address;
-use super::priority::Priority;
+pub(super) use super::entry::{Entry, Half};
+use super::last_head::LastHead;
 use super::schedule::Schedule;
 use crate::channel::conn::Conn;
 use crate::http2_conf::Http2;
@@ -39,7 +37,7 @@ const RECEIVE_MAX: u32 = 1 << 20;
 const LAME_MS: u64 = 50;
 
 /// The name of a stream: its place, and its number on the wire, which is never used again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Key {
     pub slot: u32,
     pub id: u32,
@@ -56,103 +54,6 @@ pub(super) enum Gone {
     Malformed,
 }
 
-/// The client's half of a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Half {
-    Open,
-    Ended,
-}
-
-/// A stream.
-pub(super) struct Entry {
-    pub id: u32,
-    /// A request answers it.
-    pub has_request: bool,
-    pub remote: Half,
-    /// We sent the end, or nothing is to be sent any more.
-    pub local: Half,
-    pub reset: bool,
-    /// The request does not have the form that it should, which its answer says.
-    pub malformed: bool,
-    /// Bytes of memory for the head.
-    pub head_size: usize,
-
-    /// The body's bytes that no one took yet.
-    pub received: VecDeque<Page>,
-    /// Bytes of them.
-    pub body_held: usize,
-    /// Bytes of the declared length that did not come yet.
-    pub expected: Option<u64>,
-    /// It was answered before all of its request came.
-    pub lame: bool,
-    /// Nobody wants the body.
-    pub discards: bool,
-    /// Bytes that the client may still send.
-    pub receive: Window,
-    /// The window that the client is given as long as the body is taken.
-    pub receive_size: u32,
-    /// Bytes that were taken and are not given to the client as a window again.
-    pub taken: u32,
-
-    /// Bytes of the response that wait for their turn or a window.
-    pub queue: Chain,
-    pub queued: u64,
-    /// The reader of files in the queue.
-    pub reading: ReadSettings,
-    /// The file in front of the queue is not in memory: the request fetches a piece of it.
-    pub unread: bool,
-    /// The response ends behind the queue.
-    pub ends: bool,
-    pub trailers: Vec<(Bytes, Bytes)>,
-    pub send: Window,
-    /// The most bytes of the response in a frame.
-    pub chunk: usize,
-    pub priority: Priority,
-    /// It stands in the schedule.
-    pub scheduled: bool,
-    /// Its place in the tree, where the client uses one.
-    pub place: Option<Place>,
-    /// The round of the schedule in which its request was woken to make more.
-    pub woken: u32,
-    /// Bytes of frames' heads.
-    pub framing: u64,
-
-    pub room: Option<Waker>,
-    body: Option<Waker>,
-    gone: Vec<Waker>,
-}
-
-impl Entry {
-    fn wake(waker: &mut Option<Waker>) -> bool {
-        waker.take().map(Waker::wake).is_some()
-    }
-
-    pub fn wake_body(&mut self) {
-        Entry::wake(&mut self.body);
-    }
-
-    /// Wakes the request where it waits to hand more over; says whether it does.
-    pub fn wake_room(&mut self) -> bool {
-        Entry::wake(&mut self.room)
-    }
-
-    pub fn wake_all(&mut self) {
-        self.wake_body();
-        self.wake_room();
-        self.gone.drain(..).for_each(Waker::wake);
-    }
-
-    /// Whether all of the body came.
-    pub fn has_body_ended(&self) -> bool {
-        self.remote == Half::Ended
-    }
-
-    /// Whether nothing more happens on it, on either side.
-    fn is_over(&self) -> bool {
-        !self.has_request && (self.reset || self.local == Half::Ended && self.queue.is_empty())
-    }
-}
-
 /// The state that the connection's task and its streams share.
 pub(super) struct State {
     pub streams: Vec<Entry>,
@@ -166,6 +67,7 @@ pub(super) struct State {
     /// Bytes that the socket took.
     pub sent: u64,
     pub encoder: Encoder,
+    pub last_head: LastHead,
     pub peer: Settings,
     /// Bytes that may be sent on all streams.
     pub send: Window,
@@ -356,6 +258,7 @@ impl State {
             out_len: 0,
             sent: 0,
             encoder: Encoder::new(),
+            last_head: LastHead::default(),
             peer: Settings::default(),
             send: Window::new(proto::h2::window::INITIAL),
             schedule: Schedule::default(),
@@ -397,50 +300,20 @@ impl State {
 
     /// Opens a stream.
     pub fn open(&mut self, id: u32, remote: Half, receive: u32) -> Key {
-        let entry = Entry {
-            id,
-            has_request: true,
-            remote,
-            local: Half::Open,
-            reset: false,
-            malformed: false,
-            head_size: 0,
-            received: VecDeque::new(),
-            body_held: 0,
-            expected: None,
-            lame: false,
-            discards: false,
-            receive: Window::new(receive),
-            receive_size: receive,
-            taken: 0,
-            queue: Chain::new(),
-            queued: 0,
-            reading: ReadSettings::default(),
-            unread: false,
-            ends: false,
-            trailers: Vec::new(),
-            send: Window::new(self.peer.window),
-            chunk: proto::h2::frame::FRAME_MAX,
-            priority: Priority::default(),
-            scheduled: false,
-            place: None,
-            woken: 0,
-            framing: 0,
-            room: None,
-            body: None,
-            gone: Vec::new(),
-        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.streams.push(Entry::default());
+            (self.streams.len() - 1) as u32
+        });
         self.open += 1;
-        let slot = match self.free.pop() {
-            Some(slot) => {
-                self.streams[slot as usize] = entry;
-                slot
-            }
-            None => {
-                self.streams.push(entry);
-                (self.streams.len() - 1) as u32
-            }
-        };
+        let window = self.peer.window;
+        // What a stream holds that is over was given back with its end.
+        let entry = &mut self.streams[slot as usize];
+        entry.id = id;
+        entry.has_request = true;
+        entry.remote = remote;
+        entry.receive = Window::new(receive);
+        entry.receive_size = receive;
+        entry.send = Window::new(window);
         Key { slot, id }
     }
 
@@ -462,18 +335,11 @@ impl State {
         self.schedule.close(i, entry);
         let head_size = entry.head_size;
         self.heads_held -= head_size;
-        entry.id = 0;
-        entry.queue.clear();
-        entry.queued = 0;
-        entry.trailers = Vec::new();
         self.drop_body(i);
         self.release(head_size);
+        self.streams[i].clear();
         self.free.push(i as u32);
         self.open -= 1;
-        if self.open == 0 {
-            self.streams.clear();
-            self.free.clear();
-        }
     }
 
     /// Tells clients to stop sending the rest of bodies that nobody reads (RFC 9113 section 8.1).
@@ -542,6 +408,7 @@ impl State {
         self.schedule.shrink();
         self.early.shrink_to_fit();
         self.encoder.forget();
+        self.last_head = LastHead::default();
     }
 
     /// Ends a stream from our side, with its request told.

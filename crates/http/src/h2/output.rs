@@ -13,7 +13,6 @@ use super::mux::{Gone, Half, QUEUE_MAX, State};
 use super::{HeadState, stream};
 use crate::channel::pace::{self, Allowed, Pace};
 use crate::channel::{SendFailed, in_pieces, read_settings};
-use crate::http2_conf::chunk;
 use crate::request::Request;
 use engine::min_rate;
 
@@ -39,29 +38,31 @@ pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
     if pace::rate(r) > 0 {
         return Some(body);
     }
-    let chunk_max = chunk(&r.loc.confs);
+    let chunk_max = r.loc.http2_chunk;
     let s = stream(r);
-    let (mux, key) = (s.mux.clone(), s.key);
-    let fits = mux.of(key, |state, i| {
+    let (mux, key) = (s.mux().clone(), s.key);
+    let mut body = Some(body);
+    let put = mux.of(key, |state, i| {
         let has_room = state.schedule.is_empty() && state.out_len < READY_MAX;
         let n = len as usize;
         let frame_max = chunk_max.min(state.peer.frame_max as usize);
-        has_room && n <= frame_max && n <= state.send.left() && n <= state.streams[i].send.left()
-    });
-    if fits != Ok(true) || head::send(r, len == 0).is_err() {
-        return Some(body);
-    }
-    let framing = mux.of(key, |state, i| {
-        if len > 0 {
-            state.put_data(i, body, len as usize, flag::END_STREAM);
+        let most = frame_max.min(state.send.left()).min(state.streams[i].send.left());
+        if !has_room || n > most {
+            return;
+        }
+        head::put(r, state, i, n == 0);
+        if let Some(body) = body.take().filter(|_| n > 0) {
+            state.put_data(i, body, n, flag::END_STREAM);
         }
         let entry = &mut state.streams[i];
         entry.local = Half::Ended;
-        std::mem::take(&mut entry.framing)
+        r.bytes_sent += len + std::mem::take(&mut entry.framing);
+        stream(r).is_whole = true;
     });
-    r.bytes_sent += len + framing.unwrap_or(0);
-    mux.tell();
-    None
+    if put.is_ok() && body.is_none() {
+        mux.tell();
+    }
+    body
 }
 
 /// Puts a piece of the body into the output. Waits while too much is queued. A range of a file
@@ -78,7 +79,7 @@ pub(crate) async fn put(r: &mut Request, mut piece: Chain, last: bool) -> Result
 
 /// The most bytes of a file in a frame.
 fn piece_max(r: &Request) -> usize {
-    chunk(&r.loc.confs).min(PIECE_MAX)
+    r.loc.http2_chunk.min(PIECE_MAX)
 }
 
 /// Reads the first bytes of a response that begins with a file, before its head goes: where that
@@ -86,7 +87,7 @@ fn piece_max(r: &Request) -> usize {
 async fn read_first(r: &mut Request) -> Result<(), SendFailed> {
     let most = piece_max(r);
     let s = stream(r);
-    let window = s.mux.of(s.key, |state, i| state.streams[i].send.left());
+    let window = s.mux().of(s.key, |state, i| state.streams[i].send.left());
     let most = most.min(window.unwrap_or(0).max(1));
     let mut output = std::mem::take(&mut s.output);
     let mut first = in_pieces(r, &mut output, (HEAD_LEN, most)).await?;
@@ -99,7 +100,7 @@ async fn read_first(r: &mut Request) -> Result<(), SendFailed> {
 async fn fetch(r: &mut Request) -> Result<(), SendFailed> {
     let most = piece_max(r) as u64;
     let s = stream(r);
-    let (mux, key) = (s.mux.clone(), s.key);
+    let (mux, key) = (s.mux().clone(), s.key);
     let front = mux.of(key, |state, i| match state.streams[i].queue.front() {
         Some(Buf::File { file, pos, end }) => Some((file.clone(), *pos, *end)),
         _ => None,
@@ -135,16 +136,33 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     wait(r, For::Empty).await
 }
 
+/// Ends a response of which nothing waits: its last frame is in the output, or its head is all of
+/// it. False where that is not so, or the stream is gone.
+#[inline]
+pub(crate) fn finish_now(r: &mut Request) -> bool {
+    let s = stream(r);
+    if s.is_whole {
+        return true;
+    }
+    if s.head != HeadState::Begun || !s.output.is_empty() || !r.out.trailers.is_empty() {
+        return false;
+    }
+    let (mux, key) = (stream(r).mux().clone(), stream(r).key);
+    let put = mux.of(key, |state, i| {
+        head::put(r, state, i, true);
+        state.streams[i].local = Half::Ended;
+    });
+    mux.tell();
+    put.is_ok()
+}
+
 /// Ends the response.
 pub(crate) async fn finish(r: &mut Request) -> Result<(), SendFailed> {
-    let s = stream(r);
-    let (mux, key) = (s.mux.clone(), s.key);
-    if s.head == HeadState::Begun && s.output.is_empty() && r.out.trailers.is_empty() {
-        head::send(r, true)?;
-        let _ = mux.of(key, |state, i| state.streams[i].local = Half::Ended);
-        mux.tell();
+    if finish_now(r) {
         return Ok(());
     }
+    let s = stream(r);
+    let (mux, key) = (s.mux().clone(), s.key);
     let is_ended = |half: Half| half == Half::Ended;
     if mux.of(key, |state, i| state.streams[i].local).is_ok_and(is_ended) {
         return Ok(());
@@ -210,11 +228,12 @@ fn offer(r: &mut Request, ends: bool) -> Result<bool, SendFailed> {
         true => r.out.trailers.clone(),
         false => Vec::new(),
     };
-    let chunk_max = chunk(&r.loc.confs);
+    let chunk_max = r.loc.http2_chunk;
     let reading = read_settings(r);
     let s = stream(r);
+    let (mux, key) = (s.mux().clone(), s.key);
     let output = &mut s.output;
-    let given = s.mux.of(s.key, |state, i| {
+    let given = mux.of(key, |state, i| {
         let entry = &mut state.streams[i];
         if entry.queued >= QUEUE_MAX && !output.is_empty() {
             return false;
@@ -230,7 +249,7 @@ fn offer(r: &mut Request, ends: bool) -> Result<bool, SendFailed> {
         }
         true
     });
-    s.mux.tell();
+    mux.tell();
     given.map_err(|_| SendFailed)
 }
 
@@ -248,7 +267,7 @@ async fn wait(r: &mut Request, what: For) -> Result<(), SendFailed> {
     if s.timed_out {
         return Err(SendFailed);
     }
-    let (mux, key) = (s.mux.clone(), s.key);
+    let (mux, key) = (s.mux().clone(), s.key);
     let ready = || {
         poll_fn(|cx| match what {
             For::Room => mux.poll_room(key, false, cx),

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use base::log::Level;
 use mem::Page;
-use proto::h1::{Field, FieldId, Method};
+use proto::h1::{Field, FieldId, Head, Limits, Method};
 use proto::h2::frame::{self, ErrorCode, PREFACE};
 use proto::h2::hpack::{Decoder, HpackError};
 use proto::h2::read::{Dependency, Event, Fault, Reader};
@@ -14,8 +14,7 @@ use proto::h2::window::{MAX, Window};
 use super::address::Account;
 use super::mux::{Half, Key, Mux, State};
 use super::priority;
-use super::{Stream, take_text};
-use crate::channel::Channel;
+use super::repeated::{Heads, Sent};
 use crate::request::Request;
 use crate::server::HttpMain;
 
@@ -65,6 +64,8 @@ pub(super) struct Receiver {
 /// The state of a connection that frames of several types change.
 struct Rules {
     decoder: Decoder,
+    /// Heads of requests that repeat.
+    repeated: Heads,
     /// The newest stream of the client's.
     last_id: u32,
     /// Bytes that the client may send on all streams.
@@ -98,6 +99,7 @@ impl Receiver {
                 .with_data_max(DATA_MAX.min(mux.conf.preread as usize)),
             rules: Rules {
                 decoder: Decoder::new(4096),
+                repeated: Heads::default(),
                 last_id: 0,
                 receive: Window::new(MAX),
                 waste: Account::new(
@@ -163,6 +165,7 @@ impl Receiver {
     pub fn shrink(&mut self) {
         self.reader.shrink();
         self.rules.open = Vec::new();
+        self.rules.repeated = Heads::default();
     }
 
     /// Takes the frames in a page, all that are there.
@@ -329,33 +332,12 @@ impl Rules {
         parties: &mut Parties<'_, S>,
     ) -> Result<Job, Fault> {
         let mux = parties.mux;
-        let mut r = Request::take(mux.c.clone(), parties.main);
+        let mut r = Request::take_stream(mux.c.clone(), parties.main);
         r.start_now();
         let limits = mux.c.server().core.head_limits();
-        let mut text = take_text();
-        let mut builder = HeadBuilder::new(&mut r.head, &mut text, &limits);
-        let decoded = self.decoder.decode(block, |name, value| builder.field(name, value));
-        let finished = match decoded {
-            Err(e) => Err(undecodable(e)),
-            Ok(()) => match builder.finish(end_stream) {
-                Ok(asked) => Ok(match asked {
-                    Asked::Nothing => None,
-                    Asked::WebSocket => {
-                        as_upgrade(&mut r.head, &mut text, &websocket_key());
-                        None
-                    }
-                    Asked::Unknown => Some(Refusal {
-                        status: 501,
-                        text: "client asked for an unknown protocol".to_owned(),
-                    }),
-                }),
-                Err(NoHead::Refused(refusal)) => Ok(Some(refusal)),
-                Err(NoHead::Excess(what)) => {
-                    Err(Fault::connection(ErrorCode::ENHANCE_YOUR_CALM, what))
-                }
-            },
-        };
-        let refusal = match finished {
+        let Request { head, channel, .. } = &mut *r;
+        let s = channel.http2().expect("it was taken as a request over HTTP/2");
+        let refusal = match self.head((block, end_stream), head, &mut s.text, &limits) {
             Ok(refusal) => refusal,
             Err(fault) => {
                 r.give_back();
@@ -364,25 +346,23 @@ impl Rules {
         };
         let remote = if end_stream { Half::Ended } else { Half::Open };
         // The bytes behind the head of such a request are no body, but the other protocol.
-        let is_tunnel = r.head.method == Method::Connect || r.head.connection.upgrade;
-        let head_size = text.capacity() + r.head.fields.len() * size_of::<Field>();
+        let is_tunnel = head.method == Method::Connect || head.connection.upgrade;
+        let head_size = s.text.capacity() + head.fields.len() * size_of::<Field>();
         let key = mux.with(|state| {
             let key = state.open(id, remote, mux.conf.preread);
             let entry = &mut state.streams[key.slot as usize];
             entry.head_size = head_size;
-            entry.expected = r.head.content_length.filter(|_| !end_stream);
+            entry.expected = head.content_length.filter(|_| !end_stream);
             state.heads_held += head_size;
             state.hold(head_size);
-            let lines = r.head.fields.all(FieldId::Priority).map(|field| field.value.of(&text));
+            let lines = head.fields.all(FieldId::Priority).map(|field| field.value.of(&s.text));
             let field = priority::of_field(lines);
             let asked = priority::Asked { field, dependency, is_tunnel };
             state.opened(key.slot as usize, &asked, mux.conf.max_streams);
             key
         });
-        let mut stream = Stream::new(mux.clone(), key, text, block.len());
-        stream.is_tunnel = is_tunnel;
-        stream.ended_with_head = end_stream;
-        r.channel = Channel::Http2(Box::new(stream));
+        s.begin(mux.clone(), key, block.len());
+        (s.is_tunnel, s.is_bare) = (is_tunnel, end_stream);
         let refused = refusal.map(|refusal| {
             let m = &refusal.text;
             r.method = r.head.method;
@@ -390,6 +370,42 @@ impl Rules {
             refusal.status
         });
         Ok(Job { r, key, refused })
+    }
+
+    /// Makes a head of a block, the text of its spans included; says how it is refused, if it is.
+    fn head(
+        &mut self,
+        (block, end_stream): (&[u8], bool),
+        head: &mut Head,
+        text: &mut Vec<u8>,
+        limits: &Limits,
+    ) -> Result<Option<Refusal>, Fault> {
+        let before = self.decoder.changes();
+        let sent = Sent { block, end_stream, changes: before };
+        if self.repeated.make(&sent, head, text) {
+            return Ok(None);
+        }
+        let mut builder = HeadBuilder::new(head, text, limits);
+        let decoded = self.decoder.decode(block, |name, value| builder.field(name, value));
+        decoded.map_err(undecodable)?;
+        match builder.finish(end_stream) {
+            Ok(Asked::Nothing) => {
+                if self.decoder.changes() == before {
+                    self.repeated.note(&sent, head, text);
+                }
+                Ok(None)
+            }
+            Ok(Asked::WebSocket) => {
+                as_upgrade(head, text, &websocket_key());
+                Ok(None)
+            }
+            Ok(Asked::Unknown) => Ok(Some(Refusal {
+                status: 501,
+                text: "client asked for an unknown protocol".to_owned(),
+            })),
+            Err(NoHead::Refused(refusal)) => Ok(Some(refusal)),
+            Err(NoHead::Excess(what)) => Err(Fault::connection(ErrorCode::ENHANCE_YOUR_CALM, what)),
+        }
     }
 
     fn decode(&mut self, block: &[u8], field: impl FnMut(&[u8], &[u8])) -> Result<(), Fault> {

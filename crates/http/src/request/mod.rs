@@ -155,27 +155,49 @@ thread_local! {
     /// The list keeps boxes: a request is large, and is never moved.
     #[allow(clippy::vec_box)]
     static FREE: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
+    /// The same for requests over HTTP/2, whose channels differ.
+    #[allow(clippy::vec_box)]
+    static FREE_STREAMS: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Recycled requests that a worker keeps.
+/// Recycled requests that a worker keeps, of each kind.
 const FREE_MAX: usize = 64;
 
 impl Request {
     /// A request for `c`, recycled if there is one. Its channel is an HTTP/1 stream.
     pub(crate) fn take(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
+        let free = FREE.with(|f| f.borrow_mut().pop());
+        Request::made_of(free, c, main, Channel::default)
+    }
+
+    /// The same with a stream of HTTP/2 as its channel, which is to be begun.
+    pub(crate) fn take_stream(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
+        let free = FREE_STREAMS.with(|f| f.borrow_mut().pop());
+        Request::made_of(free, c, main, Channel::stream)
+    }
+
+    #[inline]
+    fn made_of(
+        free: Option<Box<Request>>,
+        c: Rc<Conn>,
+        main: &Rc<HttpMain>,
+        channel: fn() -> Channel,
+    ) -> Box<Request> {
         let server = c.server().clone();
         let loc = server.root.clone();
-        match FREE.with(|f| f.borrow_mut().pop()) {
+        match free {
             Some(mut r) => {
                 r.c = Some(c);
-                r.main.clone_from(main);
+                if !Rc::ptr_eq(&r.main, main) {
+                    r.main.clone_from(main);
+                }
                 r.server = server;
                 r.loc = loc;
                 r
             }
             None => Box::new(Request {
                 c: Some(c),
-                channel: Channel::default(),
+                channel: channel(),
                 main: main.clone(),
                 server,
                 loc,
@@ -220,7 +242,8 @@ impl Request {
         self.reset();
         self.channel.release();
         self.c = None;
-        FREE.with(|f| {
+        let free = if self.channel.is_stream() { &FREE_STREAMS } else { &FREE };
+        free.with(|f| {
             let mut f = f.borrow_mut();
             if f.len() < FREE_MAX {
                 f.push(self);

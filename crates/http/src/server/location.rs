@@ -63,6 +63,8 @@ pub struct Location {
     pub pipeline: Pipeline,
     /// Modules' merged configuration, by type.
     pub confs: ConfSet,
+    /// `http2_chunk_size`, bytes: every response over HTTP/2 asks for it.
+    pub(crate) http2_chunk: usize,
     /// The zone that requests are counted in which end here.
     pub(crate) zone: ZoneName,
     pub(crate) regex: Option<Rc<Regex>>,
@@ -263,6 +265,7 @@ mod tests {
             core: Rc::new(CoreLoc::from(&CoreLocDraft::default())),
             pipeline: Pipeline::default(),
             confs: ConfSet::default(),
+            http2_chunk: crate::http2_conf::chunk(&ConfSet::default()),
             zone: ZoneName::Off,
             regex: None,
             tree: Tree::default(),

@@ -315,6 +315,14 @@ impl Default for Head {
 }
 
 impl Head {
+    /// Becomes the same as `other`, whose text has to be this head's too. Keeps its own memory.
+    pub fn copy_from(&mut self, other: &Head) {
+        let mut list = std::mem::take(&mut self.fields.list);
+        list.clone_from(&other.fields.list);
+        let fields = Fields { list, ..other.fields };
+        *self = Head { fields, ..*other };
+    }
+
     /// An empty head. Allocates nothing until the first field.
     pub fn new() -> Head {
         Head {

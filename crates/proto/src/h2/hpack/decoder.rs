@@ -22,6 +22,8 @@ pub struct Decoder {
     size_max: usize,
     /// The strings of the present field that are no part of the block or of a table.
     scratch: Scratch,
+    /// Counts changes of the table.
+    changes: u64,
 }
 
 /// Memory for strings: its bytes are there once and for all, the first `len` are in use.
@@ -85,7 +87,7 @@ impl Decoder {
     /// `size_max`: what we announced in SETTINGS_HEADER_TABLE_SIZE. The table has the protocol's
     /// 4096 bytes until the peer says otherwise.
     pub fn new(size_max: usize) -> Decoder {
-        Decoder { table: Table::new(TABLE_SIZE), size_max, scratch: Scratch::default() }
+        Decoder { table: Table::new(TABLE_SIZE), size_max, scratch: Scratch::default(), changes: 0 }
     }
 
     /// Decodes a whole header block, calling `field` with each name and value in order. After an
@@ -127,6 +129,13 @@ impl Decoder {
         }
     }
 
+    /// Grows with each change of the table: while it stays the same, the same block has the same
+    /// fields.
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
         self.table.memory() + self.scratch.bytes.capacity()
@@ -149,6 +158,7 @@ impl Decoder {
                 return Err(HpackError::UpdateTooLarge);
             }
             self.table.set_size_max(size);
+            self.changes += 1;
         }
         Ok(())
     }
@@ -223,6 +233,7 @@ impl Decoder {
         };
         let (name, value) = (name.outside(scratch), value.outside(scratch));
         self.table.insert(name, value, shared);
+        self.changes += 1;
     }
 }
 

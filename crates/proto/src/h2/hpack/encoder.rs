@@ -46,6 +46,8 @@ pub struct Encoder {
     /// A generator's state, to choose which of four hashes goes: in turn, five fields of a response
     /// would drive out one another for ever.
     chance: u8,
+    /// Counts changes that later blocks depend on.
+    changes: u64,
 }
 
 /// An update of the table's size that the next block begins with.
@@ -101,6 +103,7 @@ impl Encoder {
             last: NONE,
             seen: Seen::default(),
             chance: 0,
+            changes: 0,
         }
     }
 
@@ -110,6 +113,7 @@ impl Encoder {
         let size = size.min(TABLE_SIZE);
         let least = self.update.map_or(self.table.size_max(), |update| update.least);
         self.update = Some(Update { least: least.min(size), last: size });
+        self.changes += 1;
     }
 
     /// Drops the table, to free its memory while the connection is idle. The next block begins
@@ -120,6 +124,14 @@ impl Encoder {
             self.update = Some(Update { least: 0, last });
         }
         self.table.free();
+        self.changes += 1;
+    }
+
+    /// Grows with each change of the state that blocks depend on: while it stays the same, the same
+    /// fields make the same block, and a block that leaves it as it was can be sent again.
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Begins a block: writes the updates of the table's size that are due.
@@ -133,6 +145,7 @@ impl Encoder {
 
     #[cold]
     fn write_update(&mut self, Update { least, last }: Update, out: &mut Vec<u8>) {
+        self.changes += 1;
         for size in [least, last] {
             // Forgetting empties the table without a change of its size.
             if size != self.table.size_max() {
@@ -290,6 +303,7 @@ impl Encoder {
         let (set, mark) = (&mut self.seen[hash as usize % 16], (hash >> 16) as u16);
         let known = set.contains(&mark);
         if !known {
+            self.changes += 1;
             self.chance = self.chance.wrapping_mul(5).wrapping_add(3);
             set[usize::from(self.chance >> 6)] = mark;
         }
@@ -317,6 +331,7 @@ impl Encoder {
     }
 
     fn insert(&mut self, name: &Name, value: &[u8], hash: u32) {
+        self.changes += 1;
         let moved = self.table.insert(name.text, value, None);
         self.table.lower_newest();
         let Some(newest) = self.table.newest() else { return };
