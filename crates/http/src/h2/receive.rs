@@ -316,7 +316,8 @@ impl Rules {
             return Ok(());
         }
         let job = self.request((id, end_stream), dependency, block, parties)?;
-        match end_stream {
+        // A malformed one is answered before a frame behind it ends the stream.
+        match end_stream || job.refused.is_some() {
             true => (parties.start)(job),
             false => self.open.push(job),
         }
