@@ -52,7 +52,7 @@ fn a_task_that_waits_for_a_turn_s_end_runs_behind_the_others() {
         let expected = [("other", true); 3].into_iter().chain([("end", true); 2]);
         assert!(order.borrow().iter().copied().eq(expected), "{order:?}");
         // One that is cancelled is forgotten.
-        let gone = event::spawn(async { drop(turn_end().await) });
+        let gone = event::spawn(async { _ = turn_end().await });
         yield_now().await;
         event::task::cancel(gone);
         next_turn().await;
