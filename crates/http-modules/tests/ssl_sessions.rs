@@ -206,25 +206,27 @@ fn early_data_for_another_server_is_passed_over() {
             driver,
             1,
             &(server(0, "one", "ssl_session_cache shared:s:1m; ssl_early_data on;")
-                + &server(1, "two", "")),
+                + &server(1, "two", "")
+                + &server(2, "three", "ssl_session_cache shared:t:1m; ssl_early_data on;")),
         );
         let mut config = (*client(&TLS13)).clone();
         config.enable_early_data = true;
         let client = Arc::new(config);
         // With and without the end of the data in the hello's segment.
-        for len in [100, 16_000] {
+        let others = [(1, "two"), (2, "three")];
+        for (len, (port, other)) in [100, 16_384].into_iter().flat_map(|n| others.map(|o| (n, o))) {
             assert_eq!(ask(&client, weir.port(0)).1, "one");
             let name = ServerName::try_from("a.example").unwrap();
             let mut tls = ClientConnection::new(client.clone(), name).unwrap();
             let early = vec![b'x'; len];
             assert_eq!(tls.early_data().expect("a ticket").write(&early).unwrap(), len);
-            let mut socket = TcpStream::connect(("127.0.0.1", weir.port(1))).unwrap();
+            let mut socket = TcpStream::connect(("127.0.0.1", weir.port(port))).unwrap();
             let mut stream = rustls::Stream::new(&mut tls, &mut socket);
             let request = b"GET / HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
             stream.write_all(request).unwrap();
-            let mut answer = Vec::new();
-            stream.read_to_end(&mut answer).unwrap();
-            assert!(answer.ends_with(b"\r\n\r\ntwo"), "{}", String::from_utf8_lossy(&answer));
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.ends_with(&format!("\r\n\r\n{other}")), "{answer}");
             assert!(!tls.is_early_data_accepted());
         }
     });

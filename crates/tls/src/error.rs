@@ -13,23 +13,26 @@ pub struct Error {
     pub(crate) alert: Option<u8>,
     /// The peer's fault, or its mere wish: nothing that an operator can mend.
     by_peer: bool,
+    /// The peer ended the session itself.
+    is_end_by_peer: bool,
     text: String,
 }
 
 impl Error {
     /// The peer did something that it may not do.
     pub(crate) fn peer(alert: u8, text: impl Into<String>) -> Error {
-        Error { alert: Some(alert), by_peer: true, text: text.into() }
+        Error { alert: Some(alert), by_peer: true, is_end_by_peer: false, text: text.into() }
     }
 
     /// The peer ended the session with an alert.
     pub(crate) fn told(text: impl Into<String>) -> Error {
-        Error { alert: None, by_peer: true, text: text.into() }
+        Error { alert: None, by_peer: true, is_end_by_peer: true, text: text.into() }
     }
 
     /// A fault of our own.
     pub(crate) fn internal(text: impl Into<String>) -> Error {
-        Error { alert: Some(alert::INTERNAL_ERROR), by_peer: false, text: text.into() }
+        let (alert, text) = (Some(alert::INTERNAL_ERROR), text.into());
+        Error { alert, by_peer: false, is_end_by_peer: false, text }
     }
 
     /// An error of rustls in a handshake that it sent no alert for, which peers and tests of
@@ -66,7 +69,13 @@ impl Error {
             rustls::Error::AlertReceived(alert) => alert_text(u8::from(*alert)),
             other => other.to_string(),
         };
-        Error { alert: None, by_peer, text }
+        let is_end_by_peer = matches!(error, rustls::Error::AlertReceived(_));
+        Error { alert: None, by_peer, is_end_by_peer, text }
+    }
+
+    /// Whether the peer ended the session itself, so that it wants to hear no reason.
+    pub fn is_end_by_peer(&self) -> bool {
+        self.is_end_by_peer
     }
 
     /// Whether the fault is the peer's: a line of level info, no more.

@@ -10,7 +10,7 @@ use rustls::{
 };
 
 use crate::signatures::Schemes;
-use crate::x509::{Certificate, Version, verify_handshake_signature};
+use crate::x509::{Certificate, Version, is_scheme_for, verify_handshake_signature};
 
 /// Takes every certificate whose key signed the handshake.
 #[derive(Debug, Default)]
@@ -35,6 +35,9 @@ impl SignatureOnly {
         let certificate = Certificate::parse(Bytes::copy_from_slice(certificate))
             .map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
         let (scheme, signature) = (u16::from(signed.scheme), signed.signature());
+        if !is_scheme_for(&certificate, version, scheme) {
+            return Err(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme.into());
+        }
         crate::signatures::note_peer(scheme);
         match verify_handshake_signature(&certificate, version, scheme, message, signature) {
             true => Ok(HandshakeSignatureValid::assertion()),

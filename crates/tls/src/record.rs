@@ -194,7 +194,13 @@ impl Keys {
         let len = usize::from(u16::from_be_bytes([high, low]));
         // The version of a TLS 1.3 record is ignored here, but sealed.
         let versioned = major == 3 && (minor == 3 || self.form == Form::Tls13);
-        if !versioned || !(kind::CHANGE_CIPHER_SPEC..=kind::DATA).contains(&kind) {
+        // A sealed record of TLS 1.3 hides its type. A change_cipher_spec has no place behind the
+        // handshake (RFC 8446 section 5).
+        let is_typed = match self.form {
+            Form::Tls13 => kind == kind::DATA,
+            _ => (kind::CHANGE_CIPHER_SPEC..=kind::DATA).contains(&kind),
+        };
+        if !versioned || !is_typed {
             return Err(Error::peer(alert::UNEXPECTED_MESSAGE, "wrong version number"));
         }
         let max = if self.form == Form::Tls13 { MAX_SEALED_13 } else { MAX_SEALED_12 };
@@ -337,5 +343,9 @@ mod tests {
             assert!(keys.fragment_len(header).is_err(), "{header:?}");
         }
         assert_eq!(keys.fragment_len([23, 3, 3, 0x41, 0]).unwrap(), 16640);
+        for kind in [kind::CHANGE_CIPHER_SPEC, kind::ALERT, kind::HANDSHAKE] {
+            let refused = keys.fragment_len([kind, 3, 3, 0, 1]).unwrap_err();
+            assert_eq!(refused.alert, Some(alert::UNEXPECTED_MESSAGE), "{kind} in the clear");
+        }
     }
 }

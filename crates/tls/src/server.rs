@@ -66,11 +66,16 @@ pub struct ServerOptions {
 /// library counts a record again whenever it looks for the one behind it.
 const EARLY_DATA_SKIPPED: u32 = 128 * 1024;
 
+/// The number of TLS 1.3.
+const TLS13: u16 = 0x0304;
+
 /// The configuration of a server's sessions; cheap to clone.
 #[derive(Clone)]
 pub struct ServerConfig {
     pub(crate) inner: Arc<rustls::ServerConfig>,
     pub(crate) record_size: usize,
+    choice: Arc<Choice>,
+    has_13: bool,
 }
 
 impl fmt::Debug for ServerConfig {
@@ -99,7 +104,8 @@ impl ServerConfig {
         };
         let mut certificates = options.certificates;
         certificates.sort_by_key(Certified::order);
-        let mut inner = builder.with_cert_resolver(Arc::new(Choice { certificates, schemes }));
+        let choice = Arc::new(Choice { certificates, schemes });
+        let mut inner = builder.with_cert_resolver(choice.clone());
         inner.ignore_client_order = options.prefer_server_ciphers;
         inner.alpn_protocols = options.alpn;
         // Early data is never taken with tickets that hold the session, so that the limit is that
@@ -125,7 +131,22 @@ impl ServerConfig {
             0 => MAX_PLAIN,
             size => size.min(MAX_PLAIN),
         };
-        Ok(ServerConfig { inner: Arc::new(inner), record_size })
+        let has_13 = options.versions.is_empty() || options.versions.contains(&TLS13);
+        Ok(ServerConfig { inner: Arc::new(inner), record_size, choice, has_13 })
+    }
+
+    /// Whether TLS 1.3 can be negotiated.
+    pub fn has_13(&self) -> bool {
+        self.has_13
+    }
+
+    /// Whether a certificate's key can sign a handshake of TLS 1.3 with one of these schemes.
+    pub fn can_sign_13(&self, schemes: &[u16]) -> bool {
+        // Those with PKCS#1 padding and with SHA-1 or SHA-224 are for certificates alone there
+        // (RFC 8446 section 4.2.3).
+        let is_of_13 = |n: &&u16| n.to_be_bytes()[1] != 1 && n.to_be_bytes()[0] > 3;
+        let offered = schemes.iter().filter(is_of_13).map(|&n| SignatureScheme::from(n));
+        self.choice.find(&offered.filter(|&s| self.choice.schemes.allows(s)).collect::<Vec<_>>())
     }
 }
 
@@ -164,6 +185,13 @@ pub(crate) fn provider(suites: &[u16], groups: &[u16]) -> Result<CryptoProvider,
 struct Choice {
     certificates: Vec<Certified>,
     schemes: Schemes,
+}
+
+impl Choice {
+    /// Whether a key can sign with one of these schemes.
+    fn find(&self, schemes: &[SignatureScheme]) -> bool {
+        self.certificates.iter().any(|c| c.key.key.choose_scheme(schemes).is_some())
+    }
 }
 
 impl ResolvesServerCert for Choice {

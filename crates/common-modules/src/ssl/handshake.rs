@@ -11,10 +11,10 @@ use std::io;
 use base::log::{Level, Log};
 use bytes::Bytes;
 use event::{Deadline, Either};
-use mem::Chain;
+use mem::{Chain, Page};
 use net::Transport;
 use net::transport::First;
-use proto::tls_hello::ClientHello;
+use proto::tls_hello::{ClientHello, extension};
 use tls::certified::Certified;
 use tls::{ServerConfig, ServerOptions, Session};
 use upstream::names::Lookup;
@@ -22,10 +22,22 @@ use upstream::names::Lookup;
 use super::established::Established;
 use super::server::ServerTls;
 
-/// An alert in plain text: a handshake that is refused before it begins.
-const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
-const PROTOCOL_VERSION: &[u8] = &[21, 3, 3, 0, 2, 2, 70];
-const HANDSHAKE_FAILURE: &[u8] = &[21, 3, 3, 0, 2, 2, 40];
+/// The alerts of a handshake that is refused before it begins.
+const HANDSHAKE_FAILURE: u8 = 40;
+const PROTOCOL_VERSION: u8 = 70;
+const INAPPROPRIATE_FALLBACK: u8 = 86;
+const UNRECOGNIZED_NAME: u8 = 112;
+
+/// The suite by which a client says that it offers less than it could, because an attempt with more
+/// had failed (RFC 7507).
+const FALLBACK_SCSV: u16 = 0x5600;
+const TLS12: u16 = 0x0303;
+const TLS13: u16 = 0x0304;
+
+/// The longest wait for a client that is to see why its handshake failed.
+const LINGER_MS: u64 = 1_000;
+/// The most bytes that are dropped meanwhile.
+const LINGER_MAX: usize = 256 * 1024;
 
 /// The protocol of challenges by ALPN.
 const CHALLENGE: &[u8] = b"acme-tls/1";
@@ -50,8 +62,12 @@ pub enum Greeting {
 /// The facts of a client's hello.
 #[derive(Default)]
 pub struct Hello {
-    /// The version is one that nobody speaks any more.
-    is_old: bool,
+    /// What is wrong with it, whatever the server.
+    fault: Option<(u8, String)>,
+    /// It offers no more than TLS 1.2, and says that the client could more.
+    is_fallback: bool,
+    /// The signature schemes, where it offers TLS 1.3 and no session to resume.
+    schemes_13: Vec<u16>,
     /// The name of the server.
     pub name: Option<Box<[u8]>>,
     /// It is a validator's, for a challenge by ALPN (RFC 8737).
@@ -78,15 +94,40 @@ pub async fn greeting(
         First::Hello => {}
     }
     Ok(Greeting::Hello(sock.with_hello(|hello| {
-        let Some(hello) = hello else { return Hello::default() };
+        let Some(hello) = hello else {
+            let fault = sock.hello_fault().map(|fault| (fault.alert(), fault.to_string()));
+            return Hello { fault, ..Hello::default() };
+        };
+        let has_13 = hello.supported_versions().any(|version| version == TLS13);
+        let resumes = has_13 && hello.extension(extension::PRE_SHARED_KEY).is_some();
         Hello {
-            // RFC 8446 section D.5, whatever else such a hello offers.
-            is_old: hello.legacy_version() <= 0x0300,
+            fault: fault(hello).map(|(alert, why)| (alert, why.to_owned())),
+            // Without `supported_versions`, a higher number stands for TLS 1.2, too.
+            is_fallback: !has_13
+                && hello.version_max() >= Some(TLS12)
+                && hello.cipher_suites().any(|suite| suite == FALLBACK_SCSV),
+            schemes_13: match has_13 && !resumes {
+                true => hello.signature_algorithms().collect(),
+                false => Vec::new(),
+            },
             name: hello.server_name().map(Box::from),
             is_challenge: hello.alpn().any(|name| name == CHALLENGE),
             message: keep.then(|| whole_message(hello)),
         }
     })))
+}
+
+/// The alert for what the library would let pass, and OpenSSL's reason.
+fn fault(hello: &ClientHello<'_>) -> Option<(u8, &'static str)> {
+    // RFC 8446 section D.5, whatever else such a hello offers.
+    if hello.legacy_version() <= 0x0300 {
+        return Some((PROTOCOL_VERSION, "error:0A000102:SSL routines::unsupported protocol"));
+    }
+    // RFC 5746 section 3.6: a first handshake has none before it.
+    match hello.extension(extension::RENEGOTIATION_INFO) {
+        None | Some([0]) => None,
+        Some(_) => Some((HANDSHAKE_FAILURE, "error:0A000151:SSL routines::renegotiation mismatch")),
+    }
 }
 
 /// The message with its head of four bytes.
@@ -98,13 +139,18 @@ fn whole_message(hello: &ClientHello<'_>) -> Box<[u8]> {
 
 /// A session that is refused before it begins, by an alert.
 pub struct Refused {
-    alert: &'static [u8],
+    alert: u8,
     why: NoHandshake,
 }
 
 impl Refused {
-    fn new(alert: &'static [u8], level: Level, why: impl Into<String>) -> Refused {
+    fn new(alert: u8, level: Level, why: impl Into<String>) -> Refused {
         Refused { alert, why: NoHandshake::Say(level, why.into()) }
+    }
+
+    /// The client's fault; `why` is OpenSSL's reason.
+    fn client(alert: u8, why: &str) -> Refused {
+        Refused::new(alert, Level::Info, format!("SSL_do_handshake() failed (SSL: {why})"))
     }
 }
 
@@ -123,14 +169,12 @@ pub async fn begin(
     names: Option<Names>,
     until: Deadline,
 ) -> Result<Session, Refused> {
-    if hello.is_old {
-        let why = "error:0A000102:SSL routines::unsupported protocol";
-        let m = format!("SSL_do_handshake() failed (SSL: {why})");
-        return Err(Refused::new(PROTOCOL_VERSION, Level::Info, m));
+    if let Some((alert, why)) = &hello.fault {
+        return Err(Refused::client(*alert, why));
     }
     if chosen.rejects {
-        let m = "SSL_do_handshake() failed (SSL: error:0A0000E2:SSL routines::callback failed)";
-        return Err(Refused::new(UNRECOGNIZED_NAME, Level::Info, m));
+        let why = "error:0A0000E2:SSL routines::callback failed";
+        return Err(Refused::client(UNRECOGNIZED_NAME, why));
     }
     let failed = |level, m: String| Refused::new(HANDSHAKE_FAILURE, level, m);
     let config = match (&tls.changing, names) {
@@ -154,7 +198,25 @@ pub async fn begin(
         let m = "no \"ssl_certificate\" is defined in server listening on SSL port";
         return Err(failed(Level::Error, m.to_owned()));
     };
+    agree(hello, &config)?;
     Session::server(&config).map_err(|e| failed(Level::Alert, e.to_string()))
+}
+
+/// Whether a session of TLS 1.3 can come of the hello, where both ends speak that: the library finds
+/// out when the key exchange is done, or not at all.
+fn agree(hello: &Hello, config: &ServerConfig) -> Result<(), Refused> {
+    if !config.has_13() {
+        return Ok(());
+    }
+    if hello.is_fallback {
+        let why = "error:0A000175:SSL routines::inappropriate fallback";
+        return Err(Refused::client(INAPPROPRIATE_FALLBACK, why));
+    }
+    if !hello.schemes_13.is_empty() && !config.can_sign_13(&hello.schemes_13) {
+        let why = "error:0A000076:SSL routines::no suitable signature algorithm";
+        return Err(Refused::client(HANDSHAKE_FAILURE, why));
+    }
+    Ok(())
 }
 
 /// Begins a session that answers a challenge by ALPN with `certificate`, in PEM, and its key. It
@@ -206,16 +268,23 @@ pub async fn finish<F: Fn() -> Lookup>(
         Err(Refused { alert, why }) => {
             sock.go_clear();
             let mut chain = Chain::new();
-            chain.write(alert);
+            chain.write(&[21, 3, 3, 0, 2, 2, alert]);
             // The client may be gone already.
-            let _ = sock.send(&mut chain, until).await;
+            if sock.send(&mut chain, until).await.is_ok() {
+                linger(sock).await;
+            }
             return Err(why);
         }
     };
     let Finish { tls, established, lookup, log, connection } = rest;
     sock.go_sealed(session);
     tls.update_staples(&lookup);
-    sock.handshake(until).await.map_err(|e| failed(&e))?;
+    if let Err(e) = sock.handshake(until).await {
+        if is_refusal(&e) {
+            linger(sock).await;
+        }
+        return Err(failed(&e));
+    }
     if let Some(info) = sock.take_session_info() {
         established.established(info);
         if tls.looks_up_clients() {
@@ -223,6 +292,31 @@ pub async fn finish<F: Fn() -> Lookup>(
         }
     }
     Ok(())
+}
+
+/// Waits until the client has seen the alert, or a moment has passed, and drops what it had sent
+/// meanwhile. Where bytes are unread, or come later, the kernel resets the connection, and clients
+/// lose the alert.
+async fn linger(sock: &Transport) {
+    sock.go_clear();
+    if sock.shutdown_write().is_err() {
+        return;
+    }
+    let (until, mut dropped) = (Deadline::in_ms(LINGER_MS), 0);
+    let mut page = Page::new();
+    while let Ok(n @ 1..) = sock.recv_owed(&mut page, until).await {
+        page.clear();
+        dropped += n;
+        if dropped > LINGER_MAX {
+            return;
+        }
+    }
+}
+
+/// Whether the handshake failed by our decision, of which the client was told.
+fn is_refusal(e: &io::Error) -> bool {
+    let error = e.get_ref().and_then(|e| e.downcast_ref::<tls::Error>());
+    error.is_some_and(|error| !error.is_end_by_peer())
 }
 
 fn failed(e: &io::Error) -> NoHandshake {

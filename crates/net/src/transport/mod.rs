@@ -33,7 +33,7 @@ use event::{Deadline, Gate, Side, Sock, Standing, Wake};
 use mem::{Chain, Page};
 use os::SockAddr;
 use os::socket::TcpInfo;
-use proto::tls_hello::ClientHello;
+use proto::tls_hello::{ClientHello, Malformed};
 
 pub use self::tls::First;
 use self::tls::TlsSock;
@@ -115,6 +115,14 @@ impl Transport {
         match &self.0 {
             Carrier::Plain(_) => see(None),
             Carrier::Tls(tls) => tls.with_hello(see),
+        }
+    }
+
+    /// Why the client's hello is malformed.
+    pub fn hello_fault(&self) -> Option<Malformed> {
+        match &self.0 {
+            Carrier::Plain(_) => None,
+            Carrier::Tls(tls) => tls.hello_fault(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::io;
 
 use event::{Deadline, Sock};
 use mem::{Chain, Page};
-use proto::tls_hello::{self, ClientHello, Verdict};
+use proto::tls_hello::{self, ClientHello, Malformed, Verdict};
 use tls::{Info, Received, Session};
 
 use super::until;
@@ -90,7 +90,7 @@ impl TlsSock {
             loop {
                 let first = match tls_hello::parse(&state.input) {
                     Verdict::Hello(_) => Some(First::Hello),
-                    // rustls refuses it, with the alert that fits.
+                    // Its alert is the answer.
                     Verdict::Malformed(_) => Some(First::Hello),
                     Verdict::NotTls => Some(First::Other),
                     Verdict::Incomplete { .. } => None,
@@ -118,6 +118,14 @@ impl TlsSock {
         match tls_hello::parse(&self.state.borrow().input) {
             Verdict::Hello(hello) => see(Some(&hello)),
             _ => see(None),
+        }
+    }
+
+    /// Why the hello is malformed.
+    pub fn hello_fault(&self) -> Option<Malformed> {
+        match tls_hello::parse(&self.state.borrow().input) {
+            Verdict::Malformed(fault) => Some(fault),
+            _ => None,
         }
     }
 

@@ -46,6 +46,8 @@ pub mod extension {
     pub const SUPPORTED_VERSIONS: u16 = 43;
     /// Key shares.
     pub const KEY_SHARE: u16 = 51;
+    /// The handshake that this one renegotiates (RFC 5746).
+    pub const RENEGOTIATION_INFO: u16 = 0xff01;
     /// An encrypted hello inside this one (RFC 9849).
     pub const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
 }

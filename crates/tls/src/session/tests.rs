@@ -281,16 +281,37 @@ fn a_handshake_that_fails_brings_an_alert() {
     assert_eq!(refused(&[&empty]), 50, "empty records");
 }
 
+/// What becomes of records that a client of TLS 1.3 sends behind the handshake.
+fn answer_to(records: &[(u8, &[u8])]) -> Result<(), Error> {
+    let config = server(|o| o.versions = vec![0x0304]);
+    let (mut near, mut far) = shaken(&config, &client(|_| {}), 4096);
+    for (kind, text) in records {
+        let Phase::Open(traffic) = &mut far.session.0 else { unreachable!() };
+        traffic.say_record(*kind, text, far.out.writer_for(1024)).unwrap();
+    }
+    carry(&mut far, &mut near, 4096)
+}
+
+/// RFC 8446 section 5.1.
+#[test]
+fn records_have_their_places() {
+    let (first, rest) = ((kind::HANDSHAKE, &[24, 0][..]), (kind::HANDSHAKE, &[0, 1, 0][..]));
+    let data = (kind::DATA, &b"text"[..]);
+    answer_to(&[first, rest]).unwrap();
+    answer_to(&[data, first, rest]).unwrap();
+    answer_to(&[(kind::DATA, &[]), data]).unwrap();
+    let refused = |records: &[(u8, &[u8])]| answer_to(records).unwrap_err().alert;
+    assert_eq!(refused(&[first, data, rest]), Some(10), "data within a message");
+    assert_eq!(refused(&[first, (kind::DATA, &[]), rest]), Some(10), "no data within a message");
+    assert_eq!(refused(&[(kind::ALERT, &[])]), Some(10), "an empty alert");
+    assert_eq!(refused(&[(kind::HANDSHAKE, &[])]), Some(10), "an empty message");
+    assert_eq!(refused(&[(kind::CHANGE_CIPHER_SPEC, &[1])]), Some(10), "a sealed change of keys");
+}
+
 /// RFC 8446 sections 4.6.3 and 5.1.
 #[test]
 fn bad_changes_of_keys_are_refused() {
-    let alert = |message: &[u8]| {
-        let config = server(|o| o.versions = vec![0x0304]);
-        let (mut near, mut far) = shaken(&config, &client(|_| {}), 4096);
-        let Phase::Open(traffic) = &mut far.session.0 else { unreachable!() };
-        traffic.say_message(message, far.out.writer_for(1024)).unwrap();
-        carry(&mut far, &mut near, 4096).unwrap_err().alert
-    };
+    let alert = |message: &[u8]| answer_to(&[(kind::HANDSHAKE, message)]).unwrap_err().alert;
     assert_eq!(alert(&[24, 0, 0, 1, 2]), Some(47), "a wish that there is not");
     assert_eq!(alert(&[24, 0, 0, 2, 0, 0]), Some(50), "too long");
     assert_eq!(alert(&[24, 0, 0, 1, 0, 24, 0, 0, 1, 0]), Some(10), "more in the record");

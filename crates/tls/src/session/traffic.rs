@@ -116,6 +116,10 @@ impl Traffic {
             }
             let fragment = &mut input.filled_mut()[HEADER..HEADER + len];
             let (kind, text) = self.read.open(header, fragment)?;
+            if self.is_13 {
+                let is_split = !self.message.is_empty();
+                in_place(kind, text, is_split)?;
+            }
             match kind {
                 kind::DATA => {
                     self.empty = if text.is_empty() { self.empty + 1 } else { 0 };
@@ -234,10 +238,10 @@ impl Traffic {
         Ok(())
     }
 
-    /// Seals a message of the handshake.
+    /// Seals a record of any type.
     #[cfg(test)]
-    pub fn say_message(&mut self, message: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-        self.write.seal(kind::HANDSHAKE, message.len(), [message].into_iter(), out).map(drop)
+    pub fn say_record(&mut self, kind: u8, text: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        self.write.seal(kind, text.len(), [text].into_iter(), out)
     }
 
     /// Takes new keys for writing, and asks the peer for the same.
@@ -301,6 +305,17 @@ impl Traffic {
         let level = if what == alert::CLOSE_NOTIFY { 1 } else { 2 };
         self.write.seal(kind::ALERT, 2, [&[level, what][..]].into_iter(), out)
     }
+}
+
+/// Whether a record of TLS 1.3 may come where it does: a message that is split has no record of
+/// another type between its parts, and only data may be empty (RFC 8446 section 5.1).
+fn in_place(kind: u8, text: &[u8], is_split: bool) -> Result<(), Error> {
+    let why = match kind {
+        kind::DATA if is_split => "data within a message of the handshake",
+        kind::ALERT | kind::HANDSHAKE if text.is_empty() => "an empty record",
+        _ => return Ok(()),
+    };
+    Err(Error::peer(alert::UNEXPECTED_MESSAGE, why))
 }
 
 impl Kernel {

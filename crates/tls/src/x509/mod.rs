@@ -18,7 +18,7 @@ pub(crate) mod signature;
 mod time;
 
 pub use crl::RevocationList;
-pub use handshake::{SCHEMES, Version, scheme_bits, verify_handshake_signature};
+pub use handshake::{SCHEMES, Version, is_scheme_for, scheme_bits, verify_handshake_signature};
 pub use key::{Hash, Kind, PublicKey};
 pub use name::Name;
 pub use time::Time;

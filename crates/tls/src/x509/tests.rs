@@ -1,4 +1,4 @@
-use super::handshake::{SCHEMES, Version, verify_handshake_signature};
+use super::handshake::{SCHEMES, Version, is_scheme_for, verify_handshake_signature};
 use super::*;
 use aws_lc_rs::signature as aws;
 use testkit::certificates::{Draft, Extension, Key, KeyKind, ListDraft, der as write};
@@ -282,6 +282,9 @@ fn handshakes() {
     let pkcs1 = key.sign(message);
     assert_eq!(allowed(&c, &pkcs1, Tls12), [0x0401]);
     assert!(allowed(&c, &pkcs1, Tls13).is_empty(), "PKCS #1 is not for handshakes of TLS 1.3");
+    // Such a scheme is a fault of its own, not a bad signature.
+    assert!(!is_scheme_for(&c, Tls13, 0x0401) && is_scheme_for(&c, Tls12, 0x0401));
+    assert!(!is_scheme_for(&c, Tls12, 0x0403) && !is_scheme_for(&c, Tls12, 0x0809));
     let pss = key.sign_rsa(&aws::RSA_PSS_SHA512, message).unwrap();
     assert_eq!(allowed(&c, &pss, Tls13), [0x0806]);
     assert_eq!(allowed(&c, &pss, Tls12), [0x0806]);
