@@ -202,8 +202,8 @@ pub async fn begin(
     Session::server(&config).map_err(|e| failed(Level::Alert, e.to_string()))
 }
 
-/// Whether a session of TLS 1.3 can come of the hello, where both ends speak that: the library finds
-/// out when the key exchange is done, or not at all.
+/// Whether a session of TLS 1.3 can come of the hello, where both ends speak that: the library
+/// finds out when the key exchange is done, or not at all.
 fn agree(hello: &Hello, config: &ServerConfig) -> Result<(), Refused> {
     if !config.has_13() {
         return Ok(());

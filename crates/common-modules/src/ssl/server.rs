@@ -97,8 +97,8 @@ impl Verify {
 /// Time for which a session may be resumed, by default, in seconds.
 const TIMEOUT_S: u64 = 300;
 /// The most early data, which is also what is passed over where a session is not there any more.
-/// Clients send up to 16 KB; the library counts a record with what sealing adds to it, and again for
-/// each look for the one behind it.
+/// Clients send up to 16 KB; the library counts a record with what sealing adds to it, and again
+/// for each look for the one behind it.
 const EARLY_DATA_MAX: u32 = 128 * 1024;
 
 /// The engine that a server belongs to.

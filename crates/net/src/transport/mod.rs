@@ -20,13 +20,12 @@ mod tests;
 mod tls;
 #[cfg(test)]
 mod tls_tests;
+mod waits;
 
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 
 use ::tls::{Info, Session};
 use event::{Deadline, Gate, Side, Sock, Standing, Wake};
@@ -37,6 +36,7 @@ use proto::tls_hello::{ClientHello, Malformed};
 
 pub use self::tls::First;
 use self::tls::TlsSock;
+use self::waits::{Carried, Unless, until};
 
 /// A connected byte stream of this thread's loop. It closes when it is dropped; each direction has
 /// one waiter at most.
@@ -600,64 +600,4 @@ impl Transport {
     pub fn set_client(&self, ip: IpAddr) {
         self.carrier().set_client(ip);
     }
-}
-
-/// The future of an operation, by the kind of the transport.
-enum Carried<P, T> {
-    Plain(P),
-    Tls(T),
-}
-
-impl<P, T> Future for Carried<P, T>
-where
-    P: Future + Unpin,
-    T: Future<Output = P::Output> + Unpin,
-{
-    type Output = P::Output;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<P::Output> {
-        match self.get_mut() {
-            Carried::Plain(plain) => Pin::new(plain).poll(cx),
-            Carried::Tls(tls) => Pin::new(tls).poll(cx),
-        }
-    }
-}
-
-/// A wait that ends at once where something is at hand.
-struct Unless<T, F> {
-    at_hand: Option<T>,
-    wait: F,
-}
-
-impl<T: Copy + Unpin, F: Future<Output = io::Result<T>> + Unpin> Future for Unless<T, F> {
-    type Output = io::Result<T>;
-
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        match self.at_hand {
-            Some(woken) => Poll::Ready(Ok(woken)),
-            None => Pin::new(&mut self.wait).poll(cx),
-        }
-    }
-}
-
-/// Tries until there is a result, and waits in between.
-fn until<T, W: Future<Output = io::Result<()>> + Unpin>(
-    mut attempt: impl FnMut() -> io::Result<Option<T>> + Unpin,
-    wait: impl Fn() -> W + Unpin,
-) -> impl Future<Output = io::Result<T>> + Unpin {
-    let mut waiting: Option<W> = None;
-    std::future::poll_fn(move |cx| {
-        loop {
-            if let Some(wait) = &mut waiting {
-                ready!(Pin::new(wait).poll(cx))?;
-                waiting = None;
-            }
-            match attempt()? {
-                Some(done) => return Poll::Ready(Ok(done)),
-                None => waiting = Some(wait()),
-            }
-        }
-    })
 }
