@@ -224,6 +224,37 @@ fn a_reset_ends_a_request_and_nothing_else() {
     });
 }
 
+/// A client with forty responses that wait for windows.
+fn all_held_up(weir: &Weir) -> Client {
+    let options = Options::default().withholding().set(setting::INITIAL_WINDOW_SIZE, 10);
+    let mut c = Client::with(weir.port(0), options);
+    for _ in 0..40 {
+        let stream = c.start("GET", "/large.bin", &[], b"");
+        c.wait_for_length(stream, 10);
+    }
+    c
+}
+
+#[test]
+fn the_end_of_a_connection_with_many_streams_takes_a_few_lines() {
+    let broken_off = |weir: &Weir| {
+        weir.wait_for_lines("access.log", 40);
+        weir.error_log().matches("prematurely closed connection while sending response").count()
+    };
+    each_site(site, |weir| {
+        let mut c = all_held_up(&weir);
+        c.send_frame(&Frame::new(kind::DATA, 0, 0, "x"));
+        assert_eq!(c.goaway().code, code::PROTOCOL_ERROR);
+        c.wait_for_close();
+        assert_eq!(broken_off(&weir), 0, "the client did not close it");
+        weir.wait_for_log("error.log", "client sent ");
+    });
+    each_site(site, |weir| {
+        drop(all_held_up(&weir));
+        assert_eq!(broken_off(&weir), 16);
+    });
+}
+
 #[test]
 fn nothing_follows_a_reset() {
     each_site(site, |weir| {

@@ -518,6 +518,7 @@ fn cut_off(mux: &Mux) -> After {
 /// Ends the connection for a fault of the client's.
 async fn refuse(mux: &Mux, receiver: &Receiver, fault: Fault) -> After {
     mux.c.log(Level::Info, format_args!("client sent {}", fault.what));
+    mux.with(|state| state.is_refused = true);
     goodbye(mux, receiver, fault.code).await;
     After::Drain
 }

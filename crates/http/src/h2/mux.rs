@@ -17,6 +17,7 @@ use proto::priority::Parameters;
 use super::address::Address;
 pub(super) use super::entry::{Entry, Half};
 use super::last_head::LastHead;
+use super::receive::TOLD_MAX;
 use super::schedule::Schedule;
 use crate::channel::conn::Conn;
 use crate::http2_conf::Http2;
@@ -76,6 +77,10 @@ pub(super) struct State {
     pub early: Vec<(u32, Parameters)>,
     /// The connection is gone.
     pub ended: bool,
+    /// It ends for a fault of the client's, which the log tells.
+    pub is_refused: bool,
+    /// Lines of the log about streams that the connection's end broke off.
+    told: u32,
     /// For fields on their way to the encoder.
     pub scratch: Vec<u8>,
     /// Bytes of memory for heads.
@@ -229,6 +234,15 @@ impl Mux {
         .await;
     }
 
+    /// Whether a line tells that the connection's end broke a stream off: not where the connection
+    /// was ended for a fault, which has a line, and not for more than a few of its streams.
+    pub fn tells_of_end(&self) -> bool {
+        self.with(|state| {
+            state.told += 1;
+            !state.is_refused && state.told <= TOLD_MAX
+        })
+    }
+
     /// The connection is gone: every stream learns it.
     pub fn end(&self) {
         self.with(|state| {
@@ -264,6 +278,8 @@ impl State {
             schedule: Schedule::default(),
             early: Vec::new(),
             ended: false,
+            is_refused: false,
+            told: 0,
             scratch: Vec::new(),
             heads_held: 0,
             held: 0,

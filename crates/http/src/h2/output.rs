@@ -339,8 +339,8 @@ impl Standing {
     }
 }
 
-fn failed(r: &Request, gone: Gone) -> SendFailed {
-    if gone == Gone::Connection {
+fn failed(r: &mut Request, gone: Gone) -> SendFailed {
+    if gone == Gone::Connection && stream(r).mux().tells_of_end() {
         let m = "client prematurely closed connection while sending response to client";
         r.log(Level::Info, format_args!("{m}"));
     }

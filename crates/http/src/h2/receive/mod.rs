@@ -29,7 +29,7 @@ const HEADS_MAX: usize = 768 << 10;
 const DATA_MAX: usize = 128 << 10;
 
 /// Lines of the log about single streams that a connection may cause.
-const TOLD_MAX: u32 = 16;
+pub(super) const TOLD_MAX: u32 = 16;
 
 /// The data of the PING behind the first GOAWAY: its answer tells that the client has read that.
 pub(super) const LEAVING: [u8; 8] = *b"leaving.";
