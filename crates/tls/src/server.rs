@@ -142,7 +142,7 @@ impl ServerConfig {
 
     /// Whether a certificate's key can sign a handshake of TLS 1.3 with one of these schemes.
     pub fn can_sign_13(&self, schemes: &[u16]) -> bool {
-        // Those with PKCS#1 padding and with SHA-1 or SHA-224 are for certificates alone there
+        // Schemes with PKCS#1 padding and with SHA-1 or SHA-224 are for certificates alone there
         // (RFC 8446 section 4.2.3).
         let is_of_13 = |n: &&u16| n.to_be_bytes()[1] != 1 && n.to_be_bytes()[0] > 3;
         let offered = schemes.iter().filter(is_of_13).map(|&n| SignatureScheme::from(n));

@@ -62,7 +62,7 @@ pub enum Greeting {
 /// The facts of a client's hello.
 #[derive(Default)]
 pub struct Hello {
-    /// What is wrong with it, whatever the server.
+    /// Its fault, whatever the server.
     fault: Option<(u8, String)>,
     /// It offers no more than TLS 1.2, and says that the client could more.
     is_fallback: bool,

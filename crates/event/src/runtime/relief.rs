@@ -223,7 +223,7 @@ impl Tidying {
         self.polls_since += polls;
         let quiet = polls < QUIET;
         let threads = SPARE_THREADS.load(Ordering::Relaxed);
-        // What a thread held is in the middle of the heap.
+        // Memory that a thread held is in the middle of the heap.
         let ended = threads < self.threads;
         self.threads = threads;
         let worth = self.polls_since >= WORTH || self.freed_since >= WORTH_PAGES || polls == 0;

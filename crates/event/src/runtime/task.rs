@@ -251,7 +251,7 @@ pub(crate) struct Tasks {
     next_turn: Vec<Waker>,
     /// Woken when everything else of this turn has run.
     turn_end: Vec<Waker>,
-    /// Those run.
+    /// The tasks of `turn_end` run.
     is_ending: bool,
     /// Polls of the turn before they did.
     turn_polls: usize,

@@ -24,7 +24,7 @@ pub(super) struct LastHead {
     block: Vec<u8>,
 }
 
-/// What a head is made of, but for texts.
+/// The parts of a head, but for texts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Facts {
     status: u16,
@@ -38,7 +38,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// What a head is made of; none where that is something else, too.
+    /// The parts of a head; none where it has others, too.
     #[inline]
     pub fn of(r: &Request, status: u16) -> Option<Facts> {
         let out = &r.out;

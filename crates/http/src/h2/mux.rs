@@ -322,7 +322,7 @@ impl State {
         });
         self.open += 1;
         let window = self.peer.window;
-        // What a stream holds that is over was given back with its end.
+        // The memory of a stream that is over was given back with its end.
         let entry = &mut self.streams[slot as usize];
         entry.id = id;
         entry.has_request = true;

@@ -79,7 +79,7 @@ impl End for Transport {
     }
 
     fn set_nodelay(&self) {
-        // What the socket refuses is not needed for passing bytes.
+        // Passing bytes does without it where the socket refuses.
         let _ = Transport::set_nodelay(self, true);
     }
 

@@ -91,7 +91,7 @@ impl Proxy {
     ) -> Result<Transport, Stop> {
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
         if is_nodelay(s, &peer.spec.addr) {
-            // What the socket refuses is not needed for passing bytes.
+            // Passing bytes does without it where the socket refuses.
             let _ = os::socket::set_nodelay(sock.fd(), true);
         }
         if !first.is_empty() {

@@ -281,7 +281,7 @@ fn a_handshake_that_fails_brings_an_alert() {
     assert_eq!(refused(&[&empty]), 50, "empty records");
 }
 
-/// What becomes of records that a client of TLS 1.3 sends behind the handshake.
+/// Records that a client of TLS 1.3 sends behind the handshake, and their answers.
 fn answer_to(records: &[(u8, &[u8])]) -> Result<(), Error> {
     let config = server(|o| o.versions = vec![0x0304]);
     let (mut near, mut far) = shaken(&config, &client(|_| {}), 4096);
