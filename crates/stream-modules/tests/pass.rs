@@ -34,7 +34,7 @@ fn plain(driver: Driver) -> Weir {
     );
     let stream = "limit_conn_zone $binary_remote_addr zone=all:64k;
          map $server_port $to { %PORT3% 127.0.0.1:%PORT0%; %PORT4% 127.0.0.1:%PORT1%;
-             %PORT5% 127.0.0.1:%PORT2%; %PORT6% unix:%PREFIX%/socket; %PORT7% 127.0.0.1:%PORT3%; }
+             %PORT5% 127.0.0.1:%PORT2%; %PORT6% unix:%PREFIX%/socket; %PORT7% 127.0.0.1:%PORT4%; }
          server { listen 127.0.0.1:%PORT3%; limit_conn all 1; pass 127.0.0.1:%PORT0%; }
          server { listen 127.0.0.1:%PORT4%; listen 127.0.0.1:%PORT5%; listen 127.0.0.1:%PORT6%;
              listen 127.0.0.1:%PORT7%; pass $to; }
@@ -52,7 +52,7 @@ fn get(c: &mut Conn, path: &str) -> String {
 fn connections_are_served_as_by_the_other_socket() {
     each_site(plain, |weir| {
         let port = |n| weir.port(n);
-        for (at, to) in [(3, 0), (4, 1), (7, 0)] {
+        for (at, to) in [(3, 0), (4, 1), (7, 1)] {
             let mut c = Conn::tcp(port(at));
             for _ in 0..2 {
                 assert_eq!(get(&mut c, "/a"), format!("http {} 127.0.0.1   h\n", port(to)));

@@ -65,16 +65,20 @@ impl Weir {
 
     fn wait_until_up(&mut self) {
         let began = Instant::now();
+        let mut pause = Duration::from_millis(2);
         loop {
             if let Some(status) = self.master.try_wait().expect("wait for the server") {
                 self.stopped = Some(status);
                 panic!("the server ended at once ({status}):\n{}", self.all_output());
             }
-            if self.listens() && !self.workers().is_empty() {
+            if !self.workers().is_empty() && self.listens() {
                 return;
             }
             assert!(began.elapsed() < PATIENCE, "no listener yet:\n{}", self.all_output());
-            std::thread::sleep(Duration::from_millis(2));
+            // A look at the kernel's tables takes milliseconds of a core, and many servers may
+            // be waited for at once: they need the cores to start.
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
         }
     }
 
@@ -82,13 +86,15 @@ impl Weir {
     /// there for a moment: the one that found the port free lives on in a child that another thread
     /// of the test has forked, until that executes its program.
     fn listens(&self) -> bool {
+        let listening = procfs::listeners();
         let ports = &self.site.listening;
-        let all: Vec<Vec<u64>> = ports.iter().map(|&port| procfs::listeners(port)).collect();
-        if all.iter().any(Vec::is_empty) {
+        if !ports.iter().all(|port| listening.iter().any(|l| l.port == *port)) {
             return false;
         }
         let ours: Vec<u64> = self.group().into_iter().flat_map(procfs::sockets).collect();
-        all.iter().all(|found| found.iter().any(|inode| ours.contains(inode)))
+        let is_ours =
+            |port: u16| listening.iter().any(|l| l.port == port && ours.contains(&l.inode));
+        ports.iter().all(|&port| is_ours(port))
     }
 
     /// The driver under test.
