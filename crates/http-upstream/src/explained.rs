@@ -5,7 +5,8 @@ use http::module::Verdict;
 use http::request::Request;
 use upstream::Target;
 
-use crate::Job;
+use crate::Protocol;
+use crate::conf::Conf;
 
 fn text(bytes: &[u8]) -> String {
     base::log::lossy(bytes).into_owned()
@@ -13,12 +14,16 @@ fn text(bytes: &[u8]) -> String {
 
 /// The end in the place of an exchange with a server.
 #[cold]
-pub(crate) fn passed(r: &mut Request, job: Job) -> Verdict {
-    let Job { conf, target, mut protocol, .. } = job;
+pub(crate) fn passed(
+    r: &mut Request,
+    conf: &Conf,
+    target: &Target,
+    protocol: &mut dyn Protocol,
+) -> Verdict {
     let scheme = protocol.scheme();
     r.upstream_mut().scheme = scheme;
     let cache = conf.cache.as_ref().and_then(|cache| {
-        let (name, key) = crate::caching::key_of(r, cache, protocol.as_mut())?;
+        let (name, key) = crate::caching::key_of(r, cache, protocol)?;
         Some((text(&name), text(&key)))
     });
     let mut out = mem::Chain::new();
@@ -28,7 +33,7 @@ pub(crate) fn passed(r: &mut Request, job: Job) -> Verdict {
     let is_text = protocol.is_http() && !protocol.is_stream();
     let head = is_text
         .then(|| text(&out.iter().filter_map(mem::Buf::memory).collect::<Vec<_>>().concat()));
-    let (to, is_group) = match &target {
+    let (to, is_group) = match target {
         Target::Group(group) => (text(&group.shown()), true),
         Target::Addr(addr) => (addr.to_string(), false),
         Target::Name(host, port) => (format!("{}:{port}", text(host)), false),

@@ -32,6 +32,18 @@ pub enum Target {
     Name(Bytes, u16),
 }
 
+impl Target {
+    /// The name that logs show while no server is chosen.
+    #[cold]
+    pub fn name(&self) -> Bytes {
+        match self {
+            Target::Group(group) => group.name.clone(),
+            Target::Addr(addr) => addr.to_string().into(),
+            Target::Name(host, _) => host.clone(),
+        }
+    }
+}
+
 /// A destination without a port, which was logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoPort;

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use event::{Deadline, Side};
+use event::Deadline;
 use mem::{Buf, Chain, Page};
 use net::Transport;
 
@@ -130,23 +130,6 @@ impl Wire {
         match self {
             Wire::Conn(conn) => conn.sock.writable(deadline).await,
             Wire::Stream(stream) => stream.writable(deadline).await,
-        }
-    }
-
-    /// Waits until something can be received, or until the peer of `other` is known to send no
-    /// more: see [`Transport::readable_while`].
-    ///
-    /// # Errors
-    /// The connection's; `TimedOut`.
-    pub async fn readable_while(
-        &self,
-        other: Option<&Transport>,
-        deadline: Deadline,
-    ) -> io::Result<Side> {
-        match (self, other) {
-            (Wire::Conn(conn), _) => conn.sock.readable_while(other, deadline).await,
-            (Wire::Stream(stream), None) => stream.readable(deadline).await.map(|()| Side::This),
-            (Wire::Stream(stream), Some(other)) => stream.readable_while(other, deadline).await,
         }
     }
 }

@@ -10,6 +10,7 @@ use event::{Deadline, Either, Side, race, race_if};
 use http::channel::{ClientEnd, in_memory};
 use http::request::Request;
 use mem::{Buf, Chain, Page};
+use net::Transport;
 use upstream::h2::Stream;
 use upstream::wire::Wire;
 
@@ -119,7 +120,8 @@ impl Exchange {
                     return Err(Stop::Next(next::ERROR));
                 }
             }
-            self.wait(r, wire, out, watch.as_ref()).await?;
+            let reading = |client, until| sock.readable_while(client, until);
+            self.wait(r, wire, out, watch.as_ref(), reading).await?;
         }
     }
 
@@ -141,14 +143,27 @@ impl Exchange {
         }
     }
 
-    /// The same for an exchange that is a stream, whose request has begun.
+    /// The same for an exchange that is a stream, whose first piece of `out` is the list of fields.
     pub(super) async fn converse_by_stream(
         &mut self,
         r: &mut Request,
         wire: &Wire,
+        stream: &Stream,
         out: &mut Chain,
     ) -> Result<Answered, Stop> {
-        let Some(stream) = wire.stream() else { return Err(Stop::Status(500)) };
+        stream.end_at(self.protocol.until());
+        let list = out.pop_front();
+        let list = list.as_ref().and_then(Buf::memory).unwrap_or_default();
+        self.connects = false;
+        match self.protocol.connect(list) {
+            None => {
+                let nothing = out.is_empty() && self.body.is_sent();
+                // gRPC has a stream of no messages end by a DATA frame.
+                let end = nothing && !r.body_ended_behind_head();
+                self.begin_stream(r, stream, list, end)?;
+            }
+            Some(connect) => rarely(self.begin_connect(r, stream, list, &connect)).await?,
+        }
         let watch = self.client(r);
         let mut takes = true;
         loop {
@@ -182,7 +197,8 @@ impl Exchange {
                 }
                 Err(end) => return Err(stream_failed(r, &end)),
             }
-            self.wait(r, wire, out, watch.as_ref()).await?;
+            let reading = |client, until| readable_while(stream, client, until);
+            self.wait(r, wire, out, watch.as_ref(), reading).await?;
         }
     }
 
@@ -208,13 +224,16 @@ impl Exchange {
         self.body.is_sent() && !self.connects
     }
 
-    /// Waits until something can be read, written, or the client is gone.
-    async fn wait(
+    /// Waits until something can be read, written, or the client is gone. `reading` makes the wait
+    /// of the usual case: for the answer, or for the end of what the client's connection sends. Its
+    /// future lies in that of every exchange.
+    async fn wait<'a, F: Future<Output = io::Result<Side>>>(
         &mut self,
         r: &mut Request,
         wire: &Wire,
         out: &mut Chain,
-        watch: Option<&ClientEnd>,
+        watch: Option<&'a ClientEnd>,
+        reading: impl FnOnce(Option<&'a Transport>, Deadline) -> F,
     ) -> Result<(), Stop> {
         let sent = out.is_empty() && !wire.has_unsent(self.has_ended());
         if sent && !self.body.is_sent() {
@@ -228,7 +247,7 @@ impl Exchange {
                 }
                 _ => {
                     let client = watch.and_then(ClientEnd::transport);
-                    wire.readable_while(client, until).await
+                    reading(client, until).await
                 }
             };
             (done, "reading response header from upstream")
@@ -317,6 +336,18 @@ impl Exchange {
         http::channel::interim(r, 103, shown.map(|f| (f.name.of(text), f.value.of(text))));
         r.upstream_mut().head = head;
         self.hints = r.has_output();
+    }
+}
+
+/// Waits until a stream has something, or until the peer of `client` is known to send no more.
+async fn readable_while(
+    stream: &Stream,
+    client: Option<&Transport>,
+    until: Deadline,
+) -> io::Result<Side> {
+    match client {
+        None => stream.readable(until).await.map(|()| Side::This),
+        Some(client) => stream.readable_while(client, until).await,
     }
 }
 

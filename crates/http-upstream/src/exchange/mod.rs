@@ -18,15 +18,15 @@ use http::channel::ClientEnd;
 use http::exchanges::{Attempt, Exchanges};
 use http::module::Verdict;
 use http::request::Request;
-use mem::{Buf, Chain};
+use mem::Chain;
 use os::SockAddr;
+use upstream::Target;
 use upstream::balance::{AnyPicker, RoundRobin};
 use upstream::lease::Lease;
 use upstream::peer::{Peer, ServerSpec};
 use upstream::pool::Pool;
 use upstream::servers::Servers;
 use upstream::wire::Wire;
-use upstream::{Group, Target};
 
 use crate::Protocol;
 use crate::caching::{self, Begin, decisions};
@@ -52,9 +52,7 @@ struct Exchange {
     protocol: Box<dyn Protocol>,
     pool: Option<Rc<Pool>>,
     lease: Option<Lease>,
-    group: Option<Rc<Group>>,
-    /// The name that logs show while no server is chosen, without a group.
-    name: Bytes,
+    target: Target,
     tries: u32,
     start_ms: u64,
     /// A part of the request went to a server.
@@ -100,110 +98,104 @@ struct Answer {
 
 /// Passes a request on and prepares the response in `r.out`.
 ///
-/// There is one such future for each request that waits for a server: parts that few of them need
-/// (caches, names, queues, new connections) are boxed apart, so that the rest stays in the
-/// processor's caches.
-pub async fn run(r: &mut Request, job: Job) -> Verdict {
-    if r.is_traced() {
-        return crate::explained::passed(r, job);
-    }
-    let mut x = match prepare(r, job).await {
-        Ok(x) => x,
-        Err(verdict) => return verdict,
-    };
-    loop {
-        let attempt = x.attempt(r).await;
-        if attempt.is_ok() && r.upstream_mut().invalidates.is_some() {
-            rarely(decisions::invalidate(r, x.protocol.as_ref())).await;
-        }
-        let stop = match attempt {
-            Ok(answer) => match x.judge(r) {
-                None => return x.accept(r, answer),
-                Some(Stop::Stored(status)) => {
-                    return rarely(x.answer_from_cache(r, answer, status)).await;
-                }
-                Some(stop) => {
-                    x.keep_connection(r, answer);
-                    stop
-                }
-            },
-            Err(stop) => stop,
-        };
-        if let Some(verdict) = x.ended(r, stop) {
-            return verdict;
-        }
-    }
-}
-
-/// Reads the client's body as far as that comes first, looks into the cache, and begins choosing.
-async fn prepare(r: &mut Request, job: Job) -> Result<Exchange, Verdict> {
-    let Job { conf, target, mut protocol, tls } = job;
-    let body = RequestBody::read(r, &conf, protocol.as_mut()).await?;
-    let scheme = protocol.scheme();
-    let u = r.upstream_mut();
-    u.scheme = scheme;
-    u.forget_cache();
-    if let Some(cache) = &conf.cache
-        && let Begin::Verdict(v) =
-            foreseen(boxed(|| caching::begin(r, cache, &conf, protocol.as_mut()))).await
-    {
-        return Err(v);
-    }
-    let u = r.upstream_mut();
-    if !u.attempts.is_empty() {
-        u.attempts.push(Attempt::default());
-    }
-    let (group, picker, name) = begin(r, &conf, target).await?;
-    let pool = group.as_ref().and_then(|g| g.pool.clone());
-    let mut tries = picker.tries();
-    if conf.next_upstream_tries > 0 {
-        tries = tries.min(u32::try_from(conf.next_upstream_tries).unwrap_or(u32::MAX));
-    }
-    let session = group.as_ref().and_then(|g| g.affinity.as_ref()).map(|a| a.begin(r));
-    let lease = Some(Lease::new(picker, session));
-    let start_ms = now_ms();
-    Ok(Exchange {
+/// There is one such future for each request that waits for a server. The exchange is made in its
+/// place in it, and parts that few of them need (caches, names, queues, new connections) are boxed
+/// apart, so that the rest stays in the processor's caches, and below the size up to which an
+/// allocator has freed memory at hand (glibc: 1,032 bytes).
+#[inline(always)]
+pub fn run(r: &mut Request, job: Job) -> impl Future<Output = Verdict> {
+    let Job { conf, target, protocol, tls } = job;
+    let mut x = Exchange {
         conf,
         protocol,
-        pool,
-        lease,
-        group,
-        name,
-        tries,
-        start_ms,
+        pool: None,
+        lease: None,
+        target,
+        tries: 0,
+        start_ms: 0,
         sent: false,
         cached: false,
         refusals: 0,
         interim: 0,
         hints: false,
         connects: false,
-        body,
+        body: RequestBody::None,
         tls: tls.map(Box::new),
         terms: None,
-    })
-}
-
-/// The beginning of an exchange: the group, the picker of its servers, and, without a group, the
-/// name that logs show while no server is chosen.
-type Begun = (Option<Rc<Group>>, AnyPicker, Bytes);
-
-async fn begin(r: &mut Request, conf: &Conf, target: Target) -> Result<Begun, Verdict> {
-    let (name, specs) = match target {
-        Target::Group(g) => {
-            let picker = AnyPicker::begin(g.balancer.as_ref(), r);
-            return Ok((Some(g), picker, Bytes::new()));
-        }
-        Target::Addr(a) => (Bytes::from(a.to_string()), vec![ServerSpec::new(a)]),
-        Target::Name(host, port) => {
-            let specs = rarely(connect::addresses(r, conf, &host, port)).await?;
-            (host, specs)
-        }
     };
-    let servers = Servers::own(name.clone(), &specs);
-    Ok((None, AnyPicker::begin(&RoundRobin(servers), r), name))
+    async move {
+        if r.is_traced() {
+            return crate::explained::passed(r, &x.conf, &x.target, x.protocol.as_mut());
+        }
+        if let Err(verdict) = x.prepare(r).await {
+            return verdict;
+        }
+        let stored = loop {
+            let stop = match x.attempt(r).await {
+                Ok(answer) => match x.judge(r) {
+                    None => return x.accept(r, answer),
+                    Some(Stop::Stored(status)) => {
+                        break rarely(x.answer_from_cache(r, answer, status));
+                    }
+                    Some(stop) => {
+                        x.keep_connection(r, answer);
+                        stop
+                    }
+                },
+                Err(stop) => stop,
+            };
+            if let Some(verdict) = x.ended(r, stop) {
+                return verdict;
+            }
+        };
+        stored.await
+    }
 }
 
 impl Exchange {
+    /// Reads the client's body as far as that comes first, looks into the cache, and begins
+    /// choosing.
+    async fn prepare(&mut self, r: &mut Request) -> Result<(), Verdict> {
+        self.body = RequestBody::read(r, &self.conf, self.protocol.as_mut()).await?;
+        let u = r.upstream_mut();
+        u.scheme = self.protocol.scheme();
+        u.forget_cache();
+        if let Some(cache) = &self.conf.cache {
+            let protocol = self.protocol.as_mut();
+            let looked = foreseen(boxed(|| caching::begin(r, cache, &self.conf, protocol)));
+            if let Begin::Verdict(v) = looked.await {
+                return Err(v);
+            }
+        }
+        let u = r.upstream_mut();
+        if !u.attempts.is_empty() {
+            u.attempts.push(Attempt::default());
+        }
+        let (picker, binding) = match &self.target {
+            Target::Group(group) => {
+                self.pool.clone_from(&group.pool);
+                let picker = AnyPicker::begin(group.balancer.as_ref(), r);
+                (picker, group.affinity.as_ref().map(|affinity| affinity.begin(r)))
+            }
+            Target::Addr(addr) => (self.own(r, &[ServerSpec::new(addr.clone())]), None),
+            Target::Name(host, port) => {
+                let found = rarely(connect::addresses(r, &self.conf, host, *port)).await?;
+                (self.own(r, &found), None)
+            }
+        };
+        let most = u32::try_from(self.conf.next_upstream_tries).unwrap_or(u32::MAX);
+        self.tries = if most > 0 { picker.tries().min(most) } else { picker.tries() };
+        self.lease = Some(Lease::new(picker, binding));
+        self.start_ms = now_ms();
+        Ok(())
+    }
+
+    /// Begins choosing from servers of no group.
+    fn own(&self, r: &mut Request, specs: &[ServerSpec]) -> AnyPicker {
+        let servers = Servers::own(self.target.name(), specs);
+        AnyPicker::begin(&RoundRobin(servers), r)
+    }
+
     /// One server: connect, send, read the head.
     async fn attempt(&mut self, r: &mut Request) -> Result<Answer, Stop> {
         let mut out = Chain::new();
@@ -214,8 +206,7 @@ impl Exchange {
         }
         let u = r.upstream_mut();
         u.forget_response();
-        let upstream = || self.group.as_ref().map_or(&self.name, |g| &g.name);
-        let name = peer.as_ref().map_or_else(upstream, |p| &p.name).clone();
+        let name = peer.as_ref().map_or_else(|| self.target.name(), |peer| peer.name.clone());
         u.asking = true;
         u.last.clone_from(&peer);
         let row = peer.as_ref().and_then(|p| p.row());
@@ -242,28 +233,13 @@ impl Exchange {
         let Answered { text, rest, takes } = if self.protocol.only_connects() {
             self.connected(r)
         } else {
-            let list = self.protocol.is_stream().then(|| out.pop_front()).flatten();
             self.body.append_to(r, self.protocol.as_mut(), &mut out);
             // The part of a streamed body that goes out with the head is lost for another server.
             self.sent |= self.body.is_streamed();
             match wire.stream() {
                 None => self.converse(r, &wire, &mut out).await?,
                 Some(stream) => {
-                    stream.end_at(self.protocol.until());
-                    let list = list.as_ref().and_then(Buf::memory).unwrap_or_default();
-                    self.connects = false;
-                    match self.protocol.connect(list) {
-                        None => {
-                            let nothing = out.is_empty() && self.body.is_sent();
-                            // gRPC has a stream of no messages end by a DATA frame.
-                            let end = nothing && !r.body_ended_behind_head();
-                            self.begin_stream(r, stream, list, end)?;
-                        }
-                        Some(connect) => {
-                            rarely(self.begin_connect(r, stream, list, &connect)).await?;
-                        }
-                    }
-                    self.converse_by_stream(r, &wire, &mut out).await?
+                    boxed(|| self.converse_by_stream(r, &wire, stream, &mut out)).await?
                 }
             }
         };
@@ -271,12 +247,16 @@ impl Exchange {
         u.text = text;
         let a = u.now();
         a.header_ms = Some(now_ms().saturating_sub(a.start_ms));
+        if u.invalidates.is_some() {
+            rarely(decisions::invalidate(r, self.protocol.as_ref())).await;
+        }
         Ok(Answer { rest, wire, addr: peer.spec.addr.clone(), takes, out })
     }
 
     /// No server can be asked: waits until one can, where the upstream has a queue.
     async fn queue(&mut self, r: &mut Request) -> Result<Option<Rc<Peer>>, Stop> {
-        let Some(group) = self.group.clone() else { return Ok(None) };
+        let Target::Group(group) = &self.target else { return Ok(None) };
+        let group = group.clone();
         let Some(queue) = &group.queue else { return Ok(None) };
         let watch = self.client(r);
         let Some(lease) = &mut self.lease else { return Ok(None) };
@@ -298,5 +278,21 @@ impl Exchange {
         // A response for a cache is of use to others.
         let kept = r.upstream().is_some_and(Exchanges::is_cacheable);
         if self.conf.ignore_client_abort || kept { None } else { r.watched() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size of a future that a function returns.
+    fn size<'a, F>(_: impl FnOnce(&'a mut Request, Job) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each request that waits for a server has one: growth shows in the time of all of them.
+    #[test]
+    fn the_future_of_an_exchange_is_small() {
+        assert!(size(run) <= 640, "{} bytes", size(run));
     }
 }
