@@ -39,7 +39,7 @@ const WARM_UP: Duration = Duration::from_secs(8);
 const DESCRIPTORS_MAX: f64 = 0.03;
 const DESCRIPTORS: f64 = 32.0;
 /// Sessions that a worker has room for, and how long they stay: there is room for all.
-const ROOM: (usize, &str) = (4096, "2s");
+const ROOM: (usize, &str) = (8192, "2s");
 /// The same where the driver is `select`, which takes 1,024 descriptors.
 const ROOM_OF_SELECT: (usize, &str) = (900, "300ms");
 /// The same where there is room for a part of them.
