@@ -2,14 +2,17 @@
 
 mod tls;
 
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use testkit::certificates::KeyKind;
 use testkit::h2::{
     Came, Frame, Peer, Reply, Request, block, code, flag, kind, origin, scripted, setting,
 };
-use testkit::{Conn, Driver, Scripted, Site, Weir, built_binary, each_driver, pattern, wait_for};
+use testkit::{
+    Conn, Driver, Scripted, Site, Weir, built_binary, each_driver, pattern, wait_for, wait_until,
+};
 use tls::Pair;
 
 /// A server in front of an origin, which it speaks HTTP/2 to.
@@ -98,6 +101,50 @@ fn requests_that_waited_for_a_connection_in_vain_fail_together() {
         for conn in &mut conns {
             assert_eq!(conn.response().status, 502);
         }
+    });
+}
+
+/// The client that a connection is made for goes: one of the others makes the next.
+#[test]
+fn a_connection_that_is_given_up_is_made_by_one_of_those_that_wait() {
+    each_driver(|driver| {
+        let server = Arc::new(OnceLock::new());
+        let to = server.clone();
+        let origin = Scripted::start(move |mut stream, number| {
+            if number == 1 {
+                // No handshake.
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+                return;
+            }
+            let port: u16 = *to.wait();
+            let mut ahead = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (mut there, mut back) = (ahead.try_clone().unwrap(), stream.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut there, &mut back));
+            let _ = std::io::copy(&mut stream, &mut ahead);
+        });
+        let text = format!(
+            "upstream u {{ server 127.0.0.1:{}; }}
+             server {{ listen 127.0.0.1:%PORT0%; proxy_http_version 2;
+                 location / {{ proxy_pass https://u; }}
+                 location = /here {{ return 200 here; }} }}
+             server {{ listen 127.0.0.1:%PORT1% ssl; http2 on;
+                 ssl_certificate own.pem; ssl_certificate_key own.key;
+                 location / {{ return 200 $http2; }} }}",
+            origin.port
+        );
+        let own = Pair::own(KeyKind::P256, "own.example");
+        let weir = own.on(Site::new(built_binary(), driver), "own").http(&text).start();
+        server.set(weir.port(1)).unwrap();
+        let first = ask(&weir, "GET", "/", "", b"");
+        wait_until("a connection", || origin.connections() == 1);
+        let mut others: Vec<_> = (0..4).map(|_| ask(&weir, "GET", "/", "", b"")).collect();
+        // What came before this request was looked at.
+        assert_eq!(weir.get("/here").text(), "here");
+        drop(first);
+        for conn in &mut others {
+            assert_eq!(conn.response().text(), "h2");
+        }
+        assert_eq!(origin.connections(), 2);
     });
 }
 

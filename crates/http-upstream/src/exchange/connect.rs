@@ -13,7 +13,7 @@ use http::module::Verdict;
 use http::request::Request;
 use net::Transport;
 use upstream::failure;
-use upstream::h2::{self, Dialling, MuxConf};
+use upstream::h2::{self, Dialling, MuxConf, Outcome};
 use upstream::peer::{Peer, ServerSpec};
 use upstream::pool::UpConn;
 use upstream::resolver::Resolving;
@@ -104,14 +104,15 @@ impl Exchange {
         let watch = self.client(r);
         while let Some(dial) = pool.join(addr, tag, bound) {
             let gone = watch.as_ref().map(ClientEnd::gone);
-            let stands = match race_if(pin!(dial.outcome(deadline)), gone).await {
-                Either::First(stands) => stands,
+            let outcome = match race_if(pin!(dial.outcome(deadline)), gone).await {
+                Either::First(outcome) => outcome,
                 Either::Second(_) => return Err(client_gone(r, "connecting to upstream")),
             };
             let wire = self.kept_connection(peer);
-            if wire.is_some() || stands != Some(true) {
+            if wire.is_some() || matches!(outcome, None | Some(Outcome::Failed)) {
                 return Ok(wire);
             }
+            // It has no stream left, or one of those that waited for it makes another one.
         }
         Ok(None)
     }
@@ -124,6 +125,19 @@ impl Exchange {
         }
         let pool = self.pool.as_ref().filter(|_| shares && !r.main.life.gate.is_closed());
         let dialling = pool.map(|pool| pool.dial(&peer.spec.addr, self.tag()));
+        match self.open(r, peer).await {
+            Ok(sock) => self.wire(r, peer, sock, dialling),
+            Err(stop) => {
+                if !matches!(stop, Stop::ClientGone) {
+                    dialling.iter().for_each(Dialling::fails);
+                }
+                Err(stop)
+            }
+        }
+    }
+
+    /// Opens a connection, with TLS where that is wanted.
+    async fn open(&self, r: &mut Request, peer: &Peer) -> Result<Transport, Stop> {
         let sock = socket::open(r, &self.conf.socket, &peer.spec.addr)
             .map_err(|NotOpened| Stop::Status(500))?;
         socket::speaks_first(&sock, &peer.spec.addr);
@@ -131,19 +145,11 @@ impl Exchange {
         let deadline = self.protocol.until().or(Deadline::in_ms(self.conf.connect_timeout));
         let connecting = sock.connect(&peer.spec.addr, deadline);
         let gone = watch.as_ref().map(ClientEnd::gone);
-        let done = match race_if(connecting, gone).await {
-            Either::First(done) => done,
-            Either::Second(_) => return Err(client_gone(r, "connecting to upstream")),
-        };
-        match done {
-            Ok(()) => {
-                let sock = match &self.terms {
-                    None => sock.into(),
-                    Some(terms) => rarely(self.shake(r, peer, sock, terms)).await?,
-                };
-                self.wire(r, peer, sock, dialling)
-            }
-            Err(e) => Err(not_reached(failure::not_connected(r, peer, &e))),
+        match (race_if(connecting, gone).await, &self.terms) {
+            (Either::First(Ok(())), None) => Ok(sock.into()),
+            (Either::First(Ok(())), Some(terms)) => rarely(self.shake(r, peer, sock, terms)).await,
+            (Either::First(Err(e)), _) => Err(not_reached(failure::not_connected(r, peer, &e))),
+            (Either::Second(_), _) => Err(client_gone(r, "connecting to upstream")),
         }
     }
 }

@@ -33,6 +33,8 @@ pub fn start(
     dialling: Option<Dialling>,
     gate: Gate,
 ) -> Rc<Mux> {
+    // The connection outlives the exchange that made it.
+    dialling.iter().for_each(Dialling::fails);
     let mux = Mux::new(sock, conf, pool, dialling);
     let of_task = mux.clone();
     event::spawn(async move {

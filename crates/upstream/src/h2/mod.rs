@@ -25,6 +25,6 @@ mod receive;
 mod stream;
 
 pub use connection::start;
-pub use dial::{Dial, Dialling, Dials};
+pub use dial::{Dial, Dialling, Dials, Outcome};
 pub use mux::{Mux, MuxConf, StreamEnd};
 pub use stream::{Stream, Taken};
