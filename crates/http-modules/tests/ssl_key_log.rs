@@ -15,6 +15,8 @@ fn site(driver: Driver) -> Site {
     Pair::own(KeyKind::P256, "a.example").on(Site::new(built_binary(), driver), "a").http(
         "ssl_certificate a.pem; ssl_certificate_key a.key;
         server { listen 127.0.0.1:%PORT1% ssl; ssl_key_log logs/keys; location / { return 204; } }
+        server { listen 127.0.0.1:%PORT2% ssl; ssl_key_log logs/threads; ssl_handshake_threads on;
+            location / { return 204; } }
         server { listen 127.0.0.1:%PORT0%;
             location /12 { proxy_pass https://127.0.0.1:%PORT1%; proxy_ssl_key_log logs/up;
                 proxy_ssl_protocols TLSv1.2; }
@@ -47,26 +49,28 @@ fn mode(weir: &Weir, file: &str) -> u32 {
 fn the_keys_of_both_ends_are_the_same() {
     each_driver(|driver| {
         let weir = site(driver).start();
-        let own = Arc::new(Own::default());
-        for version in tls::BOTH {
-            let mut client = Client::with("a.example", &[version], None).with_sessions();
-            let mut config = (*client.config).clone();
-            config.key_log = own.clone();
-            client.config = Arc::new(config);
-            // The second session is resumed.
-            for _ in 0..2 {
-                assert_eq!(client.get(weir.port(1), "/").status, 204);
+        for (port, file) in [(1, "logs/keys"), (2, "logs/threads")] {
+            let own = Arc::new(Own::default());
+            for version in tls::BOTH {
+                let mut client = Client::with("a.example", &[version], None).with_sessions();
+                let mut config = (*client.config).clone();
+                config.key_log = own.clone();
+                client.config = Arc::new(config);
+                // The second session is resumed.
+                for _ in 0..2 {
+                    assert_eq!(client.get(weir.port(port), "/").status, 204);
+                }
             }
+            let own = own.0.lock().unwrap().clone();
+            // Five secrets a session of TLS 1.3, one of 1.2.
+            assert_eq!(own.len(), 12, "{own:?}");
+            // The server derives the keys of early data, which did not come, as well.
+            wait_until("the lines", || lines(&weir, file).len() > own.len());
+            let mut lines = lines(&weir, file);
+            lines.retain(|line| !line.starts_with("CLIENT_EARLY_TRAFFIC_SECRET "));
+            assert_eq!(lines, own, "{file}");
+            assert_eq!(mode(&weir, file), 0o600);
         }
-        let own = own.0.lock().unwrap().clone();
-        // Five secrets a session of TLS 1.3, one of 1.2.
-        assert_eq!(own.len(), 12, "{own:?}");
-        // The server derives the keys of early data, which did not come, as well.
-        wait_until("the lines", || lines(&weir, "logs/keys").len() > own.len());
-        let mut lines = lines(&weir, "logs/keys");
-        lines.retain(|line| !line.starts_with("CLIENT_EARLY_TRAFFIC_SECRET "));
-        assert_eq!(lines, own);
-        assert_eq!(mode(&weir, "logs/keys"), 0o600);
     });
 }
 

@@ -24,7 +24,7 @@ fn start(driver: Driver) -> Weir {
     let verify = "proxy_ssl_verify on; proxy_ssl_trusted_certificate";
     let blocks = [
         server("one", ""),
-        server("two", "ssl_alpn x y;"),
+        server("two", "ssl_alpn x y; ssl_handshake_threads on;"),
         securing(1, 0, "one", &format!("{verify} one.pem;")),
         securing(2, 0, "two", "proxy_ssl_alpn y;"),
         securing(3, 0, "two", &format!("{verify} one.pem;")),

@@ -57,7 +57,7 @@ const OWN: [Directive<Cx>; 1] = [directive(
     |cx, n| set_msec(&mut cx.loc::<Handshakes>().timeout, n),
 )];
 
-static DIRECTIVES: &[Directive<Cx>] = &join::<_, 34>(&[
+static DIRECTIVES: &[Directive<Cx>] = &join::<_, 35>(&[
     &OWN,
     &settings::alpn::<StreamSession>(PLACES),
     &settings::certificates::<StreamSession>(PLACES),

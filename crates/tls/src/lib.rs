@@ -37,7 +37,7 @@ pub use info::Info;
 pub use key_log::KeyLog;
 pub use record::MAX_PLAIN;
 pub use server::{ServerConfig, ServerOptions, VerifyMode};
-pub use session::{Received, Session};
+pub use session::{Received, Session, Step, Taken};
 pub use session_cache::{SessionCache, SharedSessions};
 pub use session_context::SessionContext;
 pub use tickets::{SharedKeys, TicketKey, Tickets};

@@ -362,7 +362,7 @@ impl UpstreamTls {
         let session = Session::client(&config, sent)
             .map_err(|e| failed(Level::Alert, format!("SSL_new() failed ({e})")))?;
         let transport = Transport::from(sock).with_session(session);
-        match transport.handshake(shake.deadline).await {
+        match transport.handshake(shake.deadline, None).await {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {
                 return Err(NoSession::TimedOut);

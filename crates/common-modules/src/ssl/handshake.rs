@@ -10,10 +10,10 @@ use std::io;
 
 use base::log::{Level, Log};
 use bytes::Bytes;
-use event::{Deadline, Either};
+use event::{Deadline, Either, TaskError};
 use mem::{Chain, Page};
 use net::Transport;
-use net::transport::First;
+use net::transport::{First, Overdue};
 use proto::tls_hello::{ClientHello, extension};
 use tls::certified::Certified;
 use tls::{ServerConfig, ServerOptions, Session};
@@ -25,6 +25,7 @@ use super::server::ServerTls;
 /// The alerts of a handshake that is refused before it begins.
 const HANDSHAKE_FAILURE: u8 = 40;
 const PROTOCOL_VERSION: u8 = 70;
+const INTERNAL_ERROR: u8 = 80;
 const INAPPROPRIATE_FALLBACK: u8 = 86;
 const UNRECOGNIZED_NAME: u8 = 112;
 
@@ -266,22 +267,18 @@ pub async fn finish<F: Fn() -> Lookup>(
     let session = match begun {
         Ok(session) => session,
         Err(Refused { alert, why }) => {
-            sock.go_clear();
-            let mut chain = Chain::new();
-            chain.write(&[21, 3, 3, 0, 2, 2, alert]);
-            // The client may be gone already.
-            if sock.send(&mut chain, until).await.is_ok() {
-                linger(sock).await;
-            }
+            refuse(sock, alert, until).await;
             return Err(why);
         }
     };
     let Finish { tls, established, lookup, log, connection } = rest;
     sock.go_sealed(session);
     tls.update_staples(&lookup);
-    if let Err(e) = sock.handshake(until).await {
+    if let Err(e) = sock.handshake(until, tls.threads.as_ref()).await {
         if is_refusal(&e) {
             linger(sock).await;
+        } else if without_thread(&e).is_some() {
+            refuse(sock, INTERNAL_ERROR, until).await;
         }
         return Err(failed(&e));
     }
@@ -292,6 +289,17 @@ pub async fn finish<F: Fn() -> Lookup>(
         }
     }
     Ok(())
+}
+
+/// Sends an alert in the clear, of a session that did not begin.
+async fn refuse(sock: &Transport, alert: u8, until: Deadline) {
+    sock.go_clear();
+    let mut chain = Chain::new();
+    chain.write(&[21, 3, 3, 0, 2, 2, alert]);
+    // The client may be gone already.
+    if sock.send(&mut chain, until).await.is_ok() {
+        linger(sock).await;
+    }
 }
 
 /// Waits until the client has seen the alert, or a moment has passed, and drops what it had sent
@@ -319,7 +327,18 @@ fn is_refusal(e: &io::Error) -> bool {
     error.is_some_and(|error| !error.is_end_by_peer())
 }
 
+/// Why no thread of the pool took the step, where that is the fault.
+fn without_thread(e: &io::Error) -> Option<(Level, String)> {
+    let inner = e.get_ref()?;
+    // The pool has said more of it already.
+    let task = inner.downcast_ref::<TaskError>().map(|task| (Level::Info, task.to_string()));
+    task.or_else(|| inner.downcast_ref::<Overdue>().map(|late| (Level::Error, late.to_string())))
+}
+
 fn failed(e: &io::Error) -> NoHandshake {
+    if let Some((level, why)) = without_thread(e) {
+        return NoHandshake::Say(level, why);
+    }
     if let Some(error) = e.get_ref().and_then(|e| e.downcast_ref::<tls::Error>()) {
         let level = if error.is_by_peer() { Level::Info } else { Level::Crit };
         return NoHandshake::Say(level, format!("SSL_do_handshake() failed (SSL: {error})"));

@@ -14,6 +14,7 @@ use engine::tls_certificates::{Certificates, shown};
 use engine::tls_files::{self as files, Named};
 use engine::tls_objects::Trust;
 use engine::tls_settings::{self, Algorithms};
+use event::Pool;
 use tls::certified::Certified;
 use tls::conf_command::Command;
 use tls::session_cache::CacheUse;
@@ -48,6 +49,8 @@ pub struct ServerTls {
     pub(super) staplers: Vec<Rc<Stapler>>,
     /// The look-up of clients' certificates.
     pub(super) client_status: Option<ClientStatus>,
+    /// The pool whose threads sign.
+    pub(super) threads: Option<Pool>,
 }
 
 /// A server whose clients may speak TLS.
@@ -162,6 +165,7 @@ fn compile(
     let verify = verify(s, algorithms.security_level)?;
     let own = Commanded::of(commands, s)?;
     let client_status = client_status(s)?;
+    let threads = s.threads.clone().flatten();
     let recipe = Recipe { settings: s.clone(), shared: shared.clone(), algorithms, own, engine };
     let pairs = pairs(names, s)?;
     let is_fixed = |(_, text): &Pair| text.0.as_const().is_some() && text.1.as_const().is_some();
@@ -177,7 +181,17 @@ fn compile(
             made: RefCell::default(),
         };
         let changing = Some(changing);
-        return Ok(ServerTls { changing, rejects, verify, client_status, ..ServerTls::default() });
+        let (config, terms, staplers) = Default::default();
+        return Ok(ServerTls {
+            config,
+            changing,
+            rejects,
+            verify,
+            terms,
+            staplers,
+            client_status,
+            threads,
+        });
     }
     let passwords = s.passwords.clone().unwrap_or_default();
     let load = |((name, key), _): &Pair| {
@@ -196,7 +210,8 @@ fn compile(
     }
     let staplers = staplers(s, names, &mut certificates, &verify.trust.store)?;
     let config = Some(recipe.config(certificates, &verify)?);
-    Ok(ServerTls { config, changing: None, rejects, verify, terms, staplers, client_status })
+    let changing = None;
+    Ok(ServerTls { config, changing, rejects, verify, terms, staplers, client_status, threads })
 }
 
 /// A certificate and its key: their names as they stand in the configuration, and with variables.

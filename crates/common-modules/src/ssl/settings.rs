@@ -10,6 +10,7 @@ use engine::tls_certificates::CacheTerms;
 use engine::tls_files::{self, Named};
 use engine::tls_settings;
 use engine::{Cx, Session};
+use event::Pool;
 use tls::KeyLog;
 use tls::ciphers::Ciphers;
 use tls::conf_command::Command;
@@ -65,6 +66,8 @@ engine::settings! {
         pub(super) commands: Option<Vec<Command>>,
         pub(super) reject: Option<bool>,
         pub(super) key_log: Option<KeyLog>,
+        /// `ssl_handshake_threads`; `None` within where it is off.
+        pub(super) threads: Option<Option<Pool>>,
         pub(super) stapling: Option<bool>,
         pub(super) stapling_file: Option<Named>,
         pub(super) stapling_responder: Option<Word>,
@@ -303,8 +306,17 @@ pub const fn sessions<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
 }
 
 /// The directives of handshakes in general.
-pub const fn further<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
+pub const fn further<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6] {
     [
+        directive(
+            "ssl_handshake_threads",
+            contexts,
+            Args::T1,
+            "off",
+            "Answers to hellos, which take a signature, are made in a thread pool: the default one \
+             (on), or that of a name.",
+            set_threads,
+        ),
         directive(
             "ssl_certificate_compression",
             contexts,
@@ -434,6 +446,22 @@ fn set_file<S: Session>(
 ) -> Result<(), ConfError> {
     let named = Named::of(cx, node)?;
     value::set_once(field(of(cx)), node, |_| Ok(named))
+}
+
+fn set_threads<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfError> {
+    let word = node.arg(0)?;
+    let name = match word.bytes() {
+        b"off" => None,
+        b"on" => Some(event::pool::DEFAULT_NAME.as_bytes()),
+        name => Some(name),
+    };
+    let unknown = |name: &[u8]| {
+        let name = base::log::lossy(name);
+        ConfError::at(word, format!("unknown thread pool \"{name}\""))
+    };
+    let found = |name| cx.env.pools.get(name).ok_or_else(|| unknown(name));
+    let pool = name.map(found).transpose()?;
+    value::set_once(&mut of(cx).threads, node, |_| Ok(pool))
 }
 
 fn set_passwords<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfError> {

@@ -36,18 +36,27 @@ pub async fn transports(kind: Kind) -> (Transport, Transport) {
 }
 
 async fn sealed(near: Sock, far: Sock) -> (Transport, Transport) {
+    let (client, server) = sessions(&[]);
+    let near = Transport::from(near).with_session(client);
+    let far = Transport::from(far).with_session(server);
+    let until = Deadline::in_ms(SOON);
+    both(near.handshake(until, None), far.handshake(until, None)).await;
+    (near, far)
+}
+
+/// A client and a server that takes keys of these groups.
+pub fn sessions(groups: &[u16]) -> (Session, Session) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["a.example".to_owned()]).unwrap();
     let certificate = params.self_signed(&key).unwrap().der().to_vec();
-    let certified = Certified::new(vec![certificate], &key.serialize_der()).unwrap();
-    let options = ServerOptions { certificates: vec![certified], ..ServerOptions::default() };
+    let options = ServerOptions {
+        certificates: vec![Certified::new(vec![certificate], &key.serialize_der()).unwrap()],
+        groups: groups.to_vec(),
+        ..ServerOptions::default()
+    };
     let server = Session::server(&ServerConfig::new(options).unwrap()).unwrap();
     let client = ClientConfig::new(ClientOptions::default()).unwrap();
-    let client = Session::client(&client, b"a.example").unwrap();
-    let near = Transport::from(near).with_session(client);
-    let far = Transport::from(far).with_session(server);
-    both(near.handshake(Deadline::in_ms(SOON)), far.handshake(Deadline::in_ms(SOON))).await;
-    (near, far)
+    (Session::client(&client, b"a.example").unwrap(), server)
 }
 
 /// Runs two to their ends.

@@ -15,6 +15,9 @@
 
 #[cfg(test)]
 mod contract_tests;
+mod shake;
+#[cfg(test)]
+mod shake_tests;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -28,12 +31,13 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 use ::tls::{Info, Session};
-use event::{Deadline, Gate, Side, Sock, Standing, Wake};
+use event::{Deadline, Gate, Pool, Side, Sock, Standing, Wake};
 use mem::{Chain, Page};
 use os::SockAddr;
 use os::socket::TcpInfo;
 use proto::tls_hello::{ClientHello, Malformed};
 
+pub use self::shake::Overdue;
 pub use self::tls::First;
 use self::tls::TlsSock;
 use self::waits::{Carried, Unless, until};
@@ -140,14 +144,16 @@ impl Transport {
         }
     }
 
-    /// Runs the handshake to its end.
+    /// Runs the handshake to its end. A server's answers to hellos, which it signs, are made in
+    /// `pool`, if there is one.
     ///
     /// # Errors
-    /// The connection's; `InvalidData` with the session's [`Error`](::tls::Error) inside.
-    pub async fn handshake(&self, deadline: Deadline) -> io::Result<()> {
+    /// The connection's; `InvalidData` with the session's [`Error`](::tls::Error) inside, `TimedOut`
+    /// with [`Overdue`] or another error with the pool's [`TaskError`](event::pool::TaskError).
+    pub async fn handshake(&self, deadline: Deadline, pool: Option<&Pool>) -> io::Result<()> {
         match &self.0 {
             Carrier::Plain(_) => Ok(()),
-            Carrier::Tls(tls) => tls.handshake(deadline).await,
+            Carrier::Tls(tls) => tls.handshake(deadline, pool).await,
         }
     }
 

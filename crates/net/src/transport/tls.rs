@@ -28,25 +28,28 @@ thread_local! {
 #[derive(Debug)]
 pub(super) struct TlsSock {
     pub sock: Sock,
-    state: RefCell<State>,
+    pub(super) state: RefCell<State>,
 }
 
 #[derive(Debug)]
-struct State {
-    mode: Mode,
+pub(super) struct State {
+    pub mode: Mode,
     /// Bytes that arrived and are not used yet.
-    input: Page,
+    pub input: Page,
     /// Plaintext that was opened with the handshake's last message, or while the connection was
     /// asked whether it is quiet.
-    plain: Page,
+    pub plain: Page,
     /// Records that the socket did not take.
-    unsent: Chain,
+    pub unsent: Chain,
 }
 
 #[derive(Debug)]
-enum Mode {
+pub(super) enum Mode {
     /// Nothing was decided: the client's hello is to come.
     Waiting,
+    /// A thread of a pool has the session, with the bytes that arrived. Where nobody waits for it
+    /// any more, it does not come back.
+    Away,
     /// The client speaks plain text.
     Clear,
     Sealed(Session),
@@ -139,39 +142,6 @@ impl TlsSock {
         self.state.borrow_mut().mode = Mode::Sealed(session);
     }
 
-    /// Runs the handshake to its end.
-    pub async fn handshake(&self, deadline: Deadline) -> io::Result<()> {
-        let mut is_begun = false;
-        let mut attempt = || -> io::Result<Option<()>> {
-            let state = &mut *self.state.borrow_mut();
-            let Mode::Sealed(session) = &mut state.mode else { return Ok(Some(())) };
-            loop {
-                if !std::mem::replace(&mut is_begun, true) || session.has_record(&state.input) {
-                    let (input, plain) = (&mut state.input, &mut state.plain);
-                    let received = session.receive(input, plain, &mut state.unsent);
-                    let sent = self.sock.try_send(&mut state.unsent, None);
-                    received.map_err(broken)?;
-                    sent?;
-                    if !session.is_handshaking() {
-                        release(&mut state.input);
-                        return Ok(Some(()));
-                    }
-                }
-                match self.sock.try_recv_into(&mut state.input)? {
-                    Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    Some(_) => {}
-                    None => return Ok(None),
-                }
-            }
-        };
-        while attempt()?.is_none() {
-            // The peer waits for what the socket did not take.
-            self.flush(deadline).await?;
-            self.sock.owed(deadline).await?;
-        }
-        self.flush(deadline).await
-    }
-
     pub fn take_info(&self) -> Option<Info> {
         match &mut self.state.borrow_mut().mode {
             Mode::Sealed(session) => session.take_info(),
@@ -187,6 +157,7 @@ impl TlsSock {
                 // A PROXY protocol header can bring the hello with it.
                 Mode::Waiting => !state.input.is_empty(),
                 Mode::Clear => !state.input.is_empty(),
+                Mode::Away => false,
                 Mode::Sealed(session) => session.is_ended() || session.has_record(&state.input),
             }
     }
@@ -203,11 +174,15 @@ impl TlsSock {
         if !state.plain.is_empty() {
             return Ok(Some(hand_over(&mut state.plain, page)));
         }
-        let Mode::Sealed(session) = &mut state.mode else {
-            return match state.input.is_empty() {
-                true => self.sock.try_recv_into(page),
-                false => Ok(Some(hand_over(&mut state.input, page))),
-            };
+        let session = match &mut state.mode {
+            Mode::Sealed(session) => session,
+            Mode::Away => return Err(io::ErrorKind::NotConnected.into()),
+            Mode::Waiting | Mode::Clear => {
+                return match state.input.is_empty() {
+                    true => self.sock.try_recv_into(page),
+                    false => Ok(Some(hand_over(&mut state.input, page))),
+                };
+            }
         };
         loop {
             if session.has_record(&state.input) || session.is_ended() {
@@ -265,7 +240,7 @@ impl TlsSock {
         let session = match &mut state.mode {
             Mode::Sealed(session) => session,
             Mode::Clear => return self.sock.try_send(chain, limit),
-            Mode::Waiting => return Err(io::ErrorKind::NotConnected.into()),
+            Mode::Waiting | Mode::Away => return Err(io::ErrorKind::NotConnected.into()),
         };
         let limit = limit.unwrap_or(TURN_MAX);
         let was_slow = !state.unsent.is_empty();
@@ -384,13 +359,13 @@ fn hand_over(from: &mut Page, to: &mut Page) -> usize {
 }
 
 /// An idle connection holds no page.
-fn release(page: &mut Page) {
+pub(super) fn release(page: &mut Page) {
     if page.is_empty() {
         page.release();
     }
 }
 
 /// A session's error as a connection's.
-fn broken(error: tls::Error) -> io::Error {
+pub(super) fn broken(error: tls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }

@@ -1,6 +1,7 @@
 //! A TLS session without I/O: the handshake by rustls, records afterwards by [`crate::record`].
 
 mod handshake;
+mod step;
 mod traffic;
 
 #[cfg(test)]
@@ -12,6 +13,7 @@ use crate::error::Error;
 use crate::record::{MAX_OVERHEAD, kind};
 use crate::{ClientConfig, Info, ServerConfig};
 use handshake::Handshake;
+pub use step::{Step, Taken};
 use traffic::Traffic;
 
 /// One end of a TLS connection. It takes the bytes that arrive and gives plaintext, takes plaintext
