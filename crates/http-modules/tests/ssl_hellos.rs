@@ -135,6 +135,44 @@ fn a_malformed_hello_gets_its_alert() {
     });
 }
 
+/// All that the server sends for a hello and what follows, if it ends the connection.
+fn all_for(port: u16, bytes: &[u8]) -> Vec<u8> {
+    let (mut socket, mut all) = (tls::socket(port), Vec::new());
+    socket.write_all(bytes).unwrap();
+    socket.read_to_end(&mut all).unwrap();
+    all
+}
+
+/// RFC 5246 section 6.2.1, RFC 8446 section 5: what stands in the place of the client's keys.
+#[test]
+fn a_record_that_may_not_be_gets_its_alert() {
+    each_driver(|driver| {
+        let weir = weir(driver);
+        let hello = hello(&[TLS12_SUITE], &[GROUPS, SCHEMES]);
+        for (record, description, what) in [
+            (&[99, 3, 3, 0, 1, 0][..], 10, "a type that is none"),
+            (&[20, 3, 3, 0, 1, 2], 10, "a change of nothing"),
+            (&[20, 3, 3, 0, 2, 1, 1], 50, "two changes"),
+            (&[22, 3, 3, 0, 0], 10, "an empty fragment"),
+            (&[23, 3, 3, 0, 1, 0], 10, "data"),
+            (&[22, 4, 0, 0, 1, 0], 70, "a version that is none"),
+            (&[22, 3, 3, 0x50, 0], 22, "a long record"),
+            (&[22, 3, 3, 0, 5, 16, 0, 0, 1, 9], 50, "keys that are none"),
+        ] {
+            // Both versions were on offer, or one alone.
+            for port in [0, 1] {
+                let sent = all_for(weir.port(port), &[&hello, record].concat());
+                assert_eq!(sent[0], HANDSHAKE);
+                assert!(
+                    sent.ends_with(&alert(description)),
+                    "{what}: {:?}",
+                    sent.last_chunk::<7>()
+                );
+            }
+        }
+    });
+}
+
 /// The kernel resets a connection that is closed with bytes unread, and the client would lose the
 /// alert.
 #[test]

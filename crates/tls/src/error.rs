@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rustls::PeerMisbehaved;
+use rustls::{InvalidMessage, PeerMisbehaved};
 
 use crate::record::alert;
 
@@ -41,7 +41,9 @@ impl Error {
         let mut own = Error::rustls(error);
         own.alert = match error {
             rustls::Error::AlertReceived(_) => None,
-            rustls::Error::InvalidMessage(_) => Some(alert::DECODE_ERROR),
+            rustls::Error::InvalidMessage(_) => {
+                Error::of_record(error).or(Some(alert::DECODE_ERROR))
+            }
             rustls::Error::PeerMisbehaved(
                 PeerMisbehaved::RejectedEarlyDataInterleavedWithHandshakeMessage,
             ) => Some(alert::BAD_RECORD_MAC),
@@ -55,6 +57,20 @@ impl Error {
             _ => Some(alert::INTERNAL_ERROR),
         };
         own
+    }
+
+    /// The alert for a record that no peer may send, where the library has a wrong one.
+    pub(crate) fn of_record(error: &rustls::Error) -> Option<u8> {
+        let rustls::Error::InvalidMessage(error) = error else { return None };
+        match error {
+            // RFC 8446 section 5: another type, a CCS that is none, a fragment of no bytes.
+            InvalidMessage::InvalidContentType
+            | InvalidMessage::InvalidCcs
+            | InvalidMessage::InvalidEmptyPayload => Some(alert::UNEXPECTED_MESSAGE),
+            InvalidMessage::MessageTooLarge => Some(alert::RECORD_OVERFLOW),
+            InvalidMessage::UnknownProtocolVersion => Some(alert::PROTOCOL_VERSION),
+            _ => None,
+        }
     }
 
     /// rustls's error; it has sent the alert.

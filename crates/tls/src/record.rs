@@ -244,6 +244,7 @@ pub(crate) mod alert {
     pub const HANDSHAKE_FAILURE: u8 = 40;
     pub const ILLEGAL_PARAMETER: u8 = 47;
     pub const DECODE_ERROR: u8 = 50;
+    pub const PROTOCOL_VERSION: u8 = 70;
     pub const INTERNAL_ERROR: u8 = 80;
     pub const USER_CANCELED: u8 = 90;
     pub const NO_RENEGOTIATION: u8 = 100;

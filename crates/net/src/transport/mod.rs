@@ -148,8 +148,9 @@ impl Transport {
     /// `pool`, if there is one.
     ///
     /// # Errors
-    /// The connection's; `InvalidData` with the session's [`Error`](::tls::Error) inside, `TimedOut`
-    /// with [`Overdue`] or another error with the pool's [`TaskError`](event::pool::TaskError).
+    /// The connection's; `InvalidData` with the session's [`Error`](::tls::Error) inside,
+    /// `TimedOut` with [`Overdue`] or another one with the pool's
+    /// [`TaskError`](event::TaskError).
     pub async fn handshake(&self, deadline: Deadline, pool: Option<&Pool>) -> io::Result<()> {
         match &self.0 {
             Carrier::Plain(_) => Ok(()),

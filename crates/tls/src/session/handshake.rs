@@ -219,6 +219,9 @@ fn drive<C: Process>(
                 input.consume(discard);
                 let before = out.len();
                 flush(connection, input, out);
+                if let Some(alert) = Error::of_record(&error) {
+                    change_alert(out, alert);
+                }
                 return Err(match out.len() == before {
                     true => Error::unsent(&error),
                     false => Error::rustls(&error),
@@ -264,6 +267,14 @@ fn flush<C: Process>(connection: &mut C, input: &mut Page, out: &mut Chain) {
         if encoded.is_err() {
             return;
         }
+    }
+}
+
+/// Changes the alert at the end, if it is in the clear: in TLS 1.3 it may be sealed already.
+fn change_alert(out: &mut Chain, alert: u8) {
+    if let Some([kind::ALERT, 3, _, 0, 2, _, description]) = out.writer_for(0).last_chunk_mut::<7>()
+    {
+        *description = alert;
     }
 }
 

@@ -278,7 +278,8 @@ fn a_handshake_that_fails_brings_an_alert() {
     assert_eq!(refused(&[&[22, 3, 1, 0, 4, 20, 0, 0, 0]]), 10, "no hello");
     assert_eq!(refused(&[&[22, 3, 1, 0, 6, 1, 0, 0, 2, 3, 3]]), 50, "a short hello");
     let empty = [22, 3, 1, 0, 0].repeat(64);
-    assert_eq!(refused(&[&empty]), 50, "empty records");
+    assert_eq!(refused(&[&empty]), 10, "empty records");
+    assert_eq!(refused(&[fragment, &[99, 3, 3, 0, 1, 0]]), 10, "no type of records");
 }
 
 /// Records that a client of TLS 1.3 sends behind the handshake, and their answers.
