@@ -4,14 +4,16 @@
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::HandshakeKind::{Full, Resumed};
-use rustls::client::Resumption;
+use rustls::client::{
+    ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
+};
 use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, SupportedProtocolVersion};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, SupportedProtocolVersion};
 use testkit::{AnyCertificate, Driver, Site, Weir, built_binary, each_driver};
 
 static BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
@@ -188,6 +190,77 @@ fn sessions_end_with_their_time() {
                 assert_eq!(kinds, [Full; 3], "server {n}");
             }
         }
+    });
+}
+
+/// A store that notes the lifetimes of sessions, which the library tells by the debug form alone.
+#[derive(Debug, Default)]
+struct Lifetimes(Mutex<Vec<String>>);
+
+impl Lifetimes {
+    fn note(&self, session: &impl std::fmt::Debug) {
+        let text = format!("{session:?}");
+        let lifetime = text.split("lifetime_secs: ").nth(1).and_then(|rest| rest.split(',').next());
+        self.0.lock().unwrap().push(lifetime.unwrap().to_owned());
+    }
+}
+
+impl ClientSessionStore for Lifetimes {
+    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        None
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, session: Tls12ClientSessionValue) {
+        self.note(&session);
+    }
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        None
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, session: Tls13ClientSessionValue) {
+        self.note(&session);
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        None
+    }
+}
+
+#[test]
+fn clients_are_told_how_long_sessions_last() {
+    each_driver(|driver| {
+        let server = |port: usize, rest: &str| {
+            format!("server {{ listen 127.0.0.1:%PORT{port}% ssl; {rest} return 200 x; }}\n")
+        };
+        let kept = "ssl_session_tickets off; ssl_session_cache";
+        let servers = [
+            server(0, ""),
+            server(1, "ssl_session_timeout 77s;"),
+            server(2, &format!("{kept} shared:s:1m;")),
+            server(3, &format!("{kept} shared:s:1m; ssl_session_timeout 77s;")),
+            server(4, &format!("{kept} builtin; ssl_session_timeout 77s;")),
+            server(5, &format!("{kept} shared:s:1m; ssl_session_timeout 30d;")),
+            server(6, &format!("{kept} none;")),
+        ];
+        let weir = site(driver, 1, &servers.concat());
+        let told = |version, port| {
+            let store = Arc::new(Lifetimes::default());
+            let mut config = (*client(version)).clone();
+            config.resumption = Resumption::store(store.clone());
+            ask(&Arc::new(config), weir.port(port));
+            store.0.lock().unwrap().clone()
+        };
+        for (port, lifetime) in [(0, "300"), (1, "77"), (2, "300"), (3, "77"), (4, "77")] {
+            assert_eq!(told(&TLS13, port), [lifetime; 2], "server {port}");
+        }
+        assert_eq!(told(&TLS13, 5), ["604800"; 2], "the longest of TLS 1.3");
+        assert!(told(&TLS13, 6).is_empty());
+        assert_eq!((told(&TLS12, 0), told(&TLS12, 1)), (vec!["300".into()], vec!["77".into()]));
     });
 }
 

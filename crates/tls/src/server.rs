@@ -73,6 +73,8 @@ const TLS13: u16 = 0x0304;
 #[derive(Clone)]
 pub struct ServerConfig {
     pub(crate) inner: Arc<rustls::ServerConfig>,
+    /// For sessions of TLS 1.3, where that keeps them by other means.
+    inner_13: Option<Arc<rustls::ServerConfig>>,
     pub(crate) record_size: usize,
     choice: Arc<Choice>,
     has_13: bool,
@@ -114,7 +116,13 @@ impl ServerConfig {
             Some(_) => EARLY_DATA_SKIPPED,
             None => options.max_early_data,
         };
-        inner.session_storage = options.sessions.unwrap_or_else(SessionCache::none).store();
+        let sessions = options.sessions.unwrap_or_else(SessionCache::none);
+        inner.session_storage = sessions.store();
+        // The library takes early data with sessions of its own store alone.
+        let ids_13 = match (&options.tickets, options.max_early_data) {
+            (None, 0) => sessions.ids(),
+            _ => None,
+        };
         if let Some(tickets) = options.tickets {
             inner.ticketer = tickets.producer();
         }
@@ -132,7 +140,22 @@ impl ServerConfig {
             size => size.min(MAX_PLAIN),
         };
         let has_13 = options.versions.is_empty() || options.versions.contains(&TLS13);
-        Ok(ServerConfig { inner: Arc::new(inner), record_size, choice, has_13 })
+        let inner_13 = ids_13.filter(|_| has_13).map(|ids| {
+            let mut inner = inner.clone();
+            inner.ticketer = ids;
+            inner.max_early_data_size = EARLY_DATA_SKIPPED;
+            Arc::new(inner)
+        });
+        Ok(ServerConfig { inner: Arc::new(inner), inner_13, record_size, choice, has_13 })
+    }
+
+    /// The same for a client that offers TLS 1.3: it is told the time for which its sessions are
+    /// kept here.
+    pub fn for_13(mut self) -> ServerConfig {
+        if let Some(inner) = self.inner_13.take() {
+            self.inner = inner;
+        }
+        self
     }
 
     /// Whether TLS 1.3 can be negotiated.

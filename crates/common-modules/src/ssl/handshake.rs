@@ -65,6 +65,8 @@ pub enum Greeting {
 pub struct Hello {
     /// Its fault, whatever the server.
     fault: Option<(u8, String)>,
+    /// It offers TLS 1.3.
+    has_13: bool,
     /// It offers no more than TLS 1.2, and says that the client could more.
     is_fallback: bool,
     /// The signature schemes, where it offers TLS 1.3 and no session to resume.
@@ -103,6 +105,7 @@ pub async fn greeting(
         let resumes = has_13 && hello.extension(extension::PRE_SHARED_KEY).is_some();
         Hello {
             fault: fault(hello).map(|(alert, why)| (alert, why.to_owned())),
+            has_13,
             // Without `supported_versions`, a higher number stands for TLS 1.2, too.
             is_fallback: !has_13
                 && hello.version_max() >= Some(TLS12)
@@ -200,6 +203,7 @@ pub async fn begin(
         return Err(failed(Level::Error, m.to_owned()));
     };
     agree(hello, &config)?;
+    let config = if hello.has_13 { config.for_13() } else { config };
     Session::server(&config).map_err(|e| failed(Level::Alert, e.to_string()))
 }
 

@@ -11,14 +11,18 @@ pub use shared::SharedSessions;
 use std::fmt;
 use std::sync::Arc;
 
-use aws_lc_rs::digest;
-use rustls::server::StoresServerSessions;
+use aws_lc_rs::{digest, rand};
+use rustls::server::{ProducesTickets, StoresServerSessions};
 
 use self::builtin::BuiltinSessions;
 use crate::SessionContext;
+use crate::tickets::announced;
 
 /// The longest session in bytes that is kept. Client certificates are part of it.
 const SESSION_MAX: usize = 16 << 10;
+
+/// Length of the random id of a session of TLS 1.3.
+const ID_LEN: usize = 32;
 
 /// Length of a session's key.
 const KEY_LEN: usize = 16;
@@ -113,6 +117,40 @@ impl SessionCache {
 
     pub(crate) fn store(&self) -> Arc<dyn StoresServerSessions> {
         Arc::new(self.clone())
+    }
+
+    /// The same for TLS 1.3, without early data: `None` where nothing is kept.
+    pub(crate) fn ids(&self) -> Option<Arc<dyn ProducesTickets>> {
+        match self.0.place {
+            Place::Off | Place::None => None,
+            Place::Builtin(_) | Place::Shared(_) => Some(Arc::new(Ids(self.clone()))),
+        }
+    }
+}
+
+/// Sessions of TLS 1.3 by ids that are tickets to the library: it announces that sessions of its
+/// own store last for a day.
+#[derive(Debug)]
+struct Ids(SessionCache);
+
+impl ProducesTickets for Ids {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn lifetime(&self) -> u32 {
+        announced(self.0.0.timeout_s)
+    }
+
+    fn encrypt(&self, session: &[u8]) -> Option<Vec<u8>> {
+        let mut id = [0; ID_LEN];
+        rand::fill(&mut id).ok()?;
+        self.0.put(crate::unix_secs(), &id, session).then(|| id.to_vec())
+    }
+
+    /// Once, as the library takes sessions from its store.
+    fn decrypt(&self, id: &[u8]) -> Option<Vec<u8>> {
+        self.0.take(crate::unix_secs(), id)
     }
 }
 

@@ -30,6 +30,11 @@ const SESSION_MAX: usize = 16 << 10;
 /// The longest lifetime that TLS 1.3 allows (RFC 8446, section 4.6.1), in seconds.
 const LIFETIME_MAX_S: u32 = 7 * 24 * 60 * 60;
 
+/// The lifetime that clients are told of sessions with this timeout, in seconds.
+pub(crate) fn announced(timeout_s: u32) -> u32 {
+    timeout_s.min(LIFETIME_MAX_S)
+}
+
 /// The tickets of one server's configuration.
 #[derive(Clone)]
 pub struct Tickets(Arc<Ticketer>);
@@ -106,7 +111,7 @@ impl ProducesTickets for Tickets {
     }
 
     fn lifetime(&self) -> u32 {
-        self.0.timeout_s.min(LIFETIME_MAX_S)
+        announced(self.0.timeout_s)
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
