@@ -1,4 +1,5 @@
-//! The certificates of servers: their ends, and what variables tell of them.
+//! The certificates of servers: their ends, and what variables tell of them; certificates of
+//! clients that are none.
 
 mod tls;
 
@@ -135,5 +136,27 @@ $ssl_server_cert_i_dn,$ssl_server_cert_serial,$ssl_server_cert_v_start,$ssl_serv
         let mut conn = testkit::Conn::tcp(weir.port(1));
         conn.send("GET / HTTP/1.0\r\n\r\n");
         assert_eq!(conn.response().text(), ",,,,,");
+    });
+}
+
+/// RFC 5246 section 7.4.2, RFC 8446 section 4.4.2.
+#[test]
+fn an_entry_of_a_client_s_chain_is_a_certificate() {
+    each_driver(|driver| {
+        let config = server(0, "a", "ssl_verify_client optional_no_ca; return 200 $ssl_protocol;");
+        let config = format!("error_log logs/error.log info; events {{}} http {{ {config} }}");
+        let site = Pair::own(KeyKind::P256, "a.example").on(Site::new(built_binary(), driver), "a");
+        let weir = site.config(&config).start();
+        let own = Pair::own(KeyKind::P256, "me");
+        let none = Pair { certificate: Vec::new(), key: Key::generate(KeyKind::P256) };
+        let with = |version, chain: &[&Pair]| Client::with("a.example", &[version], Some(chain));
+        for (version, name) in [(&TLS12, "TLSv1.2"), (&TLS13, "TLSv1.3")] {
+            assert_eq!(with(version, &[&own]).get(weir.port(0), "/").text(), name);
+        }
+        // A client of TLS 1.3 is at its end before the server has its certificate.
+        let _ = with(&TLS13, &[&own, &none]).try_connect(weir.port(0));
+        weir.wait_for_log("error.log", "invalid peer certificate: BadEncoding");
+        let refusal = with(&TLS12, &[&own, &none]).refusal(weir.port(0));
+        assert!(refusal.contains("DecodeError"), "{refusal}");
     });
 }

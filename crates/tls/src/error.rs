@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rustls::{InvalidMessage, PeerMisbehaved};
+use rustls::{CertificateError, InvalidMessage, PeerMisbehaved};
 
 use crate::record::alert;
 
@@ -42,7 +42,7 @@ impl Error {
         own.alert = match error {
             rustls::Error::AlertReceived(_) => None,
             rustls::Error::InvalidMessage(_) => {
-                Error::of_record(error).or(Some(alert::DECODE_ERROR))
+                Error::better_alert(error).or(Some(alert::DECODE_ERROR))
             }
             rustls::Error::PeerMisbehaved(
                 PeerMisbehaved::RejectedEarlyDataInterleavedWithHandshakeMessage,
@@ -59,9 +59,16 @@ impl Error {
         own
     }
 
-    /// The alert for a record that no peer may send, where the library has a wrong one.
-    pub(crate) fn of_record(error: &rustls::Error) -> Option<u8> {
-        let rustls::Error::InvalidMessage(error) = error else { return None };
+    /// The alert for a fault that the library has a wrong one for.
+    pub(crate) fn better_alert(error: &rustls::Error) -> Option<u8> {
+        let error = match error {
+            rustls::Error::InvalidMessage(error) => error,
+            // It is no certificate, rather than a bad one.
+            rustls::Error::InvalidCertificate(CertificateError::BadEncoding) => {
+                return Some(alert::DECODE_ERROR);
+            }
+            _ => return None,
+        };
         match error {
             // RFC 8446 section 5: another type, a CCS that is none, a fragment of no bytes.
             InvalidMessage::InvalidContentType

@@ -84,10 +84,14 @@ impl ClientCertVerifier for SignatureOnly {
 
     fn verify_client_cert(
         &self,
-        _end: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
+        end: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
+        // RFC 8446 section 4.4.2: the library takes entries without a certificate.
+        if end.is_empty() || intermediates.iter().any(|certificate| certificate.is_empty()) {
+            return Err(rustls::Error::InvalidCertificate(CertificateError::BadEncoding));
+        }
         Ok(ClientCertVerified::assertion())
     }
 

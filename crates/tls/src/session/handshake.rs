@@ -219,7 +219,7 @@ fn drive<C: Process>(
                 input.consume(discard);
                 let before = out.len();
                 flush(connection, input, out);
-                if let Some(alert) = Error::of_record(&error) {
+                if let Some(alert) = Error::better_alert(&error) {
                     change_alert(out, alert);
                 }
                 return Err(match out.len() == before {
