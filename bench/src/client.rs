@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -369,6 +369,20 @@ pub fn connect(port: u16, limit: Duration) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The same from an address of the loopback.
+pub fn connect_from(from: Ipv4Addr, port: u16, limit: Duration) -> std::io::Result<TcpStream> {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let fd = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    bind(&fd, &SocketAddrV4::new(from, 0))?;
+    let stream = TcpStream::from(fd);
+    // The limit of writes is that of connecting, too.
+    stream.set_write_timeout(Some(limit))?;
+    connect(&stream, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(limit))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }

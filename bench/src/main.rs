@@ -32,11 +32,13 @@ mod mixed;
 mod modules_off;
 mod mysql;
 mod options;
+mod overload;
 mod proc;
 mod proxied;
 mod report;
 mod server;
 mod soak;
+mod standstill;
 mod storm;
 mod strain;
 mod stream;
@@ -185,6 +187,8 @@ const LOADS: &[Load] = &[
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),
     load("soak", "the same over stream, TLS and HTTP/2 as well", false, everything::run),
     load("strain", "clients that drip, 1,200 half heads: who is served", false, strain::run),
+    load("overload", "twice the clients that fit: goodput, status", false, overload::run),
+    load("standstill", "a worker is stopped or spins: who waits", false, standstill::run),
     load("modules-off", "instructions that modules cost unused", false, modules_off::run),
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),
     load("limit-soak", "limit_req, ten million requests, workers killed", false, soak::run),

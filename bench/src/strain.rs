@@ -2,23 +2,29 @@
 //!
 //! First clients that let bytes drip, with telephones beside them: when is each ended? Then 1,200
 //! heads that stay half sent, from one address and from many, with 512 connections of the worker:
-//! how many of the requests of others are answered meanwhile, and how fast?
+//! how many of the requests of others are answered meanwhile, to the rate before, and how fast?
+//! Last every fifth accept of the worker fails for want of descriptors (`strace` injects that): how
+//! long does a new connection wait?
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use rustix::process::Signal;
 
-use crate::Outcome;
+use crate::client::connect_from;
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup};
+use crate::{Outcome, proc};
 
 const CONFIG: &str = include_str!("../configs/strain.conf");
 
-/// Weir's limits: 240 B/s of a body, 4 kB/s of a response, with pauses of 10 s.
-const RATES: &str = "client_body_min_rate 240 10s; send_min_rate 4k 10s;";
+/// Weir's limits: 240 B/s of a body with pauses of 10 s, 4 kB/s of a response with pauses of 30 s.
+/// A full receive buffer opens its window again only once a sixteenth of it is free, which is up to
+/// 400 KB: for a telephone that reads 30 kB/s, bytes move every 13 s.
+const RATES: &str = "client_body_min_rate 240 10s; send_min_rate 4k 30s;";
 
 /// So long is looked at a client that drips: longer than the limits and what the kernel holds.
 const LOOK: Duration = Duration::from_secs(60);
@@ -27,12 +33,14 @@ const HALF_HEADS: usize = 1_200;
 const PATIENCE: Duration = Duration::from_secs(2);
 const WITNESSED: Duration = Duration::from_secs(5);
 const LONG: u64 = 8 << 20;
+/// The limit of a wait while accepting fails now and then.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// The manner in which a client drips.
 #[derive(Clone, Copy)]
 enum Drip {
-    /// Sends a body: the head's field, the bytes of a second.
-    Body(&'static str, &'static [u8]),
+    /// Sends a body: the head's field, the bytes after each pause.
+    Body(&'static str, &'static [u8], Duration),
     /// Reads so many bytes after each pause.
     Read(usize, Duration),
 }
@@ -41,11 +49,16 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Each with whether it is to be ended.
 const DRIPS: &[(&str, Drip, bool)] = &[
-    ("body of 1 B/s", Drip::Body("Content-Length: 100000", b"x"), true),
-    ("chunk extension", Drip::Body("Transfer-Encoding: chunked", b";a=b"), true),
+    ("body of 1 B/s", Drip::Body("Content-Length: 100000", b"x", SECOND), true),
+    ("chunk extension", Drip::Body("Transfer-Encoding: chunked", b";a=b", SECOND), true),
     ("reader of 1,500 B/s", Drip::Read(1_500, SECOND), true),
     ("the same in bursts of 4 s", Drip::Read(6_000, Duration::from_secs(4)), true),
     ("telephone: 30 kB/s, pauses of 5 s", Drip::Read(150_000, Duration::from_secs(5)), false),
+    (
+        "the same, sending",
+        Drip::Body("Content-Length: 4000000", &[b'x'; 150_000], Duration::from_secs(5)),
+        false,
+    ),
 ];
 
 /// Runs it against every real server.
@@ -61,7 +74,7 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
         std::fs::File::create(server.root().join("long.bin"))
             .and_then(|file| file.set_len(LONG))
             .map_err(|e| e.to_string())?;
-        let wrong = drips(server.port) | half_heads(server.port)?;
+        let wrong = drips(server.port) | half_heads(server.port)? | few_descriptors(&server)?;
         if wrong && is_weir {
             failed.push(kind.name());
         }
@@ -87,13 +100,14 @@ fn drips(port: u16) -> bool {
 
 /// The time after which the server has ended it; none where it has not, or has answered whole.
 fn drip_on(port: u16, drip: Drip) -> Option<Duration> {
-    let mut stream = from(Ipv4Addr::LOCALHOST, port).ok()?;
+    let mut stream = connect_from(Ipv4Addr::LOCALHOST, port, PATIENCE).ok()?;
+    stream.set_read_timeout(None).ok()?;
     let began = Instant::now();
     match drip {
-        Drip::Body(field, bytes) => {
+        Drip::Body(field, bytes, pause) => {
             let head = format!("POST /body HTTP/1.1\r\nHost: localhost\r\n{field}\r\n\r\n1");
             stream.write_all(head.as_bytes()).ok()?;
-            stream.set_read_timeout(Some(SECOND)).ok()?;
+            stream.set_read_timeout(Some(pause)).ok()?;
             while began.elapsed() < LOOK {
                 let sent = stream.write_all(bytes);
                 let silent =
@@ -140,6 +154,7 @@ fn half_heads(port: u16) -> Outcome<bool> {
         .map(|n| Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 1).to_bits() + n))
         .collect();
     let mut wrong = false;
+    let before = witness(port).0;
     for (name, addresses) in [("one address", &many[..1]), ("many addresses", &many[..])] {
         let stop = AtomicBool::new(false);
         let (answered, asked, slowest) = std::thread::scope(|scope| {
@@ -149,15 +164,42 @@ fn half_heads(port: u16) -> Outcome<bool> {
             stop.store(true, Ordering::Relaxed);
             seen
         });
-        let share = answered * 100 / asked.max(1);
+        let rate = answered * 100 / before.max(1);
         println!(
-            "{:<36}{share} % of {asked} answered, the slowest after {} ms",
+            "{:<36}{rate} % of the rate without, {answered} of {asked} answered, the slowest after \
+             {} ms",
             format!("1,200 half heads, {name}"),
             slowest.as_millis()
         );
-        wrong |= share < 90;
+        wrong |= rate < 90;
     }
     Ok(wrong)
+}
+
+/// Every fifth call of accept fails; whether a new connection waited for too long.
+fn few_descriptors(server: &Server) -> Outcome<bool> {
+    let worker = server.worker().to_string();
+    let inject = ["-e", "trace=accept4", "-e", "inject=accept4:error=EMFILE:when=5+5"];
+    let mut command = Command::new("strace");
+    command.args(["-qq", "-o", "/dev/null", "-p", &worker]).args(inject);
+    let Ok(mut strace) = command.stdin(Stdio::null()).spawn() else {
+        println!("accepting that fails is left out: no strace");
+        return Ok(false);
+    };
+    std::thread::sleep(SECOND);
+    let runs = strace.try_wait().is_ok_and(|ended| ended.is_none());
+    let (answered, asked, slowest) = witness(server.port);
+    proc::signal(strace.id(), Signal::TERM);
+    let _ = strace.wait();
+    if !runs {
+        return Err("strace could not attach to the worker".to_string());
+    }
+    println!(
+        "{:<36}{answered} of {asked} answered, the slowest after {} ms",
+        "every fifth accept fails",
+        slowest.as_millis()
+    );
+    Ok(answered < asked || slowest > PAUSE_MAX)
 }
 
 /// Keeps so many half heads, and begins another one for each that was closed.
@@ -166,7 +208,7 @@ fn attack(port: u16, addresses: &[Ipv4Addr], stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         for (n, place) in held.iter_mut().enumerate() {
             if place.as_ref().is_none_or(broken) {
-                *place = from(addresses[n % addresses.len()], port).ok();
+                *place = connect_from(addresses[n % addresses.len()], port, PATIENCE).ok();
                 if let Some(stream) = place {
                     let _ = stream.write_all(b"GET /return HTTP/1.1\r\nHo");
                 }
@@ -184,7 +226,7 @@ fn witness(port: u16) -> (u64, u64, Duration) {
         let one = Instant::now();
         asked += 1;
         let mut text = String::new();
-        let answer = from(Ipv4Addr::LOCALHOST, port).and_then(|mut stream| {
+        let answer = connect_from(Ipv4Addr::LOCALHOST, port, PATIENCE).and_then(|mut stream| {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.write_all(b"GET /return HTTP/1.0\r\n\r\n")?;
             stream.read_to_string(&mut text)
@@ -194,15 +236,4 @@ fn witness(port: u16) -> (u64, u64, Duration) {
         std::thread::sleep(Duration::from_millis(5));
     }
     (answered, asked, slowest)
-}
-
-/// A connection from that address.
-fn from(address: Ipv4Addr, port: u16) -> std::io::Result<TcpStream> {
-    let fd = socket(AddressFamily::INET, SocketType::STREAM, None)?;
-    bind(&fd, &SocketAddrV4::new(address, 0))?;
-    connect(&fd, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
-    let stream = TcpStream::from(fd);
-    stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(stream)
 }

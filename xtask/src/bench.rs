@@ -8,6 +8,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     let one = |e: String| vec![e];
     let mut build = vec!["build", "--release", "--quiet", "--bins"];
     build.extend(["--package", "weir-server", "--package", "weir-bench"]);
+    build.extend(["--package", "weir-bench-tools"]);
     run::run(ws, "cargo", &build).map_err(one)?;
     if args.iter().any(|load| load == "modules-off") {
         let mut counted = vec!["build", "--release", "--quiet", "--package", "weir-server"];

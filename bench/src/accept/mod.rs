@@ -30,15 +30,17 @@ const STOP: Duration = Duration::from_secs(1);
 /// A request that takes longer has waited for a worker.
 const LONG: Duration = Duration::from_millis(100);
 
-struct Policy {
-    name: &'static str,
-    mutex: &'static str,
-    listen: &'static str,
+/// A way to share the accepting among workers.
+pub struct Policy {
+    pub name: &'static str,
+    pub mutex: &'static str,
+    pub listen: &'static str,
     /// Weir's own.
-    own: bool,
+    pub own: bool,
 }
 
-const POLICIES: &[Policy] = &[
+/// All of them.
+pub const POLICIES: &[Policy] = &[
     Policy { name: "shared", mutex: "off", listen: "", own: false },
     Policy { name: "accept_mutex", mutex: "on", listen: "", own: false },
     Policy { name: "reuseport", mutex: "off", listen: "reuseport", own: false },

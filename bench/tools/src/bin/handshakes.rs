@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-#[path = "../tls/client.rs"]
+#[path = "../../../src/tls/client.rs"]
 mod client;
 
 use std::io::{self, Read};
