@@ -8,6 +8,7 @@ use std::rc::Rc;
 use base::log::Level;
 use base::time::{now_ms, unix_secs};
 use bytes::Bytes;
+use engine::overload::Promise;
 use event::{Deadline, Either, Pool, race, race_if};
 use files::{FileError, NoPool};
 use http::channel::ClientEnd;
@@ -101,6 +102,8 @@ pub(crate) struct Source {
     total: u64,
     rate: u64,
     start_secs: u64,
+    /// The first bytes, which are taken whatever the client does.
+    promise: Option<Promise>,
 }
 
 impl Source {
@@ -139,7 +142,11 @@ impl Source {
             total: first.len,
             rate,
             start_secs: unix_secs(),
+            promise: None,
         };
+        if !source.over() {
+            source.promise = Some(Promise::new(source.conf.busy as u64));
+        }
         if let Some(clean) = first.ended {
             source.release(clean);
         }
@@ -335,7 +342,7 @@ impl Source {
             if self.over() || self.sink.out.len() >= most as u64 && !self.spill() {
                 std::future::pending::<()>().await;
             }
-            if os::memory::is_low() {
+            if os::memory::is_low() || os::memory::is_scarce() {
                 event::sleep(LOW_MS).await;
                 continue;
             }
@@ -402,6 +409,9 @@ impl Source {
         let a = r.upstream_mut().now();
         a.received += self.fresh;
         a.response_length += self.fresh;
+        if self.over() || self.total >= self.conf.busy as u64 {
+            self.promise = None;
+        }
         self.fresh = 0;
         log_complaints(r, self.protocol.as_mut(), &mut self.sink);
         if let Some(e) = self.file_error.take() {

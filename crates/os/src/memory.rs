@@ -20,7 +20,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// The system's allocator with a reserve. A binary names it as its `#[global_allocator]`.
@@ -52,6 +52,13 @@ static SHORT: AtomicBool = AtomicBool::new(false);
 /// The reserve is not whole.
 static LOW: AtomicBool = AtomicBool::new(false);
 
+/// Bytes that buffers may still take until the memory of the control group is scarce
+/// ([`set_room`]); below zero it is.
+static ROOM: AtomicI64 = AtomicI64::new(i64::MAX);
+
+/// The value of [`ROOM`] from which on buffers get no more.
+static ROOM_MIN: AtomicI64 = AtomicI64::new(i64::MIN);
+
 thread_local! {
     /// The running code can handle a failed allocation.
     static BEARS: Cell<bool> = const { Cell::new(false) };
@@ -67,10 +74,42 @@ pub fn reserve(vec: &mut Vec<u8>, more: usize) -> io::Result<()> {
     if vec.capacity() - vec.len() >= more {
         return Ok(());
     }
+    take_room(more)?;
     BEARS.set(true);
     let done = vec.try_reserve(more);
     BEARS.set(false);
     done.map_err(|_| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Sets the bytes by which buffers may grow until memory is scarce (below zero it is already), and
+/// `beyond`, those that they get behind that. A control group's limit is no failed allocation: the
+/// kernel kills a process instead.
+pub fn set_room(bytes: i64, beyond: i64) {
+    ROOM_MIN.store(-beyond, Ordering::Relaxed);
+    ROOM.store(bytes, Ordering::Relaxed);
+}
+
+/// Nothing limits what buffers take.
+pub fn unset_room() {
+    set_room(i64::MAX, i64::MAX);
+}
+
+/// The bytes that [`set_room`] has set, less those that buffers took since.
+#[inline]
+pub fn room() -> i64 {
+    ROOM.load(Ordering::Relaxed)
+}
+
+/// Counts the growth of a buffer. Fails as an allocation would.
+fn take_room(bytes: usize) -> io::Result<()> {
+    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    let before = ROOM.fetch_sub(bytes, Ordering::Relaxed);
+    if before.saturating_sub(bytes) >= ROOM_MIN.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    ROOM.fetch_add(bytes, Ordering::Relaxed);
+    SHORT.store(true, Ordering::Relaxed);
+    Err(io::ErrorKind::OutOfMemory.into())
 }
 
 /// The same for a vector that is not to have more room than asked for.
@@ -78,6 +117,7 @@ pub fn reserve(vec: &mut Vec<u8>, more: usize) -> io::Result<()> {
 /// # Errors
 /// `OutOfMemory`.
 pub fn reserve_exact(vec: &mut Vec<u8>, more: usize) -> io::Result<()> {
+    take_room(more)?;
     BEARS.set(true);
     let done = vec.try_reserve_exact(more);
     BEARS.set(false);
@@ -263,6 +303,12 @@ pub fn is_low() -> bool {
     LOW.load(Ordering::Relaxed)
 }
 
+/// Whether the memory of the control group is scarce: what can be done with less should.
+#[inline]
+pub fn is_scarce() -> bool {
+    room() < 0
+}
+
 #[cfg(target_env = "gnu")]
 fn one_heap() {
     // SAFETY: mallopt(3) may be called at any time; a refused value changes nothing.
@@ -346,5 +392,22 @@ mod tests {
         assert!(again(BLOCK * BLOCKS + 1, null_mut).is_null());
         assert_eq!(kept(), BLOCKS);
         assert!(!take_short());
+        buffers_grow_as_far_as_there_is_room();
+    }
+
+    /// Not a test of its own: the room is the process's, as the reserve is.
+    fn buffers_grow_as_far_as_there_is_room() {
+        set_room(1000, 500);
+        let mut buffer = Vec::new();
+        assert!(reserve_exact(&mut buffer, 900).is_ok() && !is_scarce());
+        assert_eq!(room(), 100);
+        assert!(zeros(500).is_ok() && is_scarce());
+        assert_eq!(zeros(200).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+        assert_eq!(room(), -400);
+        assert!(take_short());
+        // It has that much already.
+        assert!(reserve(&mut buffer, 900).is_ok());
+        unset_room();
+        assert!(zeros(2000).is_ok() && !is_scarce() && !take_short());
     }
 }

@@ -9,14 +9,20 @@ pub struct Group {
     stat: String,
     /// Names of those that cannot be taken back from the group.
     names: &'static [&'static str],
+    /// The file with the kernel's own memory, where the counters lack that.
+    kernel: Option<String>,
     limit: u64,
 }
 
 /// Version 2: memory that has no file behind it, and the kernel's.
 const NAMES: &[&str] =
     &["anon", "shmem", "sock", "kernel_stack", "pagetables", "slab_unreclaimable"];
-/// Version 1, which counts the kernel's elsewhere.
+/// Version 1, which counts the kernel's elsewhere, with caches that it can take back.
 const NAMES_V1: &[&str] = &["total_rss", "total_shmem"];
+
+/// The most of the kernel's memory that counts in version 1, as a part of the limit: more of it is
+/// caches.
+const KERNEL_PART: u64 = 10;
 
 /// Version 1 shows a number of the size of the address space where there is no limit.
 const LIMIT_MAX: u64 = 1 << 60;
@@ -28,11 +34,18 @@ impl Group {
             let group = |limit: &str, names| {
                 let limit = number(&format!("{folder}/{limit}")).filter(|n| *n < LIMIT_MAX)?;
                 let stat = format!("{folder}/memory.stat");
-                fs::exists(&stat).ok()?.then_some(Group { stat, names, limit })
+                let kernel = format!("{folder}/memory.kmem.usage_in_bytes");
+                let kernel = (names == NAMES_V1).then_some(kernel);
+                fs::exists(&stat).ok()?.then_some(Group { stat, names, kernel, limit })
             };
             group("memory.max", NAMES).or_else(|| group("memory.limit_in_bytes", NAMES_V1))
         };
         folders().iter().filter_map(of).min_by_key(|group| group.limit)
+    }
+
+    /// A group of that limit whose use is not known: for tests of what depends on it.
+    pub fn of_limit(limit: u64) -> Group {
+        Group { stat: String::new(), names: &[], kernel: None, limit }
     }
 
     /// Its limit, bytes.
@@ -43,7 +56,9 @@ impl Group {
     /// Bytes in use that the kernel cannot take back: those without a file behind them, and its
     /// own. `None` where the counters cannot be read.
     pub fn used(&self) -> Option<u64> {
-        Some(sum(&fs::read_to_string(&self.stat).ok()?, self.names))
+        let kernel = self.kernel.as_deref().and_then(number).unwrap_or(0);
+        let counted = sum(&fs::read_to_string(&self.stat).ok()?, self.names);
+        Some(counted + kernel.min(self.limit / KERNEL_PART))
     }
 }
 

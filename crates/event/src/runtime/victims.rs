@@ -64,6 +64,11 @@ pub struct Asked {
     pub slow: usize,
 }
 
+/// One connection of so many is asked to close in that round.
+fn share_of(round: u32) -> usize {
+    SHARE >> round.min(SHARE.ilog2() - 1)
+}
+
 /// Puts the fairest `count` candidates first, in their order.
 fn choose(all: &mut Vec<Candidate>, count: usize) {
     // The youngest of a client has the number 0.
@@ -134,9 +139,14 @@ impl Core {
 
     /// Asks connections to close, more of them each round: parked ones, and those of slow clients.
     pub(crate) fn shed_round(&mut self, round: u32) -> Asked {
-        let share = SHARE >> round.min(SHARE.ilog2() - 1);
-        let parked = (self.slots.parked() / share).max(32);
-        Asked { parked: self.reclaim_parked(parked), slow: self.shed_slow(share) }
+        let Asked { parked, .. } = self.shed_round_of_parked(round);
+        Asked { parked, slow: self.shed_slow(share_of(round)) }
+    }
+
+    /// The same of parked ones alone.
+    fn shed_round_of_parked(&mut self, round: u32) -> Asked {
+        let parked = (self.slots.parked() / share_of(round)).max(32);
+        Asked { parked: self.reclaim_parked(parked), slow: 0 }
     }
 
     /// Ends waits for clients without progress; returns their number.
@@ -266,6 +276,13 @@ pub fn shed(round: u32) -> Asked {
     mem::trim_pages();
     os::memory::give_back();
     try_with(|inner| inner.core.shed_round(round)).unwrap_or_default()
+}
+
+/// The same of parked connections alone.
+pub fn shed_parked(round: u32) -> Asked {
+    mem::trim_pages();
+    os::memory::give_back();
+    try_with(|inner| inner.core.shed_round_of_parked(round)).unwrap_or_default()
 }
 
 /// Asks an eighth of the clients to go that have taken nothing of their responses for `ms`, as far

@@ -11,6 +11,7 @@ use crate::core_conf::InFileOnly;
 use crate::module::Verdict;
 use crate::request::Request;
 use engine::min_rate::MinRate;
+use engine::overload::Promise;
 use files::FileError;
 use files::{Keep, TempFile};
 use proto::h1::Version;
@@ -21,6 +22,8 @@ const CRUMB_MAX: usize = 4096;
 
 /// The part of a body that may be in memory.
 struct Memory {
+    /// The bytes that are to come into memory.
+    expected: u64,
     /// All of it fits, whatever comes.
     whole: bool,
     /// Otherwise the bytes held before they go to a file.
@@ -88,6 +91,7 @@ impl Request {
         }
         self.body.stage = Stage::Begun;
         let memory = self.memory();
+        let mut promise = Promise::new(memory.expected);
         while let Some(page) = channel::next_piece(self).await? {
             if page.len() <= CRUMB_MAX {
                 self.body.mem.write(&page);
@@ -97,7 +101,9 @@ impl Request {
             if !memory.whole && !self.body_is_finished() && self.body.mem.len() >= memory.max {
                 self.spill(in_file).await?;
             }
+            promise.lower(memory.expected.saturating_sub(self.body.mem.len()));
         }
+        drop(promise);
         let body = &self.body;
         let too_much = !memory.whole && body.len > memory.max;
         let must = in_file.is_some() && body.exists;
@@ -114,23 +120,21 @@ impl Request {
     /// is made a quarter larger if all of the rest fits in then.
     fn memory(&mut self) -> Memory {
         if !self.body.exists {
-            return Memory { whole: true, max: 0 };
+            return Memory { expected: 0, whole: true, max: 0 };
         }
         let expected = channel::expected(self);
         let size = self.loc.core.client_body_buffer_size as u64;
         let header_size = self.server.core.client_header_buffer_size;
         let room = header_size.saturating_sub(self.channel.head_len()) as u64;
         let shared = room.min(expected.with_head);
-        match expected.length {
+        let (whole, max) = match expected.length {
             // The head's buffer has no part of it, and no other is made larger.
-            Some(left) if self.head.version >= Version::HTTP_20 => {
-                Memory { whole: left <= size, max: size }
-            }
-            Some(left) => {
-                Memory { whole: left.saturating_sub(shared) < size + size / 4, max: size }
-            }
-            None => Memory { whole: false, max: size + shared },
-        }
+            Some(left) if self.head.version >= Version::HTTP_20 => (left <= size, size),
+            Some(left) => (left.saturating_sub(shared) < size + size / 4, size),
+            None => (false, size + shared),
+        };
+        let length = expected.length.unwrap_or(max);
+        Memory { expected: if whole { length } else { length.min(max) }, whole, max }
     }
 
     /// Moves the bytes in memory to the temporary file.

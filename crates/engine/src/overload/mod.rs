@@ -17,16 +17,23 @@
 //!
 //! Connections and descriptors are looked at with each accepted connection, since a burst takes
 //! them within a turn; all of them at intervals while there is something to look at: an idle worker
-//! sleeps.
+//! sleeps. Between two looks at the memory, the growth of buffers is added to what was found
+//! ([`os::memory::room`]), and the bodies that have begun count with the bytes that are to come
+//! ([`Promise`]): a hundred clients take more within an interval than lies between two steps.
+
+mod look;
+mod promise;
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 
 use base::log::Level;
 use event::{Notify, Room, Standing};
 use os::memory_group::{self, Group};
+
+use look::{Look, RESOURCES, Resource};
+pub use promise::Promise;
 
 use crate::stats::{OfOverload, Stats};
 use crate::told;
@@ -94,6 +101,13 @@ const SLACK: u64 = 3;
 const NEED_MS: u64 = 100;
 const MEMORY_MS: u64 = 250;
 
+/// An accepted connection looks anew at memory that was found so long ago, milliseconds, where the
+/// next step is due: what was freed meanwhile counts.
+const FRESH_MS: u64 = 10;
+
+/// Percent of the control group's memory beyond the limit of the last step that buffers may take.
+const BEYOND: u64 = 2;
+
 /// Looks between two sheddings: what was asked to close has closed by then.
 const LOOKS: u64 = 3;
 
@@ -105,66 +119,6 @@ const LATE_LOOKS: usize = 4;
 
 /// So long without need ends the episode, of which the log tells.
 const CALM_MS: u64 = 2_000;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Resource {
-    Memory,
-    Descriptors,
-    Connections,
-    Latency,
-}
-
-const RESOURCES: usize = 4;
-
-/// A resource and how much of it is in use.
-#[derive(Clone, Copy, Debug)]
-struct Look {
-    resource: Resource,
-    used: u64,
-    of: u64,
-    /// The share in percent from which on connections are refused.
-    limit: u64,
-}
-
-impl Look {
-    /// The step that the share asks for, where `now` is the one that holds.
-    fn step(&self, now: Step) -> Step {
-        if self.limit == 0 || self.of == 0 {
-            return Step::None;
-        }
-        let reaches = |step: Step, below: u64| {
-            let slack = if now >= step { SLACK } else { 0 };
-            self.used * 100 >= self.of * self.limit.saturating_sub(below + slack)
-        };
-        // Closing connections makes a loop no faster: it has nothing but the last step.
-        let gradual = self.resource != Resource::Latency;
-        match () {
-            () if reaches(Step::Refuse, 0) => Step::Refuse,
-            () if gradual && reaches(Step::Shed, 5) => Step::Shed,
-            () if gradual && reaches(Step::Close, 10) => Step::Close,
-            () => Step::None,
-        }
-    }
-
-    /// Whether half of what is left beyond the limit is in use.
-    fn is_beyond(&self) -> bool {
-        self.limit > 0 && self.used * 200 >= self.of * (100 + self.limit)
-    }
-}
-
-impl fmt::Display for Look {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Look { used, of, .. } = self;
-        match self.resource {
-            Resource::Memory => {
-                write!(f, "{} of {} MB of the control group's memory", used >> 20, of >> 20)
-            }
-            Resource::Descriptors => write!(f, "{used} of {of} descriptors"),
-            Resource::Connections => write!(f, "{used} of {of} worker_connections"),
-            Resource::Latency => write!(f, "{used} ms of lateness of the event loop"),
-        }
-    }
-}
 
 /// A time of need, as the log tells it.
 #[derive(Default)]
@@ -194,6 +148,14 @@ struct Watch {
     half_full: Cell<bool>,
     /// Nobody is preferred: see [`Look::is_beyond`].
     memory_is_full: Cell<bool>,
+    /// Memory in use at the last look, without promises; 0 where others hold most of it.
+    memory_used: Cell<u64>,
+    /// Memory of this worker's heap that is free, but was not given back: promises are kept from it
+    /// first.
+    reusable: Cell<u64>,
+    /// [`os::memory::room`] at the last look, and the time of that.
+    room: Cell<i64>,
+    looked_ms: Cell<u64>,
     raised: Notify,
 }
 
@@ -217,9 +179,15 @@ pub fn begin(limits: Limits, stats: Rc<Stats>, workers: usize) {
         rounds: Cell::new(0),
         half_full: Cell::new(false),
         memory_is_full: Cell::new(false),
+        memory_used: Cell::new(0),
+        reusable: Cell::new(0),
+        room: Cell::new(i64::MAX),
+        looked_ms: Cell::new(0),
         raised: Notify::new(),
     });
     STEP.set(Step::None);
+    os::memory::unset_room();
+    let _ = watch.of_memory();
     OWN.set(Some(watch.clone()));
     if limits != Limits::OFF {
         event::spawn(run(watch));
@@ -310,7 +278,8 @@ impl Watch {
 
     /// A connection was accepted: a step may begin, none ends.
     fn look_at_room(&self) {
-        for look in self.of_room(event::room()) {
+        let [connections, descriptors] = self.of_room(event::room());
+        for look in [Some(connections), Some(descriptors), self.estimate()].into_iter().flatten() {
             let now = self.steps.get()[look.resource as usize];
             let wanted = look.step(now);
             if wanted > now {
@@ -360,12 +329,11 @@ impl Watch {
             self.enter(&look, look.step(now));
         }
         let step = |resource: Resource| self.steps.get()[resource as usize];
-        let shed = Step::Shed;
-        match step(Resource::Memory) >= shed {
+        match step(Resource::Memory) >= Step::Shed {
             true => self.shed_memory(),
             false => self.rounds.set(0),
         }
-        match step(Resource::Connections).max(step(Resource::Descriptors)) >= shed {
+        match self.steps.get().iter().any(|step| *step >= Step::Shed) {
             true => self.closed(event::shed_unmoved(UNMOVED_MS)),
             false => event::forget_unmoved(),
         }
@@ -376,14 +344,59 @@ impl Watch {
     /// gives nothing back of what other programs hold.
     fn of_memory(&self) -> Option<Look> {
         let group = self.group.as_ref()?;
-        let used = group.used()?;
-        self.half_full.set(used * 2 >= group.limit());
-        let own = memory_group::own().saturating_mul(self.workers);
+        let (used, limit) = (group.used()?, group.limit());
+        self.half_full.set(used * 2 >= limit);
+        self.looked_ms.set(base::time::now_ms());
+        let own = memory_group::own();
+        let reusable = || {
+            let kept = (mem::pages_kept() * mem::PAGE_SIZE) as u64;
+            own.saturating_sub(os::memory::in_use() as u64) + kept
+        };
+        self.reusable.set(if promise::bytes() > 0 { reusable() } else { 0 });
+        let own = own.saturating_mul(self.workers);
         let used = if own * 2 >= used { used } else { 0 };
-        let limit = self.limits.memory.into();
-        let look = Look { resource: Resource::Memory, used, of: group.limit(), limit };
+        self.memory_used.set(used);
+        // Buffers grow by the worker's part of what is left up to the first step, and of what is
+        // left behind the last one.
+        let percent = u64::from(self.limits.memory);
+        let part = |percent: u64| (limit / 100).saturating_mul(percent) / self.workers.max(1);
+        let (soft, used) = (part(percent.saturating_sub(10)), used / self.workers.max(1));
+        let room = soft as i64 - used as i64;
+        os::memory::set_room(room, part((percent + BEYOND).min(99)) as i64 - soft as i64);
+        self.room.set(room);
+        let look = self.memory_with(0)?;
         self.memory_is_full.set(look.is_beyond());
         Some(look)
+    }
+
+    /// The memory as it was found at the last look, with what buffers took since, and with what was
+    /// promised. Both are this worker's, and the other ones are taken to be alike.
+    fn memory_with(&self, grown: u64) -> Option<Look> {
+        let group = self.group.as_ref()?;
+        let promised = promise::bytes().saturating_sub(self.reusable.get());
+        let more = grown.saturating_add(promised).saturating_mul(self.workers);
+        let used = match self.memory_used.get() {
+            0 => 0,
+            used => used.saturating_add(more),
+        };
+        let limit = self.limits.memory.into();
+        Some(Look { resource: Resource::Memory, used, of: group.limit(), limit })
+    }
+
+    /// The same between two looks: where a step would begin, memory is looked at anew, as buffers
+    /// may have been freed.
+    fn estimate(&self) -> Option<Look> {
+        let grown = self.room.get().saturating_sub(os::memory::room());
+        let look = self.memory_with(u64::try_from(grown).unwrap_or(0))?;
+        let now = self.steps.get()[Resource::Memory as usize];
+        let is_fresh = base::time::now_ms() < self.looked_ms.get() + FRESH_MS;
+        if look.step(now) <= now || is_fresh { Some(look) } else { self.of_memory() }
+    }
+
+    /// The percentage of the memory in use, without promises.
+    fn memory_percent(&self) -> u64 {
+        let limit = self.group.as_ref().map_or(u64::MAX, Group::limit);
+        self.memory_used.get().saturating_mul(100) / limit.max(1)
     }
 
     /// The lateness of the loop: the least of the last looks.
@@ -446,15 +459,25 @@ impl Watch {
         }
     }
 
-    /// Gives memory back, and has more connections close each time.
+    /// Gives memory back, and has more connections close each time: idle ones, and beyond the last
+    /// step also those of clients that are slow but move. Before, new ones are refused in favour of
+    /// what has begun.
     #[cold]
     fn shed_memory(&self) {
+        let limit = u64::from(self.limits.memory);
+        if self.memory_percent() + 5 + SLACK < limit {
+            // Promises: they may be kept.
+            return;
+        }
         let round = self.rounds.get();
         if round > 0 && !self.looks.get().is_multiple_of(LOOKS) {
             return;
         }
         self.rounds.set((round + 1).min(ROUNDS));
-        let asked = event::shed(round);
+        let asked = match self.memory_percent() > limit {
+            true => event::shed(round),
+            false => event::shed_parked(round),
+        };
         self.closed(asked.parked + asked.slow);
     }
 
@@ -504,50 +527,45 @@ fn tell_heavy(ip: Option<IpAddr>, count: usize, share: usize) {
 mod tests {
     use super::*;
 
-    fn look(resource: Resource, used: u64) -> Look {
-        Look { resource, used, of: 200, limit: 95 }
-    }
-
-    #[test]
-    fn steps_begin_and_end_by_the_share() {
-        let step = |used, now| look(Resource::Memory, used).step(now);
-        for (used, begins) in [
-            (169, Step::None),
-            (170, Step::Close),
-            (179, Step::Close),
-            (180, Step::Shed),
-            (190, Step::Refuse),
-            (500, Step::Refuse),
-        ] {
-            assert_eq!(step(used, Step::None), begins, "{used}");
+    /// A watch over a group of 100 MB, of which that much was found in use.
+    fn watch_of_memory(used_mb: u64) -> Watch {
+        Watch {
+            limits: Limits::DEFAULT,
+            stats: Rc::new(Stats::new(1).unwrap()),
+            group: Some(Group::of_limit(100 << 20)),
+            workers: 2,
+            steps: Cell::default(),
+            episode: RefCell::default(),
+            late: Cell::default(),
+            looks: Cell::new(0),
+            rounds: Cell::new(0),
+            half_full: Cell::new(true),
+            memory_is_full: Cell::new(false),
+            memory_used: Cell::new(used_mb << 20),
+            reusable: Cell::new(0),
+            room: Cell::new(i64::MAX),
+            looked_ms: Cell::new(base::time::now_ms()),
+            raised: Notify::new(),
         }
-        // Each ends three percent below.
-        assert_eq!(step(184, Step::Refuse), Step::Refuse);
-        assert_eq!(step(183, Step::Refuse), Step::Shed);
-        assert_eq!(step(164, Step::Refuse), Step::Close);
-        assert_eq!(step(163, Step::Refuse), Step::None);
     }
 
     #[test]
-    fn a_late_loop_has_the_last_step_alone() {
-        let of = |used| Look { limit: 100, ..look(Resource::Latency, used) };
-        assert_eq!(of(199).step(Step::None), Step::None);
-        assert_eq!(of(200).step(Step::None), Step::Refuse);
-    }
-
-    #[test]
-    fn a_small_or_absent_resource() {
-        // All but the last of ten would be less than 95 percent.
-        let few = |used| Look { of: 10, ..look(Resource::Connections, used) };
-        assert_eq!((few(9).step(Step::None), few(10).step(Step::None)), (Step::Shed, Step::Refuse));
-        assert_eq!(Look { limit: 0, ..few(10) }.step(Step::None), Step::None);
-        assert_eq!(Look { of: 0, ..few(10) }.step(Step::None), Step::None);
-    }
-
-    #[test]
-    fn half_of_what_is_left_is_for_clients_with_few_connections() {
-        let at = |used| look(Resource::Connections, used);
-        assert!(!at(194).is_beyond() && at(195).is_beyond());
-        assert!(!Look { limit: 0, ..at(200) }.is_beyond());
+    fn growth_and_promises_count_as_used_memory() {
+        let watch = watch_of_memory(80);
+        let step = || watch.memory_with(0).map(|look| look.step(Step::None));
+        assert_eq!(step(), Some(Step::None));
+        let promise = Promise::new(5 << 20);
+        // The other worker has promised as much.
+        assert_eq!(step(), Some(Step::Shed));
+        watch.reusable.set(2 << 20);
+        assert_eq!(step(), Some(Step::Close));
+        let grown = |mb: u64| watch.memory_with(mb << 20).map(|look| look.step(Step::None));
+        assert_eq!(grown(6), Some(Step::Refuse));
+        drop(promise);
+        assert_eq!((step(), grown(6)), (Some(Step::None), Some(Step::Shed)));
+        assert_eq!(watch.memory_percent(), 80);
+        // Most of the memory is others': nothing that this server does gives it back.
+        watch.memory_used.set(0);
+        assert_eq!(grown(90), Some(Step::None));
     }
 }

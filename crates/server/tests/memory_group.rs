@@ -1,0 +1,165 @@
+//! A control group's limit of memory: the kernel kills a process that goes beyond it, so new
+//! requests are refused before.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use testkit::{Driver, Site, Weir, each_driver, wait_until};
+
+const LIMIT: u64 = 64 << 20;
+/// Bodies that take half as much again as there is.
+const BODIES: usize = 480;
+const BODY: usize = 200_000;
+
+/// A control group, and a program that runs the server within it. Both go with the value.
+struct Limited {
+    group: PathBuf,
+    folder: PathBuf,
+}
+
+impl Limited {
+    /// `None` where this process may not make groups, or the memory is not limited by them.
+    fn new(name: &str, driver: Driver) -> Option<Limited> {
+        let name = format!("weir-{name}-{}-{}", driver.name(), std::process::id());
+        let roots =
+            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+        let make = |(root, file): (&str, &str)| {
+            // Beside groups of version 1 that is a folder like any other.
+            let groups = Path::new(root).join("cgroup.procs");
+            groups.exists().then_some(())?;
+            let group = Path::new(root).join(&name);
+            fs::create_dir(&group).ok()?;
+            match fs::write(group.join(file), LIMIT.to_string()) {
+                Ok(()) => Some(group),
+                Err(_) => {
+                    let _ = fs::remove_dir(&group);
+                    None
+                }
+            }
+        };
+        let group = roots.into_iter().find_map(make)?;
+        let folder = std::env::temp_dir().join(&name);
+        fs::create_dir_all(&folder).unwrap();
+        let (door, binary) = (group.join("cgroup.procs"), env!("CARGO_BIN_EXE_weir"));
+        let text = format!("#!/bin/sh\necho $$ > {}\nexec {binary} \"$@\"\n", door.display());
+        fs::write(folder.join("limited"), text).unwrap();
+        fs::set_permissions(folder.join("limited"), fs::Permissions::from_mode(0o755)).unwrap();
+        Some(Limited { group, folder })
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+        // The kernel lets go of a group a moment after its last process.
+        for _ in 0..500 {
+            match fs::remove_dir(&self.group) {
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+                Ok(()) => return,
+            }
+        }
+    }
+}
+
+/// A client that sends all but the end of a body. It may be refused.
+fn unfinished(weir: &Weir) -> TcpStream {
+    let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, weir.port(0))).unwrap();
+    client.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let head = format!("POST /up HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", BODY + 9);
+    let _ = client.write_all(head.as_bytes()).and_then(|()| client.write_all(&[b'x'; BODY]));
+    client
+}
+
+/// Whether the status page is there. With all memory gone, a connection may end without an answer.
+fn tells_status(weir: &Weir) -> bool {
+    let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, weir.port(0))).unwrap();
+    let mut answer = Vec::new();
+    let _ = client.write_all(b"GET /status HTTP/1.0\r\n\r\n");
+    let _ = client.read_to_end(&mut answer);
+    answer.starts_with(b"HTTP/1.1 200 ")
+}
+
+#[test]
+fn bodies_beyond_the_groups_memory_are_refused() {
+    each_driver(|driver| {
+        let Some(limited) = Limited::new("bodies", driver) else {
+            eprintln!("left out: no control group with a limit of memory can be made here");
+            return;
+        };
+        let weir = Site::new(limited.folder.join("limited"), driver)
+            .file("html/a.txt", b"hello")
+            .config(
+                "worker_processes 1; events { worker_connections 900; }
+                 http { client_body_buffer_size 256k;
+                     server { listen 127.0.0.1:%PORT0%; root html;
+                     location /up { proxy_pass http://127.0.0.1:%PORT0%/taken; }
+                     location /taken { return 200; }
+                     location /status { stub_status; } } }",
+            )
+            .start();
+        let workers = weir.workers();
+        let clients: Vec<_> = (0..BODIES).map(|_| unfinished(&weir)).collect();
+        wait_until("the status page", || tells_status(&weir));
+        weir.wait_for_log("error.log", "of the control group's memory are in use: refusing new");
+        assert_eq!(weir.workers(), workers, "a worker was killed");
+        drop(clients);
+        wait_until("room", || weir.get("/a.txt").status == 200);
+        assert_eq!(weir.workers(), workers);
+    });
+}
+
+/// The resident memory of a process, bytes.
+fn resident(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kb = line.and_then(|kb| kb.split_whitespace().next()?.parse::<u64>().ok());
+    kb.unwrap_or(0) << 10
+}
+
+/// A client that asks for a long answer, and takes nothing of it.
+fn deaf(weir: &Weir) -> TcpStream {
+    let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, weir.port(0))).unwrap();
+    let _ = client.write_all(b"GET /passed/long HTTP/1.0\r\n\r\n");
+    client
+}
+
+#[test]
+fn responses_are_read_at_the_clients_pace_where_memory_is_scarce() {
+    each_driver(|driver| {
+        let Some(limited) = Limited::new("responses", driver) else {
+            eprintln!("left out: no control group with a limit of memory can be made here");
+            return;
+        };
+        let origin = Site::new(env!("CARGO_BIN_EXE_weir"), Driver::usual())
+            .file("html/long", [b'x'; 1_000_000])
+            .config(&common::config(1, "", "server { listen 127.0.0.1:%PORT0%; root html; }"))
+            .start();
+        let http = format!(
+            "worker_processes 1; events {{ worker_connections 900; }}
+             http {{ proxy_max_temp_file_size 0; proxy_buffers 50 16k;
+                 server {{ listen 127.0.0.1:%PORT0% sndbuf=16k;
+                 location /passed/ {{ proxy_pass http://127.0.0.1:{}/; }}
+                 location /status {{ stub_status; }} }} }}",
+            origin.port(0)
+        );
+        let weir = Site::new(limited.folder.join("limited"), driver).config(&http).start();
+        let workers = weir.workers();
+        // Each would take 800 KB of buffers.
+        let clients: Vec<_> = (0..200).map(|_| deaf(&weir)).collect();
+        wait_until("buffers", || resident(workers[0]) > LIMIT / 100 * 70);
+        for _ in 0..20 {
+            assert_eq!(weir.get("/status").status, 200);
+        }
+        assert_eq!(weir.workers(), workers, "a worker was killed");
+        assert!(!weir.error_log().contains("memory is short"), "buffers grew to the end");
+        drop(clients);
+    });
+}
