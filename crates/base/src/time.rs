@@ -127,7 +127,12 @@ pub fn now_us() -> u64 {
 /// [`now_ms`] read from the system's clock now: for decisions that a cached time makes wrong where
 /// a turn lasts long. Costs some 25 ns.
 pub fn exact_ms() -> u64 {
-    CLOCK.with(|clock| if clock.pinned.get() { clock.now_ms.get() } else { monotonic_us() / 1000 })
+    exact_us() / 1000
+}
+
+/// The same in microseconds.
+pub fn exact_us() -> u64 {
+    CLOCK.with(|clock| if clock.pinned.get() { clock.now_us.get() } else { monotonic_us() })
 }
 
 fn monotonic_us() -> u64 {

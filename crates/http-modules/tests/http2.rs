@@ -102,6 +102,31 @@ fn requests_that_repeat_are_answered_anew() {
     });
 }
 
+/// More requests at once than a connection has answered before others have their turns.
+#[test]
+fn a_burst_of_requests_is_answered_whole() {
+    each_site(site, |weir| {
+        let (mut c, mut other) = (Client::tcp(weir.port(0)), Client::tcp(weir.port(0)));
+        c.settings();
+        let mut frames = Vec::new();
+        for n in 0..1_000 {
+            let path = ["/a.txt", "/none", "/vars", "/echo"][n % 4];
+            let head = c.head("GET", path, &[]);
+            frames.push(Frame::headers(1 + 2 * n as u32, head, true));
+        }
+        // As many as may be open at once.
+        for some in frames.chunks(100) {
+            c.send_frames(some);
+            assert_eq!(other.get("/a.txt").body, b"hello");
+            for frame in some {
+                let answer = c.response(frame.stream);
+                let expected = [200, 404, 200, 200][(frame.stream as usize / 2) % 4];
+                assert_eq!(answer.status, expected, "{}", frame.stream);
+            }
+        }
+    });
+}
+
 #[test]
 fn http1_goes_on_beside_it() {
     each_site(site, |weir| {

@@ -23,9 +23,10 @@ use proto::h2::settings::id;
 use proto::h2::window::{INITIAL, MAX};
 
 use super::mux::Mux;
-use super::receive::{Job, LEAVING, Leaving, Parties, Receiver};
+use super::receive::{Job, LEAVING, Leaving, Parties, Receiver, Taken};
 use super::run::{Inbox, Runner};
 use super::schedule::OUTPUT_MAX;
+use super::slice::Slice;
 use super::stream;
 use crate::channel::conn::Conn;
 use crate::channel::{Answer, SendFailed, give_up, linger};
@@ -255,6 +256,8 @@ struct Serving<'a> {
     /// The time of the final GOAWAY.
     leave_at: Option<Deadline>,
     rounds: usize,
+    /// The time of the loop that this connection has before others.
+    slice: Slice,
 }
 
 impl<'a> Serving<'a> {
@@ -276,11 +279,13 @@ impl<'a> Serving<'a> {
             requests: mux.c.requests.get(),
             leave_at: None,
             rounds: 0,
+            slice: Slice::default(),
         }
     }
 
     /// Reads what is there, runs the requests in it, and sends what there is to send.
     fn turn(&mut self, start: impl FnMut(Job)) -> Turn {
+        self.slice.begin();
         let choked = self.mux.with(|state| state.out_len > UNTAKEN_MAX);
         let came = match self.take(choked, start) {
             Ok(came) => came,
@@ -307,17 +312,22 @@ impl<'a> Serving<'a> {
             return Turn::End(cut_off(self.mux));
         }
         if early {
+            self.slice.end();
             return Turn::Early;
         }
         let (more, unsent) = self.mux.with(|state| {
             let sendable = !state.schedule.is_empty() && state.send.left() > 0;
             (sendable && state.out_len == 0, state.out_len > 0)
         });
-        if (came || more) && self.rounds < ROUNDS {
+        if came || more {
             self.rounds += 1;
-            return Turn::Again;
+            if self.rounds < ROUNDS && !self.slice.has_passed() {
+                return Turn::Again;
+            }
         }
-        if std::mem::take(&mut self.rounds) == ROUNDS {
+        self.rounds = 0;
+        self.slice.end();
+        if came || more {
             return Turn::Yield;
         }
         self.rest(choked, unsent || sock.has_unsent())
@@ -325,19 +335,22 @@ impl<'a> Serving<'a> {
 
     /// Takes the frames that are there; says whether there were any bytes.
     fn take(&mut self, choked: bool, start: impl FnMut(Job)) -> Result<bool, Turn> {
-        let read = match std::mem::take(&mut self.fresh) {
-            true => Ok(Some(self.page.len())),
-            false if choked => Ok(None),
+        let read = match choked {
+            true => Ok(None),
+            false if std::mem::take(&mut self.fresh) => Ok(Some(self.page.len())),
             false => receive(&self.mux.c, &mut self.page, self.receiver.room()),
         };
         match read {
             Ok(None) => Ok(false),
             Ok(Some(0)) | Err(_) => Err(Turn::End(cut_off(self.mux))),
             Ok(Some(_)) => {
-                let mut parties = Parties { mux: self.mux, main: self.main, start };
+                let slice = self.slice;
+                let is_over = || slice.has_passed();
+                let mut parties = Parties { mux: self.mux, main: self.main, start, is_over };
                 let (receiver, page) = (&mut *self.receiver, &mut self.page);
                 let taken = self.main.files.batch(|| receiver.frames(page, &mut parties));
-                taken.map(|()| true).map_err(Turn::Refused)
+                self.fresh = taken.map_err(Turn::Refused)? == Taken::Part;
+                Ok(true)
             }
         }
     }
@@ -364,8 +377,9 @@ impl<'a> Serving<'a> {
         if is_idle && receiver.leaving() == Leaving::Final {
             return Turn::End(After::Linger);
         }
-        let is_partial =
-            !self.page.is_empty() || receiver.awaits_continuation() || !receiver.is_greeted();
+        let is_partial = !self.page.is_empty() && !self.fresh
+            || receiver.awaits_continuation()
+            || !receiver.is_greeted();
         let can_park = is_idle && !is_partial && !receiver.is_inside() && self.leave_at.is_none();
         if can_park && self.busy_until.is_none() {
             return Turn::End(After::Park);
@@ -447,7 +461,8 @@ async fn serve<A: Answer>(
             Turn::Refused(fault) => return refuse(mux, serving.receiver, fault).await,
             Turn::Again => continue,
             Turn::Yield => {
-                event::task::yield_now().await;
+                // Others may have something that the loop has not seen yet.
+                event::task::next_turn().await;
                 continue;
             }
             Turn::Early => {

@@ -19,6 +19,7 @@
 //! | [`mux`] | the state that the connection and its streams share |
 //! | [`entry`] | a stream of these |
 //! | [`schedule`] | whose bytes go next |
+//! | [`slice`] | how long a connection goes on before others do |
 //! | [`priority`] | what clients and responses say about that |
 //! | [`data`] | DATA frames |
 //! | [`head`] | response heads and trailers |
@@ -44,6 +45,7 @@ mod receive;
 mod repeated;
 mod run;
 mod schedule;
+mod slice;
 mod tunnel;
 
 use std::rc::Rc;

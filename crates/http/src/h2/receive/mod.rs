@@ -28,6 +28,9 @@ const HEADS_MAX: usize = 768 << 10;
 /// this number alone.
 const DATA_MAX: usize = 128 << 10;
 
+/// Frames between two looks at the time.
+const LOOK_EVERY: u32 = 8;
+
 /// Lines of the log about single streams that a connection may cause.
 pub(super) const TOLD_MAX: u32 = 16;
 
@@ -84,11 +87,22 @@ struct Rules {
 }
 
 /// The parties that a frame may concern.
-pub(super) struct Parties<'a, S> {
+pub(super) struct Parties<'a, S, O> {
     pub mux: &'a Rc<Mux>,
     pub main: &'a Rc<HttpMain>,
     /// Runs a request.
     pub start: S,
+    /// Whether other connections are to have their turns.
+    pub is_over: O,
+}
+
+/// The frames of a page that were taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Taken {
+    /// All that were whole.
+    All,
+    /// Others are to follow when other connections have had their turns.
+    Part,
 }
 
 impl Receiver {
@@ -170,15 +184,16 @@ impl Receiver {
         self.rules.repeated = Heads::default();
     }
 
-    /// Takes the frames in a page, all that are there.
+    /// Takes the frames in a page, all that are there unless other connections are to have their
+    /// turns first.
     ///
     /// # Errors
     /// The connection is to end.
-    pub fn frames<S: FnMut(Job)>(
+    pub fn frames<S: FnMut(Job), O: Fn() -> bool>(
         &mut self,
         page: &mut Page,
-        parties: &mut Parties<'_, S>,
-    ) -> Result<(), Fault> {
+        parties: &mut Parties<'_, S, O>,
+    ) -> Result<Taken, Fault> {
         if self.preface < PREFACE.len() {
             let n = page.len().min(PREFACE.len() - self.preface);
             if page[..n] != PREFACE[self.preface..self.preface + n] {
@@ -187,17 +202,22 @@ impl Receiver {
             self.preface += n;
             page.consume(n);
             if self.preface < PREFACE.len() {
-                return Ok(());
+                return Ok(Taken::All);
             }
         }
-        let mut used = 0;
+        let (mut used, mut frames) = (0, 0);
         let done = loop {
-            match self.reader.next(page.filled().get(used..).unwrap_or_default()) {
-                Ok(None) => break self.begun(page.filled().get(used..).unwrap_or_default()),
+            let rest = page.filled().get(used..).unwrap_or_default();
+            match self.reader.next(rest) {
+                Ok(None) => break self.begun(rest).map(|()| Taken::All),
                 Ok(Some((n, event))) => {
                     used += n;
                     if let Err(fault) = self.rules.take(event, parties) {
                         break Err(fault);
+                    }
+                    frames += 1;
+                    if frames % LOOK_EVERY == 0 && n < rest.len() && (parties.is_over)() {
+                        break Ok(Taken::Part);
                     }
                 }
                 Err(fault) => break Err(fault),
@@ -232,10 +252,10 @@ impl Receiver {
 }
 
 impl Rules {
-    fn take<S: FnMut(Job)>(
+    fn take<S: FnMut(Job), O>(
         &mut self,
         event: Event<'_>,
-        parties: &mut Parties<'_, S>,
+        parties: &mut Parties<'_, S, O>,
     ) -> Result<(), Fault> {
         let mux = parties.mux;
         match event {
@@ -280,12 +300,12 @@ impl Rules {
         Ok(())
     }
 
-    fn headers<S: FnMut(Job)>(
+    fn headers<S: FnMut(Job), O>(
         &mut self,
         (id, end_stream): (u32, bool),
         dependency: Option<Dependency>,
         block: &[u8],
-        parties: &mut Parties<'_, S>,
+        parties: &mut Parties<'_, S, O>,
     ) -> Result<(), Fault> {
         let mux = parties.mux;
         if id.is_multiple_of(2) {
@@ -327,12 +347,12 @@ impl Rules {
     }
 
     /// A request of the fields in a block.
-    fn request<S>(
+    fn request<S, O>(
         &mut self,
         (id, end_stream): (u32, bool),
         dependency: Option<Dependency>,
         block: &[u8],
-        parties: &mut Parties<'_, S>,
+        parties: &mut Parties<'_, S, O>,
     ) -> Result<Job, Fault> {
         let mux = parties.mux;
         let mut r = Request::take_stream(mux.c.clone(), parties.main);

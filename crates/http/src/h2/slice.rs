@@ -1,0 +1,53 @@
+//! The time that a connection may take before others have their turns. A client of many requests
+//! that cost much each would hold up all others for as long as it likes.
+
+use base::time::exact_us;
+
+/// Its length, in microseconds: a hundred small files in memory.
+const SLICE_US: u64 = 150;
+
+/// A connection's share of the worker's time.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Slice {
+    /// When it has passed; zero where it has not begun.
+    end_us: u64,
+}
+
+impl Slice {
+    /// Begins, with the first of several turns.
+    pub fn begin(&mut self) {
+        if self.end_us == 0 {
+            self.end_us = exact_us() + SLICE_US;
+        }
+    }
+
+    /// Ends: others have their turns.
+    pub fn end(&mut self) {
+        self.end_us = 0;
+    }
+
+    /// Whether others are to have theirs.
+    pub fn has_passed(self) -> bool {
+        exact_us() >= self.end_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_goes_on_until_others_have_theirs() {
+        let mut slice = Slice::default();
+        base::time::pin(1_000, 1_000);
+        slice.begin();
+        assert!(!slice.has_passed());
+        base::time::pin(1_001, 1_000);
+        slice.begin();
+        assert!(slice.has_passed(), "it has begun before");
+        slice.end();
+        slice.begin();
+        assert!(!slice.has_passed());
+        base::time::unpin();
+    }
+}
