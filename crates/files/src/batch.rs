@@ -14,14 +14,61 @@ const PATHS_MAX: usize = 8;
 #[derive(Default)]
 pub(crate) struct Batch {
     is_open: Cell<bool>,
-    known: RefCell<Vec<Known>>,
+    known: RefCell<Paths>,
+}
+
+/// Paths, whose memory is kept from one batch to the next.
+#[derive(Default)]
+struct Paths {
+    all: Vec<Known>,
+    /// The first ones are those of this batch.
+    len: usize,
 }
 
 struct Known {
+    end: u64,
     path: Vec<u8>,
     meta: FileMeta,
     /// The file, where its contents are in memory and were found to be those of `meta`.
     file: Option<OpenFile>,
+}
+
+/// The last bytes of a path: most paths of a site begin with the same.
+#[inline]
+fn end_of(path: &[u8]) -> u64 {
+    path.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+impl Paths {
+    #[inline]
+    fn find(&mut self, path: &[u8]) -> Option<&mut Known> {
+        let end = end_of(path);
+        let known = self.all.iter_mut().take(self.len);
+        known.into_iter().find(|known| known.end == end && known.path == path)
+    }
+
+    fn add(&mut self, path: &[u8], meta: &FileMeta) {
+        if self.len == PATHS_MAX {
+            return;
+        }
+        match self.all.get_mut(self.len) {
+            Some(known) => {
+                (known.end, known.meta) = (end_of(path), *meta);
+                known.path.clear();
+                known.path.extend_from_slice(path);
+            }
+            None => {
+                let (end, path) = (end_of(path), path.to_vec());
+                self.all.push(Known { end, path, meta: *meta, file: None });
+            }
+        }
+        self.len += 1;
+    }
+
+    fn clear(&mut self) {
+        self.all.iter_mut().take(self.len).for_each(|known| known.file = None);
+        self.len = 0;
+    }
 }
 
 impl Batch {
@@ -43,8 +90,7 @@ impl Batch {
         if !self.is_open.get() {
             return None;
         }
-        let known = self.known.borrow();
-        known.iter().find(|known| known.path == path).map(|known| known.meta)
+        self.known.borrow_mut().find(path).map(|known| known.meta)
     }
 
     /// The file that a path leads to, where one of the requests was answered with it.
@@ -53,8 +99,7 @@ impl Batch {
         if !self.is_open.get() {
             return None;
         }
-        let known = self.known.borrow();
-        known.iter().find(|known| known.path == path).and_then(|known| known.file.clone())
+        self.known.borrow_mut().find(path).and_then(|known| known.file.clone())
     }
 
     /// Takes note of a file in memory, which has the attributes that were asked for.
@@ -62,24 +107,22 @@ impl Batch {
         if !self.is_open.get() || file.content.is_none() {
             return;
         }
-        let mut known = self.known.borrow_mut();
-        if let Some(known) = known.iter_mut().find(|known| known.path == path) {
+        if let Some(known) = self.known.borrow_mut().find(path) {
             known.file = Some(file.clone());
         }
     }
 
     /// The path leads to another file now.
     pub fn forget(&self, path: &[u8]) {
-        self.known.borrow_mut().retain(|known| known.path != path);
+        let known = &mut *self.known.borrow_mut();
+        if known.find(path).is_some() {
+            known.clear();
+        }
     }
 
     pub fn put(&self, path: &[u8], meta: &FileMeta) {
-        if !self.is_open.get() {
-            return;
-        }
-        let mut known = self.known.borrow_mut();
-        if known.len() < PATHS_MAX {
-            known.push(Known { path: path.to_vec(), meta: *meta, file: None });
+        if self.is_open.get() {
+            self.known.borrow_mut().add(path, meta);
         }
     }
 }
@@ -101,5 +144,31 @@ mod tests {
         batch.end();
         batch.begin();
         assert!(batch.get(b"/a").is_none(), "the next batch looks anew");
+    }
+
+    #[test]
+    fn some_paths_of_a_batch_are_known() {
+        let batch = Batch::default();
+        let meta = os::file::stat(std::path::Path::new("/")).unwrap();
+        let content = Some(bytes::Bytes::from_static(b"x"));
+        let file = OpenFile { facts: crate::file::Facts::new(meta), fd: None, content };
+        for folder in ["/one/", "/two/"] {
+            batch.begin();
+            let path = |n: usize| format!("{folder}{n}/index.html").into_bytes();
+            for n in 0..PATHS_MAX + 2 {
+                batch.put(&path(n), &meta);
+                batch.put_file(&path(n), &file);
+            }
+            let is_known = |n: &usize| batch.get(&path(*n)).is_some();
+            assert_eq!((0..20).filter(is_known).count(), PATHS_MAX);
+            assert!(batch.file(&path(1)).is_some() && batch.file(b"index.html").is_none());
+            batch.forget(&path(1));
+            assert!(!is_known(&1) && batch.file(&path(1)).is_none());
+            batch.put(&path(1), &meta);
+            assert!(is_known(&1) && batch.file(&path(1)).is_none(), "it is looked at anew");
+            batch.end();
+        }
+        batch.begin();
+        assert!(batch.get(b"/two/0/index.html").is_none());
     }
 }

@@ -102,6 +102,27 @@ fn requests_that_repeat_are_answered_anew() {
     });
 }
 
+#[test]
+fn requests_that_differ_in_their_paths_get_what_they_ask_for() {
+    each_site(site, |weir| {
+        for n in 0..20 {
+            weir.write(&format!("html/page-{n}.txt"), &format!("page {n}"));
+        }
+        let mut c = Client::tcp(weir.port(0));
+        for round in 0..3 {
+            for n in 0..20 {
+                let answer = c.get(&format!("/page-{n}.txt?round={round}"));
+                assert_eq!(answer.text(), format!("page {n}"));
+            }
+            assert_eq!(c.get("/../page-0.txt").status, 400);
+            assert_eq!(c.get("/x/%2e%2e/page-1.txt").text(), "page 1");
+            assert_eq!(c.get("/vars?a").text(), "h2c HTTP/2.0  http");
+        }
+        weir.wait_for_log("access.log", "GET /page-19.txt?round=2 HTTP/2.0|200|h2c|");
+        weir.wait_for_log("access.log", "GET /x/%2e%2e/page-1.txt HTTP/2.0|200|h2c|");
+    });
+}
+
 /// More requests at once than a connection has answered before others have their turns.
 #[test]
 fn a_burst_of_requests_is_answered_whole() {

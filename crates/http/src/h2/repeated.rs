@@ -1,11 +1,16 @@
 //! Requests that are the same as one before on their connection, byte for byte: a client that asks
 //! an API, a page that polls. Their heads are copied: to decode the fields and to look at each of
-//! them costs as much as to answer with a small file.
+//! them costs as much as to answer with a small file. Of those that are the same but for their
+//! paths, as most of a client's are, the path alone is decoded.
 //!
 //! A block that changes no table means the same as long as nothing else changes it, either. Nothing
 //! is kept of a block that came once but the block itself, and only if it is short.
 
-use proto::h1::Head;
+use std::ops::Range;
+
+use proto::h1::{Head, Limits, TargetForm};
+use proto::h2::hpack::{literal_path, read_literal_path};
+use proto::h2::request::with_target;
 
 /// The longest block that is kept.
 const BLOCK_MAX: usize = 256;
@@ -27,7 +32,18 @@ pub(super) struct Sent<'a> {
 
 /// The heads of some requests of a connection.
 #[derive(Default)]
-pub(super) struct Heads([Place; PLACES]);
+pub(super) struct Heads {
+    same: [Place; PLACES],
+    pattern: Pattern,
+}
+
+/// The head of a request, and the place of its path: others differ from it there.
+#[derive(Default)]
+struct Pattern {
+    place: Place,
+    /// The path in the block.
+    path: Range<usize>,
+}
 
 #[derive(Default)]
 struct Place {
@@ -44,17 +60,76 @@ impl Place {
             && self.end_stream == sent.end_stream
             && self.block == sent.block
     }
+
+    /// Keeps a block, in the place of another.
+    fn keep(&mut self, sent: &Sent) {
+        self.made = None;
+        self.block.clear();
+        self.block.extend_from_slice(sent.block);
+        (self.end_stream, self.changes) = (sent.end_stream, sent.changes);
+    }
+}
+
+impl Pattern {
+    /// Whether a block is that of the pattern but for its path; the place of that.
+    #[inline]
+    fn path_of(&self, sent: &Sent) -> Option<Range<usize>> {
+        let own = &self.place;
+        if own.changes != sent.changes || own.end_stream != sent.end_stream {
+            return None;
+        }
+        let (before, behind) = (own.block.get(..self.path.start)?, own.block.get(self.path.end..)?);
+        let end = sent.block.len().checked_sub(behind.len()).filter(|end| *end > before.len())?;
+        let is_same = sent.block.starts_with(before) && sent.block.ends_with(behind);
+        is_same.then_some(before.len()..end)
+    }
+
+    /// Makes the head of a block that differs in its path; says whether there is one. Where not,
+    /// nothing holds of what was made.
+    fn make(&self, sent: &Sent, limits: &Limits, head: &mut Head, text: &mut Vec<u8>) -> bool {
+        let Some(made) = &self.place.made else { return false };
+        let Some(path) = self.path_of(sent) else { return false };
+        head.copy_from(&made.0);
+        text.extend_from_slice(&made.1);
+        let is_made =
+            with_target(head, text, |text| read_literal_path(sent.block.get(path)?, text));
+        // The text has all fields, and more.
+        let fits = text.len() <= limits.large_size as usize;
+        if is_made.is_none() || !fits {
+            text.clear();
+            return false;
+        }
+        true
+    }
+
+    /// Takes note of a block that can be a pattern, and its head once there was another like it.
+    fn note(&mut self, sent: &Sent, head: &Head, text: &[u8]) {
+        if self.path_of(sent).is_some() {
+            let path = self.path.start..sent.block.len() - (self.place.block.len() - self.path.end);
+            self.place.keep(sent);
+            self.path = path;
+            self.place.made = Some(Box::new((head.clone(), text.to_vec())));
+            return;
+        }
+        let Some(path) = literal_path(sent.block).filter(|_| head.form == TargetForm::Origin)
+        else {
+            return;
+        };
+        self.place.keep(sent);
+        self.path = path;
+    }
 }
 
 impl Heads {
-    /// Makes the head of a block that is the same as one before; says whether there is one.
+    /// Makes the head of a block that is the same as one before, or differs in its path; says
+    /// whether there is one. The text is as it was where there is none.
     #[inline]
-    pub fn make(&self, sent: &Sent, head: &mut Head, text: &mut Vec<u8>) -> bool {
-        let place = &self.0[place_of(sent.block)];
-        let Some(made) = &place.made else { return false };
+    pub fn make(&self, sent: &Sent, limits: &Limits, head: &mut Head, text: &mut Vec<u8>) -> bool {
+        let place = &self.same[place_of(sent.block)];
         if !place.holds(sent) {
-            return false;
+            return self.pattern.make(sent, limits, head, text);
         }
+        let Some(made) = &place.made else { return false };
         head.copy_from(&made.0);
         text.extend_from_slice(&made.1);
         true
@@ -65,15 +140,13 @@ impl Heads {
         if sent.block.len() > BLOCK_MAX || text.len() > TEXT_MAX {
             return;
         }
-        let place = &mut self.0[place_of(sent.block)];
+        let place = &mut self.same[place_of(sent.block)];
         if place.holds(sent) {
             place.made = Some(Box::new((head.clone(), text.to_vec())));
             return;
         }
-        place.made = None;
-        place.block.clear();
-        place.block.extend_from_slice(sent.block);
-        (place.end_stream, place.changes) = (sent.end_stream, sent.changes);
+        place.keep(sent);
+        self.pattern.note(sent, head, text);
     }
 }
 
@@ -90,7 +163,6 @@ fn place_of(block: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::h1::Limits;
     use proto::h2::hpack::{Decoder, Encoder};
     use proto::h2::request::HeadBuilder;
 
@@ -122,16 +194,83 @@ mod tests {
         let block = block(&mut encoder, b"/a?b=1");
         let (head, text) = build(&mut decoder, &block);
         let sent = |end_stream, changes| Sent { block: &block, end_stream, changes };
-        let changes = decoder.changes();
+        let (changes, limits) = (decoder.changes(), Limits::default());
         let (mut again, mut same) = (Head::new(), Vec::new());
         for _ in 0..2 {
-            assert!(!heads.make(&sent(true, changes), &mut again, &mut same));
+            assert!(!heads.make(&sent(true, changes), &limits, &mut again, &mut same));
             heads.note(&sent(true, changes), &head, &text);
         }
-        assert!(heads.make(&sent(true, changes), &mut again, &mut same));
+        assert!(heads.make(&sent(true, changes), &limits, &mut again, &mut same));
         assert_eq!(format!("{again:?} {same:?}"), format!("{head:?} {text:?}"));
-        assert!(!heads.make(&sent(false, changes), &mut again, &mut same), "a body follows");
-        assert!(!heads.make(&sent(true, changes + 1), &mut again, &mut same), "other fields");
+        let mut is_made = |sent: &Sent| heads.make(sent, &limits, &mut again, &mut same);
+        assert!(!is_made(&sent(false, changes)), "a body follows");
+        assert!(!is_made(&sent(true, changes + 1)), "other fields");
+    }
+
+    /// All that a head says.
+    fn said(head: &Head, text: &[u8]) -> Vec<String> {
+        let show = |span: proto::h1::Span| String::from_utf8_lossy(span.of(text)).into_owned();
+        let spans = [head.method_name, head.line, head.protocol, head.target, head.path, head.args];
+        let host = head.host.as_ref().map(|host| show(host.name));
+        let fields = head.fields.iter().map(|field| {
+            let id = head.fields.get(field.id).map(|first| show(first.value));
+            format!("{}: {} {:?} {id:?}", show(field.name), show(field.value), field.id)
+        });
+        let flags = (head.plain_path, head.quoted, head.plus_in_path, head.form, head.chunked);
+        let facts = format!("{:?} {:?} {flags:?} {host:?}", head.method, head.version);
+        spans.map(show).into_iter().chain([facts]).chain(fields).collect()
+    }
+
+    #[test]
+    fn heads_that_differ_in_their_paths_are_made_from_the_third_on() {
+        let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new(4096));
+        let (mut heads, limits) = (Heads::default(), Limits::default());
+        build(&mut decoder, &block(&mut encoder, b"/first"));
+        let paths = ["/a", "/b?c=d", "/?", "/x/../y+z%20", "/a//b", "/\u{e9}?q=%zz", "/ok"];
+        let all = paths.iter().flat_map(|path| [*path, &path[..1]]);
+        for (blocks, path) in all.enumerate() {
+            let block = block(&mut encoder, path.as_bytes());
+            let (head, text) = build(&mut decoder, &block);
+            let sent = Sent { block: &block, end_stream: true, changes: decoder.changes() };
+            let (mut made, mut same) = (Head::new(), Vec::new());
+            let is_made = heads.make(&sent, &limits, &mut made, &mut same);
+            // That of "/" comes a third time before it is kept by itself.
+            assert!(is_made || blocks < 2 || path == "/", "{path} {blocks}");
+            match is_made {
+                true => assert_eq!(said(&made, &same), said(&head, &text)),
+                false => heads.note(&sent, &head, &text),
+            }
+        }
+    }
+
+    #[test]
+    fn paths_that_are_not_taken_are_left_to_others() {
+        let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new(4096));
+        let (mut heads, limits) = (Heads::default(), Limits::default());
+        build(&mut decoder, &block(&mut encoder, b"/first"));
+        for path in [&b"/a"[..], b"/b"] {
+            let block = block(&mut encoder, path);
+            let (head, text) = build(&mut decoder, &block);
+            let sent = Sent { block: &block, end_stream: true, changes: decoder.changes() };
+            heads.note(&sent, &head, &text);
+        }
+        let small = Limits { large_size: 100, ..limits };
+        let mut make = |limits: &Limits, path: &[u8], cut: usize, end_stream: bool| {
+            let block = block(&mut encoder, path);
+            let block = &block[..block.len() - cut];
+            let (mut head, mut text) = (Head::new(), Vec::new());
+            let sent = Sent { block, end_stream, changes: decoder.changes() };
+            let is_made = heads.make(&sent, limits, &mut head, &mut text);
+            assert!(is_made || text.is_empty());
+            is_made
+        };
+        assert!(make(&limits, b"/c", 0, true));
+        for path in [&b"c"[..], b"", b"/c d", b"/c\n", b"/../..", &[b'/'; 300].map(|_| 0)] {
+            assert!(!make(&limits, path, 0, true), "{path:?}");
+        }
+        assert!(!make(&limits, b"/c", 1, true), "a string that is cut");
+        assert!(!make(&limits, b"/c", 0, false), "a body follows");
+        assert!(!make(&small, &[b'/', b'x'].repeat(60), 0, true), "too large a field");
     }
 
     #[test]
@@ -142,8 +281,10 @@ mod tests {
             let sent = Sent { block, end_stream: true, changes: 0 };
             heads.note(&sent, &head, text);
             heads.note(&sent, &head, text);
-            assert!(!heads.make(&sent, &mut Head::new(), &mut Vec::new()));
+            let (mut made, limits) = (Head::new(), Limits::default());
+            assert!(!heads.make(&sent, &limits, &mut made, &mut Vec::new()));
         }
-        assert!(heads.0.iter().all(|place| place.block.is_empty() && place.made.is_none()));
+        let mut places = heads.same.iter().chain([&heads.pattern.place]);
+        assert!(places.all(|place| place.block.is_empty() && place.made.is_none()));
     }
 }

@@ -2,6 +2,7 @@
 //! fills: what comes behind it knows no protocol.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use crate::h1::{Field, FieldId, H1Error, Head, Limits, Method, Span, Version};
 use crate::h1::{host_of_line, known_field, parse_length, show};
@@ -250,19 +251,8 @@ impl<'a> HeadBuilder<'a> {
         let target_end = self.text.len();
         self.text.push(b' ');
         self.text.extend_from_slice(VERSION);
-        self.line_is(start, method_end, target..target_end);
-        let Some(found) = inspect(self.head.target.of(self.text)) else {
-            return refuse(told("client sent invalid :path header:", path.of(self.text)));
-        };
-        let head = &mut *self.head;
-        head.plain_path = found.plain;
-        head.quoted = found.quoted;
-        head.plus_in_path = found.plus;
-        head.path = head.target;
-        if found.plain {
-            head.path = Span::new(target, target + found.path_len);
-            head.args = Span::new(target + found.args_start, target_end);
-        } else if crate::uri::check(head.target.of(self.text)).is_err() {
+        line_is(self.head, self.text, (start, method_end), target..target_end);
+        if !find_path(self.head, self.text) {
             return refuse(told("client sent invalid :path header:", path.of(self.text)));
         }
         self.host()
@@ -282,21 +272,11 @@ impl<'a> HeadBuilder<'a> {
         self.text.extend_from_slice(VERSION);
         // The "/" of the version stands for the path, as in HTTP/1.
         let slash = self.text.len() - VERSION.len() + 4;
-        self.line_is(start, method_end, slash..slash + 1);
+        line_is(self.head, self.text, (start, method_end), slash..slash + 1);
         self.head.form = crate::h1::TargetForm::Authority;
         self.head.path = self.head.target;
         self.head.authority = Span::new(method_end + 1, method_end + 1 + authority.len());
         self.host()
-    }
-
-    fn line_is(&mut self, start: usize, method_end: usize, target: std::ops::Range<usize>) {
-        let end = self.text.len();
-        let head = &mut *self.head;
-        head.version = Version::HTTP_20;
-        head.method_name = Span::new(start, method_end);
-        head.line = Span::new(start, end);
-        head.protocol = Span::new(end - VERSION.len(), end);
-        head.target = Span::new(target.start, target.end);
     }
 
     fn check_method(&self, method: Span) -> Result<(), Refusal> {
@@ -390,6 +370,53 @@ impl<'a> HeadBuilder<'a> {
         let value = Span::new(start, self.text.len());
         self.head.fields.join(FieldId::Cookie, value);
     }
+}
+
+/// The end of the text is the request's line, with its method and its target there.
+fn line_is(head: &mut Head, text: &[u8], method: (usize, usize), target: Range<usize>) {
+    let end = text.len();
+    head.version = Version::HTTP_20;
+    head.method_name = Span::new(method.0, method.1);
+    head.line = Span::new(method.0, end);
+    head.protocol = Span::new(end - VERSION.len(), end);
+    head.target = Span::new(target.start, target.end);
+}
+
+/// Finds the path in the target of a request; false where it is not one that is taken.
+fn find_path(head: &mut Head, text: &[u8]) -> bool {
+    let target = head.target;
+    let Some(found) = inspect(target.of(text)) else { return false };
+    head.plain_path = found.plain;
+    head.quoted = found.quoted;
+    head.plus_in_path = found.plus;
+    (head.path, head.args) = (target, Span::default());
+    if found.plain {
+        let (start, end) = (target.range().start, target.range().end);
+        head.path = Span::new(start, start + found.path_len);
+        head.args = Span::new(start + found.args_start, end);
+    }
+    found.plain || crate::uri::check(target.of(text)).is_ok()
+}
+
+/// Gives a request, whose method is no CONNECT, the target that `write` appends to its text: the
+/// rest of the head is what it was. `None`: there is none, or it is not taken, and nothing of the
+/// head holds.
+pub fn with_target(
+    head: &mut Head,
+    text: &mut Vec<u8>,
+    write: impl FnOnce(&mut Vec<u8>) -> Option<()>,
+) -> Option<()> {
+    let start = text.len();
+    text.extend_from_within(head.method_name.range());
+    let method_end = text.len();
+    text.push(b' ');
+    let target = text.len();
+    write(text)?;
+    let target_end = text.len();
+    text.push(b' ');
+    text.extend_from_slice(VERSION);
+    line_is(head, text, (start, method_end), target..target_end);
+    find_path(head, text).then_some(())
 }
 
 /// Makes the request of a client that asked for WebSocket (RFC 8441) the one that HTTP/1 has for

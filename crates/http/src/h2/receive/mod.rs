@@ -405,7 +405,7 @@ impl Rules {
     ) -> Result<Option<Refusal>, Fault> {
         let before = self.decoder.changes();
         let sent = Sent { block, end_stream, changes: before };
-        if self.repeated.make(&sent, head, text) {
+        if self.repeated.make(&sent, limits, head, text) {
             return Ok(None);
         }
         let mut builder = HeadBuilder::new(head, text, limits);

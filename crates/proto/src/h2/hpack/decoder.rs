@@ -123,7 +123,7 @@ impl Decoder {
     /// Looks at the beginning of a block whose rest did not come yet: an integer that is too large
     /// is a fault whatever follows it.
     pub fn check_begun(block: &[u8]) -> Result<(), HpackError> {
-        match walk(block) {
+        match walk(block, |_| {}) {
             Err(HpackError::Truncated | HpackError::CutInteger) => Ok(()),
             done => done,
         }
@@ -249,8 +249,9 @@ impl Text<'_> {
     }
 }
 
-/// Goes over the fields of a block without a look at their contents.
-fn walk(mut input: &[u8]) -> Result<(), HpackError> {
+/// Goes over the fields of a block without a look at their contents; `field` is given each one as
+/// it stands there, and each update of the table's size.
+fn walk(block: &[u8], mut field: impl FnMut(Range<usize>)) -> Result<(), HpackError> {
     fn text(input: &mut &[u8]) -> Result<(), HpackError> {
         let (&first, rest) = input.split_first().ok_or(HpackError::Truncated)?;
         *input = rest;
@@ -258,7 +259,9 @@ fn walk(mut input: &[u8]) -> Result<(), HpackError> {
         *input = input.get(len..).ok_or(HpackError::Truncated)?;
         Ok(())
     }
+    let mut input = block;
     while let Some((&first, rest)) = input.split_first() {
+        let start = block.len() - input.len();
         input = rest;
         let (bits, is_literal) = match first {
             0x80.. => (7, false),
@@ -273,13 +276,88 @@ fn walk(mut input: &[u8]) -> Result<(), HpackError> {
             }
             text(&mut input)?;
         }
+        field(start..block.len() - input.len());
     }
     Ok(())
+}
+
+/// Whether a field is `:path` with a value of its own, and enters no table: its name is one of the
+/// two entries of the static table that have it.
+fn is_literal_path(first: u8) -> bool {
+    first & 0xe0 == 0 && matches!(first & 0x0f, 4 | 5)
+}
+
+/// The place in a block of its only `:path` that is a literal and enters no table, as clients
+/// write it.
+pub fn literal_path(block: &[u8]) -> Option<Range<usize>> {
+    let mut paths = 0;
+    let mut found = None;
+    let walked = walk(block, |field| {
+        if block.get(field.start).is_some_and(|first| is_literal_path(*first)) {
+            paths += 1;
+            found = Some(field);
+        }
+    });
+    found.filter(|_| walked.is_ok() && paths == 1)
+}
+
+/// Appends the value of such a `:path`, which is all of `field`. `None`: it is none.
+pub fn read_literal_path(field: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let [name, first, input @ ..] = field else { return None };
+    let mut text = input;
+    let len = integer::read(*first, 7, &mut text).ok()?;
+    if !is_literal_path(*name) || len != text.len() {
+        return None;
+    }
+    if first & HUFFMAN == 0 {
+        out.extend_from_slice(text);
+        return Some(());
+    }
+    let start = out.len();
+    out.resize(start + huffman::room(len), 0);
+    let len = huffman::decode(text, &mut out[start..]).ok()?;
+    out.truncate(start + len);
+    Some(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_literal_path_is_found_and_read() {
+        // GET, then a path with Huffman's code or as it is, then a field with a name of its own.
+        let plain = [&[0x04, 2][..], b"/a"].concat();
+        let coded = [0x15, 0x82, 0x60, 0x1f];
+        for (path, text) in [(&plain[..], &b"/a"[..]), (&coded[..], b"/0")] {
+            let block = [&[0x82][..], path, &[0x00, 1, b'n', 1, b'v']].concat();
+            let found = literal_path(&block).unwrap();
+            assert_eq!(found, 1..1 + path.len());
+            let mut out = b"GET ".to_vec();
+            let read = read_literal_path(&block[found], &mut out);
+            let mut fields = Vec::new();
+            Decoder::new(TABLE_SIZE).decode(&block, |_, v| fields.push(v.to_vec())).unwrap();
+            assert_eq!((read, &out[4..]), (Some(()), &fields[1][..]));
+            assert_eq!(fields[1], text);
+        }
+    }
+
+    #[test]
+    fn other_paths_are_left_to_the_decoder() {
+        let plain = [&[0x04, 2][..], b"/a"].concat();
+        let indexed = [&[0x44, 2][..], b"/a"].concat();
+        let named = [&[0x00, 5][..], b":path", &[2], b"/a"].concat();
+        for block in [&plain.repeat(2)[..], &indexed, &named, &[0x84], &plain[..3], b""] {
+            assert_eq!(literal_path(block), None, "{block:?}");
+        }
+        let mut out = Vec::new();
+        let mut is_read = |field: &[u8]| read_literal_path(field, &mut out).is_some();
+        let long = [&plain[..], b"b"].concat();
+        for field in [&long[..], &plain[..3], &indexed, &[0x04], b"", &[0x04, 0x81, 0x00]] {
+            assert!(!is_read(field), "{field:?}");
+        }
+        assert!(is_read(&plain));
+    }
 
     #[test]
     fn long_names_are_shared() {

@@ -18,7 +18,7 @@ mod name;
 mod static_table;
 mod table;
 
-pub use decoder::Decoder;
+pub use decoder::{Decoder, literal_path, read_literal_path};
 pub use encoder::Encoder;
 
 /// The size of a dynamic table until a setting or an update changes it (RFC 9113 section 6.5.2).
