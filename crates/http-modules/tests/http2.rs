@@ -106,7 +106,7 @@ fn requests_that_repeat_are_answered_anew() {
 fn requests_that_differ_in_their_paths_get_what_they_ask_for() {
     each_site(site, |weir| {
         for n in 0..20 {
-            weir.write(&format!("html/page-{n}.txt"), &format!("page {n}"));
+            weir.write(&format!("html/page-{n}.txt"), format!("page {n}"));
         }
         let mut c = Client::tcp(weir.port(0));
         for round in 0..3 {
@@ -298,6 +298,28 @@ fn the_end_of_a_connection_with_many_streams_takes_a_few_lines() {
     each_site(site, |weir| {
         drop(all_held_up(&weir));
         assert_eq!(broken_off(&weir), 16);
+    });
+}
+
+#[test]
+fn streams_that_are_reset_take_a_few_lines() {
+    each_site(site, |weir| {
+        let mut c = Client::tcp(weir.port(0));
+        c.settings();
+        // Each waits for its body until it is reset.
+        for _ in 0..3 {
+            let streams: Vec<u32> =
+                (0..30).map(|_| c.open("POST", "/stream", &[], false)).collect();
+            c.ping();
+            streams.iter().for_each(|stream| c.reset(*stream, code::CANCEL));
+            c.ping();
+        }
+        // The server behind has a line for each, too.
+        weir.wait_for_lines("access.log", 2 * 90);
+        let log = weir.error_log();
+        for what in ["client canceled stream", "client prematurely closed stream"] {
+            assert_eq!(log.matches(what).count(), 16, "{what}: {log}");
+        }
     });
 }
 

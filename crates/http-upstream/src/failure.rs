@@ -103,7 +103,9 @@ pub(crate) fn no_answer(r: &Request, sending: Option<io::Error>, receiving: Opti
 
 #[cold]
 pub(crate) fn client_gone(r: &Request, doing: &str) -> Stop {
-    if r.c().is_displaced(|m| r.log(Level::Info, format_args!("{m} while {doing}"))) {
+    if !r.tells_of_client_end()
+        || r.c().is_displaced(|m| r.log(Level::Info, format_args!("{m} while {doing}")))
+    {
         return Stop::ClientGone;
     }
     let m = "epoll_wait() reported that client prematurely closed connection, so upstream \

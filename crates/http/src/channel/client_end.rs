@@ -59,6 +59,15 @@ impl Request {
         }
     }
 
+    /// Whether a line tells that the client is gone: of a connection with many streams a few do, so
+    /// that a client that resets one after the other does not fill the disk.
+    pub fn tells_of_client_end(&self) -> bool {
+        match &self.channel {
+            Channel::Http2(stream) => stream.tells_of_end(),
+            Channel::Http1(_) | Channel::Subrequest(_) => true,
+        }
+    }
+
     /// Waits until the client is gone; for ever where others look out for that.
     pub fn client_gone(&self) -> impl Future<Output = ()> + use<> {
         let end = self.watched();

@@ -82,6 +82,11 @@ impl Address {
         self.held.get() > HELD_MAX
     }
 
+    /// Whether its clients reset so many streams that lines about single ones would fill the log.
+    pub fn is_strained(&self) -> bool {
+        self.waste.borrow_mut().is_strained(base::time::now_ms())
+    }
+
     /// Writes a line about the address, unless there was one lately.
     #[cold]
     pub fn tell(&self, c: &Conn, what: &'static str) {
@@ -103,6 +108,11 @@ pub(super) struct Account {
 impl Account {
     pub fn new(c: Rc<Conn>, max_streams: u32, address: Option<Rc<Address>>) -> Account {
         Account { c, own: Waste::new(max_streams, base::time::now_ms()), address, frames: 0 }
+    }
+
+    /// Whether lines about single streams would fill the log.
+    pub fn is_strained(&self) -> bool {
+        self.address.as_ref().is_some_and(|address| address.is_strained())
     }
 
     /// A stream was opened.

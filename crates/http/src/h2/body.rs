@@ -62,7 +62,7 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
         }
         Err(gone) => {
             let what = if gone == Gone::Reset { "stream" } else { "connection" };
-            if gone == Gone::Reset || stream(r).mux().tells_of_end() {
+            if stream(r).tells_of_end() {
                 r.log(Level::Info, format_args!("client prematurely closed {what}"));
             }
             Err(broke_off(r, CLIENT_CLOSED))

@@ -197,6 +197,11 @@ impl Stream {
         Tunnel::new(self.mux().clone(), self.key)
     }
 
+    /// Whether a line tells that the client has broken the request off.
+    pub(crate) fn tells_of_end(&self) -> bool {
+        self.mux().tells_of_end()
+    }
+
     /// Something to wait for the client's end with, beside other work.
     pub(crate) fn watch(&self) -> Watch {
         Watch(self.mux().clone(), self.key)

@@ -234,12 +234,14 @@ impl Mux {
         .await;
     }
 
-    /// Whether a line tells that the connection's end broke a stream off: not where the connection
-    /// was ended for a fault, which has a line, and not for more than a few of its streams.
+    /// Whether a line tells that a stream, or the connection's end, broke a request off: not where
+    /// the connection was ended for a fault, which has a line, and not for more than a few of its
+    /// streams, or of a client that resets one after the other.
     pub fn tells_of_end(&self) -> bool {
         self.with(|state| {
             state.told += 1;
-            !state.is_refused && state.told <= TOLD_MAX
+            let is_strained = || state.address.as_ref().is_some_and(|a| a.is_strained());
+            !state.is_refused && state.told <= TOLD_MAX && !is_strained()
         })
     }
 

@@ -126,6 +126,12 @@ impl AddressWaste {
         self.resets.take(1, now_ms)
     }
 
+    /// Whether more than half of the resets are spent.
+    pub fn is_strained(&mut self, now_ms: u64) -> bool {
+        self.resets.credit(now_ms);
+        self.resets.left < self.resets.max / 2
+    }
+
     /// Whether the account is as good as a new one.
     pub fn is_rested(&mut self, now_ms: u64) -> bool {
         self.frames.is_full(now_ms) && self.resets.is_full(now_ms)
@@ -222,6 +228,7 @@ mod tests {
         let mut waste = AddressWaste::new(5_000);
         assert!((0..ADDRESS_RESETS).all(|_| waste.reset(5_000)));
         assert!(!waste.reset(5_001) && waste.reset(5_002), "one in two milliseconds comes back");
+        assert!(waste.is_strained(6_900) && !waste.is_strained(7_100));
         assert!(waste.frames(ADDRESS_FRAMES as u32, 5_000) && !waste.frames(1, 5_000));
         assert!(!waste.is_rested(8_000), "resets come back in four seconds");
         assert!(waste.is_rested(9_100));

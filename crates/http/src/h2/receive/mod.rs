@@ -477,7 +477,7 @@ impl Rules {
     /// fill a disk.
     fn tells(&mut self) -> bool {
         self.told += 1;
-        self.told <= TOLD_MAX
+        self.told <= TOLD_MAX && !self.waste.is_strained()
     }
 
     /// Ends a stream for a fault of the client's.
