@@ -13,7 +13,7 @@ use crate::{Outcome, deploy};
 
 /// Nothing came for so long: nothing will come. Long enough for a machine that is busy, and shorter
 /// than the time after which servers give up.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 const FILES: &[(&str, usize)] = &[
     ("empty.txt", 0),
@@ -27,7 +27,7 @@ const FILES: &[(&str, usize)] = &[
 ];
 
 /// Where the same files are served in different ways.
-const PLACES: &[&str] =
+pub const PLACES: &[&str] =
     &["auto", "threads", "off", "copied", "direct", "held", "slow", "proxied", "streamed"];
 
 const PAGE: &str = "a<!--#include virtual=\"/auto/small.txt\" -->b\
@@ -72,6 +72,16 @@ impl Site {
             file.sync_all()
         };
         write(&path).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    /// The files, with their contents.
+    pub fn files(&self) -> &[(&'static str, Vec<u8>)] {
+        &self.files
+    }
+
+    /// The page, with all of its parts.
+    pub fn page(&self) -> &[u8] {
+        &self.page
     }
 
     /// A large file.

@@ -5,6 +5,7 @@
 //!           ├─▶ stream ──────────────────────────────────────────▶│
 //!           ├─▶ stream ── TLS ──▶ HTTP/1 over TLS ────────────────▶│ the site of the mixed load
 //!           └─▶ HTTP/1 ── HTTP/2 ──▶ HTTP/2 to itself ────────────▶│
+//!           ├─▶ HTTP/2 ───────────────────────────────────────────▶│
 //!  telephones: 30 kB/s with pauses of 5 s ────────────────────────┘
 //! ```
 //!
@@ -16,12 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::Outcome;
 use crate::client::{Site, connect};
 use crate::mixed::{self, Plan};
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup, free_port};
 use crate::tls::Certificate;
+use crate::{Outcome, h2};
 
 const TELEPHONES: usize = 4;
 /// A telephone's bytes at a time, and its rests: 30 kB/s on the average.
@@ -60,7 +61,7 @@ stream {
 /// Runs it.
 pub fn run(options: &Options, _name: &str) -> Outcome {
     let certificate = Certificate::new(false)?;
-    let [h2, front, tls, plain, secured] = ports()?;
+    let [h2, front, tls, plain, secured, direct] = ports()?;
     let fill = |text: &str| {
         text.replace("%H2%", &h2.to_string())
             .replace("%FRONT%", &front.to_string())
@@ -77,6 +78,7 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
             ("%MODE%", "threads".to_string()),
             ("%AUTO%", "aio auto;".to_string()),
             ("%USE%", driver.map_or(String::new(), |d| format!("use {d};"))),
+            ("%H2_PORT%", direct.to_string()),
             ("%MORE%", fill(SERVERS)),
             ("%STREAM%", fill(STREAM)),
         ],
@@ -84,16 +86,22 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
         ..Setup::default()
     };
     let (mut server, _) = Server::start(options, Kind::Weir, &setup)?;
+    let (port, kills) = (server.port, options.kill_workers);
     let plan = Plan {
         ports: vec![server.port, plain, secured, front],
         tell_every: Some(TELL_EVERY),
-        others: begin_telephones,
+        others: Box::new(move |site, stop| {
+            let mut others = begin_telephones(port, site, stop, kills);
+            others.extend(h2::mixed::begin(direct, site, stop));
+            others
+        }),
+        others_lost: h2::mixed::LOST_MAX,
     };
     mixed::soak(options, &mut server, &plan)
 }
 
-fn ports() -> Outcome<[u16; 5]> {
-    let mut ports = [0; 5];
+fn ports() -> Outcome<[u16; 6]> {
+    let mut ports = [0; 6];
     for at in 0..ports.len() {
         loop {
             let port = free_port()?;

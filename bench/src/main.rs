@@ -116,6 +116,7 @@ const LOADS: &[Load] = &[
     load("h2-1k", "1 KB file over HTTP/2, 8 connections of 32 streams", false, h2::run),
     load("h2-1k-one", "the same, a connection of 100 streams", false, h2::run),
     load("h2-1k-many", "the same, 256 connections of 8 streams", false, h2::run),
+    load("h2-1k-paths", "the same, 8 of 32, a hundred paths in turn", false, h2::run),
     load("h2-100k", "100 KB file over HTTP/2", false, h2::run),
     load("h2-1m", "1 MB file over HTTP/2", false, h2::run),
     load("h2-post", "POST of 10 KB over HTTP/2, passed on", false, h2::run),

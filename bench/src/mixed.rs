@@ -2,8 +2,9 @@
 //!
 //! Clients request small, large and cold files, in memory and through threads, pages with parts,
 //! proxied, compressed and listed ones; they upload and delete. One request in four is given up, in
-//! each of several ways. Meanwhile the server reloads, its log is rotated, files are dropped from
-//! memory, and, with an option, workers are killed.
+//! each of several ways. Others do the same over HTTP/2, several at once on a connection. Meanwhile
+//! the server reloads, its log is rotated, files are dropped from memory, and, with an option,
+//! workers are killed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,8 +19,8 @@ use rustix::process::Signal;
 use crate::client::{Client, Seen, Site};
 use crate::everything::Others;
 use crate::options::Options;
-use crate::server::{Server, Setup};
-use crate::{Outcome, proc, report};
+use crate::server::{Server, Setup, free_port};
+use crate::{Outcome, h2, proc, report};
 
 /// The configuration; `%MORE%` and `%STREAM%` are further servers.
 pub const CONFIG: &str = include_str!("../configs/mixed.conf");
@@ -82,12 +83,14 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
         println!("\n### {}", kind.name());
         let is_nginx = kind == crate::server::Kind::Nginx;
         let driver = options.driver.as_ref().filter(|_| !is_nginx);
+        let h2 = free_port()?;
         let setup = Setup {
             template: CONFIG,
             fill: vec![
                 ("%MODE%", "threads".to_string()),
                 ("%AUTO%", if is_nginx { "" } else { "aio auto;" }.to_string()),
                 ("%USE%", driver.map_or(String::new(), |d| format!("use {d};"))),
+                ("%H2_PORT%", h2.to_string()),
                 ("%MORE%", String::new()),
                 ("%STREAM%", String::new()),
             ],
@@ -95,8 +98,12 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
             ..Setup::default()
         };
         let (mut server, _) = Server::start(options, kind, &setup)?;
-        let plan =
-            Plan { ports: vec![server.port], tell_every: None, others: |_, _, _, _| Vec::new() };
+        let plan = Plan {
+            ports: vec![server.port],
+            tell_every: None,
+            others: Box::new(move |site, stop| h2::mixed::begin(h2, site, stop)),
+            others_lost: h2::mixed::LOST_MAX,
+        };
         if let Err(message) = soak(options, &mut server, &plan) {
             println!("{message}");
             failed = format!("{}: {message}", kind.name());
@@ -105,14 +112,19 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
     if failed.is_empty() { Ok(()) } else { Err(failed) }
 }
 
+/// Starts clients that ask for a site until they are to stop.
+pub type StartOthers = Box<dyn Fn(&Arc<Site>, &Arc<AtomicBool>) -> Others>;
+
 /// The part of a load that is its own.
 pub struct Plan {
     /// Where clients ask, each at one of them.
     pub ports: Vec<u16>,
     /// The interval of lines about memory and descriptors.
     pub tell_every: Option<Duration>,
-    /// Starts other clients: where the site is, until when they go on, whether workers are killed.
-    pub others: fn(u16, &Arc<Site>, &Arc<AtomicBool>, bool) -> Others,
+    /// Starts other clients, which go on until they are to stop.
+    pub others: StartOthers,
+    /// Requests of theirs that a killed worker may take with it.
+    pub others_lost: usize,
 }
 
 /// Warms the server up, loads it, and compares its state after it with that before.
@@ -158,9 +170,11 @@ pub fn soak(options: &Options, server: &mut Server, plan: &Plan) -> Outcome {
     let wrong: u64 = seen.failures.values().sum();
     println!("stuck {stuck}, alerts {}, files left behind {left}", alerts.len());
     // A killed worker takes its clients' requests with it, and the names of uploads.
-    let lost_max = u64::from(done.kills) * options.clients as u64;
+    let lost_max = u64::from(done.kills) * (options.clients + plan.others_lost) as u64;
     let lost = wrong > lost_max || left as u64 > lost_max;
-    match lost || stuck > 0 || !alerts.is_empty() || grown {
+    // Whatever was killed.
+    let is_false = seen.failures.keys().any(|what| what.ends_with("another body"));
+    match is_false || lost || stuck > 0 || !alerts.is_empty() || grown {
         false => Ok(()),
         true => Err("it did not pass: see above".to_string()),
     }
@@ -202,7 +216,7 @@ fn load(
             std::thread::spawn(move || client.run())
         })
         .collect();
-    let others = (plan.others)(server.port, site, &stop, options.kill_workers);
+    let others = (plan.others)(site, &stop);
     let done = disturb(options, server, site, plan, length);
     stop.store(true, Ordering::Relaxed);
     let mut seen = Seen::default();

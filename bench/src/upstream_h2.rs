@@ -100,7 +100,8 @@ pub fn grpc(options: &Options) -> Outcome {
     subject::measure(options, &mut subjects, |port, seconds| {
         let (path, body) = ("/service/Method", Some(body.as_path()));
         let (connections, streams, tls) = (8, 32, false);
-        let load = h2::h2load::Load { port, path, connections, streams, seconds, tls, body };
+        let load =
+            h2::h2load::Load { port, path, copies: 1, connections, streams, seconds, tls, body };
         h2::h2load::run(&load, &scratch.0)
     })?;
     subject::print(&subjects, "call");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use testkit::h2::{Frame, code, flag, kind, literal, setting};
 
-use super::client;
+use testkit::h2::scan as client;
 
 /// An attack.
 pub struct Attack {

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use testkit::h2::{Frame, flag, indexed, kind, literal_indexed, setting};
 
-use super::client::{self, Scan};
 use super::setup;
 use crate::options::Options;
 use crate::report::{self, row};
 use crate::server::{Kind, Server};
 use crate::tls::Certificate;
 use crate::{Outcome, proc};
+use testkit::h2::scan::{self as client, Scan};
 
 const CONNECTIONS: usize = 10;
 const STREAMS: u32 = 100;

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use testkit::h2::kind;
 
 use super::attacks::{ATTACKS, Attack, Attacker};
-use super::client::{self, Scan};
 use super::prompt_setup;
 use crate::options::Options;
 use crate::report::{self, row};
 use crate::server::{Server, Setup};
 use crate::tls::Certificate;
 use crate::{Outcome, proc, proxied};
+use testkit::h2::scan::{self as client, Scan};
 
 /// Between two requests of the well-behaved client.
 const PACE: Duration = Duration::from_millis(2);

@@ -14,6 +14,8 @@ pub struct Load<'a> {
     pub port: u16,
     /// The path.
     pub path: &'a str,
+    /// Paths: the one above, and its copies by [`copy_of`].
+    pub copies: usize,
     /// Connections, and streams at once on each.
     pub connections: usize,
     pub streams: usize,
@@ -40,7 +42,9 @@ pub fn run(load: &Load<'_>, folder: &Path) -> Outcome<wrk::Result> {
         command.arg("-d").arg(body);
     }
     let scheme = if load.tls { "https" } else { "http" };
-    command.arg(format!("{scheme}://127.0.0.1:{}{}", load.port, load.path));
+    for n in 0..load.copies {
+        command.arg(format!("{scheme}://127.0.0.1:{}{}", load.port, copy_of(load.path, n)));
+    }
     let began = Instant::now();
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|e| format!("cannot start taskset and h2load: {e}"))?;
@@ -58,6 +62,14 @@ pub fn run(load: &Load<'_>, folder: &Path) -> Outcome<wrk::Result> {
     match result.requests {
         0 => Err(format!("no request was answered: {text}")),
         _ => Ok(result),
+    }
+}
+
+/// The path of a copy of a file; that of number 0 is the file itself.
+pub fn copy_of(path: &str, n: usize) -> String {
+    match path.rsplit_once('.') {
+        Some((stem, extension)) if n > 0 => format!("{stem}-{n}.{extension}"),
+        _ => path.to_string(),
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use rustls::{ClientConfig, ClientConnection};
 
-use super::client::{self, Scan};
 use super::prompt_setup;
 use crate::Outcome;
 use crate::server::{Kind, Setup};
 use crate::tls::{Certificate, client as tls_client};
+use testkit::h2::scan::{self as client, Scan};
 
 /// Requests on each connection before it is idle.
 const REQUESTS: u32 = 10;

@@ -2,10 +2,10 @@
 
 mod attacks;
 pub mod bomb;
-mod client;
 pub mod floods;
 pub mod h2load;
 pub mod idle;
+pub mod mixed;
 pub mod reload;
 pub mod spec;
 
@@ -29,6 +29,7 @@ pub const LOADS: &[&str] = &[
     "h2-1k",
     "h2-1k-one",
     "h2-1k-many",
+    "h2-1k-paths",
     "h2-100k",
     "h2-1m",
     "h2-post",
@@ -38,6 +39,8 @@ pub const LOADS: &[&str] = &[
 
 struct Shape {
     path: &'static str,
+    /// Requests are for so many copies of the file, one after the other.
+    copies: usize,
     connections: usize,
     streams: usize,
     tls: bool,
@@ -45,8 +48,10 @@ struct Shape {
 }
 
 fn shape(name: &str) -> Shape {
-    let usual = Shape { path: "/1k.txt", connections: 8, streams: 32, tls: false, post: false };
+    let usual =
+        Shape { path: "/1k.txt", copies: 1, connections: 8, streams: 32, tls: false, post: false };
     match name {
+        "h2-1k-paths" => Shape { copies: 100, ..usual },
         "h2-1k-one" => Shape { connections: 1, streams: 100, ..usual },
         "h2-1k-many" => Shape { connections: 256, streams: 8, ..usual },
         "h2-100k" => Shape { path: "/100k.bin", ..usual },
@@ -152,23 +157,39 @@ pub fn run(options: &Options, name: &str) -> Outcome {
     for &kind in options.servers.iter().filter(|k| k.is_real()) {
         let (setup, ports) = setup(kind, &certificate, backend_port)?;
         let (server, _) = Server::start(options, kind, &setup)?;
+        copy(&server.root(), &shape)?;
         subjects.push(Subject::server_at(server, port(ports)));
     }
     if let Some((helper, ports)) = h2o(&certificate, backend_port)? {
+        copy(&helper.prefix.join("site"), &shape)?;
         subjects.push(Subject::helper_at("h2o", helper, port(ports)));
     }
     let scratch = Scratch(new_folder()?);
     let body = scratch.0.join("body");
     fs::write(&body, [b'x'; BODY]).map_err(|e| format!("{}: {e}", body.display()))?;
     subject::measure(options, &mut subjects, |port, seconds| {
-        let Shape { path, connections, streams, tls, post } = shape;
+        let Shape { path, copies, connections, streams, tls, post } = shape;
         let body = post.then_some(body.as_path());
-        let load = h2load::Load { port, path, connections, streams, seconds, tls, body };
+        let load = h2load::Load { port, path, copies, connections, streams, seconds, tls, body };
         h2load::run(&load, &scratch.0)
     })?;
     subject::print(&subjects, "req");
     subject::print_ratios(&subjects, "req", "h2o");
     drop(backend);
+    Ok(())
+}
+
+/// Makes the copies of a load's file in a site, with its time.
+fn copy(site: &Path, shape: &Shape) -> Outcome {
+    let file = site.join(shape.path.trim_start_matches('/'));
+    for n in 1..shape.copies {
+        let copy = site.join(h2load::copy_of(shape.path, n).trim_start_matches('/'));
+        let copied = fs::copy(&file, &copy).and_then(|_| {
+            let modified = fs::metadata(&file)?.modified()?;
+            fs::File::options().write(true).open(&copy)?.set_modified(modified)
+        });
+        copied.map_err(|e| format!("{}: {e}", copy.display()))?;
+    }
     Ok(())
 }
 

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use testkit::h2::{Frame, code, flag, kind, setting};
 
-use super::client::{self, Scan, Seen};
 use super::prompt_setup;
 use crate::options::Options;
 use crate::report::{self, row};
 use crate::server::{Kind, Server};
 use crate::tls::Certificate;
 use crate::{Outcome, proc, storm};
+use testkit::h2::scan::{self as client, Scan, Seen};
 
 const CONNECTIONS: usize = 8;
 const STREAMS: usize = 32;

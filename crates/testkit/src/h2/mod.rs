@@ -20,6 +20,7 @@ mod fields;
 mod frame;
 mod judge;
 mod response;
+pub mod scan;
 mod server;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-use testkit::h2::{Frame, PREFACE, flag, indexed, kind, literal};
+use super::{Frame, PREFACE, flag, indexed, kind, literal};
 
 /// The largest window, given to the server at the start.
 const WINDOW_MAX: u32 = (1 << 31) - 1;
@@ -130,7 +130,7 @@ pub fn ask(
 
 #[cfg(test)]
 mod tests {
-    use testkit::h2::{Frame, block, indexed, table_size};
+    use crate::h2::{Frame, block, indexed, table_size};
 
     use super::Scan;
 
