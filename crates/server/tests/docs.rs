@@ -12,7 +12,8 @@ fn examples(page: &str) -> Vec<&str> {
 
 /// An example as a whole configuration: most are parts of `http`.
 fn whole(example: &str) -> String {
-    match example.starts_with("stream {") {
+    let has_block = |line: &str| line.starts_with("stream {") || line.starts_with("http {");
+    match example.lines().any(has_block) {
         true => format!("events {{}}\n{example}"),
         false => format!("events {{}}\nhttp {{\n{example}\n}}\n"),
     }

@@ -90,6 +90,10 @@ fn tells_status(weir: &Weir) -> bool {
 #[test]
 fn bodies_beyond_the_groups_memory_are_refused() {
     each_driver(|driver| {
+        if driver == Driver::IoUring {
+            eprintln!("left out: the kernel's memory of io_uring is not counted well enough");
+            return;
+        }
         let Some(limited) = Limited::new("bodies", driver) else {
             eprintln!("left out: no control group with a limit of memory can be made here");
             return;

@@ -122,6 +122,7 @@ fn datagrams_are_answered_or_refused() {
     each_driver(|driver| {
         let (first, second) = (udp::socket(), udp::socket());
         let (first_port, second_port) = (udp::port(&first), udp::port(&second));
+        let well = answering(first);
         let weir = site(
             driver,
             &format!(
@@ -135,7 +136,6 @@ fn datagrams_are_answered_or_refused() {
             ),
         )
         .start();
-        let well = answering(first);
         // A question that got lost is asked again: the first of each check is.
         std::thread::sleep(Duration::from_millis(700));
         assert!(!weir.log("error.log").contains("is unhealthy"));
