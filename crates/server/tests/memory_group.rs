@@ -90,7 +90,7 @@ fn tells_status(weir: &Weir) -> bool {
 #[test]
 fn bodies_beyond_the_groups_memory_are_refused() {
     each_driver(|driver| {
-        if driver == Driver::IoUring {
+        if driver.name() == "io_uring" {
             eprintln!("left out: the kernel's memory of io_uring is not counted well enough");
             return;
         }
