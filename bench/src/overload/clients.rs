@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::Outcome;
 use crate::client::connect_from;
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// A page that the server sends within a second.

@@ -43,8 +43,7 @@ impl Paths {
     #[inline]
     fn find(&mut self, path: &[u8]) -> Option<&mut Known> {
         let end = end_of(path);
-        let known = self.all.iter_mut().take(self.len);
-        known.into_iter().find(|known| known.end == end && known.path == path)
+        self.all.iter_mut().take(self.len).find(|known| known.end == end && known.path == path)
     }
 
     fn add(&mut self, path: &[u8], meta: &FileMeta) {

@@ -138,7 +138,7 @@ fn a_connection_that_is_given_up_is_made_by_one_of_those_that_wait() {
         let first = ask(&weir, "GET", "/", "", b"");
         wait_until("a connection", || origin.connections() == 1);
         let mut others: Vec<_> = (0..4).map(|_| ask(&weir, "GET", "/", "", b"")).collect();
-        // What came before this request was looked at.
+        // The server has looked at all that came before this request.
         assert_eq!(weir.get("/here").text(), "here");
         drop(first);
         for conn in &mut others {

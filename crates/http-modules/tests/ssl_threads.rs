@@ -8,7 +8,9 @@ use std::io::{Read, Write};
 use disk::{ask, others_are_served, told};
 use rustls::HandshakeKind::{Full, Resumed};
 use testkit::certificates::KeyKind;
-use testkit::{Driver, Site, StallingFolder, Weir, built_binary, each_driver, pattern, wait_until};
+use testkit::{
+    Conn, Driver, Site, StallingFolder, Weir, built_binary, each_driver, pattern, wait_until,
+};
 use tls::{Client, Pair, socket};
 
 /// The alert internal_error.
@@ -45,7 +47,15 @@ fn site(driver: Driver, pool: &str) -> Option<(StallingFolder, Weir)> {
     Some((folder, weir))
 }
 
-/// What the server sends to a client that says hello and waits.
+/// Holds the pool's thread with a request for a file, until the disk goes on.
+fn hold(disk: &StallingFolder, weir: &Weir) -> Conn {
+    disk.stall();
+    let held = ask(weir, "/disk/held.txt");
+    wait_until("the pool's thread to be held", || disk.waiting() == 1);
+    held
+}
+
+/// The server's answer to a client that says hello and waits.
 fn answer(client: &Client, port: u16) -> Vec<u8> {
     let (mut stream, mut bytes) = (socket(port), Vec::new());
     stream.write_all(&client.hello()).unwrap();
@@ -59,9 +69,7 @@ fn others_are_served_while_hellos_wait_for_a_thread() {
         let Some((disk, weir)) = site(driver, "threads=1") else { return };
         let client = Client::of("a.example");
         let mut kept = client.connect(weir.port(1));
-        disk.stall();
-        let mut held = ask(&weir, "/disk/held.txt");
-        wait_until("the pool's thread to be held", || disk.waiting() == 1);
+        let mut held = hold(&disk, &weir);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| client.get(weir.port(1), "/").text());
             // Two that do not wait for their answers.
@@ -86,9 +94,7 @@ fn others_are_served_while_hellos_wait_for_a_thread() {
 fn time_outs_hold_while_hellos_wait_for_a_thread() {
     each_driver(|driver| {
         let Some((disk, weir)) = site(driver, "threads=1") else { return };
-        disk.stall();
-        let mut held = ask(&weir, "/disk/held.txt");
-        wait_until("the pool's thread to be held", || disk.waiting() == 1);
+        let mut held = hold(&disk, &weir);
         assert_eq!(answer(&Client::of("a.example"), weir.port(3)), INTERNAL_ERROR);
         let line = weir.wait_for_log("error.log", "did not come to the handshake in time");
         assert!(line.contains("while SSL handshaking, client: 127.0.0.1"), "{line}");
@@ -101,9 +107,7 @@ fn time_outs_hold_while_hellos_wait_for_a_thread() {
 fn a_full_queue_refuses_handshakes() {
     each_driver(|driver| {
         let Some((disk, weir)) = site(driver, "threads=1 max_queue=0") else { return };
-        disk.stall();
-        let mut held = ask(&weir, "/disk/held.txt");
-        wait_until("the pool's thread to be held", || disk.waiting() == 1);
+        let mut held = hold(&disk, &weir);
         assert_eq!(answer(&Client::of("a.example"), weir.port(1)), INTERNAL_ERROR);
         weir.wait_for_log("error.log", "thread pool \"hands\" queue overflow: 0 tasks waiting");
         weir.wait_for_log("error.log", "the queue of the thread pool is full while SSL handsh");

@@ -91,7 +91,7 @@ fn tells_status(weir: &Weir) -> bool {
 fn bodies_beyond_the_groups_memory_are_refused() {
     each_driver(|driver| {
         if driver.name() == "io_uring" {
-            eprintln!("left out: the kernel's memory of io_uring is not counted well enough");
+            eprintln!("left out: on io_uring the kernel can still kill a worker");
             return;
         }
         let Some(limited) = Limited::new("bodies", driver) else {

@@ -29,7 +29,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use base::log::Level;
-use event::{Notify, Room, Standing};
+use event::{Asked, Notify, Room, Standing};
 use os::memory_group::{self, Group};
 
 use look::{Look, RESOURCES, Resource};
@@ -474,11 +474,13 @@ impl Watch {
             return;
         }
         self.rounds.set((round + 1).min(ROUNDS));
-        let asked = match self.memory_percent() > limit {
-            true => event::shed(round),
+        self.closed(match self.memory_percent() > limit {
+            true => {
+                let Asked { parked, slow } = event::shed(round);
+                parked + slow
+            }
             false => event::shed_parked(round),
-        };
-        self.closed(asked.parked + asked.slow);
+        });
     }
 
     fn closed(&self, count: usize) {

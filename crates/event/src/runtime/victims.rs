@@ -139,14 +139,13 @@ impl Core {
 
     /// Asks connections to close, more of them each round: parked ones, and those of slow clients.
     pub(crate) fn shed_round(&mut self, round: u32) -> Asked {
-        let Asked { parked, .. } = self.shed_round_of_parked(round);
+        let parked = self.shed_round_of_parked(round);
         Asked { parked, slow: self.shed_slow(share_of(round)) }
     }
 
-    /// The same of parked ones alone.
-    fn shed_round_of_parked(&mut self, round: u32) -> Asked {
-        let parked = (self.slots.parked() / share_of(round)).max(32);
-        Asked { parked: self.reclaim_parked(parked), slow: 0 }
+    /// The same of parked ones alone; returns their number.
+    fn shed_round_of_parked(&mut self, round: u32) -> usize {
+        self.reclaim_parked((self.slots.parked() / share_of(round)).max(32))
     }
 
     /// Ends waits for clients without progress; returns their number.
@@ -273,16 +272,20 @@ impl Core {
 /// round asks more of them than the one before; the first is 0. Returns what memory the last one
 /// has freed to the system.
 pub fn shed(round: u32) -> Asked {
-    mem::trim_pages();
-    os::memory::give_back();
+    give_back();
     try_with(|inner| inner.core.shed_round(round)).unwrap_or_default()
 }
 
-/// The same of parked connections alone.
-pub fn shed_parked(round: u32) -> Asked {
+/// The same of parked connections alone; returns their number.
+pub fn shed_parked(round: u32) -> usize {
+    give_back();
+    try_with(|inner| inner.core.shed_round_of_parked(round)).unwrap_or_default()
+}
+
+/// Returns free memory to the system.
+fn give_back() {
     mem::trim_pages();
     os::memory::give_back();
-    try_with(|inner| inner.core.shed_round_of_parked(round)).unwrap_or_default()
 }
 
 /// Asks an eighth of the clients to go that have taken nothing of their responses for `ms`, as far

@@ -26,7 +26,7 @@ impl std::fmt::Display for Overdue {
 
 impl std::error::Error for Overdue {}
 
-/// What comes of an attempt to go on.
+/// The outcome of an attempt to go on.
 enum Turn {
     Done,
     /// Bytes must arrive.

@@ -47,7 +47,7 @@ async fn greeted(groups: &[u16]) -> (Transport, Transport) {
     (near, far)
 }
 
-/// What the server's end makes of a handshake with a busy pool.
+/// The outcome of a handshake at the server's end, with a busy pool.
 async fn fault(pool: &Pool, ms: u64) -> io::Error {
     let (_near, far) = greeted(&[]).await;
     far.handshake(Deadline::in_ms(ms), Some(pool)).await.unwrap_err()

@@ -218,9 +218,11 @@ impl Receiver {
                     frames += 1;
                     // A body that is here comes to its request together with the head.
                     let before_data = rest.get(n + 3) == Some(&frame::kind::DATA);
-                    let is_look = frames % LOOK_EVERY == 0 && n < rest.len() && !before_data;
-                    if is_look && (parties.is_over)() {
-                        break Ok(Taken::Part);
+                    if frames >= LOOK_EVERY && n < rest.len() && !before_data {
+                        if (parties.is_over)() {
+                            break Ok(Taken::Part);
+                        }
+                        frames = 0;
                     }
                 }
                 Err(fault) => break Err(fault),
