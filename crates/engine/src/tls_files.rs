@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use conf::{ConfError, Node, Word};
 use tls::certified::Certified;
+use tls::conf_command::Command;
 use tls::pem::{self, Passwords, Source};
 use tls::verify::Store;
 
@@ -131,6 +132,46 @@ pub fn load(
 ) -> Result<Certified, NotLoaded> {
     let chain = Source::certificate(&name, |_| path);
     from_sources(&chain, &Source::key(&key, |_| key_path), passwords)
+}
+
+/// The certificate that `ssl_conf_command Certificate` and `PrivateKey` name, with the name of its
+/// file; it takes the place of the one that the directives of certificates name.
+///
+/// # Errors
+/// One of both names is missing, a file cannot be read or used, or the key is another
+/// certificate's.
+pub fn commanded(
+    commands: &[Command],
+    passwords: &Passwords,
+) -> Result<Option<(String, Certified)>, ConfError> {
+    let (mut certificate, mut key) = (None, None);
+    for command in commands {
+        match command {
+            Command::Certificate(path) => certificate = Some(path),
+            Command::PrivateKey(path) => key = Some(path),
+            _ => {}
+        }
+    }
+    let (name, key) = match (certificate, key) {
+        (Some(certificate), Some(key)) => (certificate, key),
+        (None, None) => return Ok(None),
+        (Some(_), None) => return Err(alone("Certificate", "PrivateKey")),
+        (None, Some(_)) => return Err(alone("PrivateKey", "Certificate")),
+    };
+    let of = |path: &String| (path.clone(), PathBuf::from(path));
+    match load(of(name), of(key), passwords) {
+        Ok(certified) => Ok(Some((name.clone(), certified))),
+        Err(e) => {
+            let m = format!("SSL_CONF_cmd(\"Certificate\", \"{name}\") failed ({e})");
+            Err(ConfError::new(m))
+        }
+    }
+}
+
+fn alone(command: &str, other: &str) -> ConfError {
+    let m =
+        format!("the command \"{command}\" of OpenSSL's configuration needs \"{other}\" beside it");
+    ConfError::new(m)
 }
 
 fn from_sources(

@@ -151,7 +151,12 @@ fn servers_see_our_certificate() {
                 proxy_ssl_certificate_cache max=2;
                 proxy_ssl_certificate_key $arg_n.key; proxy_pass https://127.0.0.1:%PORT1%/; }
             location /12 { proxy_ssl_certificate good.pem; proxy_ssl_certificate_key good.key;
-                proxy_ssl_protocols TLSv1.2; proxy_pass https://127.0.0.1:%PORT1%/; }",
+                proxy_ssl_protocols TLSv1.2; proxy_pass https://127.0.0.1:%PORT1%/; }
+            location /command { proxy_ssl_certificate good.pem; proxy_ssl_certificate_key good.key;
+                proxy_ssl_conf_command Certificate other.pem;
+                proxy_ssl_conf_command PrivateKey other.key; proxy_pass https://127.0.0.1:%PORT1%/; }
+            location /alone { proxy_ssl_conf_command Certificate other.pem;
+                proxy_ssl_conf_command PrivateKey other.key; proxy_pass https://127.0.0.1:%PORT1%/; }",
         );
         let shown = |path: &str| {
             let answer = weir.get(path);
@@ -161,6 +166,8 @@ fn servers_see_our_certificate() {
         for _ in 0..2 {
             assert_eq!(shown("/fixed"), "CN=good.example");
             assert_eq!(shown("/12"), "CN=good.example");
+            assert_eq!(shown("/command"), "CN=other.example");
+            assert_eq!(shown("/alone"), "CN=other.example");
             for path in ["/named", "/cached"] {
                 assert_eq!(shown(&format!("{path}?n=good")), "CN=good.example");
                 assert_eq!(shown(&format!("{path}?n=other")), "CN=other.example");
@@ -318,6 +325,30 @@ fn checks_of_health_have_the_tls_of_their_location() {
             ("GET", "/plain", 502),
         ]);
     });
+}
+
+#[test]
+fn commands_name_a_certificate_and_its_key_together() {
+    let needs = |command, other| {
+        format!("the command \"{command}\" of OpenSSL's configuration needs \"{other}\" beside it")
+    };
+    for (line, message) in [
+        ("proxy_ssl_conf_command Certificate good.pem;", needs("Certificate", "PrivateKey")),
+        ("proxy_ssl_conf_command PrivateKey good.key;", needs("PrivateKey", "Certificate")),
+        (
+            "proxy_ssl_conf_command Certificate good.pem; proxy_ssl_conf_command PrivateKey other.key;",
+            "key values mismatch".to_owned(),
+        ),
+    ] {
+        let locations = format!("location / {{ {line} proxy_pass https://127.0.0.1:1; }}");
+        site(Driver::Epoll, "", &locations).is_refused(&message);
+        let server = line.replace("proxy_", "");
+        let server = format!(
+            "server {{ listen 127.0.0.1:%PORT4% ssl; {server}
+            ssl_certificate good.pem; ssl_certificate_key good.key; }}"
+        );
+        site(Driver::Epoll, &server, "").is_refused(&message);
+    }
 }
 
 #[test]

@@ -190,6 +190,7 @@ impl SslDraft {
             None,
             commands,
         )?;
+        let passwords = self.passwords.clone().unwrap_or_default();
         let (mut certificate, mut changing) = (None, None);
         if let Some((name, names)) = &self.certificate {
             let Some((key, keys)) = &self.key else {
@@ -199,7 +200,6 @@ impl SslDraft {
                 );
                 return Err(ConfError::at(&name.word, m));
             };
-            let passwords = self.passwords.clone().unwrap_or_default();
             match (names.as_const(), keys.as_const()) {
                 (Some(text), _) if text.is_empty() => {}
                 (Some(_), Some(_)) => {
@@ -211,7 +211,7 @@ impl SslDraft {
                         key: keys.clone(),
                         certificates: Certificates::new(
                             self.folder.clone().unwrap_or_default(),
-                            passwords,
+                            passwords.clone(),
                             self.cache.unwrap_or_default(),
                         ),
                         algorithms: algorithms.clone(),
@@ -221,6 +221,9 @@ impl SslDraft {
                     });
                 }
             }
+        }
+        if let Some((_, commanded)) = files::commanded(commands, &passwords)? {
+            certificate = Some(commanded);
         }
         let verify = match self.verify {
             Some(true) => Some(self.verification(prefix, algorithms.security_level)?),

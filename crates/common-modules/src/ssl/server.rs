@@ -1,7 +1,6 @@
 //! A server's TLS, compiled from its directives.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -390,27 +389,16 @@ struct Commanded {
 impl Commanded {
     fn of(commands: &[Command], s: &SslSettings) -> Result<Commanded, ConfError> {
         let mut own = Commanded::default();
-        let (mut certificate, mut key) = (None, None);
+        let passwords = s.passwords.clone().unwrap_or_default();
+        own.certificate = files::commanded(commands, &passwords)?;
         for command in commands {
             match command {
-                Command::Certificate(path) => certificate = Some(path),
-                Command::PrivateKey(path) => key = Some(path),
                 Command::ServerPreference(on) => own.prefers = Some(*on),
                 Command::SessionTickets(on) => own.tickets = Some(*on),
                 Command::TicketCount(count) => own.ticket_count = Some(*count),
                 Command::CertificateCompression(on) => own.compression = Some(*on),
                 _ => {}
             }
-        }
-        if let (Some(certificate), Some(key)) = (certificate, key) {
-            let of = |path: &String| (path.clone(), PathBuf::from(path));
-            let passwords = s.passwords.clone().unwrap_or_default();
-            let loaded = files::load(of(certificate), of(key), &passwords);
-            let loaded = loaded.map_err(|e| {
-                let m = format!("SSL_CONF_cmd(\"Certificate\", \"{certificate}\") failed ({e})");
-                ConfError::new(m)
-            })?;
-            own.certificate = Some((certificate.clone(), loaded));
         }
         Ok(own)
     }
