@@ -1,13 +1,16 @@
 //! The rules for a server's frames (RFC 9113), and the record of what they said. A broken rule is
 //! an `Err` with a sentence.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::fields::Decoder;
 use super::{Fields, Frame, GoAway, Response, flag, kind, setting};
 
 const WINDOW: i64 = 65_535;
 const WINDOW_MAX: i64 = (1 << 31) - 1;
+
+/// The payload of RST_STREAM with the code of that name.
+const STREAM_CLOSED: [u8; 4] = [0, 0, 0, 5];
 
 /// A stream as the client sees it.
 pub(super) struct Stream {
@@ -39,6 +42,8 @@ pub(super) struct Judge {
     pub(super) pongs: Vec<Vec<u8>>,
     /// Windows that the server gave, by stream.
     pub(super) given: BTreeMap<u32, u64>,
+    /// Streams that were passed over and that the server has reset.
+    resets: BTreeSet<u32>,
 }
 
 type Verdict<T = ()> = Result<T, String>;
@@ -59,6 +64,7 @@ impl Judge {
             goaways: Vec::new(),
             pongs: Vec::new(),
             given: BTreeMap::new(),
+            resets: BTreeSet::new(),
         };
         judge.settings_sent(settings.to_vec());
         judge
@@ -99,6 +105,12 @@ impl Judge {
         self.initial_window
     }
 
+    /// Whether the client may not open this stream any more, as it has opened a later one.
+    fn is_passed_over(&self, stream: u32) -> bool {
+        let last = self.streams.last_key_value().map_or(0, |(id, _)| *id);
+        stream % 2 == 1 && stream < last && !self.streams.contains_key(&stream)
+    }
+
     fn change_initial_window(&mut self, value: i64) {
         let change = value - self.initial_window;
         self.initial_window = value;
@@ -122,6 +134,11 @@ impl Judge {
         let on_connection = matches!(*kind, kind::SETTINGS | kind::PING | kind::GOAWAY);
         held(!on_connection || *stream == 0, "not on stream 0")?;
         let on_stream = *kind <= kind::CONTINUATION && !on_connection;
+        if *kind == kind::RST_STREAM && self.is_passed_over(*stream) {
+            // What the client sends there gets this (RFC 9113, 5.1.1 and 6.1).
+            held(frame.payload == STREAM_CLOSED, "on a stream that was passed over")?;
+            return held(self.resets.insert(*stream), "a second time");
+        }
         if on_stream && *kind != kind::WINDOW_UPDATE {
             held(self.streams.contains_key(stream), "on a stream that the client did not open")?;
         }

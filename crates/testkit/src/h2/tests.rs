@@ -186,11 +186,24 @@ fn wrong_sequences_are_faults() {
     wrong(&[ok(1, &[], true), open()], "behind the end");
     wrong(&[Frame::reset(1, 0), Frame::reset(1, 0)], "a second time");
     wrong(&[Frame::reset(7, 0)], "did not open");
+    wrong(&[Frame::reset(7, 5)], "did not open");
     wrong(&[Frame::goaway(1, 0), Frame::goaway(3, 0)], "greater last stream");
     wrong(&[Frame::settings_ack(), Frame::settings_ack()], "no SETTINGS");
     wrong(&[Frame::new(kind::PUSH_PROMISE, 4, 1, [0, 0, 0, 2])], "pushes");
     let mut judge = Judge::new(&[]);
     assert!(judge.take(&Frame::ping([0; 8])).unwrap_err().contains("before the server's SETTINGS"));
+}
+
+#[test]
+fn streams_that_were_passed_over_are_closed() {
+    let mut judge = Judge::new(&[]);
+    judge.take(&Frame::settings(&[])).unwrap();
+    judge.open(5, "GET");
+    assert!(judge.take(&Frame::reset(3, 1)).unwrap_err().contains("passed over"));
+    judge.take(&Frame::reset(3, 5)).unwrap();
+    assert!(judge.take(&Frame::reset(3, 5)).unwrap_err().contains("a second time"));
+    assert!(judge.take(&Frame::reset(2, 5)).unwrap_err().contains("did not open"));
+    assert!(judge.take(&Frame::data(1, b"", false)).unwrap_err().contains("did not open"));
 }
 
 #[test]
