@@ -334,7 +334,9 @@ fn recycled(min: usize) -> Option<Box<Inner>> {
 
 #[cold]
 fn fresh(min: usize) -> Box<Inner> {
-    Box::new(Inner { bytes: Vec::with_capacity(min.max(PAGE_SIZE)), start: 0 })
+    let room = min.max(PAGE_SIZE);
+    os::memory::count_growth(room);
+    Box::new(Inner { bytes: Vec::with_capacity(room), start: 0 })
 }
 
 impl Drop for Page {

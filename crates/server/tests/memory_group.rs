@@ -90,10 +90,6 @@ fn tells_status(weir: &Weir) -> bool {
 #[test]
 fn bodies_beyond_the_groups_memory_are_refused() {
     each_driver(|driver| {
-        if driver.name() == "io_uring" {
-            eprintln!("left out: on io_uring the kernel can still kill a worker");
-            return;
-        }
         let Some(limited) = Limited::new("bodies", driver) else {
             eprintln!("left out: no control group with a limit of memory can be made here");
             return;

@@ -345,6 +345,8 @@ impl Watch {
     fn of_memory(&self) -> Option<Look> {
         let group = self.group.as_ref()?;
         let (used, limit) = (group.used()?, group.limit());
+        // Buffers that the kernel may fill before the next look.
+        let lent = event::room().lent as u64;
         self.half_full.set(used * 2 >= limit);
         self.looked_ms.set(base::time::now_ms());
         let own = memory_group::own();
@@ -354,7 +356,7 @@ impl Watch {
         };
         self.reusable.set(if promise::bytes() > 0 { reusable() } else { 0 });
         let own = own.saturating_mul(self.workers);
-        let used = if own * 2 >= used { used } else { 0 };
+        let used = if own * 2 >= used { used + lent * self.workers } else { 0 };
         self.memory_used.set(used);
         // Buffers grow by the worker's part of what is left up to the first step, and of what is
         // left behind the last one.

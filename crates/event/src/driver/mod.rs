@@ -208,6 +208,14 @@ impl Driver {
         }
     }
 
+    /// The bytes of buffers that the kernel has.
+    pub(crate) fn lent(&self) -> usize {
+        match self {
+            Driver::Uring(uring) => uring.lent(),
+            _ => 0,
+        }
+    }
+
     /// A descriptor came into the loop.
     pub(crate) fn opened(&mut self, key: SockKey, fd: BorrowedFd<'_>, kind: SockKind) {
         match self {

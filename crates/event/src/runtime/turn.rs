@@ -89,6 +89,8 @@ pub struct Room {
     pub descriptors_max: usize,
     /// An allocation has failed lately.
     pub lacks_memory: bool,
+    /// Bytes that the kernel may fill, with which no memory needs to be yet.
+    pub lent: usize,
 }
 
 /// A scarce resource, with its amount.
@@ -207,6 +209,7 @@ impl Core {
             descriptors: connections + self.others,
             descriptors_max: self.descriptors_max,
             lacks_memory: self.relief.is_on(),
+            lent: 0,
         }
     }
 }
@@ -552,7 +555,7 @@ pub fn posted() -> usize {
 
 /// The room in this thread's loop.
 pub fn room() -> Room {
-    try_with(|inner| inner.core.room()).unwrap_or_default()
+    try_with(|inner| Room { lent: inner.driver.lent(), ..inner.core.room() }).unwrap_or_default()
 }
 
 /// The limit of its connections.

@@ -17,6 +17,10 @@ use super::ring::Ring;
 /// bytes at once, the kernel reports it, and those are read without the ring.
 const COUNT: u16 = 128;
 
+/// Buffers that stay in the ring where memory is scarce: the kernel fills them all in one turn when
+/// many clients send at once, and a megabyte is more than a small control group has left then.
+const COUNT_SCARCE: usize = 16;
+
 const MASK: u16 = COUNT - 1;
 
 /// The group's number, in each recv.
@@ -98,11 +102,27 @@ impl Buffers {
         page
     }
 
-    /// Gives the kernel pages for the buffers that have none. Where memory is short some stay so:
-    /// when none is left, bytes are received without the ring.
+    /// The bytes of the buffers that the kernel has: it may fill them all at any time.
+    pub(super) fn lent(&self) -> usize {
+        self.there() * PAGE_SIZE
+    }
+
+    /// The buffers that the kernel has.
+    fn there(&self) -> usize {
+        usize::from(COUNT) - self.missing.len()
+    }
+
+    /// Gives the kernel pages for the buffers that have none. Where memory is short or scarce some
+    /// stay so: when none is left, bytes are received without the ring.
     pub(super) fn refill(&mut self) {
+        self.refill_to(if os::memory::is_scarce() { COUNT_SCARCE } else { COUNT.into() });
+    }
+
+    fn refill_to(&mut self, max: usize) {
         let before = self.tail;
-        while let Some(number) = self.missing.pop() {
+        while self.there() < max
+            && let Some(number) = self.missing.pop()
+        {
             let Ok(page) = Page::try_get(PAGE_SIZE) else {
                 self.missing.push(number);
                 break;
@@ -125,4 +145,31 @@ impl Drop for Buffers {
 fn layout() -> Layout {
     let bytes = usize::from(COUNT) * size_of::<BufRingEntry>();
     Layout::from_size_align(bytes, 4096).expect("a power of two, and far from overflow")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_has_fewer_buffers_where_memory_is_scarce() {
+        let Some((ring, mut buffers)) =
+            Ring::new().and_then(|ring| Buffers::new(&ring).map(|buffers| (ring, buffers))).ok()
+        else {
+            eprintln!("left out: no ring with provided buffers can be made here");
+            return;
+        };
+        assert_eq!(buffers.lent(), usize::from(COUNT) * PAGE_SIZE);
+        let few = COUNT_SCARCE as u16;
+        // The kernel has filled all but one more than it keeps then.
+        buffers.missing.extend(few + 1..COUNT);
+        buffers.refill_to(COUNT_SCARCE);
+        assert_eq!(buffers.there(), COUNT_SCARCE + 1);
+        buffers.missing.extend(0..few + 1);
+        buffers.refill_to(COUNT_SCARCE);
+        assert_eq!(buffers.lent(), COUNT_SCARCE * PAGE_SIZE);
+        buffers.refill_to(COUNT.into());
+        assert_eq!(buffers.there(), usize::from(COUNT));
+        drop(ring);
+    }
 }

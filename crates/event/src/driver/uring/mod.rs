@@ -177,6 +177,11 @@ impl Uring {
         self.buffers.is_some()
     }
 
+    /// The bytes of buffers that the kernel has.
+    pub(super) fn lent(&self) -> usize {
+        self.buffers.as_ref().map_or(0, Buffers::lent)
+    }
+
     /// A socket came into the loop.
     pub(super) fn opened(&mut self, key: SockKey) {
         self.owns.open(key);
