@@ -35,5 +35,7 @@ pub use runtime::turn::{
     Loop, Options, Presence, Room, Stats, connections_in_use, connections_max, descriptor_closed,
     driver_name, posted, presence, room, stats,
 };
-pub use runtime::victims::{Asked, displace, forget_unmoved, shed, shed_parked, shed_unmoved};
+pub use runtime::victims::{
+    Asked, displace, forget_unmoved, give_back, shed, shed_parked, shed_unmoved,
+};
 pub use sock::Sock;

@@ -116,6 +116,47 @@ fn bodies_beyond_the_groups_memory_are_refused() {
     });
 }
 
+#[test]
+fn free_memory_of_the_heap_goes_back_while_requests_come() {
+    each_driver(|driver| {
+        let Some(limited) = Limited::new("free", driver) else {
+            eprintln!("left out: no control group with a limit of memory can be made here");
+            return;
+        };
+        let weir = Site::new(limited.folder.join("limited"), driver)
+            .file("html/a.txt", b"hello")
+            .config(
+                "worker_processes 1; events { worker_connections 900; }
+                 http { client_body_buffer_size 256k;
+                     server { listen 127.0.0.1:%PORT0%; root html;
+                     location /up { proxy_pass http://127.0.0.1:%PORT0%/taken; }
+                     location /taken { return 200; } } }",
+            )
+            .start();
+        let worker = weir.workers()[0];
+        // With the master's memory and the kernel's it is scarce then, and nobody is closed yet.
+        let mut clients = Vec::new();
+        while resident(worker) < LIMIT / 100 * 83 {
+            assert!(clients.len() < BODIES, "{} of {LIMIT}", resident(worker));
+            clients.push(unfinished(&weir));
+            // The worker has looked at all that came before.
+            assert_eq!(weir.get("/a.txt").status, 200);
+        }
+        // Those that stay lie between those that go.
+        let mut number = 0;
+        clients.retain(|_| {
+            number += 1;
+            number % 5 == 0
+        });
+        // Not in a quiet time.
+        wait_until("memory that is given back", || {
+            (0..50).for_each(|_| drop(weir.get("/a.txt")));
+            resident(worker) < LIMIT / 2
+        });
+        drop(clients);
+    });
+}
+
 /// The resident memory of a process, bytes.
 fn resident(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -105,6 +105,13 @@ const MEMORY_MS: u64 = 250;
 /// next step is due: what was freed meanwhile counts.
 const FRESH_MS: u64 = 10;
 
+/// So many percent below the limit, before the first step, free memory of the heap goes back to the
+/// system: once it is this part of the worker's share, and at such intervals, milliseconds, because
+/// its pages have to be filled with zeros again.
+const GIVE_BACK_BELOW: u64 = 15;
+const FREE_PART: u64 = 16;
+const GIVE_BACK_MS: u64 = 300;
+
 /// Percent of the control group's memory beyond the limit of the last step that buffers may take.
 const BEYOND: u64 = 2;
 
@@ -156,6 +163,8 @@ struct Watch {
     /// [`os::memory::room`] at the last look, and the time of that.
     room: Cell<i64>,
     looked_ms: Cell<u64>,
+    /// When free memory of the heap was given back last.
+    gave_back_ms: Cell<u64>,
     raised: Notify,
 }
 
@@ -183,6 +192,7 @@ pub fn begin(limits: Limits, stats: Rc<Stats>, workers: usize) {
         reusable: Cell::new(0),
         room: Cell::new(i64::MAX),
         looked_ms: Cell::new(0),
+        gave_back_ms: Cell::new(0),
         raised: Notify::new(),
     });
     STEP.set(Step::None);
@@ -344,17 +354,17 @@ impl Watch {
     /// gives nothing back of what other programs hold.
     fn of_memory(&self) -> Option<Look> {
         let group = self.group.as_ref()?;
-        let (used, limit) = (group.used()?, group.limit());
+        let (mut used, limit) = (group.used()?, group.limit());
         // Buffers that the kernel may fill before the next look.
         let lent = event::room().lent as u64;
         self.half_full.set(used * 2 >= limit);
         self.looked_ms.set(base::time::now_ms());
-        let own = memory_group::own();
-        let reusable = || {
-            let kept = (mem::pages_kept() * mem::PAGE_SIZE) as u64;
-            own.saturating_sub(os::memory::in_use() as u64) + kept
-        };
-        self.reusable.set(if promise::bytes() > 0 { reusable() } else { 0 });
+        let mut own = memory_group::own();
+        if self.gives_back(used, own) {
+            event::give_back();
+            (used, own) = (group.used()?, memory_group::own());
+        }
+        self.reusable.set(if promise::bytes() > 0 { reusable(own) } else { 0 });
         let own = own.saturating_mul(self.workers);
         let used = if own * 2 >= used { used + lent * self.workers } else { 0 };
         self.memory_used.set(used);
@@ -369,6 +379,21 @@ impl Watch {
         let look = self.memory_with(0)?;
         self.memory_is_full.set(look.is_beyond());
         Some(look)
+    }
+
+    /// Whether memory is about to be scarce and much of it is free within the heap: that counts as
+    /// used, and a burst of clients would be felt long after its end.
+    fn gives_back(&self, used: u64, own: u64) -> bool {
+        let (limit, now_ms) = (self.group.as_ref().map_or(0, Group::limit), base::time::now_ms());
+        let percent = u64::from(self.limits.memory).saturating_sub(GIVE_BACK_BELOW);
+        if used < limit / 100 * percent || now_ms < self.gave_back_ms.get() + GIVE_BACK_MS {
+            return false;
+        }
+        let gives = reusable(own) >= limit / FREE_PART / self.workers.max(1);
+        if gives {
+            self.gave_back_ms.set(now_ms);
+        }
+        gives
     }
 
     /// The memory as it was found at the last look, with what buffers took since, and with what was
@@ -511,6 +536,12 @@ impl Watch {
     }
 }
 
+/// Bytes of `own`, this worker's memory, that its heap has free.
+fn reusable(own: u64) -> u64 {
+    let kept = (mem::pages_kept() * mem::PAGE_SIZE) as u64;
+    own.saturating_sub(os::memory::in_use() as u64) + kept
+}
+
 /// Logs that a client has too many connections, once a minute.
 #[cold]
 fn tell_heavy(ip: Option<IpAddr>, count: usize, share: usize) {
@@ -549,6 +580,7 @@ mod tests {
             reusable: Cell::new(0),
             room: Cell::new(i64::MAX),
             looked_ms: Cell::new(base::time::now_ms()),
+            gave_back_ms: Cell::new(0),
             raised: Notify::new(),
         }
     }

@@ -283,7 +283,7 @@ pub fn shed_parked(round: u32) -> usize {
 }
 
 /// Returns free memory to the system.
-fn give_back() {
+pub fn give_back() {
     mem::trim_pages();
     os::memory::give_back();
 }
