@@ -73,6 +73,12 @@ fn cpu_ns_of(pid: u32) -> u64 {
         .sum()
 }
 
+/// Nanoseconds that a process's first thread could run and had no CPU.
+pub fn queued_ns(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    text.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
+
 /// Keeps this thread on one CPU, where that is allowed.
 pub fn pin(cpu: usize) {
     let mut set = CpuSet::new();

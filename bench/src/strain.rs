@@ -9,7 +9,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -74,7 +74,7 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
         std::fs::File::create(server.root().join("long.bin"))
             .and_then(|file| file.set_len(LONG))
             .map_err(|e| e.to_string())?;
-        let wrong = drips(server.port) | half_heads(server.port)? | few_descriptors(&server)?;
+        let wrong = drips(server.port) | half_heads(&server)? | few_descriptors(&server)?;
         if wrong && is_weir {
             failed.push(kind.name());
         }
@@ -149,27 +149,47 @@ fn broken(stream: &TcpStream) -> bool {
 }
 
 /// From one address and from many; whether too few of the others were served.
-fn half_heads(port: u16) -> Outcome<bool> {
+fn half_heads(server: &Server) -> Outcome<bool> {
+    let port = server.port;
     let many: Vec<Ipv4Addr> = (0..HALF_HEADS as u32)
         .map(|n| Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 1).to_bits() + n))
         .collect();
     let mut wrong = false;
-    let before = witness(port).0;
+    let cpu_ns = || proc::cpu_ns(&server.pids());
+    let (idle, before) = (cpu_ns(), witness(port)?);
+    let idle = cpu_ns() - idle;
+    println!(
+        "{:<36}{} answered, half of them within {} us; {:.1} us of the server's for each",
+        "no half heads",
+        before.answered,
+        before.median.as_micros(),
+        idle as f64 / 1e3 / before.asked.max(1) as f64
+    );
     for (name, addresses) in [("one address", &many[..1]), ("many addresses", &many[..])] {
-        let stop = AtomicBool::new(false);
-        let (answered, asked, slowest) = std::thread::scope(|scope| {
-            scope.spawn(|| attack(port, addresses, &stop));
+        let (stop, begun) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (seen, begun, used) = std::thread::scope(|scope| {
+            scope.spawn(|| attack(port, addresses, &stop, &begun));
             std::thread::sleep(SECOND);
+            let (before, used) = (begun.load(Ordering::Relaxed), cpu_ns());
             let seen = witness(port);
             stop.store(true, Ordering::Relaxed);
-            seen
+            (seen, begun.load(Ordering::Relaxed) - before, cpu_ns() - used)
         });
-        let rate = answered * 100 / before.max(1);
+        let seen = seen?;
+        let rate = seen.answered * 100 / before.answered.max(1);
         println!(
-            "{:<36}{rate} % of the rate without, {answered} of {asked} answered, the slowest after \
-             {} ms",
+            "{:<36}{rate} % of the rate without, {} of {} answered, half of them within {} us, \
+             the slowest after {} ms; {} half heads a second, {:.1} us of the server's for each",
             format!("1,200 half heads, {name}"),
-            slowest.as_millis()
+            seen.answered,
+            seen.asked,
+            seen.median.as_micros(),
+            seen.slowest.as_millis(),
+            begun / WITNESSED.as_secs(),
+            // Those of the witness are taken to cost what they did.
+            (used as f64 - idle as f64 * seen.asked as f64 / before.asked.max(1) as f64)
+                / 1e3
+                / begun.max(1) as f64
         );
         wrong |= rate < 90;
     }
@@ -188,9 +208,10 @@ fn few_descriptors(server: &Server) -> Outcome<bool> {
     };
     std::thread::sleep(SECOND);
     let runs = strace.try_wait().is_ok_and(|ended| ended.is_none());
-    let (answered, asked, slowest) = witness(server.port);
+    let seen = witness(server.port);
     proc::signal(strace.id(), Signal::TERM);
     let _ = strace.wait();
+    let Witnessed { answered, asked, slowest, .. } = seen?;
     if !runs {
         return Err("strace could not attach to the worker".to_string());
     }
@@ -203,7 +224,7 @@ fn few_descriptors(server: &Server) -> Outcome<bool> {
 }
 
 /// Keeps so many half heads, and begins another one for each that was closed.
-fn attack(port: u16, addresses: &[Ipv4Addr], stop: &AtomicBool) {
+fn attack(port: u16, addresses: &[Ipv4Addr], stop: &AtomicBool, begun: &AtomicU64) {
     let mut held: Vec<Option<TcpStream>> = (0..HALF_HEADS).map(|_| None).collect();
     while !stop.load(Ordering::Relaxed) {
         for (n, place) in held.iter_mut().enumerate() {
@@ -211,6 +232,7 @@ fn attack(port: u16, addresses: &[Ipv4Addr], stop: &AtomicBool) {
                 *place = connect_from(addresses[n % addresses.len()], port, PATIENCE).ok();
                 if let Some(stream) = place {
                     let _ = stream.write_all(b"GET /return HTTP/1.1\r\nHo");
+                    begun.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
@@ -218,22 +240,40 @@ fn attack(port: u16, addresses: &[Ipv4Addr], stop: &AtomicBool) {
     }
 }
 
-/// A request on a connection of its own, again and again: answered, asked, the slowest.
-fn witness(port: u16) -> (u64, u64, Duration) {
-    let (mut answered, mut asked, mut slowest) = (0, 0, Duration::ZERO);
-    let began = Instant::now();
-    while began.elapsed() < WITNESSED {
-        let one = Instant::now();
-        asked += 1;
-        let mut text = String::new();
-        let answer = connect_from(Ipv4Addr::LOCALHOST, port, PATIENCE).and_then(|mut stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.write_all(b"GET /return HTTP/1.0\r\n\r\n")?;
-            stream.read_to_string(&mut text)
-        });
-        answered += u64::from(answer.is_ok() && text.starts_with("HTTP/1.1 200 "));
-        slowest = slowest.max(one.elapsed());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    (answered, asked, slowest)
+#[derive(Default)]
+struct Witnessed {
+    answered: u64,
+    asked: u64,
+    median: Duration,
+    slowest: Duration,
+}
+
+/// A request on a connection of its own, again and again. It shares a processor with those that
+/// attack, and goes before them: what they take of the server's is to be seen alone.
+fn witness(port: u16) -> Outcome<Witnessed> {
+    let thread = std::thread::spawn(move || {
+        proc::pin(1);
+        proc::go_first();
+        let (mut seen, mut all) = (Witnessed::default(), Vec::new());
+        let began = Instant::now();
+        while began.elapsed() < WITNESSED {
+            let one = Instant::now();
+            let mut text = String::new();
+            let answer =
+                connect_from(Ipv4Addr::LOCALHOST, port, PATIENCE).and_then(|mut stream| {
+                    stream.set_read_timeout(Some(PATIENCE))?;
+                    stream.write_all(b"GET /return HTTP/1.0\r\n\r\n")?;
+                    stream.read_to_string(&mut text)
+                });
+            seen.answered += u64::from(answer.is_ok() && text.starts_with("HTTP/1.1 200 "));
+            all.push(one.elapsed());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        all.sort();
+        seen.asked = all.len() as u64;
+        seen.median = all.get(all.len() / 2).copied().unwrap_or_default();
+        seen.slowest = all.last().copied().unwrap_or_default();
+        seen
+    });
+    thread.join().map_err(|_| "the witness ended early".to_string())
 }

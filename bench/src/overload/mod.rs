@@ -39,6 +39,8 @@ const LONG: usize = 400 << 10;
 const SETTLE: Duration = Duration::from_secs(3);
 /// Looks at the recovery, from the moment that the excess has left.
 const AFTER: Duration = Duration::from_secs(4);
+/// The rate after it is that of so long at least.
+const THEN: Duration = Duration::from_secs(4);
 const STATUS_EVERY: Duration = Duration::from_millis(50);
 const PROBE_EVERY: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -143,8 +145,9 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
     report::table(&rows);
     println!(
         "(fit: the rate of the clients that take 80 % of the limit; goodput: answers of twice the \
-         limit; status: the slowest of its page, and those above 100 ms or without an answer; \
-         then: the rate after the recovery, to that of fit)"
+         limit; status: the slowest of its page, of that without a processor for the worker, and \
+         those above 100 ms or without an answer; then: the rate after the recovery, to that of \
+         fit)"
     );
     if short.is_empty() { Ok(()) } else { Err(format!("weir under {}", short.join(", "))) }
 }
@@ -179,7 +182,11 @@ impl Seen {
             &format!("{:.2}", good / fit),
             &format!("{:.0}", self.refused),
             &format!("{:.0}", self.failed),
-            &self.status.slowest.as_millis().to_string(),
+            &format!(
+                "{} ({})",
+                self.status.slowest.as_millis(),
+                self.status.slowest_queued.as_millis()
+            ),
             &format!("{} of {}", self.status.bad, self.status.asked),
             &self.recovery.as_millis().to_string(),
             &format!("{:.2}", then / fit),
@@ -223,26 +230,31 @@ fn press(
     let base = Crowd::start(server.port, pressure.ask, 0..fit, &counts)?;
     std::thread::sleep(SETTLE);
     let [alone, ..] = over(length, &counts);
-    let probe = Prober::start(server.port, "/small", PROBE_EVERY);
+    let probe = Prober::start(server.port, worker, "/small", PROBE_EVERY);
     let excess = Crowd::start(server.port, pressure.ask, fit..pressure.limit * 2, &counts)?;
     std::thread::sleep(SETTLE);
-    let status = Prober::start(server.port, "/status", STATUS_EVERY);
+    let status = Prober::start(server.port, worker, "/status", STATUS_EVERY);
     let [good, refused, errors, cut, late] = over(length, &counts);
     let status = status.stop();
     excess.leave();
     let left = Instant::now();
-    std::thread::sleep(AFTER);
+    let mut rates = seconds_of(AFTER, &counts);
     let probed = probe.stop();
     let recovery = probed.last_bad.map_or(Duration::ZERO, |at| at.saturating_duration_since(left));
-    let [then, ..] = over(Duration::from_secs(2), &counts);
+    // Requests take seconds where a client reads slowly, and those that waited end together.
+    rates.extend(seconds_of(length.max(THEN), &counts));
+    let later = &rates[AFTER.as_secs() as usize..];
+    let then = later.iter().sum::<f64>() / later.len() as f64;
     base.leave();
     let worker_lost = server.worker() != worker;
     if options.only.is_some() {
         println!(
-            "{}: new clients that failed under pressure: {} of {}; log:\n{}",
+            "{}: new clients that failed under pressure: {} of {}; good answers in each second \
+             after it: {:.0?}; log:\n{}",
             kind.name(),
             probed.bad,
             probed.asked,
+            rates,
             server.complaints()
         );
     }
@@ -260,6 +272,11 @@ fn over(length: Duration, counts: &Counts) -> [f64; 5] {
     std::array::from_fn(|n| (after[n] - before[n]) as f64 / seconds)
 }
 
+/// The good answers in each second of that time.
+fn seconds_of(length: Duration, counts: &Counts) -> Vec<f64> {
+    (0..length.as_secs()).map(|_| over(Duration::from_secs(1), counts)[0]).collect()
+}
+
 /// Requests on connections of their own, one after the other at a steady pace.
 struct Prober {
     stop: Arc<AtomicBool>,
@@ -273,12 +290,14 @@ struct Probed {
     /// Without a 200 within [`STATUS_MAX`].
     bad: u64,
     slowest: Duration,
+    /// Of the slowest, the time in which the worker could run and had no processor.
+    slowest_queued: Duration,
     /// The end of the last bad one.
     last_bad: Option<Instant>,
 }
 
 impl Prober {
-    fn start(port: u16, path: &'static str, every: Duration) -> Self {
+    fn start(port: u16, worker: u32, path: &'static str, every: Duration) -> Self {
         let (stop, seen) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Probed>>::default());
         let (until, into) = (Arc::clone(&stop), Arc::clone(&seen));
         let thread = std::thread::spawn(move || {
@@ -286,12 +305,17 @@ impl Prober {
             proc::pin(1);
             proc::go_first();
             while !until.load(Ordering::Relaxed) {
+                let queued_ns = proc::queued_ns(worker);
                 let began = Instant::now();
                 let good = ask(port, path).unwrap_or(false);
                 let took = began.elapsed();
+                let queued_ns = proc::queued_ns(worker).saturating_sub(queued_ns);
                 if let Ok(mut seen) = into.lock() {
                     seen.asked += 1;
-                    seen.slowest = seen.slowest.max(took);
+                    if took > seen.slowest {
+                        seen.slowest = took;
+                        seen.slowest_queued = Duration::from_nanos(queued_ns);
+                    }
                     if !good || took > STATUS_MAX {
                         seen.bad += 1;
                         seen.last_bad = Some(Instant::now());
