@@ -28,7 +28,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T12,
         "240 60s",
-        "The bytes a second at which a client must take a response, and for how long it may rest.",
+        "The bytes a second at which a client must take a response, and for how long it may rest: \
+         with less than 20 s, slow phones are cut.",
         |cx, n| set(&mut cx.loc::<CoreLocDraft>().send_min_rate, n),
     ),
     directive(
