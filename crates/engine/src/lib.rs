@@ -10,6 +10,7 @@ pub mod beat;
 mod client;
 pub mod cx;
 pub mod flight;
+pub mod flooders;
 pub mod life;
 mod lifecycle;
 pub mod live_debug;

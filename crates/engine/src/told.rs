@@ -13,10 +13,18 @@ const EVERY_MS: u64 = 60_000;
 /// Clients above which those are looked for that may be told again.
 const CLIENTS_MIN: usize = 1_024;
 
+/// A line about a client.
+struct Line {
+    /// Its time.
+    at_ms: u64,
+    /// Those of the same subject that were left out since.
+    left_out: u64,
+}
+
 #[derive(Default)]
 struct Told {
-    /// The time of the last line, by client and subject.
-    last: HashMap<(IpAddr, &'static str), u64>,
+    /// The last line, by client and subject.
+    last: HashMap<(IpAddr, &'static str), Line>,
     /// The number at which old ones are removed.
     full: usize,
 }
@@ -26,26 +34,33 @@ thread_local! {
 }
 
 impl Told {
-    fn is_due(&mut self, client: (IpAddr, &'static str), now_ms: u64) -> bool {
-        let is_old = |last: u64| now_ms.saturating_sub(last) >= EVERY_MS;
-        if self.last.get(&client).is_some_and(|last| !is_old(*last)) {
-            return false;
+    fn due(&mut self, client: (IpAddr, &'static str), now_ms: u64) -> Option<u64> {
+        let is_old = |line: &Line| now_ms.saturating_sub(line.at_ms) >= EVERY_MS;
+        if let Some(line) = self.last.get_mut(&client).filter(|line| !is_old(line)) {
+            line.left_out += 1;
+            return None;
         }
+        let line = self.last.remove(&client);
         if self.last.len() >= self.full {
-            self.last.retain(|_, last| !is_old(*last));
+            self.last.retain(|_, line| !is_old(line));
             self.full = CLIENTS_MIN.max(self.last.len() * 2);
         }
-        self.last.insert(client, now_ms);
-        true
+        self.last.insert(client, Line { at_ms: now_ms, left_out: 0 });
+        Some(line.map_or(0, |line| line.left_out))
     }
 }
 
 /// Whether a line of this subject about a client is due; it is written then. Clients without an
 /// address are always told.
 pub fn is_due(ip: Option<IpAddr>, subject: &'static str) -> bool {
-    let Some(ip) = ip else { return true };
+    due(ip, subject).is_some()
+}
+
+/// The same, with the number of lines that were left out since the last one.
+pub fn due(ip: Option<IpAddr>, subject: &'static str) -> Option<u64> {
+    let Some(ip) = ip else { return Some(0) };
     let now_ms = base::time::now_ms();
-    TOLD.with_borrow_mut(|told| told.is_due((block_of(ip), subject), now_ms))
+    TOLD.with_borrow_mut(|told| told.due((block_of(ip), subject), now_ms))
 }
 
 #[cfg(test)]
@@ -56,12 +71,15 @@ mod tests {
     fn a_client_is_told_once_a_minute_of_each_subject() {
         let mut told = Told::default();
         let ip = |n: u32| IpAddr::from(n.to_be_bytes());
-        assert!(told.is_due((ip(1), "a"), 5));
-        assert!(!told.is_due((ip(1), "a"), 60_004));
-        assert!(told.is_due((ip(1), "b"), 60_004) && told.is_due((ip(2), "a"), 60_004));
-        assert!(told.is_due((ip(1), "a"), 60_005));
+        assert_eq!(told.due((ip(1), "a"), 5), Some(0));
+        assert_eq!(told.due((ip(1), "a"), 60_003), None);
+        assert_eq!(told.due((ip(1), "a"), 60_004), None);
+        assert_eq!(told.due((ip(1), "b"), 60_004), Some(0));
+        assert_eq!(told.due((ip(2), "a"), 60_004), Some(0));
+        assert_eq!(told.due((ip(1), "a"), 60_005), Some(2), "two were left out");
+        assert_eq!(told.due((ip(1), "a"), 120_005), Some(0));
         for n in 0..100_000 {
-            told.is_due((ip(n), "c"), 60_005 + u64::from(n) * 100);
+            told.due((ip(n), "c"), 60_005 + u64::from(n) * 100);
         }
         assert!(told.last.len() <= CLIENTS_MIN.max(2_000), "{}", told.last.len());
     }

@@ -1,7 +1,9 @@
 //! HTTP/2 to clients, as the whole server speaks it.
 
-use testkit::h2::{Client, Frame, Options, block, code, flag, kind, setting};
-use testkit::{Driver, Site, Weir, built_binary, each_site};
+use std::io::{ErrorKind, Write};
+
+use testkit::h2::{Client, Frame, Options, block, code, flag, kind, scan, setting};
+use testkit::{Driver, PATIENCE, Site, Weir, built_binary, each_site};
 
 fn site(driver: Driver) -> Weir {
     Site::new(built_binary(), driver)
@@ -308,18 +310,90 @@ fn streams_that_are_reset_take_a_few_lines() {
         c.settings();
         // Each waits for its body until it is reset.
         for _ in 0..3 {
-            let streams: Vec<u32> =
-                (0..30).map(|_| c.open("POST", "/stream", &[], false)).collect();
+            let streams: Vec<u32> = (0..8).map(|_| c.open("POST", "/stream", &[], false)).collect();
             c.ping();
             streams.iter().for_each(|stream| c.reset(*stream, code::CANCEL));
             c.ping();
         }
         // The server behind has a line for each, too.
-        weir.wait_for_lines("access.log", 2 * 90);
+        weir.wait_for_lines("access.log", 2 * 24);
         let log = weir.error_log();
         for what in ["client canceled stream", "client prematurely closed stream"] {
             assert_eq!(log.matches(what).count(), 16, "{what}: {log}");
         }
+    });
+}
+
+/// Lines of the error log with that text.
+fn lines(weir: &Weir, text: &str) -> usize {
+    weir.error_log().matches(text).count()
+}
+
+#[test]
+fn a_flood_of_resets_takes_one_line() {
+    each_site(site, |weir| {
+        let options = || Options::default().withholding().set(setting::INITIAL_WINDOW_SIZE, 0);
+        for _ in 0..3 {
+            let mut c = Client::with(weir.port(0), options());
+            c.settings();
+            (0..30).for_each(|_| resets(&mut c, 100));
+            assert_eq!(c.goaway().code, code::ENHANCE_YOUR_CALM);
+            c.wait_for_close();
+        }
+        assert_eq!(lines(&weir, "[warn]"), 1, "{}", weir.error_log());
+        assert_eq!(lines(&weir, "client sent too many streams that were reset"), 1);
+        assert_eq!(lines(&weir, "client canceled stream"), 0, "{}", weir.error_log());
+    });
+}
+
+#[test]
+fn a_fault_that_is_repeated_takes_one_line() {
+    each_site(site, |weir| {
+        for _ in 0..3 {
+            let mut c = Client::tcp(weir.port(0));
+            c.send_frame(&Frame::new(kind::DATA, 0, 1, "x"));
+            assert_eq!(c.goaway().code, code::PROTOCOL_ERROR);
+            c.wait_for_close();
+        }
+        assert_eq!(lines(&weir, "client sent DATA frame for an idle stream"), 1);
+    });
+}
+
+/// Asks for a file that is not there until the server has had enough, and reads nothing.
+fn asks_and_does_not_read(weir: &Weir) {
+    let mut stream = scan::connect(weir.port(0)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    let wide = scan::start(&[(setting::INITIAL_WINDOW_SIZE, 0x7fff_ffff)]);
+    let head = scan::head("GET", "/none");
+    let mut sent = stream.write_all(&wide);
+    for n in 0..2_000 {
+        if sent.is_err() {
+            break;
+        }
+        let frames = (0..100).map(|i| Frame::headers(200 * n + 2 * i + 1, &head, true).encode());
+        sent = stream.write_all(&frames.flatten().collect::<Vec<_>>());
+    }
+    let e = sent.expect_err("200,000 requests were taken, and no answer was read");
+    assert!(matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{e}");
+}
+
+#[test]
+fn a_client_that_asks_and_does_not_read_is_cut_off() {
+    each_site(site, |weir| {
+        // The answers below wait for no thread: otherwise too many streams would be open at once.
+        assert_eq!(Client::tcp(weir.port(0)).get("/none").status, 404);
+        asks_and_does_not_read(&weir);
+        weir.wait_for_log("error.log", "[warn]");
+        let text = "client sent requests without an end, and reads no responses";
+        assert_eq!(lines(&weir, text), 1);
+        // The kernel holds some answers for it, and the file's absence has a line each.
+        let answered = lines(&weir, "open() ");
+        assert!(answered < 10_000, "{answered} requests were answered");
+        asks_and_does_not_read(&weir);
+        assert_eq!(lines(&weir, "[warn]"), 1);
+        assert!(lines(&weir, "open() ") <= answered + 16, "a client that floods gets few lines");
+        let mut c = Client::tcp(weir.port(0));
+        assert_eq!(c.get("/a.txt").body, b"hello", "others go on");
     });
 }
 

@@ -348,6 +348,42 @@ pub fn tcp_info(fd: impl AsFd) -> io::Result<TcpInfo> {
     })
 }
 
+/// How far a connection's bytes have come, counted from its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpSent {
+    /// Bytes that the socket took.
+    pub written: u64,
+    /// Bytes that the other side has acknowledged.
+    pub acked: u64,
+}
+
+/// How far a TCP connection's bytes have come; kernels before 4.19 do not tell (`Unsupported`).
+pub fn tcp_sent(fd: impl AsFd) -> io::Result<TcpSent> {
+    // The part of `struct tcp_info` up to `tcpi_bytes_retrans`: the C library's is older.
+    let mut info = [0u8; 216];
+    let mut len = info.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `info`, which is that long.
+    let rc = unsafe {
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    if rc == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    if (len as usize) < info.len() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let u64_at = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| info[at + i]));
+    let unsent = u32::from_ne_bytes(std::array::from_fn(|i| info[144 + i]));
+    let (acked, sent, sent_again) = (u64_at(120), u64_at(200), u64_at(208));
+    Ok(TcpSent { written: sent.saturating_sub(sent_again) + u64::from(unsent), acked })
+}
+
 fn raw_tcp_info(fd: impl AsFd) -> io::Result<libc::tcp_info> {
     // SAFETY: `tcp_info` is plain integers, for which all zeroes is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -426,6 +462,32 @@ mod tests {
         let mut buf = [MaybeUninit::uninit(); 8];
         assert_eq!(recv_uninit(&client, &mut buf).unwrap(), b"abcd");
         assert!(tcp_info(&conn).unwrap().snd_cwnd > 0);
+    }
+
+    #[test]
+    fn the_kernel_tells_how_far_bytes_have_come() {
+        let (l, addr) = listener();
+        let client = std::net::TcpStream::connect(addr.to_string()).unwrap();
+        let (conn, _) = wait_accept(&l);
+        assert_eq!(tcp_sent(&conn).unwrap().written, 0);
+        // More than the client's side takes unread.
+        let (piece, mut written) = ([0; 65_536], 0);
+        while let Ok(n) = send_vectored(&conn, &[IoSlice::new(&piece)], false) {
+            written += n as u64;
+        }
+        let stuck = tcp_sent(&conn).unwrap();
+        assert_eq!(stuck.written, written);
+        assert!(stuck.acked < written, "{stuck:?}");
+        let mut left = written;
+        while left > 0 {
+            let mut buf = [0; 65_536];
+            left -= std::io::Read::read(&mut &client, &mut buf).unwrap() as u64;
+        }
+        while tcp_sent(&conn).unwrap().acked < written {
+            std::thread::yield_now();
+        }
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(tcp_sent(&udp).is_err(), "datagrams have no such thing");
     }
 
     #[test]

@@ -198,6 +198,11 @@ impl Conn {
         self.sock.tcp_info()
     }
 
+    /// How far the connection's bytes have come, where the kernel tells.
+    pub(crate) fn tcp_sent(&self) -> Option<os::socket::TcpSent> {
+        if self.listen.addr.is_unix() { None } else { self.sock.tcp_sent().ok() }
+    }
+
     /// Limits the bytes that the socket holds unsent, from now on.
     pub(crate) fn limit_unsent(&self, bytes: i32) {
         if !self.unsent_limited.replace(true) && !self.listen.addr.is_unix() {

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use base::log::Level;
-use engine::told;
+use engine::{flooders, told};
 use os::sockaddr::block_of;
 use proto::h2::frame::ErrorCode;
 use proto::h2::read::Fault;
@@ -34,10 +34,36 @@ const RESETS_SPARED: u32 = 25;
 /// Accounts above which those that nothing needs are looked for.
 const ACCOUNTS_MIN: usize = 64;
 
+/// Lines of the log about single streams that an address may cause in a minute.
+const TOLD_MAX: u32 = 16;
+
+/// Lines of the log about single streams: one for each would be a client's way to fill a disk.
+#[derive(Default)]
+pub(super) struct Lines {
+    since_ms: Cell<u64>,
+    n: Cell<u32>,
+}
+
+impl Lines {
+    /// Whether another one is written now.
+    pub fn another(&self, now_ms: u64) -> bool {
+        if now_ms.saturating_sub(self.since_ms.get()) >= 60_000 {
+            self.since_ms.set(now_ms);
+            self.n.set(0);
+        }
+        self.n.set(self.n.get().saturating_add(1));
+        self.n.get() <= TOLD_MAX
+    }
+}
+
 /// The account of an address.
 pub(super) struct Address {
     waste: RefCell<AddressWaste>,
     held: Cell<usize>,
+    /// Lines about streams that the client has reset, or that were refused.
+    pub resets: Lines,
+    /// Lines about requests that such a reset, or the connection's end, broke off.
+    pub broken_off: Lines,
 }
 
 #[derive(Default)]
@@ -62,8 +88,12 @@ impl Accounts {
             });
             self.full = ACCOUNTS_MIN.max(self.all.len() * 2);
         }
-        let address =
-            Rc::new(Address { waste: RefCell::new(AddressWaste::new(now_ms)), held: Cell::new(0) });
+        let address = Rc::new(Address {
+            waste: RefCell::new(AddressWaste::new(now_ms)),
+            held: Cell::new(0),
+            resets: Lines::default(),
+            broken_off: Lines::default(),
+        });
         self.all.insert(block, address.clone());
         address
     }
@@ -98,21 +128,30 @@ impl Address {
 
 /// The accounts that a connection's frames are charged to.
 pub(super) struct Account {
-    c: Rc<Conn>,
     own: Waste,
     address: Option<Rc<Address>>,
     /// Frames that were not charged to the address yet.
     frames: u32,
+    /// All resets so far.
+    pub resets: u64,
 }
 
 impl Account {
-    pub fn new(c: Rc<Conn>, max_streams: u32, address: Option<Rc<Address>>) -> Account {
-        Account { c, own: Waste::new(max_streams, base::time::now_ms()), address, frames: 0 }
+    pub fn new(max_streams: u32, address: Option<Rc<Address>>) -> Account {
+        let own = Waste::new(max_streams, base::time::now_ms());
+        Account { own, address, frames: 0, resets: 0 }
     }
 
-    /// Whether lines about single streams would fill the log.
+    /// Whether streams are reset one after the other, as after the last reset.
     pub fn is_strained(&self) -> bool {
-        self.address.as_ref().is_some_and(|address| address.is_strained())
+        self.own.resets_used() > RESETS_SPARED
+            || self.address.as_ref().is_some_and(|address| address.is_strained())
+    }
+
+    /// Whether a line about a single stream is written.
+    pub fn tells(&self) -> bool {
+        let another = |address: &Rc<Address>| address.resets.another(base::time::now_ms());
+        !self.is_strained() && self.address.as_ref().is_none_or(another)
     }
 
     /// A stream was opened.
@@ -135,7 +174,7 @@ impl Account {
         let Some(address) = &self.address else { return Ok(()) };
         match address.waste.borrow_mut().frames(LUMP, now_ms) {
             true => Ok(()),
-            false => Err(self.refused(address, "too many frames without data")),
+            false => Err(flood("too many frames without data by connections of one address")),
         }
     }
 
@@ -153,19 +192,46 @@ impl Account {
     /// # Errors
     /// There were too many of them.
     pub fn reset(&mut self, now_ms: u64) -> Result<(), Fault> {
+        self.resets += 1;
         self.own.reset(now_ms)?;
         let Some(address) = &self.address else { return Ok(()) };
         let suffices = address.waste.borrow_mut().reset(now_ms);
         match suffices || self.own.resets_used() <= RESETS_SPARED {
             true => Ok(()),
-            false => Err(self.refused(address, "too many streams that were reset")),
+            false => Err(flood("too many streams that were reset by connections of one address")),
         }
     }
+}
 
-    #[cold]
-    fn refused(&self, address: &Address, what: &'static str) -> Fault {
-        address.tell(&self.c, what);
-        Fault::connection(ErrorCode::ENHANCE_YOUR_CALM, what)
+/// A fault for which the client is cut off, and the log has few lines about it for a minute.
+#[cold]
+pub(super) fn flood(what: &'static str) -> Fault {
+    Fault::connection(ErrorCode::ENHANCE_YOUR_CALM, what)
+}
+
+/// Writes a line about a connection that ends for a fault of the client's. A client gets one a
+/// minute for each fault, and one for all floods; it has the number of those that were left out.
+/// A log of level `debug` has all.
+#[cold]
+pub(super) fn tell_fault(c: &Conn, fault: &Fault) {
+    let (ip, what) = (c.client_ip(), fault.what);
+    let is_flood = fault.code == ErrorCode::ENHANCE_YOUR_CALM;
+    if is_flood {
+        flooders::cut_off(ip);
+    }
+    let (level, subject) = if is_flood { (Level::Warn, "flood") } else { (Level::Info, what) };
+    let due = told::due(ip, subject);
+    let left_out = match due {
+        Some(n) => n + flooders::take_left_out(ip),
+        None if c.log_enabled(&c.server().root.core.error_log, Level::Debug) => 0,
+        None => return,
+    };
+    match left_out {
+        0 => c.log(level, format_args!("client sent {what}")),
+        n => {
+            let m = format_args!("client sent {what}; lines about it that were left out: {n}");
+            c.log(level, m);
+        }
     }
 }
 
@@ -219,6 +285,14 @@ mod tests {
         assert!(accounts.all.len() <= ACCOUNTS_MIN.max(2 * 10), "{}", accounts.all.len());
         assert!((0..10).all(|n| accounts.all.contains_key(&ip(n))));
         assert!(Rc::ptr_eq(&kept, &accounts.of(ip(0), 1_000)));
+    }
+
+    #[test]
+    fn an_address_gets_a_few_lines_a_minute() {
+        let lines = Lines::default();
+        assert_eq!((0..100).filter(|_| lines.another(100_000)).count(), 16);
+        assert_eq!((0..100).filter(|_| lines.another(159_999)).count(), 0);
+        assert_eq!((0..100).filter(|_| lines.another(160_000)).count(), 16);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use proto::h2::read::Fault;
 use proto::h2::settings::id;
 use proto::h2::window::{INITIAL, MAX};
 
+use super::address;
 use super::mux::Mux;
 use super::receive::{Job, LEAVING, Leaving, Parties, Receiver, Taken};
 use super::run::{Inbox, Runner};
@@ -532,7 +533,7 @@ fn cut_off(mux: &Mux) -> After {
 
 /// Ends the connection for a fault of the client's.
 async fn refuse(mux: &Mux, receiver: &Receiver, fault: Fault) -> After {
-    mux.c.log(Level::Info, format_args!("client sent {}", fault.what));
+    address::tell_fault(&mux.c, &fault);
     mux.with(|state| state.is_refused = true);
     goodbye(mux, receiver, fault.code).await;
     After::Drain

@@ -27,6 +27,7 @@
 //! | [`output`] | response bodies |
 //! | [`body`] | request bodies |
 //! | [`address`] | limits of a client's address |
+//! | [`unread`] | clients that ask and do not read |
 //! | [`tunnel`] | streams that became something else: CONNECT, WebSocket |
 
 mod address;
@@ -47,6 +48,7 @@ mod run;
 mod schedule;
 mod slice;
 mod tunnel;
+mod unread;
 
 use std::rc::Rc;
 

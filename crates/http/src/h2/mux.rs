@@ -17,7 +17,6 @@ use proto::priority::Parameters;
 use super::address::Address;
 pub(super) use super::entry::{Entry, Half};
 use super::last_head::LastHead;
-use super::receive::TOLD_MAX;
 use super::schedule::Schedule;
 use crate::channel::conn::Conn;
 use crate::http2_conf::Http2;
@@ -79,8 +78,10 @@ pub(super) struct State {
     pub ended: bool,
     /// It ends for a fault of the client's, which the log tells.
     pub is_refused: bool,
-    /// Lines of the log about streams that the connection's end broke off.
-    told: u32,
+    /// The client resets one stream after the other, or may be about to.
+    pub is_strained: bool,
+    /// Streams that were answered to their ends.
+    pub ends: u64,
     /// For fields on their way to the encoder.
     pub scratch: Vec<u8>,
     /// Bytes of memory for heads.
@@ -239,9 +240,10 @@ impl Mux {
     /// streams, or of a client that resets one after the other.
     pub fn tells_of_end(&self) -> bool {
         self.with(|state| {
-            state.told += 1;
-            let is_strained = || state.address.as_ref().is_some_and(|a| a.is_strained());
-            !state.is_refused && state.told <= TOLD_MAX && !is_strained()
+            let another = |address: &Rc<Address>| {
+                !address.is_strained() && address.broken_off.another(base::time::now_ms())
+            };
+            !state.is_refused && !state.is_strained && state.address.as_ref().is_none_or(another)
         })
     }
 
@@ -281,7 +283,8 @@ impl State {
             early: Vec::new(),
             ended: false,
             is_refused: false,
-            told: 0,
+            is_strained: false,
+            ends: 0,
             scratch: Vec::new(),
             heads_held: 0,
             held: 0,
@@ -350,6 +353,7 @@ impl State {
             }
             return;
         }
+        self.ends += u64::from(!entry.reset);
         self.schedule.close(i, entry);
         let head_size = entry.head_size;
         self.heads_held -= head_size;

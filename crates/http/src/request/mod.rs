@@ -19,6 +19,7 @@ use std::rc::Rc;
 
 use base::log::{Context, Fields, Level, Log, debug};
 use bytes::Bytes;
+use engine::flooders;
 use engine::regex::Captures;
 use engine::vars::Values;
 use os::SockAddr;
@@ -443,9 +444,18 @@ impl Request {
         if self.note_log(level, message) {
             return;
         }
-        if self.logs(level) {
+        if self.logs(level) && self.gets_line(level) {
             self.c().log_write(self.error_log(), level, message, self);
         }
+    }
+
+    /// Whether a line about the request is written: a client of HTTP/2 that was cut off for a flood
+    /// gets a few.
+    fn gets_line(&self, level: Level) -> bool {
+        level < Level::Error
+            || !self.channel.is_stream()
+            || self.is_traced()
+            || flooders::gets_line(self.c().client_ip())
     }
 
     /// The same with the error of a system call: `open() "x" failed (2: No such file …)`.

@@ -34,7 +34,7 @@ use ::tls::{Info, Session};
 use event::{Deadline, Gate, Pool, Side, Sock, Standing, Wake};
 use mem::{Chain, Page};
 use os::SockAddr;
-use os::socket::TcpInfo;
+use os::socket::{TcpInfo, TcpSent};
 use proto::tls_hello::{ClientHello, Malformed};
 
 pub use self::shake::Overdue;
@@ -574,6 +574,14 @@ impl Transport {
     /// The system's; a socket that is not TCP's has none.
     pub fn tcp_info(&self) -> io::Result<TcpInfo> {
         os::socket::tcp_info(self.carrier().fd())
+    }
+
+    /// How far the bytes of the TCP connection have come.
+    ///
+    /// # Errors
+    /// The system's; a socket that is not TCP's, or an old kernel, does not tell.
+    pub fn tcp_sent(&self) -> io::Result<TcpSent> {
+        os::socket::tcp_sent(self.carrier().fd())
     }
 
     /// TCP_NOTSENT_LOWAT.

@@ -13,10 +13,11 @@ use proto::h2::read::{Dependency, Event, Fault, Reader};
 use proto::h2::request::{Asked, HeadBuilder, NoHead, Refusal, as_upgrade, is_trailer};
 use proto::h2::window::{MAX, Window};
 
-use super::address::Account;
+use super::address::{Account, flood};
 use super::mux::{Half, Key, Mux, State};
 use super::priority;
 use super::repeated::{Heads, Sent};
+use super::unread::Unread;
 use crate::request::Request;
 use crate::server::HttpMain;
 
@@ -31,8 +32,8 @@ const DATA_MAX: usize = 128 << 10;
 /// Frames between two looks at the time.
 const LOOK_EVERY: u32 = 8;
 
-/// Lines of the log about single streams that a connection may cause.
-pub(super) const TOLD_MAX: u32 = 16;
+/// Resets that are looked at singly after the frames that they came with.
+const RESETS_TOLD: usize = 16;
 
 /// The data of the PING behind the first GOAWAY: its answer tells that the client has read that.
 pub(super) const LEAVING: [u8; 8] = *b"leaving.";
@@ -76,9 +77,16 @@ struct Rules {
     /// Bytes that the client may send on all streams.
     receive: Window,
     waste: Account,
+    /// Responses that it does not read.
+    unread: Unread,
     leaving: Leaving,
-    /// Lines of the log about single streams.
-    told: u32,
+    /// Streams that the client has reset with the frames that came, and that no line tells of yet:
+    /// by the last frame it is known whether it resets one after the other.
+    resets: Vec<(u32, ErrorCode)>,
+    /// It has opened too many streams with these frames.
+    is_excessive: bool,
+    /// All resets, when the frames before these had come.
+    judged: u64,
     /// The answer to the PING behind the first GOAWAY came.
     knows_leaving: bool,
     /// Requests whose bodies did not end with their heads. They begin behind the frames that came
@@ -118,13 +126,12 @@ impl Receiver {
                 repeated: Heads::default(),
                 last_id: 0,
                 receive: Window::new(MAX),
-                waste: Account::new(
-                    mux.c.clone(),
-                    mux.conf.max_streams,
-                    mux.with(|state| state.address.clone()),
-                ),
+                waste: Account::new(mux.conf.max_streams, mux.with(|state| state.address.clone())),
+                unread: Unread::new(mux.conf.max_streams),
                 leaving: Leaving::No,
-                told: 0,
+                resets: Vec::new(),
+                is_excessive: false,
+                judged: 0,
                 knows_leaving: false,
                 open: Vec::new(),
             },
@@ -181,6 +188,7 @@ impl Receiver {
     pub fn shrink(&mut self) {
         self.reader.shrink();
         self.rules.open = Vec::new();
+        self.rules.resets = Vec::new();
         self.rules.repeated = Heads::default();
     }
 
@@ -232,6 +240,9 @@ impl Receiver {
             self.checked = false;
         }
         page.consume(used);
+        if self.rules.waste.resets > self.rules.judged {
+            self.rules.judge_resets(parties.mux, &done);
+        }
         self.rules.open.drain(..).for_each(&mut parties.start);
         done
     }
@@ -325,21 +336,23 @@ impl Rules {
             return self.decode(block, |_, _| {});
         }
         self.waste.stream();
+        let unread = &mut self.unread;
+        let is_excess = mux.with(|state| unread.is_excess(state.ends, || mux.c.tcp_sent()));
+        if is_excess && unread.refused() {
+            return Err(flood("requests without an end, and reads no responses"));
+        }
         let full = mux.with(|state| {
             if let Some(address) = state.address.as_ref().filter(|address| address.is_full()) {
                 address.tell(&mux.c, "too much memory is held for requests");
                 return true;
             }
-            state.open >= mux.conf.max_streams as usize || state.heads_held > HEADS_MAX
+            is_excess || state.open >= mux.conf.max_streams as usize || state.heads_held > HEADS_MAX
         });
         if full {
             self.decode(block, |_, _| {})?;
             self.waste.reset(base::time::now_ms())?;
             mux.with(|state| state.reset_id(id, ErrorCode::REFUSED_STREAM));
-            if self.tells() {
-                let m = format_args!("concurrent streams exceeded {}", mux.conf.max_streams);
-                mux.c.log(Level::Info, m);
-            }
+            self.is_excessive = true;
             return Ok(());
         }
         let job = self.request((id, end_stream), dependency, block, parties)?;
@@ -478,11 +491,35 @@ impl Rules {
         })
     }
 
-    /// Whether a line about a single stream is written: one for each would be the client's way to
-    /// fill a disk.
-    fn tells(&mut self) -> bool {
-        self.told += 1;
-        self.told <= TOLD_MAX && !self.waste.is_strained()
+    /// The frames that came have reset streams. When all of them were looked at, the log tells of
+    /// that, unless the client resets one after the other, or is cut off now, which has a line of
+    /// its own.
+    #[cold]
+    fn judge_resets(&mut self, mux: &Mux, done: &Result<Taken, Fault>) {
+        let is_part = matches!(done, Ok(Taken::Part));
+        let is_strained = is_part || self.waste.is_strained();
+        mux.with(|state| state.is_strained = is_strained);
+        if is_part {
+            return;
+        }
+        self.judged = self.waste.resets;
+        let goes_on = done.is_ok();
+        if std::mem::take(&mut self.is_excessive) && goes_on && self.waste.tells() {
+            let m = format_args!("concurrent streams exceeded {}", mux.conf.max_streams);
+            mux.c.log(Level::Info, m);
+        }
+        for (id, code) in self.resets.drain(..) {
+            match code {
+                _ if !goes_on || !self.waste.tells() => {}
+                ErrorCode::CANCEL => {
+                    mux.c.log(Level::Info, format_args!("client canceled stream {id}"))
+                }
+                code => {
+                    let m = format_args!("client terminated stream {id} with status {}", code.0);
+                    mux.c.log(Level::Info, m);
+                }
+            }
+        }
     }
 
     /// Ends a stream for a fault of the client's.
@@ -524,16 +561,12 @@ impl Rules {
             return protocol("RST_STREAM frame for an idle stream");
         }
         let i = mux.with(|state| state.find(id).filter(|i| !state.streams[*i].reset));
-        let Some(i) = i else { return self.waste.frame(base::time::now_ms()) };
-        match code {
-            _ if !self.tells() => {}
-            ErrorCode::CANCEL => {
-                mux.c.log(Level::Info, format_args!("client canceled stream {id}"))
-            }
-            code => {
-                let m = format_args!("client terminated stream {id} with status {}", code.0);
-                mux.c.log(Level::Info, m);
-            }
+        let Some(i) = i else {
+            self.unread.reset_late();
+            return self.waste.frame(base::time::now_ms());
+        };
+        if self.resets.len() < RESETS_TOLD {
+            self.resets.push((id, code));
         }
         mux.with(|state| state.was_reset(i));
         self.waste.reset(base::time::now_ms())

@@ -1,0 +1,124 @@
+//! Clients that were cut off for a flood. The error log has a few lines about their requests for a
+//! minute, and the number of the others: an attacker that comes again with each new connection
+//! would fill the disk. The access log has all of them. A block of 64 bits of IPv6 is a client
+//! ([`block_of`]).
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use os::sockaddr::block_of;
+
+/// The time for which a client counts as one that floods, milliseconds.
+const FOR_MS: u64 = 60_000;
+
+/// Lines about requests of such a client in that time.
+const LINES_MAX: u64 = 16;
+
+/// Clients above which those are looked for whose time is over.
+const CLIENTS_MIN: usize = 1_024;
+
+struct Flooder {
+    /// The time of the last flood.
+    at_ms: u64,
+    /// The lines that had a chance to be written since the first one.
+    lines: u64,
+    /// Lines that were left out and not told of.
+    left_out: u64,
+}
+
+#[derive(Default)]
+struct Flooders {
+    all: HashMap<IpAddr, Flooder>,
+    /// The number at which old ones are removed.
+    full: usize,
+}
+
+thread_local! {
+    static FLOODERS: RefCell<Flooders> = RefCell::default();
+}
+
+impl Flooders {
+    fn cut_off(&mut self, client: IpAddr, now_ms: u64) {
+        let is_old = |flooder: &Flooder| now_ms.saturating_sub(flooder.at_ms) >= FOR_MS;
+        if let Some(flooder) = self.all.get_mut(&client).filter(|flooder| !is_old(flooder)) {
+            flooder.at_ms = now_ms;
+            return;
+        }
+        if self.all.len() >= self.full {
+            self.all.retain(|_, flooder| !is_old(flooder));
+            self.full = CLIENTS_MIN.max(self.all.len() * 2);
+        }
+        let left_out = self.all.get(&client).map_or(0, |flooder| flooder.left_out);
+        self.all.insert(client, Flooder { at_ms: now_ms, lines: 0, left_out });
+    }
+
+    fn gets_line(&mut self, client: IpAddr, now_ms: u64) -> bool {
+        let Some(flooder) = self.all.get_mut(&client) else { return true };
+        if now_ms.saturating_sub(flooder.at_ms) >= FOR_MS {
+            return true;
+        }
+        flooder.lines += 1;
+        let gets_line = flooder.lines <= LINES_MAX;
+        flooder.left_out += u64::from(!gets_line);
+        gets_line
+    }
+}
+
+/// A client is cut off for a flood.
+pub fn cut_off(ip: Option<IpAddr>) {
+    let Some(ip) = ip else { return };
+    let now_ms = base::time::now_ms();
+    FLOODERS.with_borrow_mut(|flooders| flooders.cut_off(block_of(ip), now_ms));
+}
+
+/// Whether a line about a request of a client is written.
+pub fn gets_line(ip: Option<IpAddr>) -> bool {
+    let Some(ip) = ip else { return true };
+    FLOODERS.with_borrow_mut(|flooders| {
+        flooders.all.is_empty() || flooders.gets_line(block_of(ip), base::time::now_ms())
+    })
+}
+
+/// The lines about requests of a client that were left out since the last call.
+pub fn take_left_out(ip: Option<IpAddr>) -> u64 {
+    let Some(ip) = ip else { return 0 };
+    FLOODERS.with_borrow_mut(|flooders| {
+        let flooder = flooders.all.get_mut(&block_of(ip));
+        flooder.map_or(0, |flooder| std::mem::take(&mut flooder.left_out))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_flood_get_a_few_lines_for_a_minute() {
+        let mut flooders = Flooders::default();
+        let ip = |n: u32| IpAddr::from(n.to_be_bytes());
+        assert!((0..100).all(|_| flooders.gets_line(ip(1), 1)), "it has done nothing");
+        flooders.cut_off(ip(1), 10);
+        let lines = |flooders: &mut Flooders, now_ms| {
+            (0..100).filter(|_| flooders.gets_line(ip(1), now_ms)).count()
+        };
+        assert_eq!(lines(&mut flooders, 10), 16);
+        assert_eq!(flooders.all[&ip(1)].left_out, 84);
+        flooders.cut_off(ip(1), 40_000);
+        assert_eq!(lines(&mut flooders, 99_999), 0, "the next flood is a part of the first");
+        assert!(flooders.gets_line(ip(2), 99_999), "another client");
+        assert_eq!(lines(&mut flooders, 100_000), 100);
+        flooders.cut_off(ip(1), 200_000);
+        assert_eq!(lines(&mut flooders, 200_000), 16);
+        assert_eq!(flooders.all[&ip(1)].left_out, 84 + 100 + 84);
+    }
+
+    #[test]
+    fn clients_are_forgotten() {
+        let mut flooders = Flooders::default();
+        for n in 0..100_000u32 {
+            flooders.cut_off(IpAddr::from(n.to_be_bytes()), u64::from(n) * 100);
+        }
+        assert!(flooders.all.len() <= CLIENTS_MIN.max(2 * 600), "{}", flooders.all.len());
+    }
+}
