@@ -208,16 +208,18 @@ mod tests {
 
     #[test]
     fn files_that_take_turns_send_a_little_each() {
-        let mut state = connection();
-        for id in [1, 3] {
-            let i = open(&mut state, id, "");
-            state.streams[i].chunk = 8192;
-            give_file(&mut state, i, 0, 40_000);
+        for (priority, frames_of_turn) in [("", 4), ("u=3, i", 2)] {
+            let mut state = connection();
+            for id in [1, 3] {
+                let i = open(&mut state, id, priority);
+                state.streams[i].chunk = 8192;
+                give_file(&mut state, i, 0, 40_000);
+            }
+            let turn = |id: u32| vec![(id, 8192); frames_of_turn];
+            assert!(!state.pump());
+            let turns = [turn(1), turn(3)].concat().repeat(4 / frames_of_turn);
+            assert_eq!(frames(&mut state), [&turns[..], &[(1, 7232), (3, 7232)]].concat());
         }
-        let turn = |id: u32| [(id, 8192), (id, 8192)];
-        assert!(!state.pump());
-        let turns = [turn(1), turn(3), turn(1), turn(3)].concat();
-        assert_eq!(frames(&mut state), [&turns[..], &[(1, 7232), (3, 7232)]].concat());
     }
 
     #[test]

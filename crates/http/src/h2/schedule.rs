@@ -29,6 +29,10 @@ const _: () = assert!(OUTPUT_MAX < WIDE_SIZE, "the frames of a send are one piec
 /// frame of the usual size is a small read, and what is sent together may as well lie together.
 const TURN: usize = 16 << 10;
 
+/// The same where the client has said nothing about priorities, and so not that parts of a response
+/// are of use to it. With twice the reads, files of 100 KB cost an eighth more.
+const TURN_UNASKED: usize = 32 << 10;
+
 /// A stream in the order.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
@@ -297,9 +301,11 @@ impl State {
     /// Bytes of a file that a stream, which was picked, may send in its turn, in whole frames of
     /// `most` as far as windows allow.
     fn turn_of_file(&self, i: usize, most: usize) -> usize {
+        let asks = self.schedule.signalled || self.streams[i].priority.incremental().is_some();
         let turn = match (&self.schedule.tree, self.schedule.has_rivals()) {
             (Some(_), _) => most,
-            (None, true) => TURN,
+            (None, true) if asks => TURN,
+            (None, true) => TURN_UNASKED,
             (None, false) => OUTPUT_MAX - self.out_len,
         };
         let frames = turn.div_ceil(most.max(1)) * most;
