@@ -361,7 +361,7 @@ fn a_fault_that_is_repeated_takes_one_line() {
 
 /// Asks for a file that is not there until the server has had enough, and reads nothing.
 fn asks_and_does_not_read(weir: &Weir) {
-    let mut stream = scan::connect(weir.port(0)).unwrap();
+    let mut stream = scan::connect(weir.port(0)).expect("a connection to the server");
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let wide = scan::start(&[(setting::INITIAL_WINDOW_SIZE, 0x7fff_ffff)]);
     let head = scan::head("GET", "/none");

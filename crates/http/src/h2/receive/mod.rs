@@ -5,6 +5,7 @@ mod body;
 use std::rc::Rc;
 
 use base::log::Level;
+use engine::told;
 use mem::Page;
 use proto::h1::{Field, FieldId, Head, Limits, Method};
 use proto::h2::frame::{self, ErrorCode, PREFACE};
@@ -352,7 +353,8 @@ impl Rules {
             self.decode(block, |_, _| {})?;
             self.waste.reset(base::time::now_ms())?;
             mux.with(|state| state.reset_id(id, ErrorCode::REFUSED_STREAM));
-            self.is_excessive = true;
+            // One that does not read has a line of its own when it is cut off.
+            self.is_excessive |= !is_excess;
             return Ok(());
         }
         let job = self.request((id, end_stream), dependency, block, parties)?;
@@ -504,7 +506,11 @@ impl Rules {
         }
         self.judged = self.waste.resets;
         let goes_on = done.is_ok();
-        if std::mem::take(&mut self.is_excessive) && goes_on && self.waste.tells() {
+        let is_excessive = std::mem::take(&mut self.is_excessive) && goes_on;
+        if is_excessive
+            && !self.waste.is_strained()
+            && told::is_due(mux.c.client_ip(), "concurrent streams")
+        {
             let m = format_args!("concurrent streams exceeded {}", mux.conf.max_streams);
             mux.c.log(Level::Info, m);
         }
