@@ -116,6 +116,12 @@ impl Fields {
         self.seen = FieldSet::EMPTY;
     }
 
+    /// Makes the list the same as another, and keeps its capacity.
+    pub(super) fn copy_from(&mut self, other: &Fields) {
+        self.list.clone_from(&other.list);
+        (self.seen, self.first) = (other.seen, other.first);
+    }
+
     /// Records that the next field is the first of `id`; lists are kept short enough for the index.
     #[inline]
     pub(super) fn next_is_first(&mut self, id: FieldId) {

@@ -3,6 +3,9 @@
 //!
 //! A field is the lengths of its name and its value, four bytes each, and their text.
 
+/// Bytes of a field's two lengths.
+pub const LENGTHS: usize = 8;
+
 /// Appends a field to a list. Names are written in lower case (RFC 9113 section 8.2).
 pub fn write(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let at = begin(out, name);
@@ -15,7 +18,9 @@ pub fn begin(out: &mut Vec<u8>, name: &[u8]) -> usize {
     out.extend_from_slice(&(name.len() as u32).to_be_bytes());
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
-    out.extend(name.iter().map(u8::to_ascii_lowercase));
+    let from = out.len();
+    out.extend_from_slice(name);
+    out[from..].make_ascii_lowercase();
     at
 }
 

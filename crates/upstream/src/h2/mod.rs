@@ -14,6 +14,7 @@
 //! | --- | --- |
 //! | [`mux`] | the state of a connection and of its streams |
 //! | [`receive`] | the server's frames |
+//! | [`repeated`] | heads that are the same as before |
 //! | [`connection`] | the task |
 //! | [`stream`] | the exchange's handle of its stream |
 //! | [`dial`] | connections that are being made |
@@ -22,6 +23,7 @@ mod connection;
 mod dial;
 mod mux;
 mod receive;
+mod repeated;
 mod stream;
 
 pub use connection::start;

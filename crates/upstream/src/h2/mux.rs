@@ -11,13 +11,13 @@ use event::Notify;
 use mem::Chain;
 use net::Transport;
 use proto::h1::ResponseHead;
-use proto::h2::fields;
 use proto::h2::frame::{self, ErrorCode, FRAME_MAX, HEAD_LEN, flag, kind};
 use proto::h2::hpack::Encoder;
 use proto::h2::settings::{Settings, id};
 use proto::h2::window::{INITIAL, MAX, Window};
 
 use super::dial::Dialling;
+use super::repeated::{Requests, Responses};
 use super::stream::Stream;
 use crate::pool::Pool;
 
@@ -102,6 +102,8 @@ impl std::fmt::Debug for Mux {
 /// The state that a connection and its streams share.
 pub(super) struct State {
     encoder: Encoder,
+    requests: Requests,
+    pub(super) responses: Responses,
     pub(super) peer: Settings,
     /// The server's parameters came.
     pub(super) is_greeted: bool,
@@ -219,6 +221,8 @@ impl Mux {
         let out_len = w.len();
         let state = State {
             encoder: Encoder::new(),
+            requests: Requests::default(),
+            responses: Responses::default(),
             peer: Settings::default(),
             is_greeted: false,
             send: Window::new(INITIAL),
@@ -398,17 +402,7 @@ impl State {
         let w = self.out.writer_for(HEAD_LEN + list.len() + 64);
         let at = w.len();
         w.extend_from_slice(&[0; HEAD_LEN]);
-        self.encoder.begin(w);
-        for (name, value) in fields::iter(list) {
-            match name {
-                // Intermediaries keep secrets out of tables (RFC 7541 section 7.1.3).
-                b"authorization" | b"proxy-authorization" => {
-                    self.encoder.field_secret(name, value, w);
-                }
-                b":path" | b"cookie" => self.encoder.field_once(name, value, w),
-                _ => self.encoder.field(name, value, w),
-            }
-        }
+        self.requests.encode(&mut self.encoder, list, w);
         frame::frame_block(w, at, id, if end { flag::END_STREAM } else { 0 }, max);
         self.out_len += w.len() - at;
         self.fresh += 1;
@@ -562,6 +556,8 @@ impl State {
     /// Frees what an idle connection does not need.
     pub(super) fn shrink(&mut self) {
         self.heads = Vec::new();
+        self.requests = Requests::default();
+        self.responses = Responses::default();
         if self.free.len() == self.streams.len() {
             self.streams = Vec::new();
             self.ids = Vec::new();

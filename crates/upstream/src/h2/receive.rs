@@ -10,7 +10,7 @@ use proto::h2::hpack::{self, Decoder};
 use proto::h2::read::{Event, Fault, Reader};
 use proto::h2::response::{ResponseBuilder, TrailerBuilder};
 
-use super::mux::{Mux, State, StreamEnd};
+use super::mux::{Mux, Received, State, StreamEnd};
 
 /// The longest header block that is decoded, bytes.
 const BLOCK_MAX: usize = 256 << 10;
@@ -23,6 +23,9 @@ const PAGE_LOW: usize = 4 << 10;
 
 /// A page with as many bytes is shared with the responses in it; less is copied.
 const SHARED_MIN: usize = 4 << 10;
+
+/// Room for the text of a head, at least: fields of a table take more room than their block.
+const TEXT_MIN: usize = 256;
 
 /// The receiving half of a connection.
 pub(super) struct Receiver {
@@ -176,6 +179,36 @@ fn take(
     }
 }
 
+fn compression(e: hpack::HpackError) -> Fault {
+    Fault::connection(ErrorCode::COMPRESSION_ERROR, e.message())
+}
+
+/// Makes the head of a block, or says why it is none.
+fn final_or_interim(
+    state: &mut State,
+    decoder: &mut Decoder,
+    at: usize,
+    block: &[u8],
+) -> Result<Result<Received, String>, Fault> {
+    let max = state.streams[at].head_max;
+    let mut head = state.fresh_head();
+    let changes = decoder.changes();
+    if let Some(text) = state.responses.make(block, changes, max, &mut head) {
+        return Ok(Ok((head, text)));
+    }
+    let mut text = Vec::with_capacity((block.len() * 2).max(TEXT_MIN));
+    let mut builder = ResponseBuilder::new(&mut head, &mut text, max);
+    decoder.decode(block, |name, value| builder.field(name, value)).map_err(compression)?;
+    let built = builder.finish();
+    Ok(built.map(|()| {
+        let text = Bytes::from(text);
+        if decoder.changes() == changes {
+            state.responses.note(block, changes, &head, &text);
+        }
+        (head, text)
+    }))
+}
+
 fn headers(
     state: &mut State,
     decoder: &mut Decoder,
@@ -183,8 +216,6 @@ fn headers(
     block: &[u8],
     end_stream: bool,
 ) -> Result<(), Fault> {
-    let compression =
-        |e: hpack::HpackError| Fault::connection(ErrorCode::COMPRESSION_ERROR, e.message());
     let Some(at) = state.find(stream) else {
         if state.is_idle(stream) {
             return protocol("frame for unknown stream");
@@ -195,8 +226,8 @@ fn headers(
     if state.streams[at].remote_ended {
         return protocol("frame for closed stream");
     }
-    let max = state.streams[at].head_max;
     let outcome = if state.streams[at].has_head {
+        let max = state.streams[at].head_max;
         let mut list = TrailerBuilder::new(max);
         decoder.decode(block, |name, value| list.field(name, value)).map_err(compression)?;
         let without_end = || "upstream sent trailer without end stream flag".to_owned();
@@ -206,17 +237,13 @@ fn headers(
             state.streams[at].trailers = list.into_iter().map(bytes).collect();
         })
     } else {
-        let (mut head, mut text) = (state.fresh_head(), Vec::with_capacity(block.len() * 2));
-        let mut builder = ResponseBuilder::new(&mut head, &mut text, max);
-        decoder.decode(block, |name, value| builder.field(name, value)).map_err(compression)?;
-        let built = builder.finish();
-        built.and_then(|()| {
-            let is_final = head.status >= 200;
+        final_or_interim(state, decoder, at, block)?.and_then(|received| {
+            let is_final = received.0.status >= 200;
             state.streams[at].has_head = is_final;
             if !is_final && end_stream {
                 return Err("upstream prematurely closed stream".to_owned());
             }
-            match state.add_head(at, (head, Bytes::from(text))) {
+            match state.add_head(at, received) {
                 true => Ok(()),
                 false => Err("upstream sent too many interim responses".to_owned()),
             }

@@ -53,6 +53,16 @@ impl ResponseHead {
         self.chunked = false;
     }
 
+    /// Makes this head the same as another, and keeps the vector's capacity.
+    pub fn copy_from(&mut self, other: &ResponseHead) {
+        let ResponseHead { version, status, status_line, ref fields, .. } = *other;
+        let ResponseHead { connection, content_length, chunked, .. } = *other;
+        self.fields.copy_from(fields);
+        (self.version, self.status, self.status_line) = (version, status, status_line);
+        (self.connection, self.content_length) = (connection, content_length);
+        self.chunked = chunked;
+    }
+
     /// The value of the first field of this id.
     #[inline]
     pub fn value<'b>(&self, id: FieldId, buf: &'b [u8]) -> Option<&'b [u8]> {
