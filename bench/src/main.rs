@@ -50,6 +50,7 @@ mod tiers;
 mod tls;
 mod tunnels;
 mod upstream_h2;
+mod upstream_stall;
 mod wrk;
 
 use std::process::ExitCode;
@@ -89,6 +90,12 @@ const LOADS: &[Load] = &[
     load("proxy", "1 KB passed on over kept connections, 64 connections", true, proxied::run),
     load("proxy-h2", "1 KB passed on over HTTP/1 and HTTP/2", false, |o, _| upstream_h2::proxy(o)),
     load("grpc", "calls of 100 bytes, HTTP/2 on both sides", false, |o, _| upstream_h2::grpc(o)),
+    load(
+        "proxy-h2-stall",
+        "8 clients that do not read, 64 that do, one HTTP/2 connection behind",
+        false,
+        |o, _| upstream_stall::run(o),
+    ),
     load("proxy-1m", "1 MB passed on, buffered", false, proxied::run),
     load("proxy-1m-unbuffered", "the same without buffering", false, proxied::run),
     load("cache", "1 KB that a cache keeps, 64 connections", true, proxied::run),

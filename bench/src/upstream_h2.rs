@@ -1,4 +1,8 @@
 //! Requests passed on over HTTP/2: the server on CPU 0, the backend beside the load on CPU 1.
+//!
+//! The backends of `proxy` are bare responders, one for each version of HTTP. With a server as
+//! backend, its own cost beside the load would decide how many requests come together in one
+//! receive.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +12,7 @@ use crate::helper::Helper;
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup, free_port, new_folder};
 use crate::subject::{self, Subject};
-use crate::{Outcome, deploy, h2, wrk};
+use crate::{Outcome, deploy, h2, proxied, wrk};
 
 const CONFIG: &str = include_str!("../configs/upstream-h2.conf");
 const BACKEND: &str = include_str!("../configs/upstream-h2-backend.conf");
@@ -17,7 +21,9 @@ const MESSAGE: usize = 100;
 /// nginx 1.29.4 brought `proxy_http_version 2`.
 const NGINX_WITH_IT: [u32; 3] = [1, 29, 4];
 
-fn setup(kind: Kind, version: &str, backend: u16) -> Outcome<(Setup, u16)> {
+/// The setup of a server before a backend, which it speaks that version to, and its port for
+/// HTTP/2.
+pub fn setup(kind: Kind, version: &str, backend: u16) -> Outcome<(Setup, u16)> {
     let (by_word, h2_port) = (kind == Kind::Nginx, free_port()?);
     let fill = vec![
         ("%BACKEND%", format!("127.0.0.1:{backend}")),
@@ -29,9 +35,9 @@ fn setup(kind: Kind, version: &str, backend: u16) -> Outcome<(Setup, u16)> {
     Ok((Setup { template: CONFIG, fill, ..Setup::default() }, h2_port))
 }
 
-/// nginx, which answers requests of both versions on a port each: a file of 1 KB, and calls with a
-/// message.
-fn backend(options: &Options) -> Outcome<(Helper, u16)> {
+/// nginx, which answers requests of both versions on a port each, with files and calls with a
+/// message. Gives its port for HTTP/2, too.
+pub fn backend(options: &Options) -> Outcome<(Helper, u16)> {
     let (port, h2_port, prefix) = (free_port()?, free_port()?, new_folder()?);
     crate::server::write_files(&prefix)?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
@@ -59,9 +65,17 @@ fn has_version_2(nginx: &Path) -> bool {
     parts.as_slice() >= NGINX_WITH_IT.as_slice()
 }
 
-/// 1 KB passed on for 64 kept HTTP/1 clients: nginx over HTTP/1, Weir over both versions.
+/// The bare responder of HTTP/2, on CPU 1.
+fn floor_h2(options: &Options) -> Outcome<Helper> {
+    let (port, program) = (free_port()?, options.floor.with_file_name("floor_h2"));
+    Helper::start(1, &program, &[port.to_string()], port, new_folder()?)
+}
+
+/// 1 KB passed on for 64 kept HTTP/1 clients: both servers over both versions, where they have
+/// them.
 pub fn proxy(options: &Options) -> Outcome {
-    let (backend, h2_port) = backend(options)?;
+    let (backend, over_h2) = (proxied::floor(options)?, floor_h2(options)?);
+    let h2_port = over_h2.port;
     let mut subjects = Vec::new();
     let mut add = |kind: Kind, name: &'static str, version: &str| -> Outcome {
         let port = if version == "2" { h2_port } else { backend.port };
