@@ -8,6 +8,7 @@ use testkit::{Driver, PATIENCE, Site, Weir, built_binary, each_site};
 fn site(driver: Driver) -> Weir {
     Site::new(built_binary(), driver)
         .file("html/a.txt", "hello")
+        .file("html/59k.txt", "x".repeat(59 * 1024))
         .file("html/large.bin", "0123456789abcdef".repeat(40_000))
         .config(
             &"worker_processes 1; events {}
@@ -463,6 +464,32 @@ fn connections_of_an_address_share_a_budget_of_resets() {
         assert_eq!(c.get("/a.txt").body, b"hello");
         let lines = weir.error_log();
         assert_eq!(lines.matches("connections of one address").count(), 1, "one line");
+    });
+}
+
+#[test]
+fn windows_of_streams_that_are_over_are_returned_late() {
+    const UPDATES: usize = 59;
+    each_site(site, |weir| {
+        let mut c = Client::with(weir.port(0), Options::default().withholding());
+        let late = |c: &mut Client, stream| {
+            let updates = vec![Frame::window_update(stream, 1024); UPDATES];
+            c.try_send_frames(&updates)
+        };
+        let mut last = 0;
+        for _ in 0..200 {
+            let stream = c.start("GET", "/59k.txt", &[], b"");
+            c.wait_for_length(stream, UPDATES * 1024);
+            assert!(c.response(stream).ended);
+            c.grant(0, UPDATES as u32 * 1024);
+            late(&mut c, stream).unwrap();
+            last = stream;
+        }
+        assert_eq!(c.get("/a.txt").body, b"hello");
+        assert!(c.goaways().is_empty());
+        // Beyond what was sent they are a flood.
+        (0..400).any(|_| late(&mut c, last).is_err());
+        assert_eq!(c.goaway().code, code::ENHANCE_YOUR_CALM);
     });
 }
 

@@ -132,6 +132,8 @@ pub(super) struct Account {
     address: Option<Rc<Address>>,
     /// Frames that were not charged to the address yet.
     frames: u32,
+    /// Streams that were opened since some were charged last.
+    streams: u32,
     /// All resets so far.
     pub resets: u64,
 }
@@ -139,7 +141,7 @@ pub(super) struct Account {
 impl Account {
     pub fn new(max_streams: u32, address: Option<Rc<Address>>) -> Account {
         let own = Waste::new(max_streams, base::time::now_ms());
-        Account { own, address, frames: 0, resets: 0 }
+        Account { own, address, frames: 0, streams: 0, resets: 0 }
     }
 
     /// Whether streams are reset one after the other, as after the last reset.
@@ -158,6 +160,7 @@ impl Account {
     #[inline]
     pub fn stream(&mut self) {
         self.own.stream();
+        self.streams = self.streams.saturating_add(1);
     }
 
     /// A frame that carries nothing.
@@ -171,8 +174,9 @@ impl Account {
             return Ok(());
         }
         self.frames = 0;
+        let streams = std::mem::take(&mut self.streams);
         let Some(address) = &self.address else { return Ok(()) };
-        match address.waste.borrow_mut().frames(LUMP, now_ms) {
+        match address.waste.borrow_mut().frames(LUMP, streams, now_ms) {
             true => Ok(()),
             false => Err(flood("too many frames without data by connections of one address")),
         }
@@ -285,6 +289,20 @@ mod tests {
         assert!(accounts.all.len() <= ACCOUNTS_MIN.max(2 * 10), "{}", accounts.all.len());
         assert!((0..10).all(|n| accounts.all.contains_key(&ip(n))));
         assert!(Rc::ptr_eq(&kept, &accounts.of(ip(0), 1_000)));
+    }
+
+    #[test]
+    fn frames_that_come_with_requests_are_not_charged_to_the_address() {
+        let mut accounts = Accounts::default();
+        let address = accounts.of(IpAddr::from([127, 0, 0, 1]), 1_000);
+        let mut account = Account::new(128, Some(address.clone()));
+        for _ in 0..100_000 {
+            account.stream();
+            (0..4).for_each(|_| assert!(account.frame(1_000).is_ok()));
+        }
+        let mut connections = (0..100).map(|_| Account::new(128, Some(address.clone())));
+        let is_calm = |account: &mut Account| (0..3_000).all(|_| account.frame(1_000).is_ok());
+        assert!(!connections.all(|mut account| is_calm(&mut account)), "others are");
     }
 
     #[test]

@@ -82,6 +82,9 @@ pub(super) struct State {
     pub is_strained: bool,
     /// Streams that were answered to their ends.
     pub ends: u64,
+    /// Bytes of their bodies that the client has not returned to the windows of these streams: it
+    /// still may, as it reads them later.
+    pub unreturned: u64,
     /// For fields on their way to the encoder.
     pub scratch: Vec<u8>,
     /// Bytes of memory for heads.
@@ -285,6 +288,7 @@ impl State {
             is_refused: false,
             is_strained: false,
             ends: 0,
+            unreturned: 0,
             scratch: Vec::new(),
             heads_held: 0,
             held: 0,
@@ -353,7 +357,11 @@ impl State {
             }
             return;
         }
-        self.ends += u64::from(!entry.reset);
+        if !entry.reset {
+            self.ends += 1;
+            let unreturned = (self.peer.window as usize).saturating_sub(entry.send.left());
+            self.unreturned += unreturned as u64;
+        }
         self.schedule.close(i, entry);
         let head_size = entry.head_size;
         self.heads_held -= head_size;

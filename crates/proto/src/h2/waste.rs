@@ -116,8 +116,10 @@ impl AddressWaste {
         }
     }
 
-    /// Frames that carry nothing; false where there were too many.
-    pub fn frames(&mut self, n: u32, now_ms: u64) -> bool {
+    /// Frames that carry nothing, of a connection that has opened so many streams meanwhile; false
+    /// where there were too many.
+    pub fn frames(&mut self, n: u32, streams: u32, now_ms: u64) -> bool {
+        let n = n.saturating_sub(streams.saturating_mul(FRAMES_A_STREAM));
         self.frames.take(n.into(), now_ms)
     }
 
@@ -229,9 +231,9 @@ mod tests {
         assert!((0..ADDRESS_RESETS).all(|_| waste.reset(5_000)));
         assert!(!waste.reset(5_001) && waste.reset(5_002), "one in two milliseconds comes back");
         assert!(waste.is_strained(6_900) && !waste.is_strained(7_100));
-        assert!(waste.frames(ADDRESS_FRAMES as u32, 5_000) && !waste.frames(1, 5_000));
+        assert!(waste.frames(ADDRESS_FRAMES as u32, 0, 5_000) && !waste.frames(1, 0, 5_000));
         assert!(!waste.is_rested(8_000), "resets come back in four seconds");
         assert!(waste.is_rested(9_100));
-        assert!(waste.frames(ADDRESS_FRAMES as u32, 9_100) && !waste.frames(1, 9_100));
+        assert!(waste.frames(ADDRESS_FRAMES as u32, 0, 9_100) && !waste.frames(1, 0, 9_100));
     }
 }

@@ -549,7 +549,13 @@ impl Rules {
                 });
             }
             let Some(i) = state.find(id).filter(|i| !state.streams[*i].reset) else {
-                return self.waste.frame(base::time::now_ms());
+                // A client reads what it was sent, whether there is more to come or not.
+                let left = state.unreturned.checked_sub(u64::from(n));
+                state.unreturned = left.unwrap_or(0);
+                return match left {
+                    Some(_) => self.waste.update(n, base::time::now_ms()),
+                    None => self.waste.frame(base::time::now_ms()),
+                };
             };
             if n == 0 {
                 return self.fail(state, i, ErrorCode::PROTOCOL_ERROR);
