@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::differential::rng::Rng;
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup, free_port};
 use crate::{Outcome, client};
+use testkit::rng::Rng;
 
 const CONFIG: &str = include_str!("../configs/balance.conf");
 const CLIENTS: u64 = 24;

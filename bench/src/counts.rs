@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::differential::rng::Rng;
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup, get};
 use crate::soak::{answer, connect};
 use crate::{Outcome, proc};
+use testkit::rng::Rng;
 
 const CONFIG: &str = include_str!("../configs/counts.conf");
 const THREADS: u64 = 8;

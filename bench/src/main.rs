@@ -11,7 +11,6 @@ mod backends;
 mod blocks;
 mod cache;
 mod cached;
-mod certificates;
 mod cgroup;
 mod client;
 mod cold;
@@ -182,7 +181,10 @@ const LOADS: &[Load] = &[
         "differential-certificates",
         "the same chains to `openssl verify`: what is accepted",
         false,
-        certificates::run,
+        |options, _| {
+            let Options { requests, seed, only, .. } = *options;
+            chains::run(&chains::Options { requests, seed, only })
+        },
     ),
     load(
         "tls-interop",

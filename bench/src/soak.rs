@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::differential::rng::Rng;
 use crate::options::Options;
 use crate::server::{Kind, LIMITS, Server, Setup};
 use crate::{Outcome, proc};
+use testkit::rng::Rng;
 
 const THREADS: u64 = 8;
 /// Requests that are sent together.

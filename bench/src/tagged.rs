@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::backends::{self, Answer, Backend, Seen, long_tag, message, one, tag};
-use crate::differential::rng::Rng;
 use crate::options::Options;
 use crate::server::{Kind, Server};
 use crate::tiers::Tiers;
 use crate::{Outcome, client};
+use testkit::rng::Rng;
 
 const CLIENTS: u64 = 32;
 /// The limit of an answer.

@@ -9,9 +9,9 @@ use rustix::process::Signal;
 
 use crate::Outcome;
 use crate::backends::{self, Backend, Counts, Seen, Terms};
-use crate::differential::rng::Rng;
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup};
+use testkit::rng::Rng;
 
 /// Requests of a connection between the tiers, until it ends with GOAWAY.
 const REQUESTS: u64 = 200;

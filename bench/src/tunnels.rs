@@ -19,9 +19,9 @@ use rustix::process::Signal;
 
 use crate::Outcome;
 use crate::backends::{Answer, Backend, Seen, locked, message, tag};
-use crate::differential::rng::Rng;
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup, get};
+use testkit::rng::Rng;
 
 const CONFIG: &str = include_str!("../configs/tunnels.conf");
 const TUNNELS: u64 = 32;

@@ -13,10 +13,10 @@ use rustix::process::Signal;
 
 use super::origin::{Manner, Origin, TAGS, is_body};
 use super::{Answer, Client, Lost, setup};
-use crate::differential::rng::Rng;
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup};
 use crate::{Outcome, proc, server};
+use testkit::rng::Rng;
 
 const CLIENTS: u64 = 20;
 const OBJECTS: usize = 300;

@@ -1,6 +1,6 @@
 //! The requests: drawn from lists, the same for the same seed.
 
-use super::rng::Rng;
+use testkit::rng::Rng;
 
 /// The bytes of one connection.
 pub struct Case {

@@ -5,9 +5,9 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
 use super::generate::Case;
-use super::rng::Rng;
 use super::site::gzip;
 use crate::Outcome;
+use testkit::rng::Rng;
 
 /// The locations, one for each protocol and treatment of responses.
 const PLACES: &[&str] = &[

@@ -7,7 +7,6 @@ mod generate;
 mod heads;
 mod heads_allowed;
 mod origin;
-pub mod rng;
 mod site;
 
 use std::collections::BTreeMap;
@@ -17,7 +16,7 @@ use std::path::{Path, PathBuf};
 use allowed::{ALLOWED, Allowed};
 use exchange::{Answer, Outcome};
 use generate::Case;
-use rng::Rng;
+use testkit::rng::Rng;
 
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup};

@@ -36,6 +36,7 @@ pub mod pebble;
 mod peer;
 mod ports;
 mod procfs;
+pub mod rng;
 mod scripted;
 mod site;
 mod stalling;

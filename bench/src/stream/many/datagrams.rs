@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use super::Done;
 use crate::Outcome;
 use crate::backends::locked;
-use crate::differential::rng::Rng;
 use crate::stream::mixed::{mix, quiet_port};
+use testkit::rng::Rng;
 
 /// Clients.
 pub const THREADS: u64 = 3;

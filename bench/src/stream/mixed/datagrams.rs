@@ -9,7 +9,7 @@ use super::Load;
 use super::content::{self, Tag, invert};
 use super::counts::{Ending, Kind, one};
 use crate::backends::locked;
-use crate::differential::rng::Rng;
+use testkit::rng::Rng;
 
 /// Sockets of a client at a time.
 const SOCKETS: usize = 6;

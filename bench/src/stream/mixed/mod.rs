@@ -28,12 +28,12 @@ pub use self::content::mix;
 use self::counts::Counts;
 use super::samples::{self, Sample};
 use crate::backends::locked;
-use crate::differential::rng::Rng;
 use crate::options::Options;
 use crate::report;
 use crate::server::{Kind, Server, Setup};
 use crate::tls::Certificate;
 use crate::{Outcome, mixed, proc, tls};
+use testkit::rng::Rng;
 
 const CONFIG: &str = include_str!("../../../configs/stream-mixed.conf");
 /// Workers of the configuration.

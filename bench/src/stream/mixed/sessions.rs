@@ -13,7 +13,7 @@ use super::backend::told_address;
 use super::content::{self, Content, DOWN, Head, REPLY_LEN, UP, Work, invert};
 use super::counts::{Ending, Kind};
 use super::{Load, Ports};
-use crate::differential::rng::Rng;
+use testkit::rng::Rng;
 
 /// Nothing came for so long: nothing will come.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -2,7 +2,7 @@
 
 use testkit::certificates::{Draft, Extension, Key, ListDraft, der, general_names};
 
-use crate::differential::rng::Rng;
+use testkit::rng::Rng;
 
 /// The parts of a case that the two are known to judge in different ways.
 pub type Odd = Vec<&'static str>;

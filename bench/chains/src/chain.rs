@@ -2,7 +2,7 @@
 
 use testkit::certificates::{Draft, Key, KeyKind, der, signed};
 
-use crate::differential::rng::Rng;
+use testkit::rng::Rng;
 
 use super::draft::{self, Odd, Role};
 

@@ -4,6 +4,8 @@
 //! Where both refuse, the errors and their places are to be the same, up to the one at which
 //! `openssl verify` stops.
 
+#![forbid(unsafe_code)]
+
 mod chain;
 mod draft;
 mod openssl;
@@ -17,9 +19,8 @@ use std::sync::Arc;
 use tls::verify::{Purpose, Rules, Store, check_host};
 use tls::x509::{Certificate, RevocationList};
 
-use crate::differential::rng::Rng;
-use crate::options::Options;
 use chain::{Case, Keys};
+use testkit::rng::Rng;
 
 /// Every so many cases the texts of the leaf are compared, too.
 const PRINTED_EVERY: usize = 10;
@@ -30,8 +31,25 @@ const KEPT: usize = 3;
 /// The verdict of a side: the errors with their places, none for a good chain.
 type Errors = Vec<(u8, usize)>;
 
+/// Success, or the reason for which there is none.
+type Outcome<T = ()> = Result<T, String>;
+
+/// The chains that are compared.
+#[derive(Clone, Copy)]
+pub struct Options {
+    /// How many.
+    pub requests: usize,
+    /// They are the same for the same seed.
+    pub seed: u64,
+    /// The number of a single one, which is shown with its verdicts.
+    pub only: Option<usize>,
+}
+
 /// Runs the comparison.
-pub fn run(options: &Options, _: &str) -> crate::Outcome {
+///
+/// # Errors
+/// OpenSSL cannot be asked, or the two differ where they may not.
+pub fn run(options: &Options) -> Outcome {
     let folder = Folder::new()?;
     let keys = Keys::new();
     let mut seen = Seen::default();
@@ -161,7 +179,7 @@ impl Seen {
         Some((kind, count))
     }
 
-    fn report(&self, options: &Options, folder: &Folder) -> crate::Outcome {
+    fn report(&self, options: &Options, folder: &Folder) -> Outcome {
         let Self { both_accept, both_refuse, .. } = self;
         println!("{} chains, seed {}", options.requests, options.seed);
         println!("{both_accept} accepted by both, {both_refuse} refused by both");
@@ -206,7 +224,7 @@ fn until_stop(errors: &[(u8, usize)]) -> Errors {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> crate::Outcome<Self> {
+    fn new() -> Outcome<Self> {
         let name = format!("weir-certificates-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(path.join("now")).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -217,7 +235,7 @@ impl Folder {
         self.0.with_file_name("kept")
     }
 
-    fn keep(&self, kind: &str, number: usize) -> crate::Outcome {
+    fn keep(&self, kind: &str, number: usize) -> Outcome {
         let plain = kind.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let to = self.kept().join(format!("{number}-{}", &plain[..plain.len().min(60)]));
         let copy = || -> std::io::Result<()> {
