@@ -17,7 +17,7 @@ const CLIENTS_MIN: usize = 1_024;
 struct Line {
     /// Its time.
     at_ms: u64,
-    /// Those of the same subject that were left out since.
+    /// Lines of the same subject that were left out since.
     left_out: u64,
 }
 

@@ -87,24 +87,31 @@ fn tells_status(weir: &Weir) -> bool {
     answer.starts_with(b"HTTP/1.1 200 ")
 }
 
+/// A site in a group of its own that reads uploads to `/up` into memory; none where no such group
+/// can be made.
+fn uploads(name: &str, driver: Driver) -> Option<(Limited, Weir)> {
+    let Some(limited) = Limited::new(name, driver) else {
+        eprintln!("left out: no control group with a limit of memory can be made here");
+        return None;
+    };
+    let weir = Site::new(limited.folder.join("limited"), driver)
+        .file("html/a.txt", b"hello")
+        .config(
+            "worker_processes 1; events { worker_connections 900; }
+             http { client_body_buffer_size 256k;
+                 server { listen 127.0.0.1:%PORT0%; root html;
+                 location /up { proxy_pass http://127.0.0.1:%PORT0%/taken; }
+                 location /taken { return 200; }
+                 location /status { stub_status; } } }",
+        )
+        .start();
+    Some((limited, weir))
+}
+
 #[test]
 fn bodies_beyond_the_groups_memory_are_refused() {
     each_driver(|driver| {
-        let Some(limited) = Limited::new("bodies", driver) else {
-            eprintln!("left out: no control group with a limit of memory can be made here");
-            return;
-        };
-        let weir = Site::new(limited.folder.join("limited"), driver)
-            .file("html/a.txt", b"hello")
-            .config(
-                "worker_processes 1; events { worker_connections 900; }
-                 http { client_body_buffer_size 256k;
-                     server { listen 127.0.0.1:%PORT0%; root html;
-                     location /up { proxy_pass http://127.0.0.1:%PORT0%/taken; }
-                     location /taken { return 200; }
-                     location /status { stub_status; } } }",
-            )
-            .start();
+        let Some((_limited, weir)) = uploads("bodies", driver) else { return };
         let workers = weir.workers();
         let clients: Vec<_> = (0..BODIES).map(|_| unfinished(&weir)).collect();
         wait_until("the status page", || tells_status(&weir));
@@ -119,20 +126,7 @@ fn bodies_beyond_the_groups_memory_are_refused() {
 #[test]
 fn free_memory_of_the_heap_goes_back_while_requests_come() {
     each_driver(|driver| {
-        let Some(limited) = Limited::new("free", driver) else {
-            eprintln!("left out: no control group with a limit of memory can be made here");
-            return;
-        };
-        let weir = Site::new(limited.folder.join("limited"), driver)
-            .file("html/a.txt", b"hello")
-            .config(
-                "worker_processes 1; events { worker_connections 900; }
-                 http { client_body_buffer_size 256k;
-                     server { listen 127.0.0.1:%PORT0%; root html;
-                     location /up { proxy_pass http://127.0.0.1:%PORT0%/taken; }
-                     location /taken { return 200; } } }",
-            )
-            .start();
+        let Some((_limited, weir)) = uploads("free", driver) else { return };
         let worker = weir.workers()[0];
         // With the master's memory and the kernel's it is scarce then, and nobody is closed yet.
         let mut clients = Vec::new();
@@ -142,7 +136,7 @@ fn free_memory_of_the_heap_goes_back_while_requests_come() {
             // The worker has looked at all that came before.
             assert_eq!(weir.get("/a.txt").status, 200);
         }
-        // Those that stay lie between those that go.
+        // The clients that stay lie between others that go.
         let mut number = 0;
         clients.retain(|_| {
             number += 1;

@@ -135,7 +135,7 @@ impl Judge {
         held(!on_connection || *stream == 0, "not on stream 0")?;
         let on_stream = *kind <= kind::CONTINUATION && !on_connection;
         if *kind == kind::RST_STREAM && self.is_passed_over(*stream) {
-            // What the client sends there gets this (RFC 9113, 5.1.1 and 6.1).
+            // The answer to frames that the client sends there (RFC 9113, 5.1.1 and 6.1).
             held(frame.payload == STREAM_CLOSED, "on a stream that was passed over")?;
             return held(self.resets.insert(*stream), "a second time");
         }
