@@ -58,6 +58,7 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
         "with",
         "failed",
         "log lines",
+        "above info",
     ])];
     let chosen = |n: usize| options.only.is_none_or(|only| only == n);
     for (_, attack) in ATTACKS.iter().enumerate().filter(|(n, _)| chosen(*n)) {
@@ -96,7 +97,8 @@ fn one(
         Some((how, after)) => (how.clone(), format!("{} ms", after.as_millis())),
         None => ("no".to_string(), String::new()),
     };
-    let lines = log_lines(&server) - lines;
+    let (all, above) = log_lines(&server);
+    let (all, above) = (all - lines.0, above - lines.1);
     Ok(row([
         attack.name,
         kind.name(),
@@ -110,13 +112,17 @@ fn one(
         &format!("{:.0}", alone.p99_us),
         &format!("{:.0}", with.p99_us),
         &(alone.failed + with.failed).to_string(),
-        &lines.to_string(),
+        &all.to_string(),
+        &above.to_string(),
     ]))
 }
 
-fn log_lines(server: &Server) -> usize {
+/// The lines of the error log, and those of them of a level above `info`.
+fn log_lines(server: &Server) -> (usize, usize) {
     let log = std::fs::read(server.prefix().join("error.log")).unwrap_or_default();
-    log.iter().filter(|byte| **byte == b'\n').count()
+    let log = String::from_utf8_lossy(&log);
+    let is_below = |line: &&str| line.contains("[info]") || line.contains("[debug]");
+    (log.lines().count(), log.lines().filter(|line| !is_below(line)).count())
 }
 
 /// Memory of a process that is no file's.

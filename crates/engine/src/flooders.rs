@@ -53,6 +53,11 @@ impl Flooders {
         self.all.insert(client, Flooder { at_ms: now_ms, lines: 0, left_out });
     }
 
+    fn has(&self, client: IpAddr, now_ms: u64) -> bool {
+        let flooder = self.all.get(&client);
+        flooder.is_some_and(|flooder| now_ms.saturating_sub(flooder.at_ms) < FOR_MS)
+    }
+
     fn gets_line(&mut self, client: IpAddr, now_ms: u64) -> bool {
         let Some(flooder) = self.all.get_mut(&client) else { return true };
         if now_ms.saturating_sub(flooder.at_ms) >= FOR_MS {
@@ -70,6 +75,14 @@ pub fn cut_off(ip: Option<IpAddr>) {
     let Some(ip) = ip else { return };
     let now_ms = base::time::now_ms();
     FLOODERS.with_borrow_mut(|flooders| flooders.cut_off(block_of(ip), now_ms));
+}
+
+/// Whether a client was cut off within the last minute.
+pub fn has(ip: Option<IpAddr>) -> bool {
+    let Some(ip) = ip else { return false };
+    FLOODERS.with_borrow(|flooders| {
+        !flooders.all.is_empty() && flooders.has(block_of(ip), base::time::now_ms())
+    })
 }
 
 /// Whether a line about a request of a client is written.
@@ -107,6 +120,8 @@ mod tests {
         flooders.cut_off(ip(1), 40_000);
         assert_eq!(lines(&mut flooders, 99_999), 0, "the next flood is a part of the first");
         assert!(flooders.gets_line(ip(2), 99_999), "another client");
+        assert!(flooders.has(ip(1), 99_999) && !flooders.has(ip(2), 99_999));
+        assert!(!flooders.has(ip(1), 100_000));
         assert_eq!(lines(&mut flooders, 100_000), 100);
         flooders.cut_off(ip(1), 200_000);
         assert_eq!(lines(&mut flooders, 200_000), 16);

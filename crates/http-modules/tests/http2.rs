@@ -337,13 +337,34 @@ fn a_flood_of_resets_takes_one_line() {
         for _ in 0..3 {
             let mut c = Client::with(weir.port(0), options());
             c.settings();
-            (0..30).for_each(|_| resets(&mut c, 100));
+            (0..30).for_each(|_| resets(&mut c, "/large.bin", 100));
             assert_eq!(c.goaway().code, code::ENHANCE_YOUR_CALM);
             c.wait_for_close();
         }
         assert_eq!(lines(&weir, "[warn]"), 1, "{}", weir.error_log());
         assert_eq!(lines(&weir, "client sent too many streams that were reset"), 1);
         assert_eq!(lines(&weir, "client canceled stream"), 0, "{}", weir.error_log());
+    });
+}
+
+#[test]
+fn requests_that_a_flooder_resets_at_once_do_not_begin() {
+    each_site(site, |weir| {
+        let options = || Options::default().withholding().set(setting::INITIAL_WINDOW_SIZE, 0);
+        let mut flooder = Client::with(weir.port(0), options());
+        flooder.settings();
+        (0..30).for_each(|_| resets(&mut flooder, "/large.bin", 100));
+        assert_eq!(flooder.goaway().code, code::ENHANCE_YOUR_CALM);
+        flooder.wait_for_close();
+        let mut c = Client::tcp(weir.port(0));
+        resets(&mut c, "/echo", 10);
+        assert_eq!(c.get("/a.txt").body, b"hello", "others are answered");
+        weir.wait_for_log("access.log", "GET /a.txt HTTP/2.0|200");
+        let log = weir.access_log();
+        assert_eq!(log.matches("GET /echo HTTP/2.0|499|h2c|").count(), 10, "{log}");
+        assert!(!log.contains("GET /echo HTTP/1"), "one was passed on: {log}");
+        assert_eq!(lines(&weir, "while connecting to upstream"), 0, "{}", weir.error_log());
+        assert_eq!(c.get("/echo").status, 200);
     });
 }
 
@@ -431,9 +452,9 @@ fn the_longest_frame_fits_the_first_window() {
 }
 
 /// Opens streams that stay open, and resets them.
-fn resets(c: &mut Client, n: u32) {
+fn resets(c: &mut Client, path: &str, n: u32) {
     let first = c.next_stream();
-    let head = c.head("GET", "/large.bin", &[]);
+    let head = c.head("GET", path, &[]);
     let streams = (0..n).map(|i| first + 2 * i);
     let pair = |id| [Frame::headers(id, &head, true), Frame::reset(id, code::CANCEL)];
     let frames: Vec<Frame> = streams.flat_map(pair).collect();
@@ -448,7 +469,7 @@ fn connections_of_an_address_share_a_budget_of_resets() {
         // Each of them stays below its own budget, which is 256.
         let cut_off = (0..100).any(|_| {
             let mut c = Client::with(weir.port(0), options());
-            resets(&mut c, 200);
+            resets(&mut c, "/large.bin", 200);
             let _ = c.try_send_frames(&[Frame::ping([1; 8])]);
             c.wait_for("the answer or the end", |c| {
                 let pong = |f: &Frame| f.kind == kind::PING && f.has(flag::ACK);
@@ -460,7 +481,7 @@ fn connections_of_an_address_share_a_budget_of_resets() {
         weir.wait_for_log("error.log", "that were reset by connections of one address");
         // A neighbour who resets little is not cut off.
         let mut c = Client::with(weir.port(0), Options::default());
-        resets(&mut c, 10);
+        resets(&mut c, "/large.bin", 10);
         assert_eq!(c.get("/a.txt").body, b"hello");
         let lines = weir.error_log();
         assert_eq!(lines.matches("connections of one address").count(), 1, "one line");

@@ -14,6 +14,7 @@ use crate::output::Body;
 use crate::phases::{self, Outcome};
 use crate::request::Request;
 use crate::send::{self, Begun, Filtered};
+use crate::status_line::CLIENT_CLOSED;
 use crate::target;
 use crate::{flight, metering};
 use engine::beat::{self, Doing};
@@ -56,6 +57,17 @@ impl Answer for Answerer {
         without_uri(r);
         let outcome = phases::refuse(r, status).await;
         end(r, outcome).await
+    }
+
+    async fn given_up(r: &mut Request) {
+        count(r);
+        r.method = r.head.method;
+        // Its line is that of the server it asked for, as far as that is known.
+        let _ = target::prepare_refused(r, true);
+        metering::begin(r);
+        r.err_status = CLIENT_CLOSED;
+        without_uri(r);
+        log_phase(r).await;
     }
 
     async fn log(r: &mut Request) {

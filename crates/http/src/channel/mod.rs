@@ -73,6 +73,9 @@ pub(crate) trait Answer: 'static {
     /// Answers a head that is refused, and logs it.
     async fn refuse(r: &mut Request, status: u16) -> Result<(), SendFailed>;
 
+    /// Logs a request that its client gave up before it began.
+    async fn given_up(r: &mut Request);
+
     /// Logs a request that is not answered.
     async fn log(r: &mut Request);
 }

@@ -136,12 +136,20 @@ pub(super) struct Account {
     streams: u32,
     /// All resets so far.
     pub resets: u64,
+    /// Its client was cut off for a flood lately.
+    did_flood: bool,
 }
 
 impl Account {
-    pub fn new(max_streams: u32, address: Option<Rc<Address>>) -> Account {
+    pub fn new(max_streams: u32, address: Option<Rc<Address>>, did_flood: bool) -> Account {
         let own = Waste::new(max_streams, base::time::now_ms());
-        Account { own, address, frames: 0, streams: 0, resets: 0 }
+        Account { own, address, frames: 0, streams: 0, resets: 0, did_flood }
+    }
+
+    /// Whether the client may be one that floods.
+    #[inline]
+    pub fn is_suspect(&self) -> bool {
+        self.did_flood || self.own.resets_used() > RESETS_SPARED
     }
 
     /// Whether streams are reset one after the other, as after the last reset.
@@ -295,12 +303,12 @@ mod tests {
     fn frames_that_come_with_requests_are_not_charged_to_the_address() {
         let mut accounts = Accounts::default();
         let address = accounts.of(IpAddr::from([127, 0, 0, 1]), 1_000);
-        let mut account = Account::new(128, Some(address.clone()));
+        let mut account = Account::new(128, Some(address.clone()), false);
         for _ in 0..100_000 {
             account.stream();
             (0..4).for_each(|_| assert!(account.frame(1_000).is_ok()));
         }
-        let mut connections = (0..100).map(|_| Account::new(128, Some(address.clone())));
+        let mut connections = (0..100).map(|_| Account::new(128, Some(address.clone()), false));
         let is_calm = |account: &mut Account| (0..3_000).all(|_| account.frame(1_000).is_ok());
         assert!(!connections.all(|mut account| is_calm(&mut account)), "others are");
     }

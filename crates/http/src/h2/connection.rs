@@ -286,7 +286,7 @@ impl<'a> Serving<'a> {
 
     /// Reads what is there, runs the requests in it, and sends what there is to send.
     fn turn(&mut self, start: impl FnMut(Job)) -> Turn {
-        self.slice.begin();
+        self.slice.begin(self.receiver.is_suspect());
         let choked = self.mux.with(|state| state.out_len > UNTAKEN_MAX);
         let came = match self.take(choked, start) {
             Ok(came) => came,
@@ -534,7 +534,6 @@ fn cut_off(mux: &Mux) -> After {
 /// Ends the connection for a fault of the client's.
 async fn refuse(mux: &Mux, receiver: &Receiver, fault: Fault) -> After {
     address::tell_fault(&mux.c, &fault);
-    mux.with(|state| state.is_refused = true);
     goodbye(mux, receiver, fault.code).await;
     After::Drain
 }
@@ -551,6 +550,8 @@ async fn drain(c: &Conn) {
         match c.sock.recv(1, end).await {
             Ok(page) if !page.is_empty() && !end.has_passed() => {
                 left = left.saturating_sub(page.len());
+                drop(page);
+                event::task::next_turn().await;
             }
             _ => return,
         }
@@ -586,6 +587,7 @@ async fn work<A: Answer>(mux: Rc<Mux>, main: Rc<HttpMain>, inbox: Rc<Inbox<Job>>
 async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
     let Job { mut r, key, refused } = job;
     main.stats.add(Field::Writing, 1);
+    let is_over = mux.is_over(key);
     let ending = Ending {
         mux,
         key,
@@ -595,6 +597,10 @@ async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
     let done = {
         let run = pin!(async {
             match refused {
+                None if is_over => {
+                    A::given_up(&mut r).await;
+                    Err(SendFailed)
+                }
                 None => A::answer(&mut r).await,
                 Some(status) => {
                     let instead = prepare_refused::<A>(&mut r);

@@ -224,6 +224,12 @@ impl Mux {
         })
     }
 
+    /// Whether nobody waits for the answer of a request that is to begin: its stream was reset, or
+    /// the connection ends for a fault.
+    pub fn is_over(&self, key: Key) -> bool {
+        self.with(|state| state.is_refused || state.gone(key).is_some())
+    }
+
     /// Waits until a stream is reset, or its connection ends.
     pub async fn gone(&self, key: Key) {
         poll_fn(|cx| {

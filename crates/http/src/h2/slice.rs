@@ -6,6 +6,10 @@ use base::time::exact_us;
 /// Its length, in microseconds: a hundred small files in memory.
 const SLICE_US: u64 = 150;
 
+/// The same for a client that floods, or did lately: others wait no longer for its frames than for
+/// a few requests of each other.
+const SLICE_SUSPECT_US: u64 = 30;
+
 /// A connection's share of the worker's time.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Slice {
@@ -15,9 +19,9 @@ pub(super) struct Slice {
 
 impl Slice {
     /// Begins, with the first of several turns.
-    pub fn begin(&mut self) {
+    pub fn begin(&mut self, is_suspect: bool) {
         if self.end_us == 0 {
-            self.end_us = exact_us() + SLICE_US;
+            self.end_us = exact_us() + if is_suspect { SLICE_SUSPECT_US } else { SLICE_US };
         }
     }
 
@@ -40,14 +44,18 @@ mod tests {
     fn a_slice_goes_on_until_others_have_theirs() {
         let mut slice = Slice::default();
         base::time::pin(1_000, 1_000);
-        slice.begin();
+        slice.begin(false);
         assert!(!slice.has_passed());
         base::time::pin(1_001, 1_000);
-        slice.begin();
+        slice.begin(false);
         assert!(slice.has_passed(), "it has begun before");
         slice.end();
-        slice.begin();
+        slice.begin(false);
         assert!(!slice.has_passed());
+        slice.end();
+        slice.begin(true);
+        base::time::pin(1_001, 1_000 + SLICE_SUSPECT_US);
+        assert!(slice.has_passed());
         base::time::unpin();
     }
 }

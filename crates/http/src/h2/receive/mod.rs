@@ -5,7 +5,7 @@ mod body;
 use std::rc::Rc;
 
 use base::log::Level;
-use engine::told;
+use engine::{flooders, told};
 use mem::Page;
 use proto::h1::{Field, FieldId, Head, Limits, Method};
 use proto::h2::frame::{self, ErrorCode, PREFACE};
@@ -91,7 +91,8 @@ struct Rules {
     /// The answer to the PING behind the first GOAWAY came.
     knows_leaving: bool,
     /// Requests whose bodies did not end with their heads. They begin behind the frames that came
-    /// with them: a small body is whole then, and costs no wait.
+    /// with them: a small body is whole then, and costs no wait. All requests of a suspect: those
+    /// that it resets with these frames do not begin.
     open: Vec<Job>,
 }
 
@@ -117,6 +118,8 @@ pub(super) enum Taken {
 impl Receiver {
     pub fn new(mux: &Mux) -> Receiver {
         let core = &mux.c.server().core;
+        let address = mux.with(|state| state.address.clone());
+        let did_flood = flooders::has(mux.c.client_ip());
         let block_max = core.large_header_buffer_size * core.large_header_buffers;
         Receiver {
             // A field has room in one frame.
@@ -127,7 +130,7 @@ impl Receiver {
                 repeated: Heads::default(),
                 last_id: 0,
                 receive: Window::new(MAX),
-                waste: Account::new(mux.conf.max_streams, mux.with(|state| state.address.clone())),
+                waste: Account::new(mux.conf.max_streams, address, did_flood),
                 unread: Unread::new(mux.conf.max_streams),
                 leaving: Leaving::No,
                 resets: Vec::new(),
@@ -156,6 +159,11 @@ impl Receiver {
         self.rules.last_id = id;
         mux.with(|state| state.reset_id(id, ErrorCode::PROTOCOL_ERROR));
         true
+    }
+
+    /// Whether the client may be one that floods.
+    pub fn is_suspect(&self) -> bool {
+        self.rules.waste.is_suspect()
     }
 
     /// Whether fragments of a header block are missing.
@@ -244,7 +252,12 @@ impl Receiver {
         if self.rules.waste.resets > self.rules.judged {
             self.rules.judge_resets(parties.mux, &done);
         }
-        self.rules.open.drain(..).for_each(&mut parties.start);
+        if done.is_err() {
+            parties.mux.with(|state| state.is_refused = true);
+        }
+        if !matches!(done, Ok(Taken::Part)) || !self.is_suspect() {
+            self.rules.open.drain(..).for_each(&mut parties.start);
+        }
         done
     }
 
@@ -359,7 +372,7 @@ impl Rules {
         }
         let job = self.request((id, end_stream), dependency, block, parties)?;
         // A malformed one is answered before a frame behind it ends the stream.
-        match end_stream || job.refused.is_some() {
+        match end_stream && !self.waste.is_suspect() || job.refused.is_some() {
             true => (parties.start)(job),
             false => self.open.push(job),
         }
