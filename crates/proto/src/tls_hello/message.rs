@@ -25,26 +25,25 @@ fn spans(message: &[u8]) -> Result<Spans, Malformed> {
         return Err(short);
     }
     let cipher_suites = reader.list16().ok_or(short)?;
+    let compression = reader.list8().ok_or(short)?;
+    // The hello of SSL 3 and of TLS 1.0 may end here.
+    let list = match reader.at < message.len() {
+        true => reader.list16().filter(|list| list.end() == message.len()).ok_or(short)?,
+        false => Span::default(),
+    };
+    // An empty list is a fault of its own where the lengths fit, as with OpenSSL.
     if cipher_suites.len() == 0 {
         return Err(Malformed::NoCiphers);
     }
     if !cipher_suites.len().is_multiple_of(2) {
         return Err(short);
     }
-    let compression = reader.list8().ok_or(short)?;
     if compression.len() == 0 {
         return Err(Malformed::NoCompression);
     }
-    let mut spans = Spans { session_id, cipher_suites, compression, ..Spans::default() };
-    // The hello of SSL 3 and of TLS 1.0 may end here.
-    if reader.at < message.len() {
-        let list = reader.list16().ok_or(short)?;
-        if reader.at < message.len() {
-            return Err(short);
-        }
-        spans.extensions = list;
-        extensions(message, list, &mut spans)?;
-    }
+    let mut spans =
+        Spans { session_id, cipher_suites, compression, extensions: list, ..Spans::default() };
+    extensions(message, list, &mut spans)?;
     Ok(spans)
 }
 

@@ -319,6 +319,11 @@ fn lengths_that_contradict() {
     let mut build = Build::new();
     build.compression.clear();
     assert_eq!(refused(&build.record()), Malformed::NoCompression);
+    // No suites, and lengths behind them that do not fit: that is the fault of the structure.
+    let mut message = Build::new().message();
+    let at = 4 + ClientHello::SESSION_ID_AT + 33;
+    message[at..at + 2].copy_from_slice(&[0, 0]);
+    assert_eq!(refused(&records(&message, 1 << 14)), Malformed::LengthMismatch);
     // A message that ends at each place, and one with something behind.
     let message = Build::new().with(extension::ALPN, list16(list8(b"h2".to_vec()))).message();
     let without = message.len() - 11;
