@@ -152,7 +152,7 @@ fn a_record_that_may_not_be_gets_its_alert() {
         for (record, description, what) in [
             (&[99, 3, 3, 0, 1, 0][..], 10, "a type that is none"),
             (&[20, 3, 3, 0, 1, 2], 10, "a change of nothing"),
-            (&[20, 3, 3, 0, 2, 1, 1], 50, "two changes"),
+            (&[20, 3, 3, 0, 2, 1, 1], 10, "two changes"),
             (&[22, 3, 3, 0, 0], 10, "an empty fragment"),
             (&[23, 3, 3, 0, 1, 0], 10, "data"),
             (&[22, 4, 0, 0, 1, 0], 70, "a version that is none"),

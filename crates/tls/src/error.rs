@@ -67,12 +67,18 @@ impl Error {
             rustls::Error::InvalidCertificate(CertificateError::BadEncoding) => {
                 return Some(alert::DECODE_ERROR);
             }
+            // RFC 7627 section 5.3 has the handshake aborted, as it is with OpenSSL.
+            rustls::Error::PeerMisbehaved(PeerMisbehaved::ResumptionAttemptedWithVariedEms) => {
+                return Some(alert::HANDSHAKE_FAILURE);
+            }
             _ => return None,
         };
         match error {
-            // RFC 8446 section 5: another type, a CCS that is none, a fragment of no bytes.
+            // RFC 8446 section 5: another type, a CCS that is none, more than one in a record, a
+            // fragment of no bytes.
             InvalidMessage::InvalidContentType
             | InvalidMessage::InvalidCcs
+            | InvalidMessage::TrailingData("ChangeCipherSpecPayload")
             | InvalidMessage::InvalidEmptyPayload => Some(alert::UNEXPECTED_MESSAGE),
             InvalidMessage::MessageTooLarge => Some(alert::RECORD_OVERFLOW),
             InvalidMessage::UnknownProtocolVersion => Some(alert::PROTOCOL_VERSION),

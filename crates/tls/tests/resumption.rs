@@ -110,6 +110,42 @@ fn sessions_in_a_zone() {
     }
 }
 
+/// A record of a hello without one of its extensions, which has no data.
+fn without_extension(record: &[u8], number: [u8; 2]) -> Vec<u8> {
+    let extension = [number[0], number[1], 0, 0];
+    let at = record.windows(4).rposition(|bytes| bytes == extension).unwrap();
+    let mut record = [&record[..at], &record[at + 4..]].concat();
+    let session_id = usize::from(record[43]);
+    let suites = 44 + session_id;
+    let compression = suites + 2 + usize::from(record[suites + 1]);
+    // The lengths of the record, the message and the extensions.
+    for low in [4, 8, compression + 3] {
+        let len = u16::from_be_bytes([record[low - 1], record[low]]) - 4;
+        record[low - 1..=low].copy_from_slice(&len.to_be_bytes());
+    }
+    record
+}
+
+/// RFC 7627 section 5.3: a session with an extended master secret goes on with one, or not at all.
+#[test]
+fn a_session_that_would_lose_its_extended_master_secret_is_refused() {
+    const EXTENDED_MASTER_SECRET: [u8; 2] = [0, 23];
+    let zone = SharedSessions::new(b"one", 64 << 10).unwrap();
+    let cache = SessionCache::shared(&zone, context("one"), TIMEOUT_S);
+    let (server, client) = (server(0x0303, |o| o.sessions = Some(cache)), client());
+    assert!(!connect(&server, &client));
+    let config = client.config(b"127.0.0.1:443", NAME);
+    let mut far = End::new(Session::client(&config, NAME).unwrap());
+    far.take(&mut Chain::new());
+    let hello = far.out.pop_front().unwrap();
+    let hello = without_extension(hello.memory().unwrap(), EXTENDED_MASTER_SECRET);
+    let mut near = End::new(Session::server(&server).unwrap());
+    near.input.extend_from_slice(&hello);
+    near.session.receive(&mut near.input, &mut near.plain, &mut near.out).unwrap_err();
+    let alert = near.out.pop_front().unwrap();
+    assert_eq!(alert.memory(), Some(&[21, 3, 3, 0, 2, 2, 40][..]), "handshake_failure");
+}
+
 #[test]
 fn without_a_cache_and_tickets_nothing_is_resumed() {
     for version in VERSIONS {
