@@ -117,6 +117,45 @@ fn without_a_scheme_for_the_key_no_session_begins() {
     });
 }
 
+/// Whatever such a hello lacks that TLS 1.2 needs.
+#[test]
+fn a_hello_of_an_old_version_is_told_so() {
+    each_driver(|driver| {
+        let weir = weir(driver);
+        for (number, versions) in [(2, None), (1, None), (3, Some(&[2, 3, 2][..]))] {
+            let versions = versions.map(|versions| (43, versions));
+            let mut old = hello(&[0xc009], &[&[GROUPS][..], versions.as_slice()].concat());
+            old[9..11].copy_from_slice(&[3, number]);
+            assert_eq!(answer(weir.port(0), &old), alert(70), "3.{number}");
+            assert_eq!(answer(weir.port(1), &old), alert(70), "3.{number}");
+        }
+    });
+}
+
+/// RFC 8446 sections 9.2 and 4.2.8, where TLS 1.3 would be negotiated.
+#[test]
+fn a_hello_of_tls_1_3_has_the_extensions_it_needs() {
+    each_driver(|driver| {
+        let weir = weir(driver);
+        let share = key_share();
+        let all = [GROUPS, SCHEMES, BOTH_VERSIONS, (51, &share[..])];
+        let without = |number: u16| {
+            let some: Vec<_> = all.iter().filter(|one| one.0 != number).copied().collect();
+            hello(&[0x1301, TLS12_SUITE], &some)
+        };
+        assert_eq!(answer(weir.port(0), &without(0))[0], HANDSHAKE);
+        for number in [10, 13, 51] {
+            assert_eq!(answer(weir.port(0), &without(number)), alert(109), "without {number}");
+        }
+        let other = [(10, &[0, 2, 0, 0x17][..]), SCHEMES, BOTH_VERSIONS, (51, &share[..])];
+        let other = hello(&[0x1301, TLS12_SUITE], &other);
+        assert_eq!(answer(weir.port(0), &other), alert(47), "a share of a group not in the list");
+        // It is no business of TLS 1.2.
+        assert_eq!(answer(weir.port(1), &without(51))[0], HANDSHAKE);
+        assert_eq!(answer(weir.port(0), &without(43))[0], HANDSHAKE);
+    });
+}
+
 #[test]
 fn a_malformed_hello_gets_its_alert() {
     each_driver(|driver| {

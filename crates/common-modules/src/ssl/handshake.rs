@@ -24,9 +24,11 @@ use super::server::ServerTls;
 
 /// The alerts of a handshake that is refused before it begins.
 const HANDSHAKE_FAILURE: u8 = 40;
+const ILLEGAL_PARAMETER: u8 = 47;
 const PROTOCOL_VERSION: u8 = 70;
 const INTERNAL_ERROR: u8 = 80;
 const INAPPROPRIATE_FALLBACK: u8 = 86;
+const MISSING_EXTENSION: u8 = 109;
 const UNRECOGNIZED_NAME: u8 = 112;
 
 /// The suite by which a client says that it offers less than it could, because an attempt with more
@@ -34,6 +36,10 @@ const UNRECOGNIZED_NAME: u8 = 112;
 const FALLBACK_SCSV: u16 = 0x5600;
 const TLS12: u16 = 0x0303;
 const TLS13: u16 = 0x0304;
+
+/// The key shares that are looked up in the list of groups: clients send three at most, and a hello
+/// has room for thousands of each.
+const SHARES_CHECKED: usize = 8;
 
 /// The longest wait for a client that is to see why its handshake failed.
 const LINGER_MS: u64 = 1_000;
@@ -69,6 +75,8 @@ pub struct Hello {
     has_13: bool,
     /// It offers no more than TLS 1.2, and says that the client could more.
     is_fallback: bool,
+    /// Its fault where TLS 1.3 is negotiated.
+    fault_13: Option<(u8, &'static str)>,
     /// The signature schemes, where it offers TLS 1.3 and no session to resume.
     schemes_13: Vec<u16>,
     /// The name of the server.
@@ -106,6 +114,7 @@ pub async fn greeting(
         Hello {
             fault: fault(hello).map(|(alert, why)| (alert, why.to_owned())),
             has_13,
+            fault_13: if has_13 { fault_13(hello, resumes) } else { None },
             // Without `supported_versions`, a higher number stands for TLS 1.2, too.
             is_fallback: !has_13
                 && hello.version_max() >= Some(TLS12)
@@ -123,8 +132,9 @@ pub async fn greeting(
 
 /// The alert for what the library would let pass, and OpenSSL's reason.
 fn fault(hello: &ClientHello<'_>) -> Option<(u8, &'static str)> {
-    // RFC 8446 section D.5, whatever else such a hello offers.
-    if hello.legacy_version() <= 0x0300 {
+    // RFC 8446 section D.5, whatever else a hello of SSL 3 offers. The library looks for the
+    // extensions of TLS 1.2 first where nothing newer than TLS 1.1 is offered.
+    if hello.legacy_version() <= 0x0300 || hello.version_max() < Some(TLS12) {
         return Some((PROTOCOL_VERSION, "error:0A000102:SSL routines::unsupported protocol"));
     }
     // RFC 5746 section 3.6: a first handshake has none before it.
@@ -132,6 +142,31 @@ fn fault(hello: &ClientHello<'_>) -> Option<(u8, &'static str)> {
         None | Some([0]) => None,
         Some(_) => Some((HANDSHAKE_FAILURE, "error:0A000151:SSL routines::renegotiation mismatch")),
     }
+}
+
+/// The alert for what TLS 1.3 does not allow, and OpenSSL's reason. Groups and key shares go
+/// together, and where no session is to be resumed, they and signature schemes are needed (RFC 8446
+/// section 9.2). A share belongs to a group of the list (section 4.2.8).
+fn fault_13(hello: &ClientHello<'_>, resumes: bool) -> Option<(u8, &'static str)> {
+    let has = |number| hello.extension(number).is_some();
+    let (groups, shares) = (has(extension::SUPPORTED_GROUPS), has(extension::KEY_SHARE));
+    if !groups && (shares || !resumes) {
+        let why = "error:0A0000D1:SSL routines::missing supported groups extension";
+        return Some((MISSING_EXTENSION, why));
+    }
+    if groups && !shares {
+        let why = "error:0A000065:SSL routines::no suitable key share";
+        return Some((MISSING_EXTENSION, why));
+    }
+    if !resumes && !has(extension::SIGNATURE_ALGORITHMS) {
+        let why = "error:0A000070:SSL routines::missing sigalgs extension";
+        return Some((MISSING_EXTENSION, why));
+    }
+    let is_listed = |share| hello.groups().any(|group| group == share);
+    if !hello.key_share_groups().take(SHARES_CHECKED).all(is_listed) {
+        return Some((ILLEGAL_PARAMETER, "error:0A00006C:SSL routines::bad key share"));
+    }
+    None
 }
 
 /// The message with its head of four bytes.
@@ -216,6 +251,9 @@ fn agree(hello: &Hello, config: &ServerConfig) -> Result<(), Refused> {
     if hello.is_fallback {
         let why = "error:0A000175:SSL routines::inappropriate fallback";
         return Err(Refused::client(INAPPROPRIATE_FALLBACK, why));
+    }
+    if let Some((alert, why)) = hello.fault_13 {
+        return Err(Refused::client(alert, why));
     }
     if !hello.schemes_13.is_empty() && !config.can_sign_13(&hello.schemes_13) {
         let why = "error:0A000076:SSL routines::no suitable signature algorithm";
