@@ -64,9 +64,11 @@ fn loading_warns_of_certificates_that_end_soon() {
 
 #[test]
 fn a_certificate_that_ends_while_it_is_served_is_logged() {
+    // Building it may take longer than the certificate is good.
+    let binary = built_binary();
     each_driver(|driver| {
         // It is still good when the server starts, even on a slow machine.
-        let weir = ending(6).on(Site::new(built_binary(), driver), "short");
+        let weir = ending(6).on(Site::new(binary.clone(), driver), "short");
         let weir = weir.http(&server(0, "short", "server_name a.example;")).start();
         let line = weir.wait_for_log("error.log", "short.pem\" has expired, at ");
         assert!(line.contains("[error]") && line.contains("server: \"a.example\""), "{line}");
