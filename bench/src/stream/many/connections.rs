@@ -2,15 +2,12 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
-use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use bare::{Bare, Connections};
 
 use super::Done;
 use crate::Outcome;
@@ -39,11 +36,12 @@ impl Backend {
         let over = Arc::new(AtomicBool::new(false));
         let stop = over.clone();
         let listeners: Vec<OwnedFd> = (0..ADDRESSES)
-            .map(|n| listen(SocketAddrV4::new(address(n), port)))
+            .map(|n| bare::listen(SocketAddrV4::new(address(n), port)))
             .collect::<rustix::io::Result<_>>()
             .map_err(|e| format!("a backend's port: {e}"))?;
         std::thread::spawn(move || {
-            if let Err(e) = serve(&listeners, &stop) {
+            let mut echo = Echo(Vec::with_capacity(4096));
+            if let Err(e) = bare::serve_at(&listeners, &mut echo, Some(&stop)) {
                 println!("the backend of connections ended: {e}");
             }
         });
@@ -61,78 +59,30 @@ fn address(n: u64) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 2 + (n % ADDRESSES) as u8)
 }
 
-fn listen(at: SocketAddrV4) -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&fd, true)?;
-    net::bind(&fd, &at)?;
-    net::listen(&fd, 4096)?;
-    Ok(fd)
-}
+/// Sends bytes back inverted.
+struct Echo(Vec<u8>);
 
-fn serve(listeners: &[OwnedFd], over: &AtomicBool) -> rustix::io::Result<()> {
-    let queue = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for listener in listeners {
-        let data = epoll::EventData::new_u64(listener.as_raw_fd() as u64);
-        epoll::add(&queue, listener, data, epoll::EventFlags::IN)?;
+impl Bare for Echo {
+    type Own = ();
+
+    fn accepted(&mut self, client: OwnedFd, all: &mut Connections<()>) -> bare::Outcome {
+        all.add(client, ())?;
+        Ok(())
     }
-    let mut connections: Vec<Option<OwnedFd>> = Vec::new();
-    let mut events = Vec::with_capacity(512);
-    let wait = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-    while !over.load(Ordering::Relaxed) {
-        events.clear();
-        match epoll::wait(&queue, spare_capacity(&mut events), Some(&wait)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-        for event in &events {
-            let number = event.data.u64() as usize;
-            if let Some(listener) = listeners.iter().find(|l| l.as_raw_fd() as usize == number) {
-                accept_all(listener, &queue, &mut connections)?;
-            } else if let Some(slot) = connections.get_mut(number)
-                && slot.as_ref().is_some_and(|fd| !echo(fd))
-            {
-                *slot = None;
+
+    fn readable(&mut self, index: usize, all: &mut Connections<()>) -> bool {
+        let Some(c) = all.get(index) else { return false };
+        loop {
+            self.0.clear();
+            match c.receive(&mut self.0) {
+                None => return false,
+                Some(0) => return true,
+                Some(_) => self.0.iter_mut().for_each(|b| *b = !*b),
+            }
+            if !c.send(&self.0) {
+                return false;
             }
         }
-    }
-    Ok(())
-}
-
-fn accept_all(
-    listener: &OwnedFd,
-    queue: &OwnedFd,
-    connections: &mut Vec<Option<OwnedFd>>,
-) -> rustix::io::Result<()> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    loop {
-        let fd = match net::accept_with(listener, flags) {
-            Ok(fd) => fd,
-            Err(Errno::AGAIN) => return Ok(()),
-            Err(Errno::CONNABORTED | Errno::INTR) => continue,
-            Err(e) => return Err(e),
-        };
-        let index = fd.as_raw_fd() as usize;
-        let data = epoll::EventData::new_u64(index as u64);
-        epoll::add(queue, fd.as_fd(), data, epoll::EventFlags::IN)?;
-        if connections.len() <= index {
-            connections.resize_with(index + 1, || None);
-        }
-        connections[index] = Some(fd);
-    }
-}
-
-/// Sends back what has come; false when the connection is over.
-fn echo(fd: &OwnedFd) -> bool {
-    let mut buffer = [0; 4096];
-    match net::recv(fd, &mut buffer[..], RecvFlags::empty()) {
-        Ok((_, 0)) => false,
-        Ok((_, len)) => {
-            buffer[..len].iter_mut().for_each(|b| *b = !*b);
-            net::send(fd, &buffer[..len], SendFlags::NOSIGNAL) == Ok(len)
-        }
-        Err(Errno::AGAIN | Errno::INTR) => true,
-        Err(_) => false,
     }
 }
 

@@ -8,19 +8,14 @@
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
+use bare::h2::{HEAD_LEN, PREFACE, word, write_head};
+use bare::{Bare, Connections, Outcome};
 use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
-use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
 const BODY: usize = 1024;
-const LISTENER: u64 = u64::MAX;
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const HEAD_LEN: usize = 9;
 /// The window of a connection before the client opens it further.
 const INITIAL_WINDOW: i64 = 65_535;
 
@@ -32,131 +27,71 @@ const NEXT: &[u8] = b"\x88\xc0\xbf\xbe";
 const WITHOUT_TABLE: &[u8] = b"\x20\x88\x0f\x27\x05floor\x0f\x10\x0atext/plain\x0f\x0d\x041024";
 
 fn main() -> ExitCode {
-    let Some(port) = std::env::args().nth(1).and_then(|p| p.parse().ok()) else {
-        eprintln!("usage: floor_h2 PORT");
-        return ExitCode::from(2);
-    };
-    match serve(port) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("floor_h2: {e}");
-            ExitCode::FAILURE
-        }
-    }
+    bare::run("floor_h2 PORT", |arguments| {
+        let port = arguments.first()?.parse().ok()?;
+        Some(bare::serve(port, &mut Floor { frames: Vec::new() }))
+    })
 }
 
-/// A connection.
-struct Connection {
-    fd: OwnedFd,
+/// What is kept of a connection.
+struct Own {
     has_preface: bool,
     has_table: bool,
     answered: bool,
     window: i64,
     received: Vec<u8>,
-    unsent: Vec<u8>,
     /// Streams that wait for the connection's window.
     waiting: VecDeque<u32>,
 }
 
-fn serve(port: u16) -> rustix::io::Result<()> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let listener = net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    sockopt::set_socket_reuseaddr(&listener, true)?;
-    net::bind(&listener, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
-    net::listen(&listener, 4096)?;
-    let queue = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let data = epoll::EventData::new_u64(LISTENER);
-    epoll::add(&queue, &listener, data, epoll::EventFlags::IN)?;
-    let mut connections: Vec<Option<Connection>> = Vec::new();
-    let mut events = Vec::with_capacity(512);
-    loop {
-        events.clear();
-        match epoll::wait(&queue, spare_capacity(&mut events), None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-        for event in &events {
-            if event.data.u64() == LISTENER {
-                accept_all(&listener, &queue, &mut connections)?;
-                continue;
-            }
-            let Some(slot) = connections.get_mut(event.data.u64() as usize) else { continue };
-            if slot.as_mut().is_some_and(|c| turn(c).is_none()) {
-                *slot = None;
-            }
-        }
-    }
+struct Floor {
+    /// What a turn sends.
+    frames: Vec<u8>,
 }
 
-fn accept_all(
-    listener: &OwnedFd,
-    queue: &OwnedFd,
-    connections: &mut Vec<Option<Connection>>,
-) -> rustix::io::Result<()> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    loop {
-        let fd = match net::accept_with(listener, flags) {
-            Ok(fd) => fd,
-            Err(Errno::AGAIN) => return Ok(()),
-            Err(Errno::CONNABORTED | Errno::INTR) => continue,
-            Err(e) => return Err(e),
-        };
-        sockopt::set_tcp_nodelay(&fd, true)?;
-        let index = fd.as_raw_fd() as usize;
-        let interest = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
-        epoll::add(queue, fd.as_fd(), epoll::EventData::new_u64(index as u64), interest)?;
-        if connections.len() <= index {
-            connections.resize_with(index + 1, || None);
-        }
-        // Our parameters: the usual ones.
-        let mut unsent = Vec::new();
-        write_head(&mut unsent, 0, 4, 0, 0);
-        connections[index] = Some(Connection {
-            fd,
+impl Bare for Floor {
+    type Own = Own;
+
+    fn accepted(&mut self, client: OwnedFd, all: &mut Connections<Own>) -> Outcome {
+        let own = Own {
             has_preface: false,
             has_table: true,
             answered: false,
             window: INITIAL_WINDOW,
             received: Vec::with_capacity(64 << 10),
-            unsent,
             waiting: VecDeque::new(),
-        });
+        };
+        let index = all.add(client, own)?;
+        // Our parameters: the usual ones.
+        self.frames.clear();
+        write_head(&mut self.frames, 0, 4, 0, 0);
+        all.get(index).map(|c| c.send(&self.frames));
+        Ok(())
     }
-}
 
-fn write_head(out: &mut Vec<u8>, len: usize, kind: u8, flags: u8, stream: u32) {
-    out.extend_from_slice(&(len as u32).to_be_bytes()[1..]);
-    out.extend_from_slice(&[kind, flags]);
-    out.extend_from_slice(&stream.to_be_bytes());
-}
-
-/// Receives and answers until nothing is there; nothing when the connection is over.
-fn turn(c: &mut Connection) -> Option<()> {
-    loop {
-        let room = c.received.capacity() - c.received.len();
-        match net::recv(&c.fd, spare_capacity(&mut c.received), RecvFlags::empty()) {
-            Ok((_, 0)) => return None,
-            Ok((_, len)) => {
-                frames(c)?;
-                send(c)?;
-                // Less than there was room for: all of it.
-                if len < room {
-                    return Some(());
-                }
+    /// Receives and answers until nothing is there.
+    fn readable(&mut self, index: usize, all: &mut Connections<Own>) -> bool {
+        let Some(c) = all.get(index) else { return false };
+        loop {
+            let room = c.own.received.capacity() - c.own.received.len();
+            let received = spare_capacity(&mut c.own.received);
+            let Some(came) = bare::receive(&c.fd, received) else { return false };
+            self.frames.clear();
+            if frames(&mut c.own, &mut self.frames).is_none()
+                || !self.frames.is_empty() && !c.send(&self.frames)
+            {
+                return false;
             }
-            Err(Errno::AGAIN) => return send(c),
-            Err(Errno::INTR) => {}
-            Err(_) => return None,
+            // Less than there was room for: all of it.
+            if came < room {
+                return true;
+            }
         }
     }
 }
 
-fn word(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
-}
-
 /// Takes whole frames.
-fn frames(c: &mut Connection) -> Option<()> {
+fn frames(c: &mut Own, out: &mut Vec<u8>) -> Option<()> {
     let mut used = 0;
     if !c.has_preface {
         if c.received.len() < PREFACE.len() {
@@ -179,11 +114,11 @@ fn frames(c: &mut Connection) -> Option<()> {
             4 if flags & 1 == 0 => {
                 let mut all = payload.chunks_exact(6).map(|s| (word(&s[..2]), word(&s[2..])));
                 c.has_table &= !all.any(|(id, value)| id == 1 && value < 4096);
-                write_head(&mut c.unsent, 0, 4, 1, 0);
+                write_head(out, 0, 4, 1, 0);
             }
             6 if flags & 1 == 0 => {
-                write_head(&mut c.unsent, len, 6, 1, 0);
-                c.unsent.extend_from_slice(payload);
+                write_head(out, len, 6, 1, 0);
+                out.extend_from_slice(payload);
             }
             7 => return None,
             8 if stream == 0 => c.window += i64::from(word(payload)),
@@ -203,25 +138,10 @@ fn frames(c: &mut Connection) -> Option<()> {
             (false, true) => &WITHOUT_TABLE[1..],
             (false, false) => WITHOUT_TABLE,
         };
-        write_head(&mut c.unsent, block.len(), 1, 4, stream);
-        c.unsent.extend_from_slice(block);
-        write_head(&mut c.unsent, BODY, 0, 1, stream);
-        c.unsent.resize(c.unsent.len() + BODY, b'x');
+        write_head(out, block.len(), 1, 4, stream);
+        out.extend_from_slice(block);
+        write_head(out, BODY, 0, 1, stream);
+        out.resize(out.len() + BODY, b'x');
     }
-    Some(())
-}
-
-/// Sends as much as the socket takes and keeps the rest.
-fn send(c: &mut Connection) -> Option<()> {
-    let mut sent = 0;
-    while sent < c.unsent.len() {
-        match net::send(&c.fd, &c.unsent[sent..], SendFlags::NOSIGNAL) {
-            Ok(n) => sent += n,
-            Err(Errno::AGAIN) => break,
-            Err(Errno::INTR) => {}
-            Err(_) => return None,
-        }
-    }
-    c.unsent.drain(..sent);
     Some(())
 }
