@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::options::Options;
+use crate::server::{free_port, new_folder};
 use crate::{Outcome, proc};
 
 /// A helping process on one CPU; its folder goes with it.
@@ -18,6 +20,15 @@ pub struct Helper {
 }
 
 impl Helper {
+    /// Starts a bare server of ours, which gets a free port and these words.
+    pub fn bare(options: &Options, cpu: u8, name: &str, words: &[&str]) -> Outcome<Self> {
+        let port = free_port()?;
+        let mut arguments = vec![port.to_string()];
+        arguments.extend(words.iter().map(ToString::to_string));
+        let program = options.floor.with_file_name(name);
+        Self::start(cpu, &program, &arguments, port, new_folder()?)
+    }
+
     /// Starts it, and waits until it listens.
     pub fn start(
         cpu: u8,

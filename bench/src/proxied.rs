@@ -88,12 +88,13 @@ fn php_fpm() -> Outcome<PathBuf> {
 }
 
 fn backend(options: &Options, behind: Behind) -> Outcome<Helper> {
+    let bare = |words: &[&str]| Helper::bare(options, 1, "floor", words);
     let (port, prefix) = (free_port()?, new_folder()?);
     let text = |p: &Path| p.to_string_lossy().into_owned();
     let (program, arguments) = match behind {
-        Behind::Floor => (options.floor.clone(), vec![port.to_string()]),
-        Behind::Closing => (options.floor.clone(), vec![port.to_string(), "close".to_string()]),
-        Behind::Echo => (options.floor.clone(), vec![port.to_string(), "echo".to_string()]),
+        Behind::Floor => return bare(&[]),
+        Behind::Closing => return bare(&["close"]),
+        Behind::Echo => return bare(&["echo"]),
         Behind::Nginx => {
             write_files(&prefix)?;
             let conf = STATIC
@@ -155,13 +156,6 @@ fn haproxy(backend: &Helper, stream: bool) -> Outcome<Helper> {
     Helper::start(0, Path::new("/usr/sbin/haproxy"), &arguments, port, prefix)
 }
 
-/// The floor of passing bytes on.
-fn relay(options: &Options, backend: &Helper) -> Outcome<Helper> {
-    let port = free_port()?;
-    let arguments = [port.to_string(), backend.port.to_string()];
-    Helper::start(0, &options.floor.with_file_name("relay"), &arguments, port, new_folder()?)
-}
-
 /// Runs a load against every server, round after round.
 pub fn run(options: &Options, name: &str) -> Outcome {
     let shape = shape(name);
@@ -184,7 +178,10 @@ pub fn run(options: &Options, name: &str) -> Outcome {
         subjects.push(Subject::helper("haproxy", haproxy(&behind, shape.stream)?));
     }
     if shape.relay {
-        subjects.push(Subject::helper("relay", relay(options, &behind)?));
+        subjects.push(Subject::helper(
+            "relay",
+            Helper::bare(options, 0, "relay", &[&behind.port.to_string()])?,
+        ));
     }
     subject::measure(options, &mut subjects, |port, seconds| load(options, &shape, port, seconds))?;
     subject::print(&subjects, "req");

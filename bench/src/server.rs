@@ -100,6 +100,8 @@ pub struct Setup {
     pub close: bool,
     /// The floor answers all requests that wait when one comes for `/go`.
     pub holds: bool,
+    /// The floor answers with this file.
+    pub file: Option<&'static str>,
     /// The configuration, with names between percent signs.
     pub template: &'static str,
     /// The replacements of names in it, besides the usual ones.
@@ -128,6 +130,7 @@ impl Default for Setup {
             daemon: false,
             close: false,
             holds: false,
+            file: None,
             template: CONFIG,
             fill: Vec::new(),
             cpus: "0",
@@ -322,6 +325,9 @@ fn spawn(options: &Options, kind: Kind, prefix: &Path, port: u16, setup: &Setup)
         }
         if setup.holds {
             command.arg("hold");
+        }
+        if let Some(file) = setup.file {
+            command.arg("file").arg(prefix.join("site").join(file));
         }
     }
     let output = fs::File::create(prefix.join("output.txt")).map_err(|e| e.to_string())?;

@@ -18,8 +18,10 @@ struct Shape {
     logged: bool,
     /// More words of `listen`.
     listen: &'static str,
-    /// Whether the floor's fixed 1 KB compares.
+    /// Whether the floor compares.
     floor: bool,
+    /// The file that it gives instead of its fixed 1 KB.
+    file: Option<&'static str>,
     /// Another configuration than the usual one.
     template: Option<&'static str>,
     /// A field that each request has besides.
@@ -36,6 +38,7 @@ fn shape(name: &str) -> Shape {
         logged: false,
         listen: "",
         floor: true,
+        file: None,
         template: None,
         header: None,
     };
@@ -50,8 +53,8 @@ fn shape(name: &str) -> Shape {
         "gzip" => Shape { path: "/gzip/text.html", header: gzip, ..filters },
         "gzip-json" => Shape { path: "/gzip/1k.json", header: gzip, ..filters },
         "sub-filter" => Shape { path: "/sub/text.html", ..filters },
-        "100k" => Shape { path: "/100k.bin", floor: false, ..usual },
-        "1m" => Shape { path: "/1m.bin", floor: false, ..usual },
+        "100k" => Shape { path: "/100k.bin", file: Some("100k.bin"), ..usual },
+        "1m" => Shape { path: "/1m.bin", file: Some("1m.bin"), ..usual },
         "close" => Shape { close: true, ..usual },
         "close-reuseport" => Shape { close: true, listen: "reuseport", ..usual },
         "close-deferred" => Shape { close: true, listen: "deferred", ..usual },
@@ -88,8 +91,8 @@ pub fn run_on(options: &Options, name: &str, kinds: &[Kind], reference: Kind) ->
     let shape = shape(name);
     let usual = Setup::default();
     let template = shape.template.unwrap_or(usual.template);
-    let Shape { file_cache, logged, close, listen, .. } = shape;
-    let setup = Setup { file_cache, logged, close, listen, template, ..usual };
+    let Shape { file_cache, logged, close, listen, file, .. } = shape;
+    let setup = Setup { file_cache, logged, close, listen, file, template, ..usual };
     let mut servers = Vec::new();
     for &kind in kinds.iter().filter(|k| k.is_real() || shape.floor) {
         servers.push((Server::start(options, kind, &setup)?.0, Series::default()));

@@ -65,16 +65,10 @@ fn has_version_2(nginx: &Path) -> bool {
     parts.as_slice() >= NGINX_WITH_IT.as_slice()
 }
 
-/// The bare responder of HTTP/2, on CPU 1.
-fn floor_h2(options: &Options) -> Outcome<Helper> {
-    let (port, program) = (free_port()?, options.floor.with_file_name("floor_h2"));
-    Helper::start(1, &program, &[port.to_string()], port, new_folder()?)
-}
-
 /// 1 KB passed on for 64 kept HTTP/1 clients: both servers over both versions, where they have
-/// them.
+/// them, and the bare proxy over HTTP/2.
 pub fn proxy(options: &Options) -> Outcome {
-    let (backend, over_h2) = (proxied::floor(options)?, floor_h2(options)?);
+    let (backend, over_h2) = (proxied::floor(options)?, Helper::bare(options, 1, "floor_h2", &[])?);
     let h2_port = over_h2.port;
     let mut subjects = Vec::new();
     let mut add = |kind: Kind, name: &'static str, version: &str| -> Outcome {
@@ -92,6 +86,8 @@ pub fn proxy(options: &Options) -> Outcome {
             _ => add(kind, "weir-h2", "2")?,
         }
     }
+    let bare = Helper::bare(options, 0, "h2_proxy", &[&h2_port.to_string()])?;
+    subjects.push(Subject::helper("h2_proxy", bare));
     subject::measure(options, &mut subjects, |port, seconds| {
         let (path, connections, pipeline, close, files) = ("/1k.txt", 64, false, false, None);
         wrk::run(&wrk::Load { port, path, connections, seconds, pipeline, close, files })

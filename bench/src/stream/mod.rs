@@ -59,20 +59,15 @@ pub fn setup(certificate: &Certificate, tcp: u16, udp: u16) -> Outcome<(Setup, P
 /// The backend: the floor, which echoes datagrams as answers to DNS with `udp`, or iperf3.
 fn backend(options: &Options, name: &str) -> Outcome<Helper> {
     let port = free_port()?;
-    let (program, arguments) = match name {
-        "stream-bulk" => ("/usr/bin/iperf3".into(), format!("-s -B 127.0.0.1 -p {port}")),
-        "stream-tls" => (options.floor.clone(), port.to_string()),
-        _ => (options.floor.clone(), format!("{port} udp")),
-    };
-    let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
-    Helper::start(1, &program, &arguments, port, new_folder()?)
-}
-
-/// The floor of passing bytes on.
-fn relay(options: &Options, backend: &Helper) -> Outcome<Helper> {
-    let port = free_port()?;
-    let arguments = [port.to_string(), backend.port.to_string()];
-    Helper::start(0, &options.floor.with_file_name("relay"), &arguments, port, new_folder()?)
+    let iperf = format!("-s -B 127.0.0.1 -p {port}");
+    match name {
+        "stream-bulk" => {
+            let arguments: Vec<String> = iperf.split(' ').map(str::to_owned).collect();
+            Helper::start(1, Path::new("/usr/bin/iperf3"), &arguments, port, new_folder()?)
+        }
+        "stream-tls" => Helper::bare(options, 1, "floor", &[]),
+        _ => Helper::bare(options, 1, "floor", &["udp"]),
+    }
 }
 
 /// Runs a load against every server, round after round.
@@ -91,8 +86,16 @@ pub fn run(options: &Options, name: &str) -> Outcome {
         };
         subjects.push(Subject::server_at(server, port));
     }
-    if name == "stream-bulk" {
-        subjects.push(Subject::helper("relay", relay(options, &behind)?));
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let (backend, chain) = (behind.port.to_string(), text(certificate.chain()));
+    let words = [backend.as_str(), &chain, &text(certificate.key())];
+    let beside = match name {
+        "stream-bulk" => Some(("relay", &words[..1])),
+        "stream-tls" => Some(("tls_relay", &words[..])),
+        _ => None,
+    };
+    if let Some((name, words)) = beside {
+        subjects.push(Subject::helper(name, Helper::bare(options, 0, name, words)?));
     }
     let questions = Questions::new()?;
     subject::measure(options, &mut subjects, |port, seconds| match name {
