@@ -128,7 +128,8 @@ pub fn short(options: &Options, _name: &str) -> Outcome {
         "readers cut",
         "workers lost",
     ])];
-    for &limit in LIMITS {
+    let limits = LIMITS.iter().enumerate();
+    for (_, &limit) in limits.filter(|(at, _)| options.only.is_none_or(|only| only == *at)) {
         for &kind in options.servers.iter().filter(|k| k.is_real()) {
             rows.push(press(options, &upstream, kind, limit)?);
         }

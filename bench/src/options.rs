@@ -29,8 +29,8 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
                     of the stream-many load (1000000)
   --seed N          what its requests are drawn with (1)
   --only N          one of them alone; of the leaks load, one path by its number, of accept one
-                    policy, of cold-disk one row, of strain one part, of stream-many one server
-                    (from 0)
+                    policy, of cold-disk one row, of strain one part, of memory-short one limit, of
+                    stream-many one server (from 0)
   --clients N       of the mixed and stream-mixed loads (32)
   --driver NAME     weir's event method in the mixed, stream-mixed, stream-many and differential
                     loads
