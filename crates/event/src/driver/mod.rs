@@ -216,6 +216,14 @@ impl Driver {
         }
     }
 
+    /// Gives back memory that had no use of late. Returns whether there may be more of it soon.
+    pub(crate) fn tidy(&mut self) -> bool {
+        match self {
+            Driver::Uring(uring) => uring.tidy(),
+            _ => false,
+        }
+    }
+
     /// A descriptor came into the loop.
     pub(crate) fn opened(&mut self, key: SockKey, fd: BorrowedFd<'_>, kind: SockKind) {
         match self {

@@ -215,9 +215,9 @@ impl Tidying {
         self.due_ms.is_some_and(|due| due <= base::time::now_ms())
     }
 
-    /// Tidies up.
+    /// Tidies up. `more`: the driver may have memory to give back soon.
     #[cold]
-    pub(crate) fn tidy(&mut self) {
+    pub(crate) fn tidy(&mut self, more: bool) {
         self.freed_since += mem::trim_pages();
         let polls = std::mem::take(&mut self.polls);
         self.polls_since += polls;
@@ -227,11 +227,12 @@ impl Tidying {
         let ended = threads < self.threads;
         self.threads = threads;
         let worth = self.polls_since >= WORTH || self.freed_since >= WORTH_PAGES || polls == 0;
-        if quiet && (worth && self.polls_since > 0 || ended) {
+        let some = self.polls_since > 0 || self.freed_since > 0;
+        if quiet && (worth && some || ended) {
             os::memory::give_back();
             (self.polls_since, self.freed_since) = (0, 0);
         }
-        let more = polls > 0 || mem::pages_kept() > 0 || threads > 0;
+        let more = more || polls > 0 || mem::pages_kept() > 0 || threads > 0;
         self.due_ms = more.then(|| base::time::now_ms() + TIDY_MS);
     }
 }

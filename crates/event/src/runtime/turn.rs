@@ -405,7 +405,10 @@ impl Loop {
             relief::turn(failed);
         }
         if tidy {
-            with(|inner| inner.core.tidying.tidy());
+            with(|inner| {
+                let more = inner.driver.tidy();
+                inner.core.tidying.tidy(more);
+            });
         }
         Ok(())
     }

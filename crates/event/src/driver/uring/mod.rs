@@ -3,12 +3,14 @@
 //! The operations of a turn are queued and go to the kernel with the one call that waits. Receiving
 //! stays a matter of readiness, with the bytes coming along: a waiting connection has a recv in the
 //! kernel, which takes a provided buffer only when bytes arrive; they lie in the socket's inbox
-//! until they are received. So a cancelled wait loses nothing. Sends from memory are flights, see
-//! [`crate::op::flight`]; files are sent by sendfile, for which the ring has no operation.
+//! until they are received. So a cancelled wait loses nothing. A recv goes on, and takes a buffer for
+//! each part that comes; after bytes in bulk, which a slow reader would leave in dozens of buffers,
+//! it takes one. Sends from memory are flights, see [`crate::op::flight`]; files are sent by
+//! sendfile, for which the ring has no operation.
 //!
 //! ```text
 //!             arm               bytes
-//!   (nothing) ------> Recv -------------------------> inbox; the first recv ends, later ones go on
+//!   (nothing) ------> Recv -------------------------> inbox; the first ends, later ones go on
 //!       ^              | two sweeps, or a full inbox
 //!       |              v        cancelled          ready
 //!       |           Recv + cancel ------> PollRead ----+
@@ -327,8 +329,21 @@ impl Uring {
         // Nothing completes while completions are applied.
         self.done = done;
         if phase == Phase::Rest {
+            if let Some(buffers) = &mut self.buffers {
+                buffers.end_turn();
+            }
             self.sweep();
         }
+    }
+
+    /// Takes buffers back from the kernel that it does not need; see [`Buffers::tidy`].
+    pub(super) fn tidy(&mut self) -> bool {
+        let Some(buffers) = &mut self.buffers else { return false };
+        let tidied = buffers.tidy(&mut self.ring, &mut self.done);
+        tidied.unwrap_or_else(|error| {
+            self.failure.get_or_insert(error);
+            false
+        })
     }
 
     fn apply_one(&mut self, core: &mut Core, done: Completion) {

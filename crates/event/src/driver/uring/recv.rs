@@ -26,20 +26,24 @@ impl Uring {
     pub(super) fn arm_recv(&mut self, key: SockKey, fd: RawFd) {
         let Some(own) = self.owns.get(key) else { return };
         let fresh = own.state & state::FRESH != 0;
+        let once = fresh || own.state & state::BULK != 0 || os::memory::is_scarce();
         own.state &= !(state::FRESH | state::AGED);
         own.state |= state::RECV;
         own.fd = fd;
         self.recvs += 1;
-        // Many connections end with their first request, which often arrives before they are
-        // accepted; a later wait has seen the socket empty, and will be repeated.
-        let fd = types::Fd(fd);
-        let entry = match fresh || !self.recvs_go_on {
-            true => opcode::Recv::new(fd, std::ptr::null_mut(), 0)
+        let (fd, nowhere) = (types::Fd(fd), std::ptr::null_mut());
+        let entry = match once || !self.recvs_go_on {
+            true => opcode::Recv::new(fd, nowhere, 0)
                 .buf_group(buffers::GROUP)
                 .build()
                 .flags(Flags::BUFFER_SELECT),
-            false => ring::poll_first(opcode::RecvMulti::new(fd, buffers::GROUP).build()),
+            // In bulk it takes dozens of buffers in a turn, which are memory until their bytes are
+            // used. The single recv takes one, and the rest is read without the ring when needed.
+            false => opcode::RecvMulti::new(fd, buffers::GROUP).build(),
         };
+        // Many connections end with their first request, which often arrives before they are
+        // accepted; a later wait has seen the socket empty.
+        let entry = if fresh { entry } else { ring::poll_first(entry) };
         self.push(entry, token::of_sock(Token::Recv, key));
         if self.sweep_at_ms.is_none() {
             self.sweep_at_ms = Some(base::time::now_ms() + SWEEP_MS);
@@ -58,7 +62,7 @@ impl Uring {
         if done.is(Errno::NOBUFS)
             && let Some(buffers) = &mut self.buffers
         {
-            buffers.refill();
+            buffers.ran_out();
         }
         let Some((key, own)) = self.owns.of(done.token) else { return };
         let exchange = own.state & state::EXCHANGE != 0;
@@ -68,12 +72,16 @@ impl Uring {
         }
         let ready = match (done.result, page) {
             (1.., Some(page)) => {
+                if !done.goes_on() {
+                    own.set_bulk(page.len() == mem::PAGE_SIZE);
+                }
                 own.inbox.push(page);
                 if done.nonempty() {
                     own.state |= state::MORE;
                 }
                 if done.goes_on() && own.inbox.len() >= INBOX_MAX && !exchange {
                     own.state |= state::EXCHANGE;
+                    own.set_bulk(true);
                     self.push_cancel(done.token);
                 }
                 bits::READ

@@ -145,6 +145,17 @@ impl Ring {
         }
     }
 
+    /// Takes the completions with those that had no room in the queue.
+    pub(super) fn collect_all(&mut self, into: &mut Vec<Completion>) -> io::Result<()> {
+        loop {
+            self.collect(into);
+            if !self.ring.submission().cq_overflow() {
+                return Ok(());
+            }
+            self.enter(false, Some(0))?;
+        }
+    }
+
     /// Takes the completions. Their entries are the kernel's again afterwards.
     pub(super) fn collect(&mut self, into: &mut Vec<Completion>) {
         into.extend(self.ring.completion().map(|entry| Completion {
