@@ -26,7 +26,7 @@ pub use gate::Gate;
 pub use listener::{AcceptLock, Accepted, ListenOpts, Listener, accept_from};
 pub use notify::Notify;
 pub use op::fd_set::{FdSet, Member};
-pub use op::{Side, Wake, read_file, reads_files};
+pub use op::{Side, Wake, read_file, read_over, reads_files};
 pub use pool::{Pool, Pools, TaskError, run_blocking};
 pub use race::{Either, Race, race, race_if, ready_now};
 pub use runtime::clients::{Standing, forget_standings};

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
 
-use event::{DriverKind, Loop, Options, read_file, reads_files};
+use event::{DriverKind, Loop, Options, read_file, read_over, reads_files};
 use mem::FileHandle;
 
 /// A loop on the ring; `None` where there is none.
@@ -41,6 +41,15 @@ fn reads_fill_the_range_they_are_given() {
         assert!(n == 1000 && memory[..1000] == content[49_000..]);
         let (memory, n) = read_file(file.clone(), memory, 0..40_000, 90_000).await?;
         assert_eq!((n, memory.len()), (0, 40_000));
+        // Pieces over one another; as many as one call takes.
+        let (memory, n) = read_over(file.clone(), vec![0; 1000], 2_500, 700).await?;
+        assert!(n == 2_500 && memory[..500] == content[2_700..3_200]);
+        assert!(memory[500..] == content[2_200..2_700]);
+        let (memory, n) = read_over(file.clone(), memory, 3_000, 49_500).await?;
+        assert!(n == 500 && memory[..500] == content[49_500..]);
+        assert_eq!(read_over(file.clone(), memory, 3_000, 50_000).await?.1, 0);
+        let (_, n) = read_over(file.clone(), vec![0; 100], 40_000, 0).await?;
+        assert!((100..40_000).contains(&n));
         // Many at the same time.
         let reads: Vec<_> =
             (0..300).map(|n| read_file(file.clone(), vec![0; 64], 0..64, n * 100)).collect();

@@ -1,21 +1,24 @@
 //! Reads of files that may wait for a disk: at once where the bytes are in memory, by a thread of a
 //! pool, or by the ring of `use io_uring`.
 
+use std::cell::Cell;
 use std::io;
+use std::rc::Rc;
 
 use bytes::Bytes;
-use event::Pool;
+use event::{Notify, Pool};
 use mem::{Buf, FileHandle, Page};
 use os::file_parts::{self, Parts};
 
 use crate::page_cache::{self, Cached};
 
-/// The buffer of threads that only bring bytes into the page cache: small enough for the nearest
+/// The buffer of reads that only bring bytes into the page cache: small enough for the nearest
 /// cache of the processor.
 const SCRATCH: usize = 16 << 10;
 
-/// The same for the ring: each of its reads is a turn of the loop.
-const RING_SCRATCH: u64 = 128 << 10;
+/// Ranges that the ring reads at once: as many as the default pool has threads. Each is memory of
+/// ours, or pages that have to be in memory still when they are sent.
+const RING_READS: usize = 32;
 
 /// The location's settings about reading files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,18 +105,58 @@ pub(crate) async fn into_memory(
     run(&pool, move || read_some(&file, pos, len, align), false).await
 }
 
-/// The ring reads a range into the page cache, to its last byte. Its reads ask for what follows as
-/// those of threads do; the memory that they need for the bytes is small and used again.
-async fn ring_into_cache(file: &FileHandle, pos: u64, len: u64) -> io::Result<()> {
-    let mut at = pos;
-    let mut memory = os::memory::zeros(len.min(RING_SCRATCH) as usize)?;
-    while at < pos + len {
-        let want = (pos + len - at).min(RING_SCRATCH) as usize;
-        let (back, n) = ring_retried(file, memory, 0, want, at).await?;
-        if n == 0 {
-            return Err(truncated());
+/// The ring's reads of a thread.
+#[derive(Default)]
+struct RingReads {
+    /// Places that are taken, those on their way to a waiter included.
+    taken: Cell<usize>,
+    free: Notify,
+}
+
+thread_local! {
+    static RING: Rc<RingReads> = Rc::default();
+}
+
+/// One of [`RING_READS`] places.
+struct Place(Rc<RingReads>);
+
+impl Place {
+    /// Waits for a place; who came first gets the next one.
+    async fn wait() -> Place {
+        let ring = RING.with(Rc::clone);
+        match ring.taken.get() {
+            RING_READS => ring.free.notified().await,
+            taken => ring.taken.set(taken + 1),
         }
-        (memory, at) = (back, at + n as u64);
+        Place(ring)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.0.free.notify_some(1) == 0 {
+            self.0.taken.set(self.0.taken.get() - 1);
+        }
+    }
+}
+
+/// The ring reads a range into the page cache, to its last byte. One read takes all of it, as the
+/// task of a thread does: where the ring reads many ranges a part at a time, the kernel evicts the
+/// first part of each before the last is there.
+async fn ring_into_cache(file: &FileHandle, pos: u64, len: u64) -> io::Result<()> {
+    let _place = Place::wait().await;
+    let mut at = pos;
+    let mut memory = os::memory::zeros(SCRATCH)?;
+    while at < pos + len {
+        let want = usize::try_from(pos + len - at).unwrap_or(usize::MAX);
+        match event::read_over(file.clone(), memory, want, at).await {
+            Ok((_, 0)) => return Err(truncated()),
+            Ok((back, n)) => (memory, at) = (back, at + n as u64),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+                memory = os::memory::zeros(SCRATCH)?
+            }
+            Err(e) => return Err(e),
+        }
     }
     Ok(())
 }
@@ -125,6 +168,7 @@ async fn ring_into_memory(
     len: usize,
     align: usize,
 ) -> io::Result<Bytes> {
+    let _place = Place::wait().await;
     let direct = Direct::new(file, pos, len, align)?;
     let Direct { skip, want, from, memory } = direct;
     let (memory, n) = ring_retried(file, memory, from, want, pos - skip as u64).await?;
@@ -334,4 +378,47 @@ pub fn is_of_file(e: &io::Error) -> bool {
 /// The error of a file that has become shorter since its length was told to the client.
 pub fn truncated() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "file was truncated while it was sent")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_reads_so_many_ranges_at_once_and_the_next_in_order() {
+        let mut event_loop = event::Loop::new(event::Options::default()).unwrap();
+        let test = async {
+            let mut places = Vec::new();
+            for _ in 0..RING_READS {
+                places.push(Place::wait().await);
+            }
+            let got = Rc::new(std::cell::RefCell::new(Vec::new()));
+            for n in 0..3 {
+                let got = got.clone();
+                event::spawn(async move {
+                    let waiting = Place::wait();
+                    // The first gives up just as it gets a place.
+                    match n {
+                        0 => drop(event::timeout(20, waiting).await),
+                        _ => {
+                            let place = waiting.await;
+                            got.borrow_mut().push((n, place));
+                        }
+                    }
+                });
+            }
+            event::sleep(5).await;
+            assert!(got.borrow().is_empty(), "all places are taken");
+            places.pop();
+            event::sleep(50).await;
+            assert_eq!(got.borrow().iter().map(|(n, _)| *n).collect::<Vec<_>>(), [1]);
+            places.pop();
+            event::sleep(5).await;
+            assert_eq!(got.borrow().iter().map(|(n, _)| *n).collect::<Vec<_>>(), [1, 2]);
+            places.clear();
+            got.borrow_mut().clear();
+            RING.with(|ring| assert_eq!(ring.taken.get(), 0));
+        };
+        event_loop.block_on(test).unwrap();
+    }
 }

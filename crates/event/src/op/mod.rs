@@ -11,7 +11,7 @@ mod send;
 use std::task::{Context, Poll};
 
 pub(crate) use read::Reading;
-pub use read::{read_file, reads_files};
+pub use read::{read_file, read_over, reads_files};
 pub(crate) use ready::{Direction, Ready};
 pub use ready::{Side, Wake};
 pub(crate) use send::simulate;

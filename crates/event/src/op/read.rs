@@ -13,6 +13,9 @@ use super::Wait;
 use super::flight::FlightOp;
 use crate::runtime::turn::with;
 
+/// Pieces of a read: fewer than the system's limit.
+const PIECES_MAX: usize = 64;
+
 /// A read, with all memory that the kernel uses for it. The driver holds it as well while it is in
 /// progress.
 pub(crate) struct Reading {
@@ -22,6 +25,8 @@ pub(crate) struct Reading {
     pub(crate) to: *mut u8,
     pub(crate) len: u32,
     pub(crate) pos: u64,
+    /// If there are any: the destinations instead, which are the memory again and again.
+    pub(crate) pieces: Vec<libc::iovec>,
 }
 
 /// Whether this thread's loop reads files by itself: such reads then need no thread.
@@ -45,7 +50,27 @@ pub fn read_file(
     let mut memory = memory;
     let to = &mut memory[range];
     let (to, len) = (to.as_mut_ptr(), u32::try_from(to.len()).unwrap_or(u32::MAX));
-    let reading = Some(Reading { file, memory, to, len, pos });
+    let reading = Some(Reading { file, memory, to, len, pos, pieces: Vec::new() });
+    ReadFile { reading, wait: Wait::new() }
+}
+
+/// Reads `len` bytes from `file` at `pos`, one call's worth, only to have them in the page cache:
+/// all of them go to the same memory, each piece over the one before. Else as [`read_file`].
+///
+/// # Errors
+/// The system's.
+pub fn read_over(
+    file: FileHandle,
+    memory: Vec<u8>,
+    len: usize,
+    pos: u64,
+) -> impl Future<Output = io::Result<(Vec<u8>, usize)>> {
+    let mut memory = memory;
+    let (size, to) = (memory.len().max(1), memory.as_mut_ptr());
+    let starts = (0..len.min(size * PIECES_MAX)).step_by(size);
+    let piece = |at| libc::iovec { iov_base: to.cast(), iov_len: size.min(len - at) };
+    let pieces = if memory.is_empty() { Vec::new() } else { starts.map(piece).collect() };
+    let reading = Some(Reading { file, memory, to, len: 0, pos, pieces });
     ReadFile { reading, wait: Wait::new() }
 }
 

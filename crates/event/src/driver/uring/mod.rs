@@ -268,7 +268,12 @@ impl Uring {
         let fd = types::Fd(reading.file.as_fd().as_raw_fd());
         // Goes to a thread of the kernel's at once: the ring would try it here first, and on some
         // file systems such a try waits.
-        let entry = opcode::Read::new(fd, reading.to, reading.len).offset(reading.pos).build();
+        let entry = match &*reading.pieces {
+            [] => opcode::Read::new(fd, reading.to, reading.len).offset(reading.pos).build(),
+            pieces => opcode::Readv::new(fd, pieces.as_ptr(), pieces.len() as u32)
+                .offset(reading.pos)
+                .build(),
+        };
         let entry = entry.flags(Flags::ASYNC);
         self.messages.hold(slot, reading.clone());
         self.push(entry, token::plain(Token::Flight, slot));
