@@ -171,3 +171,78 @@ fn slow_readers_of_long_answers_hold_little_memory() {
         });
     });
 }
+
+/// A client that asks for something and reads nothing of it.
+fn deaf(weir: &Weir, head: &str) -> TcpStream {
+    let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, weir.port(0))).unwrap();
+    client.write_all(format!("GET {head}\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+    client
+}
+
+/// The memory of a process that has no file behind it, KB.
+fn anonymous(pid: u32) -> u64 {
+    let field = common::proc_field(pid, "status", "RssAnon");
+    field.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_response_that_goes_to_a_file_holds_few_pages() {
+    each_driver(|driver| {
+        let origin = Site::new(env!("CARGO_BIN_EXE_weir"), Driver::usual())
+            .file("html/long", vec![b'x'; 10_000_000])
+            .config(&config(1, "", SERVER))
+            .start();
+        let http = format!(
+            "server {{ listen 127.0.0.1:%PORT0%;
+             location / {{ proxy_pass http://127.0.0.1:{}; }} }}",
+            origin.port(0)
+        );
+        let weir = Site::new(env!("CARGO_BIN_EXE_weir"), driver).config(&config(1, "", &http));
+        let weir = weir.start();
+        let worker = weir.workers()[0];
+        let start = anonymous(worker);
+        let clients: Vec<_> = (0..40).map(|_| deaf(&weir, "/long HTTP/1.1")).collect();
+        // A page or two of each are on their way to the disk.
+        let most = (0..150).map(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            anonymous(worker)
+        });
+        let most = most.max().unwrap() - start;
+        assert!(most < 8 << 10, "{most} KB on {}", driver.name());
+        drop(clients);
+    });
+}
+
+#[test]
+fn cold_parts_of_files_are_read_for_few_clients_at_once() {
+    const CLIENTS: usize = 300;
+    // Far enough from the next part that the kernel does not read that ahead.
+    const PART: usize = 2 << 20;
+    each_driver(|driver| {
+        let weir = Site::new(env!("CARGO_BIN_EXE_weir"), driver)
+            .file("html/cold", b"")
+            .config(&config(1, "", SERVER))
+            .start();
+        // A hole, no page of which was ever read.
+        let file = fs::OpenOptions::new().write(true).open(weir.prefix().join("html/cold"));
+        file.unwrap().set_len((CLIENTS * PART) as u64).unwrap();
+        let worker = weir.workers()[0];
+        let start = anonymous(worker);
+        // They come all at once.
+        common::stop(&weir, worker);
+        let ask = |n: usize| {
+            let (from, to) = (n * PART, n * PART + (128 << 10) - 1);
+            deaf(&weir, &format!("/cold HTTP/1.1\r\nRange: bytes={from}-{to}"))
+        };
+        let mut clients: Vec<_> = (0..CLIENTS).map(ask).collect();
+        weir.signal_to(worker, "CONT");
+        let mut most = 0;
+        for client in &mut clients {
+            most = most.max(anonymous(worker));
+            client.read_exact(&mut [0; 100]).unwrap();
+        }
+        // With the page of each request.
+        let most = most.saturating_sub(start);
+        assert!(most < 16 << 10, "{most} KB on {}", driver.name());
+    });
+}
