@@ -186,34 +186,6 @@ fn anonymous(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_response_that_goes_to_a_file_holds_few_pages() {
-    each_driver(|driver| {
-        let origin = Site::new(env!("CARGO_BIN_EXE_weir"), Driver::usual())
-            .file("html/long", vec![b'x'; 10_000_000])
-            .config(&config(1, "", SERVER))
-            .start();
-        let http = format!(
-            "server {{ listen 127.0.0.1:%PORT0%;
-             location / {{ proxy_pass http://127.0.0.1:{}; }} }}",
-            origin.port(0)
-        );
-        let weir = Site::new(env!("CARGO_BIN_EXE_weir"), driver).config(&config(1, "", &http));
-        let weir = weir.start();
-        let worker = weir.workers()[0];
-        let start = anonymous(worker);
-        let clients: Vec<_> = (0..40).map(|_| deaf(&weir, "/long HTTP/1.1")).collect();
-        // A page or two of each are on their way to the disk.
-        let most = (0..150).map(|_| {
-            std::thread::sleep(Duration::from_millis(10));
-            anonymous(worker)
-        });
-        let most = most.max().unwrap() - start;
-        assert!(most < 8 << 10, "{most} KB on {}", driver.name());
-        drop(clients);
-    });
-}
-
-#[test]
 fn cold_parts_of_files_are_read_for_few_clients_at_once() {
     const CLIENTS: usize = 300;
     // Far enough from the next part that the kernel does not read that ahead.

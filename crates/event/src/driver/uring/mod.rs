@@ -4,9 +4,8 @@
 //! stays a matter of readiness, with the bytes coming along: a waiting connection has a recv in the
 //! kernel, which takes a provided buffer only when bytes arrive; they lie in the socket's inbox
 //! until they are received. So a cancelled wait loses nothing. A recv goes on, and takes a buffer for
-//! each part that comes; after bytes in bulk, which a slow reader would leave in dozens of buffers,
-//! it takes one. Sends from memory are flights, see [`crate::op::flight`]; files are sent by
-//! sendfile, for which the ring has no operation.
+//! each part that comes; where memory is scarce, it takes one. Sends from memory are flights, see
+//! [`crate::op::flight`]; files are sent by sendfile, for which the ring has no operation.
 //!
 //! ```text
 //!             arm               bytes

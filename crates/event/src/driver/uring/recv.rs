@@ -26,7 +26,7 @@ impl Uring {
     pub(super) fn arm_recv(&mut self, key: SockKey, fd: RawFd) {
         let Some(own) = self.owns.get(key) else { return };
         let fresh = own.state & state::FRESH != 0;
-        let once = fresh || own.state & state::BULK != 0 || os::memory::is_scarce();
+        let once = fresh || os::memory::is_scarce();
         own.state &= !(state::FRESH | state::AGED);
         own.state |= state::RECV;
         own.fd = fd;
@@ -37,8 +37,9 @@ impl Uring {
                 .buf_group(buffers::GROUP)
                 .build()
                 .flags(Flags::BUFFER_SELECT),
-            // In bulk it takes dozens of buffers in a turn, which are memory until their bytes are
-            // used. The single recv takes one, and the rest is read without the ring when needed.
+            // Of bytes in bulk it takes dozens of buffers in a turn, which are memory until they are
+            // used. Where that is scarce, the single recv takes one, and the rest is read without
+            // the ring when it is needed; it costs a tenth more.
             false => opcode::RecvMulti::new(fd, buffers::GROUP).build(),
         };
         // Many connections end with their first request, which often arrives before they are
@@ -72,16 +73,12 @@ impl Uring {
         }
         let ready = match (done.result, page) {
             (1.., Some(page)) => {
-                if !done.goes_on() {
-                    own.set_bulk(page.len() == mem::PAGE_SIZE);
-                }
                 own.inbox.push(page);
                 if done.nonempty() {
                     own.state |= state::MORE;
                 }
                 if done.goes_on() && own.inbox.len() >= INBOX_MAX && !exchange {
                     own.state |= state::EXCHANGE;
-                    own.set_bulk(true);
                     self.push_cancel(done.token);
                 }
                 bits::READ

@@ -32,8 +32,6 @@ pub(super) mod state {
     pub(crate) const ENDED: u16 = 512;
     /// Nothing was tried yet.
     pub(crate) const FRESH: u16 = 1024;
-    /// Bytes came in bulk: the next recv takes a single buffer.
-    pub(crate) const BULK: u16 = 4096;
     /// Connections are accepted one at a time.
     pub(crate) const ONE: u16 = 2048;
 
@@ -77,10 +75,6 @@ impl KernelOps {
             self.inbox.put_back(first);
         }
         len
-    }
-
-    pub(super) fn set_bulk(&mut self, bulk: bool) {
-        self.state = (self.state & !state::BULK) | (u16::from(bulk) * state::BULK);
     }
 
     pub(super) fn take_error(&mut self) -> Option<io::Error> {
