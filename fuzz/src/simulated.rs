@@ -19,8 +19,8 @@ use weir_http::engine::HttpEngine;
 /// output, the requests to upstreams, and the bytes that are under way.
 const MEMORY_MAX: usize = 6 << 20;
 
-/// Memory that may be left behind all runs, beside the pages of the thread's free list, which has an
-/// end of its own: wide pages, and queues.
+/// Memory that may be left behind all runs, beside the pages of the thread's free list, which has
+/// an end of its own: wide pages, and queues.
 const LEFT_MAX: usize = 1 << 20;
 
 /// Runs after which everything that stays in the process is there.

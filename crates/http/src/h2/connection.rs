@@ -245,7 +245,7 @@ struct Serving<'a> {
     main: &'a Rc<HttpMain>,
     receiver: &'a mut Receiver,
     page: Page,
-    /// The page holds bytes that nobody looked at.
+    /// The page holds bytes that nobody looked at, or requests of those before are to begin.
     fresh: bool,
     /// The time until which a frame that has begun is to be whole.
     partial: Option<Deadline>,
@@ -336,15 +336,16 @@ impl<'a> Serving<'a> {
 
     /// Takes the frames that are there; says whether there were any bytes.
     fn take(&mut self, choked: bool, start: impl FnMut(Job)) -> Result<bool, Turn> {
+        let goes_on = !choked && std::mem::take(&mut self.fresh);
         let read = match choked {
             true => Ok(None),
-            false if std::mem::take(&mut self.fresh) => Ok(Some(self.page.len())),
+            false if goes_on => Ok(Some(self.page.len())),
             false => receive(&self.mux.c, &mut self.page, self.receiver.room()),
         };
         match read {
             Ok(None) => Ok(false),
-            Ok(Some(0)) | Err(_) => Err(Turn::End(cut_off(self.mux))),
-            Ok(Some(_)) => {
+            Ok(Some(0)) | Err(_) if !goes_on => Err(Turn::End(cut_off(self.mux))),
+            _ => {
                 let slice = self.slice;
                 let is_over = || slice.has_passed();
                 let mut parties = Parties { mux: self.mux, main: self.main, start, is_over };

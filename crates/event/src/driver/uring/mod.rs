@@ -3,9 +3,9 @@
 //! The operations of a turn are queued and go to the kernel with the one call that waits. Receiving
 //! stays a matter of readiness, with the bytes coming along: a waiting connection has a recv in the
 //! kernel, which takes a provided buffer only when bytes arrive; they lie in the socket's inbox
-//! until they are received. So a cancelled wait loses nothing. A recv goes on, and takes a buffer for
-//! each part that comes; where memory is scarce, it takes one. Sends from memory are flights, see
-//! [`crate::op::flight`]; files are sent by sendfile, for which the ring has no operation.
+//! until they are received. So a cancelled wait loses nothing. A recv goes on, and takes a buffer
+//! for each part that comes; where memory is scarce, it takes one. Sends from memory are flights,
+//! see [`crate::op::flight`]; files are sent by sendfile, for which the ring has no operation.
 //!
 //! ```text
 //!             arm               bytes

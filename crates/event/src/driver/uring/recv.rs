@@ -37,9 +37,9 @@ impl Uring {
                 .buf_group(buffers::GROUP)
                 .build()
                 .flags(Flags::BUFFER_SELECT),
-            // Of bytes in bulk it takes dozens of buffers in a turn, which are memory until they are
-            // used. Where that is scarce, the single recv takes one, and the rest is read without
-            // the ring when it is needed; it costs a tenth more.
+            // Of bytes in bulk it takes dozens of buffers in a turn, which are memory until they
+            // are used. Where that is scarce, the single recv takes one, and the rest is read
+            // without the ring when it is needed; it costs a tenth more.
             false => opcode::RecvMulti::new(fd, buffers::GROUP).build(),
         };
         // Many connections end with their first request, which often arrives before they are

@@ -1,6 +1,7 @@
 //! Frames that came from the client, and what they do.
 
 mod body;
+mod suspect;
 
 use std::rc::Rc;
 
@@ -111,7 +112,7 @@ pub(super) struct Parties<'a, S, O> {
 pub(super) enum Taken {
     /// All that were whole.
     All,
-    /// Others are to follow when other connections have had their turns.
+    /// Others, or requests of them, are to follow when other connections have had their turns.
     Part,
 }
 
@@ -255,10 +256,13 @@ impl Receiver {
         if done.is_err() {
             parties.mux.with(|state| state.is_refused = true);
         }
-        if !matches!(done, Ok(Taken::Part)) || !self.is_suspect() {
-            self.rules.open.drain(..).for_each(&mut parties.start);
+        match self.is_suspect() {
+            true => self.begin_some(done, parties),
+            false => {
+                self.rules.open.drain(..).for_each(&mut parties.start);
+                done
+            }
         }
-        done
     }
 
     /// Looks once at a header block that has begun and is not whole.
