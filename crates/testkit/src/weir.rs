@@ -30,15 +30,23 @@ impl Weir {
         let output = fs::File::create(site.prefix().join("logs/stderr.txt"))
             .expect("create the file for the server's output");
         let copy = output.try_clone().expect("share the file for the server's output");
-        site.command()
+        let mut command = site.command();
+        command
             .args(["-g", &site.foreground])
             .args(&site.arguments)
             .stdin(Stdio::null())
             .stdout(copy)
             .stderr(output)
-            .process_group(0)
-            .spawn()
-            .unwrap_or_else(|e| panic!("cannot start {}: {e}", site.binary.display()))
+            .process_group(0);
+        wait_for("a child that another thread makes to let go of the program's file", || {
+            match command.spawn() {
+                // A script that was written a moment ago: a child of another thread has the
+                // descriptor until it is another program.
+                Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => None,
+                spawned => Some(spawned),
+            }
+        })
+        .unwrap_or_else(|e| panic!("cannot start {}: {e}", site.binary.display()))
     }
 
     /// Stops the server and starts it again on the same site.
