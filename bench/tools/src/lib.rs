@@ -1,5 +1,6 @@
-//! What bare servers share: one thread, one edge-triggered epoll, and connections with the bytes
-//! that their sockets did not take. Each server states what it does with a connection's bytes.
+//! The parts that bare servers share: one thread, one edge-triggered epoll, and connections with
+//! the bytes that their sockets did not take. Each server states what it does with a connection's
+//! bytes.
 
 #![forbid(unsafe_code)]
 
@@ -19,16 +20,16 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
-/// What a server ends with.
+/// The end of a server.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 const ACCEPTED: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
-/// How often [`serve`] looks whether it is over.
+/// The interval in which [`serve`] looks whether it is over.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// What a server does with its connections, which go by their indices.
+/// A server's work on its connections, which go by their indices.
 pub trait Bare {
-    /// What it keeps of a connection.
+    /// The server's own part of a connection.
     type Own;
 
     /// Takes a client, usually by [`Connections::add`].
@@ -50,7 +51,7 @@ pub trait Bare {
 pub struct Connection<T> {
     /// Its socket.
     pub fd: OwnedFd,
-    /// What the server keeps of it.
+    /// The server's own part.
     pub own: T,
     unsent: VecDeque<u8>,
 }

@@ -35,7 +35,7 @@ pub type Traffic<'a> = WriteTraffic<'a, ServerConnectionData>;
 /// A connection's TLS.
 pub struct Tls {
     tls: UnbufferedServerConnection,
-    /// What has come and is not worked on: a part of a record.
+    /// Bytes that came and are not worked on: a part of a record.
     pub received: Vec<u8>,
 }
 

@@ -52,7 +52,7 @@ struct Proxy {
     upstream: Option<usize>,
     /// The client of each stream, by half of the stream's number.
     waiting: Vec<usize>,
-    /// What a turn sends to the backend.
+    /// Bytes that a turn sends to the backend.
     frames: Vec<u8>,
     next_stream: u32,
     /// Bytes that came since the window was opened.
