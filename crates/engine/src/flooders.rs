@@ -27,6 +27,13 @@ struct Flooder {
     left_out: u64,
 }
 
+impl Flooder {
+    /// Whether its time is over.
+    fn is_old(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.at_ms) >= FOR_MS
+    }
+}
+
 #[derive(Default)]
 struct Flooders {
     all: HashMap<IpAddr, Flooder>,
@@ -40,13 +47,12 @@ thread_local! {
 
 impl Flooders {
     fn cut_off(&mut self, client: IpAddr, now_ms: u64) {
-        let is_old = |flooder: &Flooder| now_ms.saturating_sub(flooder.at_ms) >= FOR_MS;
-        if let Some(flooder) = self.all.get_mut(&client).filter(|flooder| !is_old(flooder)) {
+        if let Some(flooder) = self.all.get_mut(&client).filter(|flooder| !flooder.is_old(now_ms)) {
             flooder.at_ms = now_ms;
             return;
         }
         if self.all.len() >= self.full {
-            self.all.retain(|_, flooder| !is_old(flooder));
+            self.all.retain(|_, flooder| !flooder.is_old(now_ms));
             self.full = CLIENTS_MIN.max(self.all.len() * 2);
         }
         let left_out = self.all.get(&client).map_or(0, |flooder| flooder.left_out);
@@ -54,13 +60,12 @@ impl Flooders {
     }
 
     fn has(&self, client: IpAddr, now_ms: u64) -> bool {
-        let flooder = self.all.get(&client);
-        flooder.is_some_and(|flooder| now_ms.saturating_sub(flooder.at_ms) < FOR_MS)
+        self.all.get(&client).is_some_and(|flooder| !flooder.is_old(now_ms))
     }
 
     fn gets_line(&mut self, client: IpAddr, now_ms: u64) -> bool {
         let Some(flooder) = self.all.get_mut(&client) else { return true };
-        if now_ms.saturating_sub(flooder.at_ms) >= FOR_MS {
+        if flooder.is_old(now_ms) {
             return true;
         }
         flooder.lines += 1;

@@ -336,25 +336,23 @@ impl<'a> Serving<'a> {
 
     /// Takes the frames that are there; says whether there were any bytes.
     fn take(&mut self, choked: bool, start: impl FnMut(Job)) -> Result<bool, Turn> {
-        let goes_on = !choked && std::mem::take(&mut self.fresh);
-        let read = match choked {
-            true => Ok(None),
-            false if goes_on => Ok(Some(self.page.len())),
-            false => receive(&self.mux.c, &mut self.page, self.receiver.room()),
-        };
-        match read {
-            Ok(None) => Ok(false),
-            Ok(Some(0)) | Err(_) if !goes_on => Err(Turn::End(cut_off(self.mux))),
-            _ => {
-                let slice = self.slice;
-                let is_over = || slice.has_passed();
-                let mut parties = Parties { mux: self.mux, main: self.main, start, is_over };
-                let (receiver, page) = (&mut *self.receiver, &mut self.page);
-                let taken = self.main.files.batch(|| receiver.frames(page, &mut parties));
-                self.fresh = taken.map_err(Turn::Refused)? == Taken::Part;
-                Ok(true)
+        if choked {
+            return Ok(false);
+        }
+        if !std::mem::take(&mut self.fresh) {
+            match receive(&self.mux.c, &mut self.page, self.receiver.room()) {
+                Ok(None) => return Ok(false),
+                Ok(Some(0)) | Err(_) => return Err(Turn::End(cut_off(self.mux))),
+                Ok(Some(_)) => {}
             }
         }
+        let slice = self.slice;
+        let is_over = || slice.has_passed();
+        let mut parties = Parties { mux: self.mux, main: self.main, start, is_over };
+        let (receiver, page) = (&mut *self.receiver, &mut self.page);
+        let taken = self.main.files.batch(|| receiver.frames(page, &mut parties));
+        self.fresh = taken.map_err(Turn::Refused)? == Taken::Part;
+        Ok(true)
     }
 
     /// Tells the client that the connection ends, when that is so: twice, so that no stream is lost
