@@ -339,11 +339,17 @@ impl Source {
             }
             let to_file = self.spill.as_ref().is_some_and(|s| s.left() > 0);
             let most = if to_file { self.conf.temp_file_write } else { self.conf.read_ahead };
-            if self.over() || self.sink.out.len() >= most as u64 && !self.spill() {
+            let is_full = self.sink.out.len() >= most as u64;
+            if self.over() || is_full && !self.may_spill() {
                 std::future::pending::<()>().await;
             }
-            if os::memory::is_low() || os::memory::is_scarce() {
+            let no_cache = is_full && os::memory::is_cache_scarce();
+            if os::memory::is_low() || os::memory::is_scarce() || no_cache {
                 event::sleep(LOW_MS).await;
+                continue;
+            }
+            if is_full {
+                self.write_file();
                 continue;
             }
             if self.pause() == 0 && self.pull() {
@@ -354,15 +360,11 @@ impl Source {
         }
     }
 
-    /// Moves the bytes in memory to the file; false if the file may not grow so far.
-    fn spill(&mut self) -> bool {
+    /// Whether the file may grow by the bytes in memory.
+    fn may_spill(&self) -> bool {
         let in_file = self.spill.as_ref().map_or(0, |s| s.file.len());
         let most = self.conf.max_temp_file;
-        if in_file + self.sink.out.len() > most || self.fileless || self.failed.is_some() {
-            return false;
-        }
-        self.write_file();
-        true
+        in_file + self.sink.out.len() <= most && !self.fileless && self.failed.is_none()
     }
 
     /// Gives the bytes in memory to a thread that writes them behind those in the file, which it

@@ -59,6 +59,9 @@ static ROOM: AtomicI64 = AtomicI64::new(i64::MAX);
 /// The value of [`ROOM`] from which on buffers get no more.
 static ROOM_MIN: AtomicI64 = AtomicI64::new(i64::MIN);
 
+/// The value of [`ROOM`] from which on files should not grow.
+static ROOM_OF_CACHE: AtomicI64 = AtomicI64::new(i64::MIN);
+
 thread_local! {
     /// The running code can handle a failed allocation.
     static BEARS: Cell<bool> = const { Cell::new(false) };
@@ -83,15 +86,17 @@ pub fn reserve(vec: &mut Vec<u8>, more: usize) -> io::Result<()> {
 
 /// Sets the bytes by which buffers may grow until memory is scarce (below zero it is already), and
 /// `beyond`, those that they get behind that. A control group's limit is no failed allocation: the
-/// kernel kills a process instead.
-pub fn set_room(bytes: i64, beyond: i64) {
+/// kernel kills a process instead. `of_cache` of the bytes are the page cache's: what is written
+/// to a file takes of it.
+pub fn set_room(bytes: i64, beyond: i64, of_cache: i64) {
     ROOM_MIN.store(-beyond, Ordering::Relaxed);
+    ROOM_OF_CACHE.store(of_cache, Ordering::Relaxed);
     ROOM.store(bytes, Ordering::Relaxed);
 }
 
-/// Nothing limits what buffers take.
+/// Nothing limits what buffers and files take.
 pub fn unset_room() {
-    set_room(i64::MAX, i64::MAX);
+    set_room(i64::MAX, i64::MAX, i64::MIN);
 }
 
 /// The bytes that [`set_room`] has set, less those that buffers took since.
@@ -314,6 +319,14 @@ pub fn is_scarce() -> bool {
     room() < 0
 }
 
+/// Whether the control group has little memory left for the page cache: every write to a file, and
+/// every read of another part of one, has to take pages from others then, and threads that do that
+/// at once take the processors as well.
+#[inline]
+pub fn is_cache_scarce() -> bool {
+    room() < ROOM_OF_CACHE.load(Ordering::Relaxed)
+}
+
 #[cfg(target_env = "gnu")]
 fn one_heap() {
     // SAFETY: mallopt(3) may be called at any time; a refused value changes nothing.
@@ -402,11 +415,12 @@ mod tests {
 
     /// Not a test of its own: the room is the process's, as the reserve is.
     fn buffers_grow_as_far_as_there_is_room() {
-        set_room(1000, 500);
+        set_room(1000, 500, 100);
         let mut buffer = Vec::new();
         assert!(reserve_exact(&mut buffer, 900).is_ok() && !is_scarce());
+        assert!(!is_cache_scarce());
         count_growth(30);
-        assert_eq!(room(), 70);
+        assert_eq!((room(), is_cache_scarce()), (70, true));
         assert!(zeros(500).is_ok() && is_scarce());
         assert_eq!(zeros(200).unwrap_err().kind(), io::ErrorKind::OutOfMemory);
         assert_eq!(room(), -430);
@@ -414,6 +428,6 @@ mod tests {
         // It has that much already.
         assert!(reserve(&mut buffer, 900).is_ok());
         unset_room();
-        assert!(zeros(2000).is_ok() && !is_scarce() && !take_short());
+        assert!(zeros(2000).is_ok() && !is_scarce() && !is_cache_scarce() && !take_short());
     }
 }

@@ -198,3 +198,50 @@ fn responses_are_read_at_the_clients_pace_where_memory_is_scarce() {
         drop(clients);
     });
 }
+
+/// Whether a process has a temporary file of a response open.
+fn has_temp_file(pid: u32) -> bool {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let names = files.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    names.into_iter().any(|name| name.to_string_lossy().contains("/proxy_temp/"))
+}
+
+#[test]
+fn responses_are_not_written_to_files_where_the_page_cache_has_no_room() {
+    each_driver(|driver| {
+        let Some(limited) = Limited::new("cache", driver) else {
+            eprintln!("left out: no control group with a limit of memory can be made here");
+            return;
+        };
+        let origin = Site::new(env!("CARGO_BIN_EXE_weir"), Driver::usual())
+            .file("html/long", vec![b'x'; 20 << 20])
+            .config(&common::config(1, "", "server { listen 127.0.0.1:%PORT0%; root html; }"))
+            .start();
+        let http = format!(
+            "worker_processes 1; events {{ worker_connections 900; }}
+             http {{ client_body_buffer_size 256k;
+                 server {{ listen 127.0.0.1:%PORT0% sndbuf=16k;
+                 location /passed/ {{ proxy_pass http://127.0.0.1:{}/; }}
+                 location /up {{ proxy_pass http://127.0.0.1:%PORT0%/taken; }}
+                 location /taken {{ return 200; }}
+                 location /status {{ stub_status; }} }} }}",
+            origin.port(0)
+        );
+        let weir = Site::new(limited.folder.join("limited"), driver).config(&http).start();
+        let worker = weir.workers()[0];
+        let mut uploads = Vec::new();
+        while resident(worker) < LIMIT / 100 * 68 {
+            assert!(uploads.len() < BODIES, "{} of {LIMIT}", resident(worker));
+            uploads.push(unfinished(&weir));
+            assert!(tells_status(&weir));
+        }
+        // The worker has looked at its memory since.
+        std::thread::sleep(Duration::from_millis(500));
+        let reader = deaf(&weir);
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(!has_temp_file(worker), "written to a file without room for it");
+        drop(uploads);
+        wait_until("a temporary file", || has_temp_file(worker));
+        drop(reader);
+    });
+}
