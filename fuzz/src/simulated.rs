@@ -20,8 +20,8 @@ use weir_http::engine::HttpEngine;
 const MEMORY_MAX: usize = 6 << 20;
 
 /// Memory that may be left behind all runs, beside the pages of the thread's free list, which has
-/// an end of its own: a megabyte of wide pages and of queues, each with an end as well.
-const LEFT_MAX: usize = 2 << 20;
+/// an end of its own, as that of wide pages (416 KB) has.
+const LEFT_MAX: usize = 512 << 10;
 
 /// Runs after which everything that stays in the process is there.
 const WARM: u32 = 200;

@@ -38,6 +38,12 @@ impl HttpEngine {
     }
 }
 
+impl Drop for HttpEngine {
+    fn drop(&mut self) {
+        Request::forget_recycled();
+    }
+}
+
 impl Engine for HttpEngine {
     fn name(&self) -> &'static str {
         "http"

@@ -252,6 +252,13 @@ impl Request {
         });
     }
 
+    /// Frees the recycled requests of this thread, which keep the loaded block of their last use.
+    pub(crate) fn forget_recycled() {
+        for free in [&FREE, &FREE_STREAMS] {
+            let _recycled = free.try_with(|free| std::mem::take(&mut *free.borrow_mut()));
+        }
+    }
+
     /// Clears the state of one request; the channel keeps its buffers.
     pub(crate) fn reset(&mut self) {
         self.channel.reset();
