@@ -1,9 +1,10 @@
 //! Paths in recycled buffers: a request maps its URI to a file without allocating.
 
-use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+use mem::FreeList;
 
 /// The number and size of the buffers that a worker keeps: enough for a handler that holds two
 /// paths while another request's handler does.
@@ -11,7 +12,7 @@ const FREE_MAX: usize = 8;
 const KEEP_BYTES_MAX: usize = 4096;
 
 thread_local! {
-    static FREE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static FREE: FreeList<Vec<u8>> = const { FreeList::new(FREE_MAX) };
 }
 
 /// A path in bytes as the system calls take it.
@@ -27,7 +28,7 @@ pub struct FilePath(Vec<u8>);
 impl FilePath {
     /// An empty one.
     pub fn new() -> FilePath {
-        FilePath(FREE.with(|f| f.borrow_mut().pop()).unwrap_or_else(|| Vec::with_capacity(256)))
+        FilePath(FREE.with(FreeList::take).unwrap_or_else(|| Vec::with_capacity(256)))
     }
 }
 
@@ -57,12 +58,7 @@ impl Drop for FilePath {
             return;
         }
         buf.clear();
-        let _ = FREE.try_with(|f| {
-            let mut f = f.borrow_mut();
-            if f.len() < FREE_MAX {
-                f.push(buf);
-            }
-        });
+        let _full = FREE.try_with(|free| free.give(buf));
     }
 }
 

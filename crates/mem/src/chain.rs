@@ -1,12 +1,11 @@
 //! A queue of pieces on their way out.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use bytes::Bytes;
 
-use crate::{Buf, FileHandle, Page};
+use crate::{Buf, FileHandle, FreeList, Page};
 
 /// Pieces that go into one gathering write at most.
 pub const IOV_MAX: usize = 64;
@@ -23,9 +22,12 @@ const KEEP_CAPACITY: usize = 64;
 type Queue = VecDeque<Buf>;
 
 thread_local! {
-    // Boxed, because a chain takes and returns the box.
-    #[expect(clippy::vec_box)]
-    static FREE: RefCell<Vec<Box<Queue>>> = const { RefCell::new(Vec::new()) };
+    static FREE: FreeList<Box<Queue>> = const { FreeList::new(FREE_MAX) };
+}
+
+/// Frees the queues that had no use since the last call. Returns their number.
+pub(crate) fn trim() -> usize {
+    FREE.try_with(FreeList::trim).unwrap_or(0)
 }
 
 /// A queue of pieces on their way out, first in first out.
@@ -48,7 +50,7 @@ impl Chain {
 
     fn queue(&mut self) -> &mut Queue {
         self.queue.get_or_insert_with(|| {
-            FREE.try_with(|free| free.borrow_mut().pop()).unwrap_or(None).unwrap_or_default()
+            FREE.try_with(FreeList::take).unwrap_or(None).unwrap_or_default()
         })
     }
 
@@ -287,12 +289,7 @@ impl Chain {
         let Some(queue) = self.queue.take() else { return };
         debug_assert!(queue.is_empty());
         if queue.capacity() <= KEEP_CAPACITY {
-            let _ = FREE.try_with(|free| {
-                let mut free = free.borrow_mut();
-                if free.len() < FREE_MAX {
-                    free.push(queue);
-                }
-            });
+            let _full = FREE.try_with(|free| free.give(queue));
         }
     }
 }
@@ -332,9 +329,9 @@ mod tests {
         chain.push_bytes(Bytes::from_static(b"def"));
         chain.advance(6);
         assert!(chain.queue.is_none() && chain.is_empty());
-        assert_eq!(FREE.with(|free| free.borrow().len()), 1);
+        assert_eq!(FREE.with(FreeList::len), 1);
         chain.write(b"again");
-        assert_eq!(FREE.with(|free| free.borrow().len()), 0);
+        assert_eq!(FREE.with(FreeList::len), 0);
     }
 
     #[test]

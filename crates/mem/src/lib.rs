@@ -1,4 +1,5 @@
-//! Memory of connections: recycled pages, chains of buffers, shared file handles, an LRU table.
+//! Memory of connections: recycled pages, chains of buffers, free lists, shared file handles, an LRU
+//! table.
 //!
 //! Everything here but a [`FileHandle`] belongs to one thread. An idle connection holds none of it:
 //! a page goes back to the thread's free list when it is dropped, and so does the queue inside a
@@ -9,6 +10,7 @@
 mod buf;
 mod chain;
 mod file;
+mod free_list;
 mod lru;
 mod page;
 mod slab;
@@ -16,6 +18,7 @@ mod slab;
 pub use buf::Buf;
 pub use chain::{Chain, IOV_MAX};
 pub use file::FileHandle;
+pub use free_list::{FreeList, on_trim, trim};
 pub use lru::Lru;
 pub use page::{PAGE_SIZE, Page, WIDE_SIZE};
-pub use page::{kept as pages_kept, recycle as recycle_pages, trim as trim_pages};
+pub use page::{kept as pages_kept, recycle as recycle_pages};

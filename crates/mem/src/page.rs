@@ -1,11 +1,12 @@
 //! Pages: owned buffers that are recycled through a free list of the thread.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::ops::Deref;
 
 use bytes::Bytes;
+
+use crate::FreeList;
 
 /// Capacity of an ordinary page, in bytes.
 pub const PAGE_SIZE: usize = 16 * 1024;
@@ -27,54 +28,31 @@ const WIDE_FREE_MAX: usize = 4;
 const NARROW_MAX: usize = PAGE_SIZE / 4;
 
 thread_local! {
-    static FREE: RefCell<Free> =
-        const { RefCell::new(Free { pages: Vec::new(), unused: 0, max: 0, wide: Vec::new() }) };
-}
-
-/// The free list of a thread. Only a thread that asks for it has one ([`recycle`]): in other
-/// threads dropped pages would wait for a use that never comes.
-struct Free {
-    // Boxed, because a page takes and returns the box.
-    #[expect(clippy::vec_box)]
-    pages: Vec<Box<Inner>>,
-    /// The fewest pages in the list since the last trim: pages without a use.
-    unused: usize,
-    max: usize,
+    static FREE: FreeList<Box<Inner>> = const { FreeList::new(0) };
     /// Wide pages; all of them go with a trim.
-    #[expect(clippy::vec_box)]
-    wide: Vec<Box<Inner>>,
+    static WIDE: FreeList<Box<Inner>> = const { FreeList::new(0) };
 }
 
-impl Free {
-    #[inline]
-    fn take(&mut self) -> Option<Box<Inner>> {
-        let page = self.pages.pop();
-        self.unused = self.unused.min(self.pages.len());
-        page
-    }
-}
-
-/// Turns on the free list of this thread.
+/// Turns on the free lists of this thread. Only a thread that asks for them has any: in other
+/// threads dropped pages would wait for a use that never comes.
 pub fn recycle() {
-    FREE.with(|free| free.borrow_mut().max = FREE_MAX);
+    FREE.with(|free| free.set_max(FREE_MAX));
+    WIDE.with(|wide| wide.set_max(WIDE_FREE_MAX));
 }
 
 /// Frees the pages that had no use since the last call. Returns their number.
-pub fn trim() -> usize {
-    let unused = FREE.try_with(|free| {
-        let mut free = free.borrow_mut();
-        let unused = free.unused.min(free.pages.len());
-        let mut unused: Vec<_> = free.pages.drain(..unused).collect();
-        free.unused = free.pages.len();
-        unused.append(&mut free.wide);
-        unused
+pub(crate) fn trim() -> usize {
+    let wide = WIDE.try_with(|wide| {
+        let there = wide.len();
+        wide.clear();
+        there
     });
-    unused.map_or(0, |pages| pages.len())
+    FREE.try_with(FreeList::trim).unwrap_or(0) + wide.unwrap_or(0)
 }
 
 /// Pages in this thread's free list.
 pub fn kept() -> usize {
-    FREE.try_with(|free| free.borrow().pages.len()).unwrap_or(0)
+    FREE.try_with(FreeList::len).unwrap_or(0)
 }
 
 struct Inner {
@@ -110,7 +88,7 @@ impl Page {
     /// # Errors
     /// `OutOfMemory`.
     pub fn try_wide() -> io::Result<Page> {
-        let kept = FREE.try_with(|free| free.borrow_mut().wide.pop()).unwrap_or(None);
+        let kept = WIDE.try_with(FreeList::take).unwrap_or(None);
         if let Some(inner) = kept {
             return Ok(Page { inner: Some(inner) });
         }
@@ -327,7 +305,7 @@ fn buffer(min: usize) -> Box<Inner> {
 #[inline]
 fn recycled(min: usize) -> Option<Box<Inner>> {
     match min {
-        0..=PAGE_SIZE => FREE.try_with(|free| free.borrow_mut().take()).unwrap_or(None),
+        0..=PAGE_SIZE => FREE.try_with(FreeList::take).unwrap_or(None),
         _ => None,
     }
 }
@@ -349,16 +327,8 @@ impl Drop for Page {
         inner.bytes.clear();
         inner.start = 0;
         // A thread that is ending has no list any more: then the page is simply freed.
-        let _ = FREE.try_with(|free| {
-            let free = &mut *free.borrow_mut();
-            let (pages, max) = match is_wide {
-                true => (&mut free.wide, free.max.min(WIDE_FREE_MAX)),
-                false => (&mut free.pages, free.max),
-            };
-            if pages.len() < max {
-                pages.push(inner);
-            }
-        });
+        let free = if is_wide { &WIDE } else { &FREE };
+        let _full = free.try_with(|free| free.give(inner));
     }
 }
 

@@ -128,9 +128,9 @@ pub(crate) fn turn(failed: bool) {
         return;
     }
     if with(|inner| inner.core.relief.short) {
-        // Twice: pages that came back since the first time count as unused then.
-        mem::trim_pages();
-        mem::trim_pages();
+        // Twice: what came back since the first time counts as unused then.
+        mem::trim();
+        mem::trim();
         let enough = os::memory::refill() || make_memory() == 0 && with(Inner::settle);
         if !enough {
             return;
@@ -174,15 +174,15 @@ const TIDY_MS: u64 = 1_000;
 /// As many polls in [`TIDY_MS`] are a quiet time.
 const QUIET: u64 = 100;
 
-/// Polls since the last look that justify another one, or freed pages. An idle loop does not look
-/// at all.
+/// Polls since the last look that justify another one, or freed pages and the like. An idle loop
+/// does not look at all.
 const WORTH: u64 = 1_000;
-const WORTH_PAGES: usize = 16;
+const WORTH_FREED: usize = 16;
 
 /// Threads of the process's pools that end when they have been idle for a while.
 pub(crate) static SPARE_THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the memory that a burst has left behind, in quiet times: unused pages, and free memory
+/// Returns the memory that a burst has left behind, in quiet times: unused values, and free memory
 /// in the middle of the heap.
 #[derive(Default)]
 pub(crate) struct Tidying {
@@ -215,10 +215,11 @@ impl Tidying {
         self.due_ms.is_some_and(|due| due <= base::time::now_ms())
     }
 
-    /// Tidies up. `more`: the driver may have memory to give back soon.
+    /// Tidies up. `freed`: values of free lists that [`mem::trim`] has freed now. `more`: the
+    /// driver may have memory to give back soon.
     #[cold]
-    pub(crate) fn tidy(&mut self, more: bool) {
-        self.freed_since += mem::trim_pages();
+    pub(crate) fn tidy(&mut self, freed: usize, more: bool) {
+        self.freed_since += freed;
         let polls = std::mem::take(&mut self.polls);
         self.polls_since += polls;
         let quiet = polls < QUIET;
@@ -226,7 +227,7 @@ impl Tidying {
         // Memory that a thread held is in the middle of the heap.
         let ended = threads < self.threads;
         self.threads = threads;
-        let worth = self.polls_since >= WORTH || self.freed_since >= WORTH_PAGES || polls == 0;
+        let worth = self.polls_since >= WORTH || self.freed_since >= WORTH_FREED || polls == 0;
         let some = self.polls_since > 0 || self.freed_since > 0;
         if quiet && (worth && some || ended) {
             os::memory::give_back();

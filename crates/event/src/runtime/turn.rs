@@ -405,9 +405,10 @@ impl Loop {
             relief::turn(failed);
         }
         if tidy {
+            let freed = mem::trim();
             with(|inner| {
                 let more = inner.driver.tidy();
-                inner.core.tidying.tidy(more);
+                inner.core.tidying.tidy(freed, more);
             });
         }
         Ok(())

@@ -284,7 +284,7 @@ pub fn shed_parked(round: u32) -> usize {
 
 /// Returns free memory to the system.
 pub fn give_back() {
-    mem::trim_pages();
+    mem::trim();
     os::memory::give_back();
 }
 

@@ -11,7 +11,6 @@ mod upstream;
 pub use edit::FieldEdit;
 
 use std::any::Any;
-use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -22,6 +21,7 @@ use bytes::Bytes;
 use engine::flooders;
 use engine::regex::Captures;
 use engine::vars::Values;
+use mem::FreeList;
 use os::SockAddr;
 use proto::h1::{FieldId, Head, Method, Version};
 
@@ -153,12 +153,9 @@ pub struct Request {
 }
 
 thread_local! {
-    /// The list keeps boxes: a request is large, and is never moved.
-    #[allow(clippy::vec_box)]
-    static FREE: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
+    static FREE: FreeList<Box<Request>> = const { FreeList::new(FREE_MAX) };
     /// The same for requests over HTTP/2, whose channels differ.
-    #[allow(clippy::vec_box)]
-    static FREE_STREAMS: RefCell<Vec<Box<Request>>> = const { RefCell::new(Vec::new()) };
+    static FREE_STREAMS: FreeList<Box<Request>> = const { FreeList::new(FREE_MAX) };
 }
 
 /// Recycled requests that a worker keeps, of each kind.
@@ -167,13 +164,13 @@ const FREE_MAX: usize = 64;
 impl Request {
     /// A request for `c`, recycled if there is one. Its channel is an HTTP/1 stream.
     pub(crate) fn take(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
-        let free = FREE.with(|f| f.borrow_mut().pop());
+        let free = FREE.with(FreeList::take);
         Request::made_of(free, c, main, Channel::default)
     }
 
     /// The same with a stream of HTTP/2 as its channel, which is to be begun.
     pub(crate) fn take_stream(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
-        let free = FREE_STREAMS.with(|f| f.borrow_mut().pop());
+        let free = FREE_STREAMS.with(FreeList::take);
         Request::made_of(free, c, main, Channel::stream)
     }
 
@@ -244,18 +241,18 @@ impl Request {
         self.channel.release();
         self.c = None;
         let free = if self.channel.is_stream() { &FREE_STREAMS } else { &FREE };
-        free.with(|f| {
-            let mut f = f.borrow_mut();
-            if f.len() < FREE_MAX {
-                f.push(self);
-            }
-        });
+        let _full = free.with(|free| free.give(self));
+    }
+
+    /// Frees the recycled requests that had no use since the last call. Returns their number.
+    pub(crate) fn trim_recycled() -> usize {
+        FREE.with(FreeList::trim) + FREE_STREAMS.with(FreeList::trim)
     }
 
     /// Frees the recycled requests of this thread, which keep the loaded block of their last use.
     pub(crate) fn forget_recycled() {
         for free in [&FREE, &FREE_STREAMS] {
-            let _recycled = free.try_with(|free| std::mem::take(&mut *free.borrow_mut()));
+            let _ = free.try_with(FreeList::clear);
         }
     }
 

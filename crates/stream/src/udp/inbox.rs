@@ -1,9 +1,10 @@
 //! The datagrams that wait for a session: no memory while there are none.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use mem::FreeList;
 
 /// The free queues that a worker keeps.
 const FREE_MAX: usize = 64;
@@ -14,9 +15,12 @@ const KEEP_CAPACITY: usize = 32;
 type Queue = VecDeque<Bytes>;
 
 thread_local! {
-    // Boxed, because an inbox takes and returns the box.
-    #[expect(clippy::vec_box)]
-    static FREE: RefCell<Vec<Box<Queue>>> = const { RefCell::new(Vec::new()) };
+    static FREE: FreeList<Box<Queue>> = const { FreeList::new(FREE_MAX) };
+}
+
+/// Frees the queues that had no use since the last call. Returns their number.
+pub(super) fn trim() -> usize {
+    FREE.with(FreeList::trim)
 }
 
 /// The datagrams that wait for a session: a pointer, to a queue of the worker's while it is not
@@ -26,7 +30,7 @@ pub(super) struct Inbox(Cell<Option<Box<Queue>>>);
 
 impl Inbox {
     pub fn push(&self, datagram: Bytes) {
-        let queue = self.0.take().or_else(|| FREE.with_borrow_mut(Vec::pop));
+        let queue = self.0.take().or_else(|| FREE.with(FreeList::take));
         let mut queue = queue.unwrap_or_default();
         queue.push_back(datagram);
         self.0.set(Some(queue));
@@ -59,11 +63,7 @@ impl Inbox {
         if !queue.is_empty() {
             self.0.set(Some(queue));
         } else if queue.capacity() <= KEEP_CAPACITY {
-            FREE.with_borrow_mut(|free| {
-                if free.len() < FREE_MAX {
-                    free.push(queue);
-                }
-            });
+            let _full = FREE.with(|free| free.give(queue));
         }
     }
 }
@@ -85,6 +85,6 @@ mod tests {
         assert_eq!(inbox.split_off(1), ["c"]);
         assert_eq!((pop().as_deref(), pop()), (Some(&b"b"[..]), None));
         assert!(inbox.0.take().is_none());
-        assert_eq!(FREE.with_borrow(Vec::len), 1);
+        assert_eq!(FREE.with(FreeList::len), 1);
     }
 }

@@ -96,6 +96,7 @@ impl Drop for Owner {
 impl Table {
     /// A table of this thread's loop, and its task.
     pub fn start(main: &Rc<StreamMain>) -> Rc<Table> {
+        mem::on_trim(super::inbox::trim);
         let table = Rc::new(Table {
             set: FdSet::new(),
             places: RefCell::default(),
