@@ -75,6 +75,8 @@ pub(crate) struct Uring {
     owns: KernelOpsTable,
     /// Recvs that are with the kernel.
     recvs: usize,
+    /// Pages in the inboxes of all sockets.
+    in_inboxes: usize,
     /// Completions that are not applied yet.
     done: Vec<Completion>,
     /// Accepted connections that no task has taken yet.
@@ -109,6 +111,7 @@ impl Uring {
             messages: Messages::default(),
             owns: KernelOpsTable::default(),
             recvs: 0,
+            in_inboxes: 0,
             done: Vec::new(),
             accepted: Vec::new(),
             listening: Vec::new(),
@@ -232,6 +235,7 @@ impl Uring {
     pub(super) fn close(&mut self, key: SockKey, fd: OwnedFd) {
         if let Some(own) = self.owns.get(key) {
             let pending = own.state;
+            self.in_inboxes -= own.inbox.len();
             for (which, kind) in state::PENDING {
                 if pending & which != 0 {
                     self.push_cancel(token::of_sock(kind, key));

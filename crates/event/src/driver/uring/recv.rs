@@ -19,6 +19,9 @@ use crate::sock::{SockEntry, SockKey, bits};
 /// Pages in a connection's inbox; with so many, its recv stops.
 const INBOX_MAX: usize = 4;
 
+/// Pages in all inboxes; with so many, a recv brings a single one.
+const INBOXES_MAX: usize = 256;
+
 /// Interval between sweeps for recvs without bytes, in milliseconds.
 const SWEEP_MS: u64 = 1000;
 
@@ -26,7 +29,7 @@ impl Uring {
     pub(super) fn arm_recv(&mut self, key: SockKey, fd: RawFd) {
         let Some(own) = self.owns.get(key) else { return };
         let fresh = own.state & state::FRESH != 0;
-        let once = fresh || os::memory::is_scarce();
+        let once = fresh || self.in_inboxes > INBOXES_MAX || os::memory::is_scarce();
         own.state &= !(state::FRESH | state::AGED);
         own.state |= state::RECV;
         own.fd = fd;
@@ -38,8 +41,9 @@ impl Uring {
                 .build()
                 .flags(Flags::BUFFER_SELECT),
             // Of bytes in bulk it takes dozens of buffers in a turn, which are memory until they
-            // are used. Where that is scarce, the single recv takes one, and the rest is read
-            // without the ring when it is needed; it costs a tenth more.
+            // are used. Where that is scarce, or many connections have bytes that no task takes,
+            // the single recv takes one, and the rest is read without the ring when it is needed;
+            // it costs a tenth more.
             false => opcode::RecvMulti::new(fd, buffers::GROUP).build(),
         };
         // Many connections end with their first request, which often arrives before they are
@@ -74,6 +78,7 @@ impl Uring {
         let ready = match (done.result, page) {
             (1.., Some(page)) => {
                 own.inbox.push(page);
+                self.in_inboxes += 1;
                 if done.nonempty() {
                     own.state |= state::MORE;
                 }
@@ -153,7 +158,9 @@ impl Uring {
         min: usize,
     ) -> Option<io::Result<usize>> {
         let own = self.owns.get(key)?;
+        let before = own.inbox.len();
         let taken = own.take(page, min);
+        self.in_inboxes -= before - own.inbox.len();
         if taken > 0 {
             let more = own.state & (state::MORE | state::RECV) == state::MORE;
             if own.inbox.len() == 0 && !more && !own.has_news() {
