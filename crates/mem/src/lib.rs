@@ -1,5 +1,5 @@
-//! Memory of connections: recycled pages, chains of buffers, free lists, shared file handles, an LRU
-//! table.
+//! Memory of connections: recycled pages, chains of buffers, free lists, shared file handles, an
+//! LRU table.
 //!
 //! Everything here but a [`FileHandle`] belongs to one thread. An idle connection holds none of it:
 //! a page goes back to the thread's free list when it is dropped, and so does the queue inside a
