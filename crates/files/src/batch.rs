@@ -1,5 +1,10 @@
-//! Attributes that are asked for while requests are answered that came with one read: none of them
-//! was sent after another's answer, so one look at a file is as new for all of them.
+//! Attributes that hold for several requests: of those that came with one read, and of those whose
+//! first bytes the same turn of the loop has found. None of them was sent after another's answer, so
+//! one look at a file is as new for all of them.
+//!
+//! A turn's look is later than the wait that has found the bytes. It is not for requests that may
+//! have been sent after it: the first one of a new connection, which may have come while others of
+//! the turn were answered, and one that was read together with others before it.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,7 +18,10 @@ const PATHS_MAX: usize = 8;
 /// The attributes that a batch of requests has asked for.
 #[derive(Default)]
 pub(crate) struct Batch {
+    /// Requests that came with one read are being answered.
     is_open: Cell<bool>,
+    /// The turn that asked, where none are.
+    turn: Cell<Option<u64>>,
     known: RefCell<Paths>,
 }
 
@@ -74,6 +82,9 @@ impl Batch {
     /// Requests that came together are answered from here on, and none of them is waited for.
     pub fn begin(&self) {
         self.is_open.set(true);
+        if self.turn.take().is_some() {
+            self.known.borrow_mut().clear();
+        }
     }
 
     /// The operations that follow came later, or wait.
@@ -83,10 +94,11 @@ impl Batch {
         }
     }
 
-    /// The attributes of a path, where they were asked for already.
+    /// The attributes of a path, where they were asked for already. `turn`: the present one, if it
+    /// has found the request's first bytes.
     #[inline]
-    pub fn get(&self, path: &[u8]) -> Option<FileMeta> {
-        if !self.is_open.get() {
+    pub fn get(&self, path: &[u8], turn: Option<u64>) -> Option<FileMeta> {
+        if !self.is_open.get() && (turn.is_none() || turn != self.turn.get()) {
             return None;
         }
         self.known.borrow_mut().find(path).map(|known| known.meta)
@@ -119,10 +131,18 @@ impl Batch {
         }
     }
 
-    pub fn put(&self, path: &[u8], meta: &FileMeta) {
-        if self.is_open.get() {
-            self.known.borrow_mut().add(path, meta);
+    /// Takes note of attributes that were asked for just now; `turn` as in [`Batch::get`].
+    pub fn put(&self, path: &[u8], meta: &FileMeta, turn: Option<u64>) {
+        let known = &mut *self.known.borrow_mut();
+        if !self.is_open.get() {
+            if turn.is_none() {
+                return;
+            }
+            if self.turn.replace(turn) != turn {
+                known.clear();
+            }
         }
+        known.add(path, meta);
     }
 }
 
@@ -134,15 +154,32 @@ mod tests {
     fn nothing_is_known_outside_a_batch() {
         let batch = Batch::default();
         let meta = os::file::stat(std::path::Path::new("/")).unwrap();
-        batch.put(b"/a", &meta);
-        assert!(batch.get(b"/a").is_none());
+        batch.put(b"/a", &meta, None);
+        assert!(batch.get(b"/a", None).is_none());
         batch.begin();
-        assert!(batch.get(b"/a").is_none());
-        batch.put(b"/a", &meta);
-        assert!(batch.get(b"/a").is_some() && batch.get(b"/b").is_none());
+        assert!(batch.get(b"/a", None).is_none());
+        batch.put(b"/a", &meta, None);
+        assert!(batch.get(b"/a", None).is_some() && batch.get(b"/b", None).is_none());
         batch.end();
         batch.begin();
-        assert!(batch.get(b"/a").is_none(), "the next batch looks anew");
+        assert!(batch.get(b"/a", None).is_none(), "the next batch looks anew");
+    }
+
+    #[test]
+    fn a_turn_asks_once_for_its_own_requests() {
+        let batch = Batch::default();
+        let meta = os::file::stat(std::path::Path::new("/")).unwrap();
+        batch.put(b"/a", &meta, Some(7));
+        assert!(batch.get(b"/a", Some(7)).is_some());
+        assert!(batch.get(b"/a", Some(8)).is_none(), "the next turn looks anew");
+        assert!(batch.get(b"/a", None).is_none(), "the request may have come later");
+        batch.put(b"/b", &meta, Some(8));
+        assert!(batch.get(b"/b", Some(8)).is_some() && batch.get(b"/a", Some(8)).is_none());
+        batch.begin();
+        assert!(batch.get(b"/b", Some(8)).is_none(), "this read may be later than the look");
+        batch.put(b"/c", &meta, Some(8));
+        batch.end();
+        assert!(batch.get(b"/c", Some(8)).is_none());
     }
 
     #[test]
@@ -155,19 +192,19 @@ mod tests {
             batch.begin();
             let path = |n: usize| format!("{folder}{n}/index.html").into_bytes();
             for n in 0..PATHS_MAX + 2 {
-                batch.put(&path(n), &meta);
+                batch.put(&path(n), &meta, None);
                 batch.put_file(&path(n), &file);
             }
-            let is_known = |n: &usize| batch.get(&path(*n)).is_some();
+            let is_known = |n: &usize| batch.get(&path(*n), None).is_some();
             assert_eq!((0..20).filter(is_known).count(), PATHS_MAX);
             assert!(batch.file(&path(1)).is_some() && batch.file(b"index.html").is_none());
             batch.forget(&path(1));
             assert!(!is_known(&1) && batch.file(&path(1)).is_none());
-            batch.put(&path(1), &meta);
+            batch.put(&path(1), &meta, None);
             assert!(is_known(&1) && batch.file(&path(1)).is_none(), "it is looked at anew");
             batch.end();
         }
         batch.begin();
-        assert!(batch.get(b"/two/0/index.html").is_none());
+        assert!(batch.get(b"/two/0/index.html", None).is_none());
     }
 }

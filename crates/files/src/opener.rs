@@ -3,9 +3,11 @@
 //! ```text
 //!  open ─┬─ open_file_cache is on: cache ── valid ─────────────────────────▶ no call at all
 //!        │                                └ else ─ stat, or open + fstat
-//!        ├─ contents holds the file ─ statx says it is the same ───────────▶ one call
+//!        ├─ contents holds the file ─ statx says it is the same ───────────▶ one call *
 //!        └─ else: openat + fstat (+ pread of a small file) ─▶ kept in contents
 //! ```
+//!
+//! \* For all requests whose first bytes the same wait of the loop has found: see [`Batch`].
 //!
 //! An answer that may need a disk is `Pending`: [`Questions::wait`] gets it, and the caller asks
 //! again, which finds it. So a handler is written once, and costs no future where the answer is
@@ -43,6 +45,7 @@ pub struct FileCaches {
 
 impl FileCaches {
     /// Answers requests that came with one read: what one of them learns of a file holds for all.
+    /// [`Questions::begun_in`] is the same for requests of one turn.
     pub fn batch<T>(&self, answer: impl FnOnce() -> T) -> T {
         struct End<'a>(&'a Batch);
         impl Drop for End<'_> {
@@ -103,12 +106,28 @@ pub struct Questions {
     real_path: Option<(Vec<u8>, io::Result<PathBuf>)>,
     /// `O_DIRECT` was asked for and refused.
     direct_refused: Option<io::Error>,
+    /// The turn of the loop that has found the request's first bytes.
+    turn: Option<u64>,
 }
 
 impl Questions {
+    /// Another task's answer of this turn of the loop ([`event::turn`]) is as good as one's own: the
+    /// wait before the turn has found the first bytes of the request that asks.
+    #[inline]
+    pub fn begun_in(&mut self, turn: u64) {
+        self.turn = Some(turn);
+    }
+
+    /// That turn, while it lasts.
+    #[inline]
+    fn turn(&self) -> Option<u64> {
+        self.turn.filter(|&turn| turn == event::turn())
+    }
+
     /// Forgets everything: the session's next request begins.
     #[inline]
     pub fn reset(&mut self) {
+        self.turn = None;
         self.last_stat = None;
         self.real_path = None;
         if self.pending.is_some() || !self.answers.is_empty() {
@@ -286,13 +305,14 @@ impl Opener<'_> {
         path: &[u8],
         links: Links,
     ) -> Poll<Result<FileMeta, OpenError>> {
+        let questions = &mut *self.questions;
+        let turn = questions.turn();
         if links.follow()
-            && let Some(meta) = self.files.batch.get(path)
+            && let Some(meta) = self.files.batch.get(path, turn)
         {
             return Poll::Ready(Ok(meta));
         }
         let now = now_ms();
-        let questions = &mut *self.questions;
         if let Some((at, meta)) = questions.last_stat
             && at == now
             && links.follow()
@@ -310,7 +330,7 @@ impl Opener<'_> {
                 if let Ok(meta) = &answer
                     && links.follow()
                 {
-                    self.files.batch.put(path, meta);
+                    self.files.batch.put(path, meta, turn);
                     questions.last_stat = Some((now, *meta));
                     questions.last_stat_path.clear();
                     questions.last_stat_path.extend_from_slice(path);

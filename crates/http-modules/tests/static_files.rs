@@ -2,12 +2,14 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::{Driver, Site, Weir, built_binary, each_site, pattern};
+use testkit::{Conn, Driver, Site, Weir, built_binary, each_site, pattern};
 
 const CONF: &str = "
     sendfile on;
+    keepalive_requests 1000000;
     server {
         listen 127.0.0.1:%PORT0%;
         location /alias/ { alias html/dir/; }
@@ -136,6 +138,41 @@ fn changes_show_at_once() {
     assert_eq!(weir.get("/c.txt").status, 404);
     std::fs::create_dir(path("c.txt")).unwrap();
     assert_eq!(weir.get("/c.txt").status, 301);
+}
+
+/// Requests that one wait of the loop has found share what it learns of a file: a change shows
+/// nevertheless in the answer to the next request, on a kept connection and on a new one.
+#[test]
+fn changes_show_at_once_while_others_ask_for_the_same_file() {
+    each_site(site, |weir| {
+        let (path, new) = (weir.prefix().join("html/a.txt"), weir.prefix().join("html/new"));
+        let stop = AtomicBool::new(false);
+        let get = |conn: &mut Conn| {
+            conn.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+            conn.response()
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let mut other = Conn::tcp(weir.port(0));
+                    while !stop.load(Ordering::Relaxed) {
+                        assert_eq!(get(&mut other).status, 200);
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                });
+            }
+            let mut kept = Conn::tcp(weir.port(0));
+            let changes = (0..40).find(|n| {
+                let text = format!("text of {n}");
+                std::fs::write(&new, &text).unwrap();
+                std::fs::rename(&new, &path).unwrap();
+                let fresh = [get(&mut kept), weir.get("/a.txt")];
+                fresh.iter().any(|answer| answer.body != text.as_bytes())
+            });
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(changes, None, "the change that was not seen");
+        });
+    });
 }
 
 #[test]

@@ -567,6 +567,12 @@ pub fn connections_max() -> usize {
     try_with(|inner| inner.core.connections_max).unwrap_or(0)
 }
 
+/// The number of the present turn of this thread's loop: it is another one after each wait.
+#[inline]
+pub fn turn() -> u64 {
+    try_with(|inner| inner.core.stats.turns).unwrap_or(0)
+}
+
 /// The work of this thread's loop so far.
 pub fn stats() -> Stats {
     try_with(|inner| Stats {

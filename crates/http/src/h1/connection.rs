@@ -63,11 +63,14 @@ pub(crate) fn run<'a, A: Answer>(
     let mut timeout_ms = c.head_timeout();
     async move {
         loop {
+            let turn = event::turn();
             if first.is_empty() && !parked(c, main, timeout_ms).await {
                 return None;
             }
             let first = std::mem::take(&mut first);
-            match foreseen(boxed(|| serve::<A>(c, main, first))).await {
+            // Found by the wait before this turn, and not by a try.
+            let turn = Some(event::turn()).filter(|now| *now != turn);
+            match foreseen(boxed(|| serve::<A>(c, main, first, turn))).await {
                 After::Keep(ms) => timeout_ms = ms,
                 After::Park => {}
                 After::Close => return None,
@@ -136,9 +139,18 @@ fn wait<'a>(
     }
 }
 
-/// Serves requests until the buffer is empty or the connection is to end.
-async fn serve<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, first: Page) -> After {
+/// Serves requests until the buffer is empty or the connection is to end. `turn`: the one that has
+/// found the first bytes.
+async fn serve<A: Answer>(
+    c: &Rc<Conn>,
+    main: &Rc<HttpMain>,
+    first: Page,
+    turn: Option<u64>,
+) -> After {
     let mut r = Request::take(c.clone(), main);
+    if let Some(turn) = turn {
+        r.asked.begun_in(turn);
+    }
     let begun = match begin(c, &mut r, first) {
         None if c.may_be_http2() => rarely(other_protocol(c, &mut r)).await,
         begun => begun,
