@@ -1,6 +1,6 @@
-//! Attributes that hold for several requests: of those that came with one read, and of those whose
-//! first bytes the same turn of the loop has found. None of them was sent after another's answer, so
-//! one look at a file is as new for all of them.
+//! Attributes that hold for several requests: for those that came with one read, and for those
+//! whose first bytes the same turn of the loop has found. None of them was sent after another's
+//! answer, so one look at a file is as new for all of them.
 //!
 //! A turn's look is later than the wait that has found the bytes. It is not for requests that may
 //! have been sent after it: the first one of a new connection, which may have come while others of

@@ -9,9 +9,9 @@
 //!
 //! \* For all requests whose first bytes the same wait of the loop has found: see [`Batch`].
 //!
-//! An answer that may need a disk is `Pending`: [`Questions::wait`] gets it, and the caller asks
-//! again, which finds it. So a handler is written once, and costs no future where the answer is
-//! there at once.
+//! An answer that may need a disk is `Pending`: [`Pending`] gets it, and the caller asks again,
+//! which finds it. So a handler is written once, and costs no future where the answer is there at
+//! once.
 
 use std::io;
 use std::path::PathBuf;
@@ -111,8 +111,8 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// Another task's answer of this turn of the loop ([`event::turn`]) is as good as one's own: the
-    /// wait before the turn has found the first bytes of the request that asks.
+    /// Another task's answer of this turn of the loop ([`event::turn`]) is as good as one's own:
+    /// the wait before the turn has found the first bytes of the request that asks.
     #[inline]
     pub fn begun_in(&mut self, turn: u64) {
         self.turn = Some(turn);
