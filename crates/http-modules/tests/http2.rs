@@ -435,6 +435,25 @@ fn nothing_follows_a_reset() {
     });
 }
 
+/// A client that uploads much at once, all of which is refused: what was under way is no fault.
+#[test]
+fn bodies_of_all_streams_that_were_reset_are_passed_over() {
+    each_site(site, |weir| {
+        let mut c = Client::tcp(weir.port(0));
+        c.settings();
+        let streams: Vec<_> = (0..100).map(|_| c.open("POST", "/a.txt", &[], false)).collect();
+        for &stream in &streams {
+            c.wait_for("the reset", |c| c.so_far(stream)?.reset);
+            assert_eq!(c.response(stream).status, 405);
+        }
+        for _ in 0..4 {
+            let frames = streams.iter().map(|stream| Frame::data(*stream, b"part", false));
+            c.send_frames(&frames.collect::<Vec<_>>());
+        }
+        assert_eq!(c.get("/a.txt").body, b"hello");
+    });
+}
+
 /// Some clients fill a frame without a look at the window.
 #[test]
 fn the_longest_frame_fits_the_first_window() {

@@ -44,6 +44,7 @@ mod priority;
 mod priority_tests;
 mod receive;
 mod repeated;
+mod reset_ids;
 mod run;
 mod schedule;
 mod slice;

@@ -17,6 +17,7 @@ use proto::priority::Parameters;
 use super::address::Address;
 pub(super) use super::entry::{Entry, Half};
 use super::last_head::LastHead;
+use super::reset_ids::ResetIds;
 use super::schedule::Schedule;
 use crate::channel::conn::Conn;
 use crate::http2_conf::Http2;
@@ -95,9 +96,8 @@ pub(super) struct State {
     pub address: Option<Rc<Address>>,
     /// Streams that were answered before all of their requests came, with the time of that.
     lame: VecDeque<(Key, u64)>,
-    /// Streams that we reset last: frames of theirs may be on their way.
-    reset_ids: [u32; 32],
-    reset_at: usize,
+    /// Streams that we have reset: frames of theirs may be on their way.
+    reset_ids: ResetIds,
 }
 
 /// A connection, for its streams.
@@ -300,8 +300,7 @@ impl State {
             held: 0,
             address,
             lame: VecDeque::new(),
-            reset_ids: [0; 32],
-            reset_at: 0,
+            reset_ids: ResetIds::default(),
         }
     }
 
@@ -426,13 +425,12 @@ impl State {
     /// Says that a stream is over, and remembers it for a while.
     pub fn reset_id(&mut self, id: u32, code: ErrorCode) {
         self.control(|w| frame::write_reset(w, id, code));
-        self.reset_ids[self.reset_at % self.reset_ids.len()] = id;
-        self.reset_at += 1;
+        self.reset_ids.insert(id);
     }
 
     /// Whether we reset a stream not long ago.
     pub fn was_reset_by_us(&self, id: u32) -> bool {
-        self.reset_ids.contains(&id)
+        self.reset_ids.contains(id)
     }
 
     /// Gives back memory that an idle connection does not need.

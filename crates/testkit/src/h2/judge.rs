@@ -9,6 +9,9 @@ use super::{Fields, Frame, GoAway, Response, flag, kind, setting};
 const WINDOW: i64 = 65_535;
 const WINDOW_MAX: i64 = (1 << 31) - 1;
 
+/// Streams that were opened since one was reset, which a server may have forgotten then.
+const LONG_AGO: u32 = 1_000;
+
 /// The payload of RST_STREAM with the code of that name.
 const STREAM_CLOSED: [u8; 4] = [0, 0, 0, 5];
 
@@ -134,10 +137,13 @@ impl Judge {
         let on_connection = matches!(*kind, kind::SETTINGS | kind::PING | kind::GOAWAY);
         held(!on_connection || *stream == 0, "not on stream 0")?;
         let on_stream = *kind <= kind::CONTINUATION && !on_connection;
+        // A server need not remember resets for ever (RFC 9113, 5.1 and 5.4.2).
+        let newest = self.streams.last_key_value().map_or(0, |(id, _)| *id);
+        let forgets = newest >= stream.saturating_add(2 * LONG_AGO);
         if *kind == kind::RST_STREAM && self.is_passed_over(*stream) {
             // The answer to frames that the client sends there (RFC 9113, 5.1.1 and 6.1).
             held(frame.payload == STREAM_CLOSED, "on a stream that was passed over")?;
-            return held(self.resets.insert(*stream), "a second time");
+            return held(self.resets.insert(*stream) || forgets, "a second time");
         }
         if on_stream && *kind != kind::WINDOW_UPDATE {
             held(self.streams.contains_key(stream), "on a stream that the client did not open")?;
@@ -165,7 +171,7 @@ impl Judge {
             }
             kind::RST_STREAM => {
                 let state = self.streams.get_mut(stream).ok_or_else(named)?;
-                held(state.response.reset.is_none(), "a second time")?;
+                held(state.response.reset.is_none() || forgets, "a second time")?;
                 state.response.reset = Some(frame.number(0));
                 Ok(())
             }
