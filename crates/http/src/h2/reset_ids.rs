@@ -59,7 +59,8 @@ mod tests {
         for id in [1, 5, 7, 3, 127, 129] {
             ids.insert(id);
         }
-        let known = |ids: &ResetIds| (0..4_000).filter(|id| ids.contains(*id)).collect::<Vec<_>>();
+        let all = || (1..4_000).step_by(2);
+        let known = |ids: &ResetIds| all().filter(|id| ids.contains(*id)).collect::<Vec<_>>();
         assert_eq!(known(&ids), [1, 3, 5, 7, 127, 129]);
         // The bits of old streams are those of new ones.
         ids.insert(2_051);
