@@ -86,8 +86,8 @@ pub fn reserve(vec: &mut Vec<u8>, more: usize) -> io::Result<()> {
 
 /// Sets the bytes by which buffers may grow until memory is scarce (below zero it is already), and
 /// `beyond`, those that they get behind that. A control group's limit is no failed allocation: the
-/// kernel kills a process instead. `of_cache` of the bytes are the page cache's: what is written
-/// to a file takes of it.
+/// kernel kills a process instead. The last `of_cache` of the bytes, or those behind them where it
+/// is below zero, are the page cache's: what is written to a file takes of it.
 pub fn set_room(bytes: i64, beyond: i64, of_cache: i64) {
     ROOM_MIN.store(-beyond, Ordering::Relaxed);
     ROOM_OF_CACHE.store(of_cache, Ordering::Relaxed);
@@ -427,6 +427,12 @@ mod tests {
         assert!(take_short());
         // It has that much already.
         assert!(reserve(&mut buffer, 900).is_ok());
+        // Memory is scarce before the page cache is.
+        set_room(10, 500, -100);
+        count_growth(100);
+        assert!(is_scarce() && !is_cache_scarce());
+        count_growth(20);
+        assert!(is_cache_scarce());
         unset_room();
         assert!(zeros(2000).is_ok() && !is_scarce() && !is_cache_scarce() && !take_short());
     }

@@ -115,9 +115,9 @@ const GIVE_BACK_MS: u64 = 300;
 /// Percent of the control group's memory beyond the limit of the last step that buffers may take.
 const BEYOND: u64 = 2;
 
-/// Percent of the control group's memory, up to the first step, that the page cache needs when
-/// responses are written to temporary files.
-const CACHE: u64 = 25;
+/// Percent of the control group's memory in use from which on no response is written to a temporary
+/// file, whatever the steps are: the page cache needs the rest.
+const NO_CACHE: u64 = 60;
 
 /// Looks between two sheddings: what was asked to close has closed by then.
 const LOOKS: u64 = 3;
@@ -378,8 +378,8 @@ impl Watch {
         let part = |percent: u64| (limit / 100).saturating_mul(percent) / self.workers.max(1);
         let (soft, used) = (part(percent.saturating_sub(10)), used / self.workers.max(1));
         let room = soft as i64 - used as i64;
-        let beyond = part((percent + BEYOND).min(99)) as i64 - soft as i64;
-        os::memory::set_room(room, beyond, part(CACHE) as i64);
+        let behind = |percent| part(percent) as i64 - soft as i64;
+        os::memory::set_room(room, behind((percent + BEYOND).min(99)), -behind(NO_CACHE));
         self.room.set(room);
         let look = self.memory_with(0)?;
         self.memory_is_full.set(look.is_beyond());
