@@ -57,7 +57,7 @@ pub const ATTACKS: &[Attack] = &[
     }),
     attack("never reads, files", WIDE, false, |a| a.hold("/1m.bin")),
     attack("never reads, passed on", WIDE, false, |a| a.hold("/passed/1m.bin")),
-    attack("never reads, and goes on asking", WIDE, false, |a| a.streams("/none", 200)),
+    attack("never reads, and goes on asking", WIDE, false, |a| a.streams("/return", 200)),
 ];
 
 const fn attack(

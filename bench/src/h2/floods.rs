@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use testkit::h2::kind;
@@ -64,8 +64,10 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
     for (_, attack) in ATTACKS.iter().enumerate().filter(|(n, _)| chosen(*n)) {
         for &kind in options.servers.iter().filter(|k| k.is_real()) {
             let (mut setup, ports) = prompt_setup(kind, &certificate, backend.port)?;
-            setup.fill.retain(|(name, _)| *name != "%LOG_LEVEL%");
+            setup.fill.retain(|(name, _)| !["%LOG_LEVEL%", "%SEND_TIMEOUT%"].contains(name));
             setup.fill.push(("%LOG_LEVEL%", "info".to_string()));
+            // Attacks that hold streams and do nothing more are ended by this alone.
+            setup.fill.push(("%SEND_TIMEOUT%", "1s".to_string()));
             rows.push(one(options, kind, &setup, ports.clear, attack)?);
         }
     }
@@ -87,17 +89,21 @@ fn one(
     let before = anonymous(server.worker());
     let lines = log_lines(&server);
     let alone = stretch(&server, port, time)?;
-    let (with, felt) = std::thread::scope(|scope| {
-        let attacker = scope.spawn(|| assail(port, attack, Instant::now() + time));
+    let (count, counted) = mpsc::channel();
+    let (with, (all, above), felt) = std::thread::scope(|scope| {
+        let until = Instant::now() + time;
+        let attacker = scope.spawn(move || assail(port, attack, until, &counted));
         let with = stretch(&server, port, time);
-        (with, attacker.join().map_err(|_| "the attacker panicked".to_string()))
+        let lines = log_lines(&server);
+        // What the server writes about the attacker's own end is no part of it.
+        let _ = count.send(());
+        (with, lines, attacker.join().map_err(|_| "the attacker panicked".to_string()))
     });
     let (with, felt) = (with?, felt?);
     let (end, after) = match &felt.end {
         Some((how, after)) => (how.clone(), format!("{} ms", after.as_millis())),
         None => ("no".to_string(), String::new()),
     };
-    let (all, above) = log_lines(&server);
     let (all, above) = (all - lines.0, above - lines.1);
     Ok(row([
         attack.name,
@@ -185,8 +191,9 @@ fn witness(port: u16, until: Instant) -> (Vec<u64>, usize) {
     (latencies, failed)
 }
 
-/// Attacks over one connection after the other, as long as each is let.
-fn assail(port: u16, attack: &Attack, until: Instant) -> Felt {
+/// Attacks over one connection after the other, as long as each is let. The last one stays open
+/// until the lines of the log are `counted`.
+fn assail(port: u16, attack: &Attack, until: Instant, counted: &mpsc::Receiver<()>) -> Felt {
     // The well-behaved client is on the same processor, and goes before.
     proc::pin(1);
     proc::be_nice();
@@ -209,6 +216,9 @@ fn assail(port: u16, attack: &Attack, until: Instant) -> Felt {
                 }
             });
             ended = attacker.run(attack) && Instant::now() < until;
+            if Instant::now() >= until {
+                let _ = counted.recv();
+            }
             if ended || Instant::now() >= until {
                 let _ = attacker.socket().shutdown(std::net::Shutdown::Write);
             }
@@ -225,8 +235,9 @@ fn assail(port: u16, attack: &Attack, until: Instant) -> Felt {
         felt.end = felt.end.or(match (ended, attack.reads) {
             (_, true) => told.or(ended.then(|| ("closed".to_string(), after))),
             (true, false) => Some((told_to_go.map_or("closed", |(how, _)| how).to_string(), after)),
-            // The server has ended it, and goes on taking what comes.
-            (false, false) => told_to_go.map(|(how, _)| (format!("{how}, not closed"), after)),
+            // The server has ended it, and goes on taking what comes; or nothing of that end
+            // reaches a client that reads nothing.
+            (false, false) => told.as_ref().map(|(how, _)| (format!("{how}, unseen"), after)),
         });
         std::thread::sleep(BREAK.saturating_sub(began.elapsed()));
     }

@@ -96,6 +96,7 @@ pub fn setup(kind: Kind, certificate: &Certificate, backend: u16) -> Outcome<(Se
     fill.push(("%HTTP2_ON%", if by_word { "" } else { "http2 on;" }.to_string()));
     fill.push(("%LOG_LEVEL%", "error".to_string()));
     fill.push(("%SENDFILE%", "on".to_string()));
+    fill.push(("%SEND_TIMEOUT%", "60s".to_string()));
     Ok((Setup { template: CONFIG, fill, ..Setup::default() }, ports))
 }
 

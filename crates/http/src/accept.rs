@@ -73,9 +73,7 @@ fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output 
             rarely(h2::run::<Answerer>(c.clone(), main.0.clone(), first)).await;
         }
         if c.reset_at_end.get() {
-            if let Ok(c) = Rc::try_unwrap(c) {
-                c.sock.reset();
-            }
+            c.sock.reset_at_end();
             return;
         }
         let left = Rc::downgrade(&c);

@@ -30,7 +30,8 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
         Either::First(taken) => taken,
         Either::Second(()) => {
             let too_slow = r.body_credit.is_why(min, timeout);
-            if let Some(m) = min_rate::reason(too_slow, r.c().client_ip()) {
+            let tells = mux.timed_out();
+            if let Some(m) = min_rate::reason(too_slow, r.c().client_ip()).filter(|_| tells) {
                 r.log(Level::Info, format_args!("{m} while reading client request body"));
             }
             stream(r).timed_out = true;

@@ -377,6 +377,11 @@ impl<'a> Serving<'a> {
         if is_idle && receiver.leaving() == Leaving::Final {
             return Turn::End(After::Linger);
         }
+        if is_idle && self.mux.with(|state| state.is_stalled()) {
+            // As over HTTP/1: a client that let its responses time out has no connection to keep.
+            leave_now(self.mux, self.receiver);
+            return Turn::Again;
+        }
         let is_partial = !self.page.is_empty() && !self.fresh
             || receiver.awaits_continuation()
             || !receiver.is_greeted();
@@ -428,9 +433,15 @@ impl<'a> Serving<'a> {
             self.partial = Some(Deadline::in_ms(ms));
             return None;
         }
-        let m = "client timed out (110: Connection timed out)";
-        self.mux.c.log(Level::Info, format_args!("{m}"));
-        goodbye(self.mux, self.receiver, ErrorCode::PROTOCOL_ERROR).await;
+        if self.mux.timed_out() {
+            let m = "client timed out (110: Connection timed out)";
+            self.mux.c.log(Level::Info, format_args!("{m}"));
+        }
+        self.mux.with(|state| state.is_refused = true);
+        match self.mux.c.server().root.core.reset_timedout_connection {
+            true => self.mux.c.reset_at_end.set(true),
+            false => goodbye(self.mux, self.receiver, ErrorCode::PROTOCOL_ERROR).await,
+        }
         Some(After::Close)
     }
 }

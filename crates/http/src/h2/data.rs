@@ -109,6 +109,7 @@ impl State {
         }
         entry.send.take(n);
         self.send.take(n);
+        self.moved += n as u64;
     }
 
     /// Ends a stream whose response is made to its end, which may be trailers; says whether it is.
@@ -133,6 +134,7 @@ impl State {
         entry.framing += HEAD_LEN as u64;
         entry.send.take(n);
         self.send.take(n);
+        self.moved += n as u64;
         if n > COPY_MAX
             && part.single().is_some()
             && let Some(mut buf) = part.pop_front()

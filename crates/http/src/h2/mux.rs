@@ -37,6 +37,9 @@ const RECEIVE_MAX: u32 = 1 << 20;
 /// The time that a client has to end a request that was answered already, in milliseconds.
 const LAME_MS: u64 = 50;
 
+/// A client that stands still has a line about it so often, in milliseconds.
+const STALL_TOLD_MS: u64 = 60_000;
+
 /// The name of a stream: its place, and its number on the wire, which is never used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Key {
@@ -53,6 +56,17 @@ pub(super) enum Gone {
     Connection,
     /// The body is not what it was declared to be.
     Malformed,
+}
+
+/// A stream whose client took or sent nothing in time.
+#[derive(Clone, Copy)]
+struct Stall {
+    /// Bytes of bodies that had become frames by then.
+    moved: u64,
+    /// Streams that had been answered to their ends by then.
+    ends: u64,
+    /// The time of the line about it, milliseconds.
+    told_ms: u64,
 }
 
 /// The state that the connection's task and its streams share.
@@ -81,8 +95,12 @@ pub(super) struct State {
     pub is_refused: bool,
     /// The client resets one stream after the other, or may be about to.
     pub is_strained: bool,
+    /// Bytes of bodies that became frames.
+    pub moved: u64,
     /// Streams that were answered to their ends.
     pub ends: u64,
+    /// The last time that the client let a stream time out.
+    stall: Option<Stall>,
     /// Bytes of their bodies that the client has not returned to the windows of these streams: it
     /// still may, as it reads them later.
     pub unreturned: u64,
@@ -256,6 +274,20 @@ impl Mux {
         })
     }
 
+    /// The client has let a stream, or the connection, time out. Says whether a line tells that: a
+    /// client that stands still lets all of its streams time out, and has one line for them.
+    pub fn timed_out(&self) -> bool {
+        let now_ms = base::time::now_ms();
+        let last = self.with(|state| state.stall.filter(|stall| stall.ends == state.ends));
+        let told_ms = last.map(|stall| stall.told_ms).filter(|ms| now_ms < ms + STALL_TOLD_MS);
+        let tells = told_ms.is_none() && self.tells_of_end();
+        self.with(|state| {
+            let told_ms = told_ms.unwrap_or(now_ms);
+            state.stall = Some(Stall { moved: state.moved, ends: state.ends, told_ms });
+        });
+        tells
+    }
+
     /// The connection is gone: every stream learns it.
     pub fn end(&self) {
         self.with(|state| {
@@ -293,7 +325,9 @@ impl State {
             ended: false,
             is_refused: false,
             is_strained: false,
+            moved: 0,
             ends: 0,
+            stall: None,
             unreturned: 0,
             scratch: Vec::new(),
             heads_held: 0,
@@ -302,6 +336,12 @@ impl State {
             lame: VecDeque::new(),
             reset_ids: ResetIds::default(),
         }
+    }
+
+    /// Whether the client has let streams time out, and nothing of any other went on since.
+    pub fn is_stalled(&self) -> bool {
+        let now = (self.moved, self.ends);
+        self.stall.is_some_and(|stall| (stall.moved, stall.ends) == now)
     }
 
     /// Puts control frames into the output.

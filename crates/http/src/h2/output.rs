@@ -300,7 +300,9 @@ async fn wait(r: &mut Request, what: For) -> Result<(), SendFailed> {
             Either::Second(()) => {
                 let too_slow = r.send_credit.limit(min, timeout) == 0;
                 if too_slow || now_ms >= last_ms + timeout {
-                    if let Some(m) = min_rate::reason(too_slow, r.c().client_ip()) {
+                    let tells = mux.timed_out();
+                    let m = min_rate::reason(too_slow, r.c().client_ip()).filter(|_| tells);
+                    if let Some(m) = m {
                         r.log(Level::Info, format_args!("{m} while sending response to client"));
                     }
                     stream(r).timed_out = true;

@@ -526,11 +526,11 @@ impl Transport {
         }
     }
 
-    /// Closes the connection so that the peer sees a reset.
-    pub fn reset(self) {
-        match self.0 {
-            Carrier::Plain(sock) => sock.reset(),
-            Carrier::Tls(tls) => tls.reset(),
+    /// The peer will see a reset when the connection is closed. Nothing more is sent.
+    pub fn reset_at_end(&self) {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.reset_at_end(),
+            Carrier::Tls(tls) => tls.reset_at_end(),
         }
     }
 

@@ -48,7 +48,7 @@ pub(super) enum Mode {
     /// Nothing was decided: the client's hello is to come.
     Waiting,
     /// A thread of a pool has the session, with the bytes that arrived. Where nobody waits for it
-    /// any more, it does not come back.
+    /// any more, it does not come back. Or the connection is to be reset.
     Away,
     /// The client speaks plain text.
     Clear,
@@ -311,10 +311,9 @@ impl TlsSock {
         until(attempt, move || self.sock.writable(deadline.renewed()))
     }
 
-    /// Closes the connection so that the peer sees a reset.
-    pub fn reset(self) {
+    pub fn reset_at_end(&self) {
         // The session's end would be sent when this is dropped.
-        self.state.borrow_mut().mode = Mode::Clear;
+        self.state.borrow_mut().mode = Mode::Away;
         self.sock.reset_at_end();
     }
 
