@@ -30,6 +30,7 @@ pub use op::{Side, Wake, read_file, read_over, reads_files};
 pub use pool::{Pool, Pools, TaskError, run_blocking};
 pub use race::{Either, Race, race, race_if, ready_now};
 pub use runtime::clients::{Standing, forget_standings};
+pub use runtime::spare::spare_time;
 pub use runtime::task::{self, TaskId, spawn};
 pub use runtime::turn::{
     Loop, Options, Presence, Room, Stats, connections_in_use, connections_max, descriptor_closed,

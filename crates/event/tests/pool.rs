@@ -249,6 +249,57 @@ fn threads_come_as_they_are_needed_and_end_with_the_pool() {
     });
 }
 
+/// Runs for that long without a wait.
+fn compute(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn tasks_that_compute_have_no_more_threads_than_processors() {
+    on_epoll(async {
+        pool::set_workers(usize::MAX);
+        let pool = Pool::new("p", 16, 1000);
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let tasks: Vec<_> = (0..400)
+            .map(|_| {
+                let (running, most) = (running.clone(), most.clone());
+                pool.run(move || {
+                    let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                    most.fetch_max(now, Ordering::SeqCst);
+                    compute(Duration::from_micros(20));
+                    running.fetch_sub(1, Ordering::SeqCst);
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        // A preempted thread may look as if it waited, once in a while.
+        let most = most.load(Ordering::SeqCst);
+        assert!(most <= 6, "{most} at once");
+    });
+}
+
+#[test]
+fn a_task_that_computes_for_long_does_not_hold_up_all_others() {
+    on_epoll(async {
+        pool::set_workers(usize::MAX);
+        let pool = Pool::new("p", 4, 1000);
+        let done = Arc::new(AtomicBool::new(false));
+        let of_first = done.clone();
+        let first = pool.run(move || {
+            while !of_first.load(Ordering::SeqCst) {
+                std::hint::spin_loop();
+            }
+        });
+        pool.run(move || done.store(true, Ordering::SeqCst)).await.unwrap();
+        first.await.unwrap();
+    });
+}
+
 #[test]
 fn threads_take_no_signals() {
     on_epoll(async {

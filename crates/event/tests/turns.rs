@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use event::task::{next_turn, turn_end, yield_now};
 use event::testing::each_driver;
@@ -57,5 +58,55 @@ fn a_task_that_waits_for_a_turn_s_end_runs_behind_the_others() {
         event::task::cancel(gone);
         next_turn().await;
         assert_eq!(event::stats().tasks, 1);
+    });
+}
+
+/// Runs for that long without a wait.
+fn compute(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn work_that_nobody_waits_for_has_a_part_of_each_turn_in_turns() {
+    each_driver(|| async {
+        // The number of the task, and the turn.
+        let done = Rc::new(RefCell::new(Vec::<(usize, u64)>::new()));
+        let (tasks, pieces) = (30, 4);
+        let mut gone = Vec::new();
+        for task in 0..tasks {
+            let done = done.clone();
+            event::spawn(async move {
+                for _ in 0..pieces {
+                    event::spare_time().await;
+                    done.borrow_mut().push((task, event::stats().turns));
+                    // Longer than a turn's part.
+                    compute(Duration::from_micros(200));
+                }
+            });
+            // One that is forgotten while it waits, between any two.
+            gone.push(event::spawn(event::spare_time()));
+        }
+        next_turn().await;
+        gone.into_iter().for_each(event::task::cancel);
+        while done.borrow().len() < tasks * pieces {
+            next_turn().await;
+        }
+        let done = done.take();
+        assert_eq!(done.len(), tasks * pieces);
+        if event::driver_name() == "sim" {
+            // Time does not pass in the simulation.
+            return;
+        }
+        assert!(done.windows(2).all(|two| two[0].1 != two[1].1), "{done:?}");
+        let mut counts = vec![0; tasks];
+        for (task, _) in &done {
+            counts[*task] += 1;
+            // The first one begins before the others have come.
+            let (least, most) = (counts.iter().min(), counts.iter().max());
+            assert!(most.unwrap() - least.unwrap() <= 2, "{counts:?}");
+        }
     });
 }

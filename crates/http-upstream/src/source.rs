@@ -348,6 +348,7 @@ impl Source {
                 event::sleep(LOW_MS).await;
                 continue;
             }
+            event::spare_time().await;
             if is_full {
                 self.write_file();
                 continue;

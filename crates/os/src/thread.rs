@@ -50,6 +50,32 @@ pub fn start(name: &str, stack: usize, main: impl FnOnce() + Send + 'static) -> 
     Ok(())
 }
 
+/// How often the calling thread has waited for something (a disk, a lock), since it began: its
+/// voluntary context switches (getrusage(2), `RUSAGE_THREAD`).
+pub fn waits() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call writes a whole structure, and nothing but that; zeros are one, too.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_nvcsw as i64
+}
+
+/// The number of the calling thread, for [`is_waiting`].
+pub fn id() -> u32 {
+    rustix::thread::gettid().as_raw_pid() as u32
+}
+
+/// Whether a thread of this process waits for something, rather than to be run: the third field of
+/// its `stat` (proc_pid_stat(5)) is not `R`. A thread of which nothing is known waits.
+pub fn is_waiting(id: u32) -> bool {
+    let Ok(stat) = std::fs::read(format!("/proc/self/task/{id}/stat")) else { return true };
+    // The name before it may contain anything.
+    let state = stat.iter().rposition(|b| *b == b')').and_then(|i| stat.get(i + 2));
+    state != Some(&b'R')
+}
+
 extern "C" fn run(main: *mut c_void) -> *mut c_void {
     // SAFETY: `start` made the pointer from a box, and gives it to this thread alone.
     let main = unsafe { Box::from_raw(main.cast::<Main>()) };
@@ -75,5 +101,26 @@ mod tests {
         start("a name that is too long", 128 << 10, main).unwrap();
         assert_eq!(told.recv().unwrap(), "a name that is \n");
         assert!(start("none", 1 << 50, || ()).is_err());
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_told_from_one_that_runs() {
+        assert!(!is_waiting(id()));
+        let before = waits();
+        let (tell, told) = mpsc::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(id()).unwrap();
+            let _ = gone.recv();
+        });
+        let other = told.recv().unwrap();
+        while !is_waiting(other) {
+            std::thread::yield_now();
+        }
+        drop(go);
+        thread.join().unwrap();
+        assert!(is_waiting(other), "it is no more");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(waits() > before);
     }
 }

@@ -103,6 +103,7 @@ pub fn start_engines(cycle: &Cycle, (index, slot): (usize, usize), alone: Gate) 
     });
     let workers = if settings.master_process { settings.worker_processes } else { 1 };
     engine::overload::begin(settings.overload, cycle.stats.clone(), workers);
+    event::pool::set_workers(workers);
     for engine in &cycle.engines {
         let count = engine.listeners().len();
         engine.start(&seat, listeners.by_ref().take(count).collect())?;

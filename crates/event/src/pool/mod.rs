@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A pool belongs to one loop. It is a plain value until its first task, so that it may be made
-//! before a fork; the threads start one by one, as tasks find none idle, and all but one end when
-//! there was no work for them. Where not even one can be started (memory or processes are short),
+//! before a fork; the threads start one by one, as tasks that may run find none idle, and all but
+//! one end when there was no work for them. Tasks that compute run on as many threads as the worker
+//! has processors, those that wait on all. Where not even one can be started (memory or processes are short),
 //! tasks run on the loop, which waits for them.
 //!
 //! A task owns all its data: dropping its future discards the result and never the work, and
@@ -28,6 +29,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use base::log::{Level, debug};
@@ -120,6 +122,22 @@ const LOG_STACK: usize = 128 << 10;
 
 /// The name of the pool that writes logs.
 const LOGS_NAME: &str = "logs";
+
+/// Processors for tasks that compute, of each worker; 0: as many as there are.
+static PROCESSORS: AtomicUsize = AtomicUsize::new(0);
+
+/// Says that so many workers share the processors.
+pub fn set_workers(workers: usize) {
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    PROCESSORS.store((all / workers.max(1)).max(1), Ordering::Relaxed);
+}
+
+fn processors() -> usize {
+    if PROCESSORS.load(Ordering::Relaxed) == 0 {
+        set_workers(1);
+    }
+    PROCESSORS.load(Ordering::Relaxed)
+}
 
 thread_local! {
     static DEFAULT: RefCell<Option<Pool>> = const { RefCell::new(None) };
@@ -260,7 +278,7 @@ impl Pool {
             }
             let log = base::log::default();
             base::debug!(log, debug::CORE, None, "thread pool \"{name}\" started");
-            Engine::Threads(Shared::new(name, *threads, *max_queue, *stack))
+            Engine::Threads(Shared::new(name, *threads, processors(), *max_queue, *stack))
         })
     }
 

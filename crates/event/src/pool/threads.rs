@@ -1,4 +1,11 @@
 //! The threads of a pool and their queue.
+//!
+//! Threads that compute share the processors with the loop: thirty of them leave it a thirtieth of
+//! its own. Threads that wait for a disk cost nothing, and a disk wants many. So as many tasks run
+//! at once as the worker has processors, and beside these as many as were seen to wait: the thread
+//! looks at that which would run the next task, every millisecond in which it may not. A task that
+//! ends and has waited makes room for one more, a row of tasks that have not takes room away. Where
+//! tasks compute for long, one more runs every ten milliseconds, as it may be one that waits.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,6 +23,8 @@ pub(super) struct Shared {
     work: Condvar,
     name: String,
     threads: usize,
+    /// Tasks that may compute at once.
+    processors: usize,
     max_queue: usize,
     stack: usize,
 }
@@ -27,6 +36,15 @@ pub(super) const STACK: usize = 512 << 10;
 /// A thread that was idle for this long ends, unless it is the last: its stack is memory.
 const IDLE: Duration = Duration::from_secs(10);
 
+/// The time between two looks at tasks that run while others may not.
+const WATCH: Duration = Duration::from_millis(1);
+
+/// Looks without a task that ended, after which one more runs.
+const LOOKS_MAX: u32 = 10;
+
+/// Tasks that have not waited, one after the other, for which there is less room.
+const ROW: u32 = 16;
+
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<(Job, Instant)>,
@@ -36,6 +54,16 @@ struct Queue {
     short_next: bool,
     started: usize,
     running: usize,
+    /// The threads that run tasks.
+    runs: Vec<u32>,
+    /// Tasks that may run beside those that may compute.
+    extra: usize,
+    /// Tasks that have not waited, since the last one that has.
+    row: u32,
+    /// An idle thread looks whether more tasks may run.
+    is_watched: bool,
+    /// Its looks since a task ended.
+    looks: u32,
     done: u64,
     refused: u64,
     longest_wait_us: u64,
@@ -45,6 +73,37 @@ struct Queue {
 impl Queue {
     fn waiting(&self) -> usize {
         self.jobs.len() + self.short.len()
+    }
+
+    /// A thread has run a task, which `waited` for something.
+    fn ended(&mut self, thread: u32, waited: bool, threads: usize) {
+        self.running -= 1;
+        if let Some(i) = self.runs.iter().position(|id| *id == thread) {
+            self.runs.swap_remove(i);
+        }
+        self.done += 1;
+        self.looks = 0;
+        self.row = if waited { 0 } else { self.row + 1 };
+        if waited && self.waiting() > 0 {
+            self.extra = threads.min(self.extra + 1);
+        } else if self.row >= ROW {
+            (self.row, self.extra) = (0, self.extra / 2);
+        }
+    }
+
+    /// Of the tasks that run, so many wait.
+    fn seen(&mut self, waiting: usize, threads: usize) {
+        self.looks += 1;
+        let mut extra = match waiting == self.running {
+            // They may have come in front of many.
+            true => 4 * waiting,
+            false => waiting,
+        };
+        if self.looks >= LOOKS_MAX {
+            self.looks = 0;
+            extra = extra.max(self.extra + 1);
+        }
+        self.extra = self.extra.max(extra).min(threads);
     }
 
     fn take(&mut self) -> Option<(Job, Instant)> {
@@ -58,11 +117,17 @@ impl Queue {
 }
 
 impl Shared {
-    pub(super) fn new(name: &str, threads: usize, max_queue: usize, stack: usize) -> Arc<Shared> {
+    pub(super) fn new(
+        name: &str,
+        threads: usize,
+        processors: usize,
+        max_queue: usize,
+        stack: usize,
+    ) -> Arc<Shared> {
         // The kernel keeps 15 bytes of a thread's name.
         let name: String = format!("pool {name}").chars().filter(|c| *c != '\0').collect();
         let (queue, work) = (Mutex::default(), Condvar::new());
-        Arc::new(Shared { queue, work, name, threads, max_queue, stack })
+        Arc::new(Shared { queue, work, name, threads, processors, max_queue, stack })
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -77,67 +142,111 @@ impl Shared {
             queue.refused += 1;
             return Err(Refused::Full(busy - self.threads));
         }
-        if busy >= queue.started && queue.started < self.threads {
-            match self.start_thread() {
-                Ok(()) => {
-                    SPARE_THREADS.fetch_add(usize::from(queue.started > 0), Ordering::Relaxed);
-                    queue.started += 1;
-                }
-                // Fewer threads than wished for do the work as well.
-                Err(_) if queue.started > 0 => {}
-                Err(error) => {
-                    queue.done += 1;
-                    return Err(Refused::NoThread(job, error));
-                }
-            }
+        if queue.started == 0
+            && let Err(error) = self.start_thread(&mut queue)
+        {
+            queue.done += 1;
+            return Err(Refused::NoThread(job, error));
         }
         let lane = if is_short { &mut queue.short } else { &mut queue.jobs };
         lane.push_back((job, Instant::now()));
-        drop(queue);
-        self.work.notify_one();
+        self.call(&mut queue);
         Ok(())
     }
 
-    fn start_thread(self: &Arc<Self>) -> io::Result<()> {
+    /// Whether one more task may run.
+    fn has_room(&self, queue: &Queue) -> bool {
+        queue.running < self.processors + queue.extra
+    }
+
+    /// Has a thread run the next task, or look whether it may.
+    fn call(self: &Arc<Self>, queue: &mut Queue) {
+        if queue.waiting() == 0 || queue.is_watched && !self.has_room(queue) {
+            return;
+        }
+        if queue.started > queue.running {
+            self.work.notify_one();
+        } else if queue.started < self.threads {
+            // Fewer threads than wished for do the work as well.
+            let _ = self.start_thread(queue);
+        }
+    }
+
+    fn start_thread(self: &Arc<Self>, queue: &mut Queue) -> io::Result<()> {
         let own = self.clone();
         // A thread begins with the signals blocked that its maker has blocked.
         os::signal::with_all_blocked(|| {
             os::thread::start(&self.name, self.stack, move || own.work())
-        })
+        })?;
+        SPARE_THREADS.fetch_add(usize::from(queue.started > 0), Ordering::Relaxed);
+        queue.started += 1;
+        Ok(())
     }
 
-    fn work(&self) {
+    fn work(self: &Arc<Self>) {
+        let id = os::thread::id();
         let mut queue = self.lock();
         loop {
-            let Some((job, posted)) = queue.take() else {
-                if queue.closed {
-                    SPARE_THREADS.fetch_sub(usize::from(queue.started > 1), Ordering::Relaxed);
-                    queue.started -= 1;
-                    return;
+            let next = if self.has_room(&queue) { queue.take() } else { None };
+            if let Some((job, posted)) = next {
+                queue.running += 1;
+                queue.runs.push(id);
+                let waited_us = posted.elapsed().as_micros() as u64;
+                queue.longest_wait_us = queue.longest_wait_us.max(waited_us);
+                self.call(&mut queue);
+                drop(queue);
+                let before = os::thread::waits();
+                let notice = job();
+                let waited = os::thread::waits() > before;
+                queue = self.lock();
+                queue.ended(id, waited, self.threads);
+                drop(queue);
+                // After the counting: the woken task may look at the counters.
+                notice.give();
+                if !waited {
+                    // A row of tasks would keep the loop from its processor for milliseconds.
+                    std::thread::yield_now();
                 }
-                let waited = self.work.wait_timeout(queue, IDLE);
-                let (now, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
-                queue = now;
-                if timed_out.timed_out() && queue.waiting() == 0 && queue.started > 1 {
-                    queue.started -= 1;
-                    SPARE_THREADS.fetch_sub(1, Ordering::Relaxed);
-                    return;
-                }
+                queue = self.lock();
                 continue;
-            };
-            queue.running += 1;
-            let waited_us = posted.elapsed().as_micros() as u64;
-            queue.longest_wait_us = queue.longest_wait_us.max(waited_us);
-            drop(queue);
-            let notice = job();
-            queue = self.lock();
-            queue.running -= 1;
-            queue.done += 1;
-            drop(queue);
-            // After the counting: the woken task may look at the counters.
-            notice.give();
-            queue = self.lock();
+            }
+            if queue.closed && queue.waiting() == 0 {
+                // Others may have waited for the end of the queue.
+                self.work.notify_all();
+                return Self::end_thread(&mut queue);
+            }
+            let watches = queue.waiting() > 0 && !queue.is_watched;
+            queue.is_watched |= watches;
+            let limit = if watches { WATCH } else { IDLE };
+            let waited = self.work.wait_timeout(queue, limit);
+            let (now, end) = waited.unwrap_or_else(PoisonError::into_inner);
+            queue = now;
+            if watches {
+                queue.is_watched = false;
+                if end.timed_out() && queue.waiting() > 0 {
+                    queue = self.look(queue);
+                }
+            } else if end.timed_out() && queue.waiting() == 0 && queue.started > 1 {
+                return Self::end_thread(&mut queue);
+            }
         }
+    }
+
+    fn end_thread(queue: &mut Queue) {
+        SPARE_THREADS.fetch_sub(usize::from(queue.started > 1), Ordering::Relaxed);
+        queue.started -= 1;
+    }
+
+    /// Looks how many of the tasks that run wait.
+    fn look<'a>(&'a self, queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        let (runs, done) = (queue.runs.clone(), queue.done);
+        drop(queue);
+        let waiting = runs.into_iter().filter(|id| os::thread::is_waiting(*id)).count();
+        let mut queue = self.lock();
+        if queue.done == done {
+            queue.seen(waiting, self.threads);
+        }
+        queue
     }
 
     /// Ends the pool when its queue is done.

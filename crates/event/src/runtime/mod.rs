@@ -6,6 +6,7 @@ pub(crate) mod prefetch;
 pub(crate) mod relief;
 pub(crate) mod remote;
 pub(crate) mod slot;
+pub(crate) mod spare;
 pub mod task;
 pub(crate) mod timer;
 pub(crate) mod turn;

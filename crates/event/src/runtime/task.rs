@@ -16,6 +16,7 @@ use crate::runtime::prefetch::{self, Prefetches};
 use crate::runtime::relief;
 use crate::runtime::remote;
 use crate::runtime::slot::NONE;
+use crate::runtime::spare;
 use crate::runtime::turn::{try_with, with};
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()>>>;
@@ -190,6 +191,7 @@ pub(crate) fn begin_next_turn() {
         std::mem::take(&mut inner.core.tasks.next_turn)
     });
     waiting.into_iter().for_each(Waker::wake);
+    spare::begin_turn();
 }
 
 /// Notes that the task under poll will use `what` at its next poll. Before that it is prefetched,
