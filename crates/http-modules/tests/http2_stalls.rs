@@ -69,6 +69,9 @@ fn a_client_that_lets_all_of_its_responses_wait_is_sent_away_with_one_line() {
             weir.wait_for_lines("access.log", (n + 1) * STREAMS);
             assert_eq!(timeouts(&weir), n + 1);
         }
+        // Those that were passed on.
+        let files = weir.error_log().matches("is buffered to a temporary file").count();
+        assert!((1..=16).contains(&files), "{files} lines");
     });
 }
 

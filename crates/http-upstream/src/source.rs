@@ -421,7 +421,7 @@ impl Source {
             r.log(Level::Crit, format_args!("{e} while reading upstream"));
         }
         if let Some(s) = &self.spill {
-            if std::mem::take(&mut self.made_file) {
+            if std::mem::take(&mut self.made_file) && r.tells_of_temp_file() {
                 let m = "an upstream response is buffered to a temporary file";
                 let path = s.file.path().display();
                 r.log(Level::Warn, format_args!("{m} {path} while reading upstream"));

@@ -10,8 +10,8 @@
 //! A pool belongs to one loop. It is a plain value until its first task, so that it may be made
 //! before a fork; the threads start one by one, as tasks that may run find none idle, and all but
 //! one end when there was no work for them. Tasks that compute run on as many threads as the worker
-//! has processors, those that wait on all. Where not even one can be started (memory or processes are short),
-//! tasks run on the loop, which waits for them.
+//! has processors, those that wait on all. Where not even one can be started (memory or processes
+//! are short), tasks run on the loop, which waits for them.
 //!
 //! A task owns all its data: dropping its future discards the result and never the work, and
 //! nothing that a thread uses goes away with a request or a connection. On the simulated driver

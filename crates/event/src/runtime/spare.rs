@@ -12,7 +12,7 @@ use base::time::exact_us;
 use crate::runtime::turn::turn;
 
 /// The part of a turn, in microseconds. Another task may exceed it once it has begun.
-const SPARE_US: u64 = 100;
+const SPARE_US: u64 = 30;
 
 /// Those that are asked to go on in a turn. Where the time is not enough, the rest stays in front.
 const CALLED: usize = 8;

@@ -68,6 +68,15 @@ impl Request {
         }
     }
 
+    /// Whether a line tells that the request's body or the response is written to a temporary file:
+    /// a client with many streams has a few.
+    pub fn tells_of_temp_file(&self) -> bool {
+        match &self.channel {
+            Channel::Http2(stream) => stream.tells_of_temp_file(),
+            Channel::Http1(_) | Channel::Subrequest(_) => true,
+        }
+    }
+
     /// Waits until the client is gone; for ever where others look out for that.
     pub fn client_gone(&self) -> impl Future<Output = ()> + use<> {
         let end = self.watched();

@@ -64,6 +64,8 @@ pub(super) struct Address {
     pub resets: Lines,
     /// Lines about requests that such a reset, or the connection's end, broke off.
     pub broken_off: Lines,
+    /// Lines about temporary files.
+    pub files: Lines,
 }
 
 #[derive(Default)]
@@ -93,6 +95,7 @@ impl Accounts {
             held: Cell::new(0),
             resets: Lines::default(),
             broken_off: Lines::default(),
+            files: Lines::default(),
         });
         self.all.insert(block, address.clone());
         address

@@ -62,6 +62,7 @@ pub(crate) use output::{finish, finish_now, flush, put, put_now};
 pub(crate) use tunnel::Tunnel;
 
 use crate::request::Request;
+use address::Address;
 use mux::{Key, Mux};
 
 /// The head of a response on its way.
@@ -203,6 +204,14 @@ impl Stream {
     /// Whether a line tells that the client has broken the request off.
     pub(crate) fn tells_of_end(&self) -> bool {
         self.mux().tells_of_end()
+    }
+
+    /// Whether a line tells that a file holds what the client does not take, or has sent.
+    pub(crate) fn tells_of_temp_file(&self) -> bool {
+        self.mux().with(|state| {
+            let another = |address: &Rc<Address>| address.files.another(base::time::now_ms());
+            state.address.as_ref().is_none_or(another)
+        })
     }
 
     /// Something to wait for the client's end with, beside other work.

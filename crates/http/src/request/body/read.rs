@@ -191,7 +191,9 @@ impl Request {
             }
         };
         // An empty file is only made because one was asked for.
-        if let (Some(level), true, false) = (how.log, is_new, empty) {
+        if let (Some(level), true, false) = (how.log, is_new, empty)
+            && self.tells_of_temp_file()
+        {
             let m = "a client request body is buffered to a temporary file";
             self.log(level, format_args!("{m} {}", file.path().display()));
         }
