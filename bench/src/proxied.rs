@@ -27,6 +27,9 @@ enum Behind {
     Echo,
     /// nginx with files.
     Nginx,
+    /// The same, which sends little at once: a client that measures shares the processor with it,
+    /// and would wait for a call that sends a megabyte.
+    Parts,
     /// PHP.
     Php,
 }
@@ -95,7 +98,8 @@ fn backend(options: &Options, behind: Behind) -> Outcome<Helper> {
         Behind::Floor => return bare(&[]),
         Behind::Closing => return bare(&["close"]),
         Behind::Echo => return bare(&["echo"]),
-        Behind::Nginx => {
+        Behind::Nginx | Behind::Parts => {
+            let max = if behind == Behind::Parts { "sendfile_max_chunk 32k;" } else { "" };
             write_files(&prefix)?;
             let conf = STATIC
                 .replace("%USER%", &deploy::user_line())
@@ -103,6 +107,7 @@ fn backend(options: &Options, behind: Behind) -> Outcome<Helper> {
                 .replace("%PORT%", &port.to_string())
                 .replace("%ROOT%", &text(&prefix.join("site")))
                 .replace("%LOG%", "off")
+                .replace("sendfile on;", &format!("sendfile on; {max}"))
                 .replace("%CONNECTIONS%", "4096");
             let names = ["USE", "ONLY_NGINX", "FILE_CACHE", "GENERATION", "BLOCKS", "LISTEN"];
             let conf = names.iter().fold(conf, |c, n| c.replace(&format!("%{n}%"), ""));
@@ -132,9 +137,9 @@ pub fn floor(options: &Options) -> Outcome<Helper> {
     backend(options, Behind::Floor)
 }
 
-/// nginx with files, on CPU 1.
+/// nginx with files, which sends little at once, on CPU 1.
 pub fn files(options: &Options) -> Outcome<Helper> {
-    backend(options, Behind::Nginx)
+    backend(options, Behind::Parts)
 }
 
 fn haproxy(backend: &Helper, stream: bool) -> Outcome<Helper> {
