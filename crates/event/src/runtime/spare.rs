@@ -14,13 +14,19 @@ use crate::runtime::turn::turn;
 /// The part of a turn, in microseconds. Another task may exceed it once it has begun.
 const SPARE_US: u64 = 30;
 
+/// The part of long turns: a fraction of the time since the last one, up to a limit, so that busy
+/// workers get on with it as well.
+const FRACTION: u64 = 4;
+const SPARE_MAX_US: u64 = 300;
+
 /// Those that are asked to go on in a turn. Where the time is not enough, the rest stays in front.
 const CALLED: usize = 8;
 
 #[derive(Default)]
 struct Spare {
-    /// The turn whose part ends at `end_us`.
+    /// The turn whose part began and ends at these times.
     turn: u64,
+    began_us: u64,
     end_us: u64,
     /// The number of the next one that waits.
     next: u64,
@@ -84,7 +90,10 @@ impl Spare {
         if turn == self.turn {
             return exact_us() < self.end_us;
         }
-        (self.turn, self.end_us) = (turn, exact_us() + SPARE_US);
+        let now_us = exact_us();
+        let part_us =
+            (now_us.saturating_sub(self.began_us) / FRACTION).clamp(SPARE_US, SPARE_MAX_US);
+        (self.turn, self.began_us, self.end_us) = (turn, now_us, now_us + part_us);
         true
     }
 }

@@ -378,7 +378,7 @@ impl<'a> Serving<'a> {
             return Turn::End(After::Linger);
         }
         if is_idle && self.mux.with(|state| state.is_stalled()) {
-            // As over HTTP/1: a client that let its responses time out has no connection to keep.
+            // As over HTTP/1, a client that stands still has no connection to keep.
             leave_now(self.mux, self.receiver);
             return Turn::Again;
         }

@@ -58,9 +58,11 @@ pub(super) enum Gone {
     Malformed,
 }
 
-/// A stream whose client took or sent nothing in time.
+/// Streams whose client took or sent nothing in time.
 #[derive(Clone, Copy)]
 struct Stall {
+    /// How many there were, since anything of another stream went on.
+    streams: u32,
     /// Bytes of bodies that had become frames by then.
     moved: u64,
     /// Streams that had been answered to their ends by then.
@@ -282,8 +284,14 @@ impl Mux {
         let told_ms = last.map(|stall| stall.told_ms).filter(|ms| now_ms < ms + STALL_TOLD_MS);
         let tells = told_ms.is_none() && self.tells_of_end();
         self.with(|state| {
-            let told_ms = told_ms.unwrap_or(now_ms);
-            state.stall = Some(Stall { moved: state.moved, ends: state.ends, told_ms });
+            let streams =
+                if state.stands_still() { state.stall.map_or(0, |s| s.streams) } else { 0 };
+            state.stall = Some(Stall {
+                streams: streams.saturating_add(1),
+                moved: state.moved,
+                ends: state.ends,
+                told_ms: told_ms.unwrap_or(now_ms),
+            });
         });
         tells
     }
@@ -338,10 +346,15 @@ impl State {
         }
     }
 
-    /// Whether the client has let streams time out, and nothing of any other went on since.
-    pub fn is_stalled(&self) -> bool {
+    /// Whether nothing of any stream went on since the last one that has timed out.
+    fn stands_still(&self) -> bool {
         let now = (self.moved, self.ends);
         self.stall.is_some_and(|stall| (stall.moved, stall.ends) == now)
+    }
+
+    /// Whether the client has let several streams time out, and nothing of any other went on since.
+    pub fn is_stalled(&self) -> bool {
+        self.stands_still() && self.stall.is_some_and(|stall| stall.streams > 1)
     }
 
     /// Puts control frames into the output.
