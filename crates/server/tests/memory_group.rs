@@ -142,10 +142,11 @@ fn free_memory_of_the_heap_goes_back_while_requests_come() {
             number += 1;
             number % 5 == 0
         });
-        // Not in a quiet time.
+        // Not in a quiet time, and as far as memory is about to be scarce: a look may come while
+        // only some of them are gone.
         wait_until("memory that is given back", || {
             (0..50).for_each(|_| drop(weir.get("/a.txt")));
-            resident(worker) < LIMIT / 2
+            resident(worker) < LIMIT / 100 * 75
         });
         drop(clients);
     });
