@@ -2,10 +2,11 @@
 //!
 //! Threads that compute share the processors with the loop: thirty of them leave it a thirtieth of
 //! its own. Threads that wait for a disk cost nothing, and a disk wants many. So as many tasks run
-//! at once as the worker has processors, and beside these as many as were seen to wait: the thread
-//! looks at that which would run the next task, every millisecond in which it may not. A task that
-//! ends and has waited makes room for one more, a row of tasks that have not takes room away. Where
-//! tasks compute for long, one more runs every ten milliseconds, as it may be one that waits.
+//! at once as the worker has processors, and beside these as many as were seen to wait. Where tasks
+//! are queued and none may run, an idle thread counts every millisecond those of the running ones
+//! that wait. A task that ends and has waited makes room for one more, a row of tasks that have not
+//! takes room away. Where tasks compute for long, one more runs every ten milliseconds, as it may
+//! be one that waits.
 
 use std::collections::VecDeque;
 use std::io;
