@@ -82,8 +82,8 @@ fn work_that_nobody_waits_for_has_a_part_of_each_turn_in_turns() {
                 for _ in 0..pieces {
                     event::spare_time().await;
                     done.borrow_mut().push((task, event::stats().turns));
-                    // Longer than a turn's part.
-                    compute(Duration::from_micros(200));
+                    // Longer than a turn's part ever is.
+                    compute(Duration::from_micros(400));
                 }
             });
             // One that is forgotten while it waits, between any two.
