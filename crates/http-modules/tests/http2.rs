@@ -406,8 +406,12 @@ fn a_client_that_asks_and_does_not_read_is_cut_off() {
         assert_eq!(Client::tcp(weir.port(0)).get("/none").status, 404);
         asks_and_does_not_read(&weir);
         weir.wait_for_log("error.log", "[warn]");
-        let text = "client sent requests without an end, and reads no responses";
-        assert_eq!(lines(&weir, text), 1);
+        // On a machine that is busy, more streams wait than may be open, and are refused.
+        let limits = ["requests without an end, and reads no responses", "too many streams that"];
+        assert_eq!(
+            limits.map(|limit| lines(&weir, &format!("client sent {limit}"))).iter().sum::<usize>(),
+            1
+        );
         // The kernel holds some answers for it, and the file's absence has a line each.
         let answered = lines(&weir, "open() ");
         assert!(answered < 10_000, "{answered} requests were answered");
