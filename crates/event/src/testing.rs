@@ -115,3 +115,11 @@ pub async fn echo(sock: Sock) {
         sock.send(&mut out, Deadline::in_ms(60_000)).await.expect("a test's stream");
     }
 }
+
+/// Runs for that long without a wait.
+pub fn compute(time: std::time::Duration) {
+    let began = std::time::Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}

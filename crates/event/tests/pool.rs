@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use base::log::{self, Level};
-use event::testing::each_driver;
+use event::testing::{compute, each_driver};
 use event::{Either, Loop, Options, Pool, TaskError, pool, race, run_blocking, sleep};
 
 /// Counts how many of it live.
@@ -247,14 +247,6 @@ fn threads_come_as_they_are_needed_and_end_with_the_pool() {
         until(|| named() == 0).await;
         assert!(done.load(Ordering::SeqCst), "what was queued is done before the end");
     });
-}
-
-/// Runs for that long without a wait.
-fn compute(time: Duration) {
-    let began = Instant::now();
-    while began.elapsed() < time {
-        std::hint::spin_loop();
-    }
 }
 
 #[test]

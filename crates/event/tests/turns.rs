@@ -2,10 +2,10 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use event::task::{next_turn, turn_end, yield_now};
-use event::testing::each_driver;
+use event::testing::{compute, each_driver};
 
 #[test]
 fn a_task_that_waits_for_the_next_turn_lets_the_loop_look_at_its_sockets() {
@@ -59,14 +59,6 @@ fn a_task_that_waits_for_a_turn_s_end_runs_behind_the_others() {
         next_turn().await;
         assert_eq!(event::stats().tasks, 1);
     });
-}
-
-/// Runs for that long without a wait.
-fn compute(time: Duration) {
-    let began = Instant::now();
-    while began.elapsed() < time {
-        std::hint::spin_loop();
-    }
 }
 
 #[test]
