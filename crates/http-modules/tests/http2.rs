@@ -311,8 +311,12 @@ fn streams_that_are_reset_take_a_few_lines() {
         c.settings();
         // Each waits for its body until it is reset.
         for _ in 0..3 {
-            let streams: Vec<u32> = (0..8).map(|_| c.open("POST", "/stream", &[], false)).collect();
-            c.ping();
+            let mut streams = Vec::new();
+            for _ in 0..8 {
+                streams.push(c.open("POST", "/stream", &[], false));
+                // It has begun.
+                c.ping();
+            }
             streams.iter().for_each(|stream| c.reset(*stream, code::CANCEL));
             c.ping();
         }

@@ -55,8 +55,17 @@ struct Queue {
     short_next: bool,
     started: usize,
     running: usize,
+    /// Threads that were started, and have not looked for a task yet.
+    starting: usize,
+    /// Threads that wait to be told of one.
+    idle: usize,
+    /// Those of them that were told, and have not looked since.
+    told: usize,
     /// The threads that run tasks.
     runs: Vec<u32>,
+    /// Threads that have run one, and give way before they run another: each has the place of a
+    /// task, as all of them would give way to each other otherwise, and the loop to all.
+    yielding: usize,
     /// Tasks that may run beside those that may compute.
     extra: usize,
     /// Tasks that have not waited, since the last one that has.
@@ -155,17 +164,23 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether one more task may run.
-    fn has_room(&self, queue: &Queue) -> bool {
-        queue.running < self.processors + queue.extra
+    /// So many more tasks may run.
+    fn room(&self, queue: &Queue) -> usize {
+        (self.processors + queue.extra).saturating_sub(queue.running + queue.yielding)
     }
 
     /// Has a thread run the next task, or look whether it may.
     fn call(self: &Arc<Self>, queue: &mut Queue) {
-        if queue.waiting() == 0 || queue.is_watched && !self.has_room(queue) {
+        if queue.waiting() == 0 || queue.is_watched && self.room(queue) == 0 {
             return;
         }
-        if queue.started > queue.running {
+        // A system call each wakes them, while the loop keeps them from the processor.
+        let coming = queue.starting + queue.told;
+        if coming >= queue.waiting().min(self.room(queue).max(1)) {
+            return;
+        }
+        if queue.idle > queue.told {
+            queue.told += 1;
             self.work.notify_one();
         } else if queue.started < self.threads {
             // Fewer threads than wished for do the work as well.
@@ -181,14 +196,16 @@ impl Shared {
         })?;
         SPARE_THREADS.fetch_add(usize::from(queue.started > 0), Ordering::Relaxed);
         queue.started += 1;
+        queue.starting += 1;
         Ok(())
     }
 
     fn work(self: &Arc<Self>) {
         let id = os::thread::id();
         let mut queue = self.lock();
+        queue.starting -= 1;
         loop {
-            let next = if self.has_room(&queue) { queue.take() } else { None };
+            let next = if self.room(&queue) > 0 { queue.take() } else { None };
             if let Some((job, posted)) = next {
                 queue.running += 1;
                 queue.runs.push(id);
@@ -201,6 +218,7 @@ impl Shared {
                 let waited = os::thread::waits() > before;
                 queue = self.lock();
                 queue.ended(id, waited, self.threads);
+                queue.yielding += usize::from(!waited);
                 drop(queue);
                 // After the counting: the woken task may look at the counters.
                 notice.give();
@@ -209,6 +227,7 @@ impl Shared {
                     std::thread::yield_now();
                 }
                 queue = self.lock();
+                queue.yielding -= usize::from(!waited);
                 continue;
             }
             if queue.closed && queue.waiting() == 0 {
@@ -219,9 +238,13 @@ impl Shared {
             let watches = queue.waiting() > 0 && !queue.is_watched;
             queue.is_watched |= watches;
             let limit = if watches { WATCH } else { IDLE };
+            queue.idle += 1;
             let waited = self.work.wait_timeout(queue, limit);
             let (now, end) = waited.unwrap_or_else(PoisonError::into_inner);
             queue = now;
+            queue.idle -= 1;
+            // Where this one was not told, another was, and finds that none is to come.
+            queue.told = queue.told.saturating_sub(1);
             if watches {
                 queue.is_watched = false;
                 if end.timed_out() && queue.waiting() > 0 {

@@ -26,6 +26,10 @@ use crate::runtime::timer::{NO_BUCKET, Wheel};
 /// No slot, no task, no socket.
 pub(crate) const NONE: u32 = u32::MAX;
 
+/// Waits that end in a turn because their time has passed: what follows on a thousand of them would
+/// hold up those that something has come for.
+const EXPIRED_A_TURN: usize = 16;
+
 /// Where an operation stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotState {
@@ -438,10 +442,10 @@ impl Slots {
         }
     }
 
-    /// Ends the waits whose deadline has passed.
+    /// Ends the waits whose deadline has passed: of many, some in each turn of the loop.
     pub(crate) fn expire(&mut self, tasks: &mut Tasks, now_ms: u64) {
         let mut fired = std::mem::take(&mut self.fired);
-        self.wheel.expire(&mut self.list, now_ms, &mut fired);
+        self.wheel.expire(&mut self.list, now_ms, EXPIRED_A_TURN, &mut fired);
         for index in fired.drain(..) {
             self.complete(tasks, index, SlotState::TimedOut);
         }

@@ -100,9 +100,19 @@ impl Wheel {
         Some(above + (digit << shift))
     }
 
-    /// Moves the clock to `now_ms` and calls `fire` for each timer that is due by then.
-    pub(crate) fn expire(&mut self, slots: &mut [Slot], now_ms: u64, fired: &mut Vec<u32>) {
+    /// Moves the clock to `now_ms` and adds the timers that are due by then to `fired`. Where there
+    /// are more than `most`, the rest stays due, and the clock behind.
+    pub(crate) fn expire(
+        &mut self,
+        slots: &mut [Slot],
+        now_ms: u64,
+        most: usize,
+        fired: &mut Vec<u32>,
+    ) {
         while let Some(next) = self.next_ms().filter(|&next| next <= now_ms) {
+            if fired.len() >= most {
+                return;
+            }
             self.elapsed_ms = self.elapsed_ms.max(next);
             let bucket = match self.heads[usize::from(DUE)] {
                 NONE => self.bucket_at(next),
@@ -116,7 +126,7 @@ impl Wheel {
                 let slot = &mut slots[index as usize];
                 let next_in_list = slot.timer_next;
                 slot.bucket = NO_BUCKET;
-                if slot.deadline_ms <= self.elapsed_ms {
+                if slot.deadline_ms <= self.elapsed_ms && fired.len() < most {
                     fired.push(index);
                 } else {
                     self.insert(slots, index);
@@ -162,11 +172,11 @@ mod tests {
             let mut all = Vec::new();
             while let Some(next) = self.wheel.next_ms().filter(|&next| next <= until) {
                 let mut fired = Vec::new();
-                self.wheel.expire(&mut self.slots, next, &mut fired);
+                self.wheel.expire(&mut self.slots, next, usize::MAX, &mut fired);
                 all.extend(fired.into_iter().map(|index| (next, index)));
             }
             let mut fired = Vec::new();
-            self.wheel.expire(&mut self.slots, until, &mut fired);
+            self.wheel.expire(&mut self.slots, until, usize::MAX, &mut fired);
             assert!(fired.is_empty());
             all
         }
@@ -193,10 +203,32 @@ mod tests {
         let early: Vec<u32> = [11, 100, 5000].map(|at| bench.set(at)).into();
         let late = bench.set(5001);
         let mut fired = Vec::new();
-        bench.wheel.expire(&mut bench.slots, 5000, &mut fired);
+        bench.wheel.expire(&mut bench.slots, 5000, usize::MAX, &mut fired);
         fired.sort_unstable();
         assert_eq!(fired, early);
         assert_eq!(bench.run(6000), [(5001, late)]);
+    }
+
+    #[test]
+    fn of_many_that_are_due_some_fire_at_once() {
+        for late in [0, 1, 70, 5000] {
+            let mut bench = Bench::new(7);
+            let all: Vec<u32> = (0..100).map(|n| bench.set(100 + n % 3)).collect();
+            let (mut fired, mut calls) = (Vec::new(), 0);
+            while fired.len() < all.len() {
+                let mut some = Vec::new();
+                bench.wheel.expire(&mut bench.slots, 102 + late, 16, &mut some);
+                assert!(!some.is_empty() && some.len() <= 16, "{}", some.len());
+                assert_eq!(bench.wheel.next_ms().is_some(), fired.len() + some.len() < all.len());
+                fired.extend(some);
+                calls += 1;
+            }
+            assert!(calls <= 9, "each of three milliseconds has one call more: {calls}");
+            fired.sort_unstable();
+            assert_eq!(fired, all);
+            let next = bench.set(110 + late);
+            assert_eq!(bench.run(20_000), [(110 + late, next)], "the clock has caught up");
+        }
     }
 
     #[test]
@@ -214,7 +246,7 @@ mod tests {
         let (past, now) = (bench.set(3), bench.set(50));
         assert_eq!(bench.wheel.next_ms(), Some(50));
         let mut fired = Vec::new();
-        bench.wheel.expire(&mut bench.slots, 50, &mut fired);
+        bench.wheel.expire(&mut bench.slots, 50, usize::MAX, &mut fired);
         fired.sort_unstable();
         assert_eq!(fired, [past, now]);
     }

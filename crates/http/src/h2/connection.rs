@@ -86,22 +86,27 @@ impl Drop for End {
 pub(crate) async fn run<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, first: Page) {
     let mux = Rc::new(Mux::new(c.clone(), c.server().http2));
     let _end = End(mux.clone());
-    let mut receiver = Receiver::new(&mux);
-    greet(&mux, receiver.frame_max());
+    live::<A>(&c, &mux, &main, first).await;
+    mux.end_in_turns().await;
+}
+
+async fn live<A: Answer>(c: &Conn, mux: &Rc<Mux>, main: &Rc<HttpMain>, first: Page) {
+    let mut receiver = Receiver::new(mux);
+    greet(mux, receiver.frame_max());
     let mut page = first;
     let (mut lingers, mut answered) = (false, 0);
     loop {
-        let turn = foreseen(boxed(|| serve::<A>(&mux, &main, &mut receiver, page, lingers)));
+        let turn = foreseen(boxed(|| serve::<A>(mux, main, &mut receiver, page, lingers)));
         let after = main.life.unless_given_up(pin!(turn)).await;
         match after {
             Some(After::Park) => {}
             Some(After::Close) | None => return,
             Some(After::Linger) => {
-                main.life.unless_given_up(Box::pin(linger(&c)).as_mut()).await;
+                main.life.unless_given_up(Box::pin(linger(c)).as_mut()).await;
                 return;
             }
             Some(After::Drain) => {
-                main.life.unless_given_up(Box::pin(drain(&c)).as_mut()).await;
+                main.life.unless_given_up(Box::pin(drain(c)).as_mut()).await;
                 return;
             }
         }
@@ -109,8 +114,8 @@ pub(crate) async fn run<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, first: Page)
         receiver.shrink();
         mux.with(|state| state.shrink());
         let parked_ms = base::time::now_ms();
-        if !parked(&mux, &main, &mut receiver).await {
-            goodbye(&mux, &receiver, ErrorCode::NO_ERROR).await;
+        if !parked(mux, main, &mut receiver).await {
+            goodbye(mux, &receiver, ErrorCode::NO_ERROR).await;
             return;
         }
         lingers = base::time::now_ms() - parked_ms < LINGER_MS
@@ -285,7 +290,7 @@ impl<'a> Serving<'a> {
     }
 
     /// Reads what is there, runs the requests in it, and sends what there is to send.
-    fn turn(&mut self, start: impl FnMut(Job)) -> Turn {
+    fn turn(&mut self, start: impl FnMut(Job) -> bool) -> Turn {
         self.slice.begin(self.receiver.is_suspect());
         let choked = self.mux.with(|state| state.out_len > UNTAKEN_MAX);
         let came = match self.take(choked, start) {
@@ -335,7 +340,7 @@ impl<'a> Serving<'a> {
     }
 
     /// Takes the frames that are there; says whether there were any bytes.
-    fn take(&mut self, choked: bool, start: impl FnMut(Job)) -> Result<bool, Turn> {
+    fn take(&mut self, choked: bool, start: impl FnMut(Job) -> bool) -> Result<bool, Turn> {
         if choked {
             return Ok(false);
         }
@@ -348,7 +353,8 @@ impl<'a> Serving<'a> {
         }
         let slice = self.slice;
         let is_over = || slice.has_passed();
-        let mut parties = Parties { mux: self.mux, main: self.main, start, is_over };
+        let mut parties =
+            Parties { mux: self.mux, main: self.main, start, has_waiting: false, is_over };
         let (receiver, page) = (&mut *self.receiver, &mut self.page);
         let taken = self.main.files.batch(|| receiver.frames(page, &mut parties));
         self.fresh = taken.map_err(Turn::Refused)? == Taken::Part;

@@ -28,6 +28,9 @@ pub(super) const QUEUE_MAX: u64 = 64 << 10;
 /// A request that waits goes on when less than this is queued.
 pub(super) const QUEUE_LOW: u64 = 32 << 10;
 
+/// Streams that learn in one turn of the loop that their connection is gone.
+const ENDS_A_TURN: usize = 16;
+
 /// Room for the control frames that are written at once.
 const CONTROL_ROOM: usize = 64;
 
@@ -299,11 +302,25 @@ impl Mux {
     /// The connection is gone: every stream learns it.
     pub fn end(&self) {
         self.with(|state| {
-            state.ended = true;
+            state.set_ended();
             state.streams.iter_mut().for_each(Entry::wake_all);
-            state.output.clear();
-            state.out_len = 0;
         });
+    }
+
+    /// The same, of some streams in each turn of the loop: the ends of a hundred requests would
+    /// hold up other connections.
+    pub async fn end_in_turns(&self) {
+        let streams = self.with(|state| {
+            state.set_ended();
+            state.streams.len()
+        });
+        for first in (0..streams).step_by(ENDS_A_TURN) {
+            self.with(|state| {
+                let some = state.streams.iter_mut().skip(first).take(ENDS_A_TURN);
+                some.for_each(Entry::wake_all);
+            });
+            event::task::next_turn().await;
+        }
     }
 }
 
@@ -315,6 +332,13 @@ fn keep_waker(place: &mut Option<Waker>, cx: &Context<'_>) {
 }
 
 impl State {
+    /// The connection is gone.
+    fn set_ended(&mut self) {
+        self.ended = true;
+        self.output.clear();
+        self.out_len = 0;
+    }
+
     /// A connection without streams.
     pub fn new(address: Option<Rc<Address>>) -> State {
         State {

@@ -55,8 +55,8 @@ where
         Runner { make, idle: None }
     }
 
-    /// Has a job done; where it waits, it goes on as a task.
-    pub fn run(&mut self, job: J) {
+    /// Has a job done; where it waits, it goes on as a task. Says whether it does.
+    pub fn run(&mut self, job: J) -> bool {
         let mut worker = self.idle.take().unwrap_or_else(|| {
             let inbox = Rc::new(Inbox {
                 job: Cell::new(None),
@@ -68,11 +68,13 @@ where
         worker.inbox.job.set(Some(job));
         worker.inbox.done.set(false);
         let polled = worker.name.poll(&mut worker.future);
-        if worker.inbox.done.get() && polled.is_pending() {
-            self.idle = Some(worker);
-        } else if polled.is_pending() {
+        let waits = polled.is_pending() && !worker.inbox.done.get();
+        if waits {
             worker.inbox.last.set(true);
             worker.name.spawn(worker.future);
+        } else if polled.is_pending() {
+            self.idle = Some(worker);
         }
+        waits
     }
 }

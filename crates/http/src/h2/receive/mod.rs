@@ -1,8 +1,9 @@
 //! Frames that came from the client, and what they do.
 
+mod begin;
 mod body;
-mod suspect;
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use base::log::Level;
@@ -31,7 +32,7 @@ const HEADS_MAX: usize = 768 << 10;
 /// this number alone.
 const DATA_MAX: usize = 128 << 10;
 
-/// Frames between two looks at the time.
+/// Frames between two looks at the time, where none of them is a request that waits.
 const LOOK_EVERY: u32 = 8;
 
 /// Resets that are looked at singly after the frames that they came with.
@@ -94,15 +95,17 @@ struct Rules {
     /// Requests whose bodies did not end with their heads. They begin behind the frames that came
     /// with them: a small body is whole then, and costs no wait. All requests of a suspect: those
     /// that it resets with these frames do not begin.
-    open: Vec<Job>,
+    open: VecDeque<Job>,
 }
 
 /// The parties that a frame may concern.
 pub(super) struct Parties<'a, S, O> {
     pub mux: &'a Rc<Mux>,
     pub main: &'a Rc<HttpMain>,
-    /// Runs a request.
+    /// Runs a request; says whether it waits for something.
     pub start: S,
+    /// A request has begun that waits: it may have cost a new connection to a server.
+    pub has_waiting: bool,
     /// Whether other connections are to have their turns.
     pub is_over: O,
 }
@@ -138,7 +141,7 @@ impl Receiver {
                 is_excessive: false,
                 judged: 0,
                 knows_leaving: false,
-                open: Vec::new(),
+                open: VecDeque::new(),
             },
             preface: 0,
             checked: false,
@@ -197,7 +200,7 @@ impl Receiver {
     /// Gives back memory that an idle connection does not need.
     pub fn shrink(&mut self) {
         self.reader.shrink();
-        self.rules.open = Vec::new();
+        self.rules.open = VecDeque::new();
         self.rules.resets = Vec::new();
         self.rules.repeated = Heads::default();
     }
@@ -207,7 +210,7 @@ impl Receiver {
     ///
     /// # Errors
     /// The connection is to end.
-    pub fn frames<S: FnMut(Job), O: Fn() -> bool>(
+    pub fn frames<S: FnMut(Job) -> bool, O: Fn() -> bool>(
         &mut self,
         page: &mut Page,
         parties: &mut Parties<'_, S, O>,
@@ -236,11 +239,12 @@ impl Receiver {
                     frames += 1;
                     // A body that is here comes to its request together with the head.
                     let before_data = rest.get(n + 3) == Some(&frame::kind::DATA);
-                    if frames >= LOOK_EVERY && n < rest.len() && !before_data {
+                    let is_time = frames >= LOOK_EVERY || parties.has_waiting;
+                    if is_time && n < rest.len() && !before_data {
                         if (parties.is_over)() {
                             break Ok(Taken::Part);
                         }
-                        frames = 0;
+                        (frames, parties.has_waiting) = (0, false);
                     }
                 }
                 Err(fault) => break Err(fault),
@@ -256,13 +260,7 @@ impl Receiver {
         if done.is_err() {
             parties.mux.with(|state| state.is_refused = true);
         }
-        match self.is_suspect() {
-            true => self.begin_some(done, parties),
-            false => {
-                self.rules.open.drain(..).for_each(&mut parties.start);
-                done
-            }
-        }
+        self.begin_open(done, parties)
     }
 
     /// Looks once at a header block that has begun and is not whole.
@@ -286,7 +284,7 @@ impl Receiver {
 }
 
 impl Rules {
-    fn take<S: FnMut(Job), O>(
+    fn take<S: FnMut(Job) -> bool, O>(
         &mut self,
         event: Event<'_>,
         parties: &mut Parties<'_, S, O>,
@@ -334,7 +332,7 @@ impl Rules {
         Ok(())
     }
 
-    fn headers<S: FnMut(Job), O>(
+    fn headers<S: FnMut(Job) -> bool, O>(
         &mut self,
         (id, end_stream): (u32, bool),
         dependency: Option<Dependency>,
@@ -377,8 +375,8 @@ impl Rules {
         let job = self.request((id, end_stream), dependency, block, parties)?;
         // A malformed one is answered before a frame behind it ends the stream.
         match end_stream && !self.waste.is_suspect() || job.refused.is_some() {
-            true => (parties.start)(job),
-            false => self.open.push(job),
+            true => parties.begin(job),
+            false => self.open.push_back(job),
         }
         Ok(())
     }
