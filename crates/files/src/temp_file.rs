@@ -77,10 +77,9 @@ impl TempFile {
     /// # Errors
     /// The system's; the file is of no use then.
     pub fn append(&mut self, chain: &mut Chain) -> Result<(), FileError> {
-        while let Some(buf) = chain.pop_front() {
-            self.write(buf.memory().unwrap_or_default())?;
-        }
-        Ok(())
+        let bufs = chain.take();
+        let parts: Vec<&[u8]> = bufs.iter().map(|buf| buf.memory().unwrap_or_default()).collect();
+        self.write(&parts)
     }
 
     /// The same for bytes that can be carried to another thread.
@@ -88,23 +87,13 @@ impl TempFile {
     /// # Errors
     /// As [`TempFile::append`].
     pub fn append_parts(&mut self, parts: &[bytes::Bytes]) -> Result<(), FileError> {
-        parts.iter().try_for_each(|part| self.write(part))
+        self.write(parts)
     }
 
-    fn write(&mut self, mut bytes: &[u8]) -> Result<(), FileError> {
-        while !bytes.is_empty() {
-            match os::file::write_at(&self.fd, bytes, self.len) {
-                Ok(n) => {
-                    self.len += n as u64;
-                    bytes = &bytes[n..];
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    let path = self.path.clone();
-                    return Err(FileError::new("pwrite()", path, error));
-                }
-            }
-        }
+    fn write(&mut self, parts: &[impl AsRef<[u8]>]) -> Result<(), FileError> {
+        let written = os::file::write_all_at(&self.fd, parts, self.len);
+        written.map_err(|e| FileError::new("pwritev()", self.path.clone(), e))?;
+        self.len += parts.iter().map(|part| part.as_ref().len() as u64).sum::<u64>();
         Ok(())
     }
 

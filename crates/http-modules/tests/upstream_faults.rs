@@ -406,7 +406,7 @@ fn a_full_disk_under_temporary_files() {
             let _ = c.try_send(vec![b'y'; 4 << 20]);
             assert_eq!(c.response().status, 500);
             let line = weir.wait_for_log("error.log", full);
-            assert!(line.contains("[crit]") && line.contains("pwrite()"), "{line}");
+            assert!(line.contains("[crit]") && line.contains("pwritev()"), "{line}");
             // A response that its client does not take.
             let mut c: Conn = weir.connect();
             c.send("GET /big HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -13,6 +13,10 @@ use proto::h1::{FieldId, FieldSet};
 use upstream::socket::{Bind, SocketConf};
 use upstream::ssl::{SslDraft, UpstreamTls};
 
+/// Bytes that are written to a file of a response at a time, where the configuration does not say.
+/// To hand a write to a thread costs as much as a dozen kilobytes of it do.
+const WRITE_SIZE: usize = 64 << 10;
+
 /// Reasons to ask the next server: the bits of `*_next_upstream`.
 pub mod next {
     /// The connection failed before a response.
@@ -345,7 +349,7 @@ impl Draft {
                  \"{prefix}_buffers\" minus one buffer"
             )));
         }
-        let write = self.temp_file_write_size.unwrap_or(2 * size);
+        let write = self.temp_file_write_size.unwrap_or(WRITE_SIZE.max(2 * size));
         if write < size {
             return Err(ConfError::new(format!(
                 "\"{prefix}_temp_file_write_size\" must be equal to or greater than the maximum of \

@@ -250,7 +250,7 @@ impl<T: Caching> Group<T> {
         shared(
             "_temp_file_write_size",
             Args::T1,
-            "8k|16k",
+            "64k",
             "The most bytes that are written to a temporary file at a time.",
             |cx, n| set_size(&mut draft::<T>(cx).temp_file_write_size, n),
         ),

@@ -1,14 +1,13 @@
 //! The part of a body that does not fit in memory: a file that a thread writes.
 
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 
 use bytes::Bytes;
 use engine::TempPath;
 use event::Pool;
 use files::{FileError, Keep, TempFile};
-use mem::{Chain, FileHandle};
+use mem::Chain;
 
 /// The file, and how much of it was given out.
 pub(crate) struct SpillFile {
@@ -61,18 +60,20 @@ pub(crate) fn write(
         .map(|SpillFile { file, .. }| (file.handle().clone(), file.len(), file.path().to_owned()));
     let (folder, path) = (folder.clone(), folder.path.clone());
     let task = move || {
-        let (made, len) = match there {
+        let made = match there {
             Some((fd, at, path)) => {
-                let n = write_all(&fd, &pieces, at);
-                (None, n.map_err(|e| FileError::new("pwrite()", path, e))?)
+                let done = os::file::write_all_at(&fd, &pieces, at);
+                done.map_err(|e| FileError::new("pwritev()", path, e))?;
+                None
             }
             None => {
                 let made = SpillFile::make(&folder)?;
-                let n = write_all(made.file.handle(), &pieces, 0);
-                let n = n.map_err(|e| FileError::new("pwrite()", made.file.path(), e))?;
-                (Some(made), n)
+                let done = os::file::write_all_at(made.file.handle(), &pieces, 0);
+                done.map_err(|e| FileError::new("pwritev()", made.file.path(), e))?;
+                Some(made)
             }
         };
+        let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         Ok(Written { made, len, _pieces: pieces })
     };
     Box::pin(async move {
@@ -80,27 +81,8 @@ pub(crate) fn write(
             None => task(),
             Some(pool) => match pool.run(task).await {
                 Ok(done) => done,
-                Err(e) => Err(FileError::new("pwrite()", path, e.into())),
+                Err(e) => Err(FileError::new("pwritev()", path, e.into())),
             },
         }
     })
-}
-
-/// Runs in a thread of the pool.
-fn write_all(fd: &FileHandle, pieces: &[Bytes], mut at: u64) -> io::Result<u64> {
-    let from = at;
-    for piece in pieces {
-        let mut rest: &[u8] = piece;
-        while !rest.is_empty() {
-            match os::file::write_at(fd, rest, at) {
-                Ok(n) => {
-                    at += n as u64;
-                    rest = &rest[n..];
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-    }
-    Ok(at - from)
 }

@@ -152,7 +152,7 @@ impl InFile {
             file.append_parts(&parts)?;
             Ok(file)
         });
-        let failed = |e: std::io::Error| FileError::new("pwrite()", &*self.folder.path, e);
+        let failed = |e: std::io::Error| FileError::new("pwritev()", &*self.folder.path, e);
         self.file = Some(task.await.map_err(|e| failed(e.into()))??);
         Ok(())
     }

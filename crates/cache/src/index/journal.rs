@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::{FOLDER, JOURNAL, write_all};
+use super::{FOLDER, JOURNAL};
 use crate::index_format::{FileHeader, IndexFileKind};
 
 /// A journal that is being written. It is opened for each write alone, so that a file system can be
@@ -56,7 +56,7 @@ impl Journal {
     /// that failed are written over.
     pub fn append(&mut self, bytes: &[u8], flush: bool) -> io::Result<()> {
         let fd = os::file::open_to_change(&self.path)?;
-        write_all(&fd, bytes, self.bytes)?;
+        os::file::write_all_at(&fd, &[bytes], self.bytes)?;
         self.bytes += bytes.len() as u64;
         if flush {
             os::file::sync_data(&fd)?;

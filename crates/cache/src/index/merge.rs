@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use super::{FOLDER, INDEX, NEW, Source, is_later, list, write_all};
+use super::{FOLDER, INDEX, NEW, Source, is_later, list};
 use crate::index_format::{FileHeader, IndexEntry, IndexFileKind, ReadStep, Record, read};
 use crate::key::Hash;
 use crate::keys::ZoneEntry;
@@ -81,7 +81,7 @@ impl Merge {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        write_all(&self.fd, bytes, self.at)?;
+        os::file::write_all_at(&self.fd, &[bytes], self.at)?;
         self.at += bytes.len() as u64;
         Ok(())
     }

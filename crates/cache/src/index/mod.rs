@@ -15,7 +15,6 @@ mod tests;
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::index_format::{BadFile, FileHeader, IndexEntry, IndexFileKind, Purge, PurgeBy};
@@ -91,21 +90,6 @@ pub fn list(folder: &Path) -> io::Result<Vec<IndexFile>> {
     }
     found.sort_by_key(IndexFile::order);
     Ok(found)
-}
-
-fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match os::file::write_at(fd, bytes, at) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => {
-                at += n as u64;
-                bytes = &bytes[n..];
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
 }
 
 /// Whether a version is an earlier one than another of the same zone.

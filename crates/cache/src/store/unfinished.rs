@@ -101,22 +101,8 @@ impl UnfinishedFile {
     }
 
     /// Writes all of `pieces` at a place.
-    pub fn write(&self, pieces: &[Bytes], mut at: u64) -> Result<(), FileError> {
-        for piece in pieces {
-            let mut rest: &[u8] = piece;
-            while !rest.is_empty() {
-                match os::file::write_at(&self.fd, rest, at) {
-                    Ok(0) => return Err(self.failed("pwrite()", io::ErrorKind::WriteZero.into())),
-                    Ok(n) => {
-                        at += n as u64;
-                        rest = &rest[n..];
-                    }
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                    Err(e) => return Err(self.failed("pwrite()", e)),
-                }
-            }
-        }
-        Ok(())
+    pub fn write(&self, pieces: &[Bytes], at: u64) -> Result<(), FileError> {
+        os::file::write_all_at(&self.fd, pieces, at).map_err(|e| self.failed("pwritev()", e))
     }
 
     fn failed(&self, what: &'static str, error: io::Error) -> FileError {

@@ -160,7 +160,7 @@ impl Request {
         };
         let pool = self.writing_pool().map_err(|_| {
             let error = io::Error::other("no thread pool");
-            FileError::new("pwrite()", &*self.loc.core.client_body_temp_path.path, error)
+            FileError::new("pwritev()", &*self.loc.core.client_body_temp_path.path, error)
         })?;
         let (file, done) = match pool {
             None => {
@@ -185,7 +185,7 @@ impl Request {
                     Ok((made, _parts)) => made?,
                     Err(e) => {
                         let folder = &*self.loc.core.client_body_temp_path.path;
-                        return Err(FileError::new("pwrite()", folder, e.into()));
+                        return Err(FileError::new("pwritev()", folder, e.into()));
                     }
                 }
             }
