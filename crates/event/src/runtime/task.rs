@@ -144,10 +144,15 @@ pub async fn next_turn() {
             return Poll::Ready(());
         }
         yielded = true;
-        with(|inner| inner.core.tasks.next_turn.push(cx.waker().clone()));
+        wake_in_next_turn(cx.waker());
         Poll::Pending
     })
     .await;
+}
+
+/// Wakes a task when the loop has looked at its sockets and timers once more, and others have run.
+pub fn wake_in_next_turn(waker: &Waker) {
+    with(|inner| inner.core.tasks.next_turn.push(waker.clone()));
 }
 
 /// Waits until everything else of a turn has run: of this one, or of the next one where the task

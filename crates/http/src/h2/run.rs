@@ -10,6 +10,8 @@ use std::task::Poll;
 
 use event::task::Unborn;
 
+use super::slice::{InTurn, Share};
+
 /// The jobs of a future that does one after the other.
 pub(super) struct Inbox<J> {
     job: Cell<Option<J>>,
@@ -41,6 +43,8 @@ struct Worker<J, F> {
 /// Runs jobs, each in a future that `make` has made for it or for one before it. A future is built
 /// in its box and stays there, however many jobs it does at once.
 pub(super) struct Runner<J, F, M> {
+    /// The time of those that have become tasks.
+    share: Rc<Share>,
     make: M,
     idle: Option<Worker<J, F>>,
 }
@@ -52,7 +56,7 @@ where
     M: Fn(Rc<Inbox<J>>) -> Pin<Box<F>>,
 {
     pub fn new(make: M) -> Runner<J, F, M> {
-        Runner { make, idle: None }
+        Runner { share: Rc::default(), make, idle: None }
     }
 
     /// Has a job done; where it waits, it goes on as a task. Says whether it does.
@@ -71,7 +75,7 @@ where
         let waits = polled.is_pending() && !worker.inbox.done.get();
         if waits {
             worker.inbox.last.set(true);
-            worker.name.spawn(worker.future);
+            worker.name.spawn(InTurn { share: self.share.clone(), stream: worker.future });
         } else if polled.is_pending() {
             self.idle = Some(worker);
         }

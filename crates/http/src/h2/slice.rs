@@ -1,6 +1,12 @@
 //! The time that a connection may take before others have their turns. A client of many requests
 //! that cost much each would hold up all others for as long as it likes.
 
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
 use base::time::exact_us;
 
 /// Its length, in microseconds: a hundred small files in memory.
@@ -36,9 +42,65 @@ impl Slice {
     }
 }
 
+/// The time that the streams of a connection have taken in a turn of the loop.
+#[derive(Default)]
+pub(super) struct Share {
+    turn: Cell<u64>,
+    used_us: Cell<u64>,
+}
+
+impl Share {
+    /// Whether there is time for another one in that turn.
+    fn has_time(&self, turn: u64) -> bool {
+        if self.turn.replace(turn) != turn {
+            self.used_us.set(0);
+        }
+        self.used_us.get() < SLICE_US
+    }
+
+    fn used(&self, us: u64) {
+        self.used_us.set(self.used_us.get() + us);
+    }
+}
+
+/// A stream that goes on while its connection has time left in a turn: where something has come for
+/// a hundred of them at once, others do not wait for all of these.
+pub(super) struct InTurn<F> {
+    pub share: Rc<Share>,
+    pub stream: Pin<Box<F>>,
+}
+
+impl<F: Future<Output = ()>> Future for InTurn<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.share.has_time(event::turn()) {
+            event::task::wake_in_next_turn(cx.waker());
+            return Poll::Pending;
+        }
+        let began_us = exact_us();
+        let polled = self.stream.as_mut().poll(cx);
+        self.share.used(exact_us() - began_us);
+        polled
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_have_a_share_of_each_turn() {
+        let share = Share::default();
+        assert!(share.has_time(1));
+        share.used(SLICE_US - 1);
+        assert!(share.has_time(1));
+        share.used(1);
+        assert!(!share.has_time(1), "it is used");
+        assert!(share.has_time(2), "another turn");
+        share.used(1);
+        assert!(share.has_time(2));
+    }
 
     #[test]
     fn a_slice_goes_on_until_others_have_theirs() {
