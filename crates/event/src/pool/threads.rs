@@ -63,9 +63,9 @@ struct Queue {
     told: usize,
     /// The threads that run tasks.
     runs: Vec<u32>,
-    /// Threads that have run one, and give way before they run another: each has the place of a
-    /// task, as all of them would give way to each other otherwise, and the loop to all.
-    yielding: usize,
+    /// Threads that have run one, and give way before they look for another: each has the place of
+    /// a task, as all of them would give way to each other otherwise, and the loop to all.
+    returning: usize,
     /// Tasks that may run beside those that may compute.
     extra: usize,
     /// Tasks that have not waited, since the last one that has.
@@ -166,7 +166,7 @@ impl Shared {
 
     /// So many more tasks may run.
     fn room(&self, queue: &Queue) -> usize {
-        (self.processors + queue.extra).saturating_sub(queue.running + queue.yielding)
+        (self.processors + queue.extra).saturating_sub(queue.running + queue.returning)
     }
 
     /// Has a thread run the next task, or look whether it may.
@@ -174,8 +174,8 @@ impl Shared {
         if queue.waiting() == 0 || queue.is_watched && self.room(queue) == 0 {
             return;
         }
-        // A system call each wakes them, while the loop keeps them from the processor.
-        let coming = queue.starting + queue.told;
+        // To wake one is a system call; each that takes a task calls the next.
+        let coming = queue.starting + queue.told + queue.returning;
         if coming >= queue.waiting().min(self.room(queue).max(1)) {
             return;
         }
@@ -218,7 +218,7 @@ impl Shared {
                 let waited = os::thread::waits() > before;
                 queue = self.lock();
                 queue.ended(id, waited, self.threads);
-                queue.yielding += usize::from(!waited);
+                queue.returning += 1;
                 drop(queue);
                 // After the counting: the woken task may look at the counters.
                 notice.give();
@@ -227,7 +227,7 @@ impl Shared {
                     std::thread::yield_now();
                 }
                 queue = self.lock();
-                queue.yielding -= usize::from(!waited);
+                queue.returning -= 1;
                 continue;
             }
             if queue.closed && queue.waiting() == 0 {
