@@ -316,6 +316,8 @@ fn warm_after_a_reload_with_another_size() {
         (weir.log("error.log").matches(": exiting\n").count() >= 9).then_some(())
     });
     fetch(&weir, "/more/x", "", "/more/x 1");
+    // They have told that they leave; all of the index is known when they have.
+    wait_for("all of the index", || (purge(&weir, "/none", "") == purged(0)).then_some(()));
     assert_eq!(purge(&weir, "/more/*", ""), purged(1));
     assert_eq!(purge(&weir, "/*", ""), purged(30));
 }
