@@ -144,8 +144,7 @@ fn stretch(server: &Server, port: u16, time: Duration) -> Outcome<Stretch> {
     let pids = server.pids();
     let worker = server.worker();
     let (began, cpu) = (Instant::now(), proc::cpu_ns(&pids));
-    let mut memory = 0;
-    let (mut latencies, failed) = std::thread::scope(|scope| {
+    let (memory, (mut latencies, failed)) = std::thread::scope(|scope| {
         let witness = scope.spawn(|| witness(port, began + time));
         let looks = scope.spawn(|| {
             proc::pin(1);
@@ -156,8 +155,9 @@ fn stretch(server: &Server, port: u16, time: Duration) -> Outcome<Stretch> {
             }
             memory
         });
-        memory = looks.join().unwrap_or(0);
-        witness.join().map_err(|_| "the well-behaved client panicked".to_string())
+        let felt = witness.join().map_err(|_| "the well-behaved client panicked".to_string())?;
+        let memory = looks.join().map_err(|_| "the look at the server panicked".to_string())?;
+        Ok::<_, String>((memory, felt))
     })?;
     let cpu = (proc::cpu_ns(&pids) - cpu) as f64 / began.elapsed().as_nanos() as f64;
     latencies.sort_unstable();
