@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::{Conn, Driver, Site, Weir, built_binary, each_site, pattern};
+use testkit::{Conn, Driver, Site, Weir, built_binary, each_site, pattern, wait_until};
 
 const CONF: &str = "
     sendfile on;
@@ -202,8 +202,9 @@ fn the_open_file_cache_holds_for_its_time() {
         weir.write(&format!("html/f{i}"), "x");
         assert_eq!(weir.get(&format!("/cached/f{i}")).body, b"x");
     }
-    // Three for the cache, and one for a connection that is just being closed.
-    assert!(weir.open_descriptors(worker) <= open + 4, "the cache is bounded");
+    // Three for the cache, and one for a connection that is just being closed; a busy machine has
+    // more of these for a moment.
+    wait_until("the cache to be bounded", || weir.open_descriptors(worker) <= open + 4);
 }
 
 #[test]
