@@ -62,6 +62,17 @@ pub fn waits() -> i64 {
     usage.ru_nvcsw as i64
 }
 
+/// The time since it began that the calling thread has run, or was to run and another one did, in
+/// microseconds (proc_pid_schedstat: its first two fields). The run that goes on may be missing.
+pub fn ready_us() -> Option<u64> {
+    let mut text = [0; 64];
+    let file = std::fs::File::open("/proc/thread-self/schedstat").ok()?;
+    let len = std::io::Read::read(&mut &file, &mut text).ok()?;
+    let text = std::str::from_utf8(&text[..len]).ok()?;
+    let mut ns = text.split_ascii_whitespace().map(str::parse::<u64>);
+    Some((ns.next()?.ok()? + ns.next()?.ok()?) / 1000)
+}
+
 /// The number of the calling thread, for [`is_waiting`].
 pub fn id() -> u32 {
     rustix::thread::gettid().as_raw_pid() as u32
@@ -122,5 +133,21 @@ mod tests {
         assert!(is_waiting(other), "it is no more");
         std::thread::sleep(std::time::Duration::from_millis(1));
         assert!(waits() > before);
+    }
+
+    #[test]
+    fn the_time_of_a_wait_is_told_from_that_of_a_run() {
+        let Some(before) = ready_us() else { return };
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let slept = ready_us().unwrap() - before;
+        assert!(slept < 50_000, "{slept} us");
+        let start = std::time::Instant::now();
+        while start.elapsed().as_millis() < 50 {
+            std::hint::spin_loop();
+        }
+        // A run that goes on is told with the clock's next tick.
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let ran = ready_us().unwrap() - before;
+        assert!(ran >= 50_000, "{ran} us");
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! Threads that compute share the processors with the loop: thirty of them leave it a thirtieth of
 //! its own. Threads that wait for a disk cost nothing, and a disk wants many. So as many tasks run
-//! at once as the worker has processors, and beside these as many as were seen to wait. Where tasks
-//! are queued and none may run, an idle thread counts every millisecond those of the running ones
-//! that wait. A task that ends and has waited makes room for one more, a row of tasks that have not
-//! takes room away. Where tasks compute for long, one more runs every ten milliseconds, as it may
-//! be one that waits.
+//! at once as the worker has processors, and beside these as many as wait: where tasks wait for
+//! nine tenths of their time, nine for each processor. A task that ends makes room for one more
+//! until there are so many, and a row of tasks takes half of what is too much. The waits for locks
+//! that threads have among themselves are short, and make room for none. Where tasks are queued and
+//! none may run, an idle thread counts every millisecond those of the running ones that wait. Where
+//! tasks compute for long, one more runs every ten milliseconds, as it may be one that waits.
 
 use std::collections::VecDeque;
 use std::io;
@@ -43,8 +44,18 @@ const WATCH: Duration = Duration::from_millis(1);
 /// Looks without a task that ended, after which one more runs.
 const LOOKS_MAX: u32 = 10;
 
-/// Tasks that have not waited, one after the other, for which there is less room.
+/// Tasks one after the other, with more room than their waits are worth, for which there is less.
 const ROW: u32 = 16;
+
+/// The last tasks, about so many, tell how much of its time a task waits.
+const MEMORY: u64 = 16;
+
+/// The time that a task took, in microseconds.
+struct Took {
+    all_us: u64,
+    /// The part in which it waited for something, rather than to be run.
+    waiting_us: u64,
+}
 
 #[derive(Default)]
 struct Queue {
@@ -68,8 +79,11 @@ struct Queue {
     returning: usize,
     /// Tasks that may run beside those that may compute.
     extra: usize,
-    /// Tasks that have not waited, since the last one that has.
+    /// Tasks since there was more room than their waits are worth.
     row: u32,
+    /// The time that the last tasks have waited, and that they have run, in microseconds.
+    waited_us: u64,
+    ran_us: u64,
     /// An idle thread looks whether more tasks may run.
     is_watched: bool,
     /// Its looks since a task ended.
@@ -85,19 +99,27 @@ impl Queue {
         self.jobs.len() + self.short.len()
     }
 
-    /// A thread has run a task, which `waited` for something.
-    fn ended(&mut self, thread: u32, waited: bool, threads: usize) {
+    /// A thread has run a task.
+    fn ended(&mut self, thread: u32, took: &Took, processors: usize, threads: usize) {
         self.running -= 1;
         if let Some(i) = self.runs.iter().position(|id| *id == thread) {
             self.runs.swap_remove(i);
         }
         self.done += 1;
         self.looks = 0;
-        self.row = if waited { 0 } else { self.row + 1 };
-        if waited && self.waiting() > 0 {
-            self.extra = threads.min(self.extra + 1);
-        } else if self.row >= ROW {
-            (self.row, self.extra) = (0, self.extra / 2);
+        self.waited_us = self.waited_us - self.waited_us / MEMORY + took.waiting_us;
+        self.ran_us = self.ran_us - self.ran_us / MEMORY + (took.all_us - took.waiting_us);
+        let worth = processors as u64 * self.waited_us / self.ran_us.max(1);
+        let worth = threads.min(usize::try_from(worth).unwrap_or(threads));
+        if self.extra <= worth {
+            self.row = 0;
+            let more = took.waiting_us > 0 && self.waiting() > 0;
+            self.extra = worth.min(self.extra + usize::from(more));
+            return;
+        }
+        self.row += 1;
+        if self.row >= ROW {
+            (self.row, self.extra) = (0, worth.max(self.extra / 2));
         }
     }
 
@@ -202,6 +224,7 @@ impl Shared {
 
     fn work(self: &Arc<Self>) {
         let id = os::thread::id();
+        let mut ready_us = os::thread::ready_us();
         let mut queue = self.lock();
         queue.starting -= 1;
         loop {
@@ -213,11 +236,19 @@ impl Shared {
                 queue.longest_wait_us = queue.longest_wait_us.max(waited_us);
                 self.call(&mut queue);
                 drop(queue);
-                let before = os::thread::waits();
+                let (before, began) = (os::thread::waits(), Instant::now());
                 let notice = job();
-                let waited = os::thread::waits() > before;
+                let all_us = began.elapsed().as_micros() as u64;
+                let mut took = Took { all_us, waiting_us: 0 };
+                if os::thread::waits() > before {
+                    // Its own part is at most what the thread has had since this was last read.
+                    let before_us = std::mem::replace(&mut ready_us, os::thread::ready_us());
+                    let own_us = ready_us.zip(before_us).map_or(0, |(now, before)| now - before);
+                    took.waiting_us = all_us.saturating_sub(own_us);
+                }
+                let waited = 2 * took.waiting_us > took.all_us;
                 queue = self.lock();
-                queue.ended(id, waited, self.threads);
+                queue.ended(id, &took, self.processors, self.threads);
                 queue.returning += 1;
                 drop(queue);
                 // After the counting: the woken task may look at the counters.
@@ -288,5 +319,39 @@ impl Shared {
             refused: queue.refused,
             longest_wait_us: queue.longest_wait_us,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The room beside computing tasks after so many of this kind, while others are queued.
+    fn room_after(queue: &mut Queue, tasks: usize, all_us: u64, waiting_us: u64) -> usize {
+        for _ in 0..tasks {
+            queue.jobs.push_back((Box::new(|| unreachable!()), Instant::now()));
+            queue.running = 1;
+            queue.ended(1, &Took { all_us, waiting_us }, 2, 32);
+        }
+        queue.extra
+    }
+
+    #[test]
+    fn there_is_as_much_room_as_waits_are_worth() {
+        let mut queue = Queue::default();
+        assert_eq!(room_after(&mut queue, 100, 500, 0), 0);
+        // On two processors, ten in a hundred microseconds are worth a fifth of a task.
+        assert_eq!(room_after(&mut queue, 100, 100, 10), 0);
+        assert_eq!(room_after(&mut queue, 100, 100, 55), 2);
+        assert_eq!(room_after(&mut queue, 100, 1000, 910), 20);
+        assert_eq!(room_after(&mut queue, 100, 8000, 7990), 32);
+        // What waits for a lock of the others for a moment keeps none of it.
+        assert_eq!(room_after(&mut queue, 200, 300, 20), 0);
+    }
+
+    #[test]
+    fn room_grows_by_one_for_each_wait() {
+        let mut queue = Queue::default();
+        assert_eq!(room_after(&mut queue, 5, 8000, 7990), 5);
     }
 }
