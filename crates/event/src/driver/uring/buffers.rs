@@ -3,6 +3,10 @@
 //! They are pages of the thread's own: a filled one goes to the receiver as it is, and another one
 //! takes its place. Their number follows the need: it doubles when a turn has taken most of them,
 //! and halves with each [`Buffers::tidy`] before which no turn has taken many.
+//!
+//! The kernel copies what it brings within the call that waits, and nothing else happens meanwhile:
+//! where bytes come in bulk, it has so many that they hold [`TURN_BYTES`], and tasks receive the
+//! rest in their turns.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
@@ -22,6 +26,13 @@ const COUNT: u16 = 128;
 /// the kernel fills them all in one turn when many clients send at once, and a megabyte is more
 /// than a small control group has left then.
 const COUNT_MIN: usize = 16;
+
+/// Bytes that a turn may bring, as long as more than [`COUNT_MIN`] buffers hold them: to copy them
+/// takes a tenth of a millisecond.
+const TURN_BYTES: usize = 256 << 10;
+
+/// Receives by which the bytes of the next ones are estimated.
+const RECEIVES: usize = 64;
 
 const MASK: u16 = COUNT - 1;
 
@@ -46,13 +57,32 @@ struct Need {
     count: usize,
     /// Receives of the present turn that took a buffer, or found none.
     turn: usize,
+    /// The last receives that took a buffer, at most [`RECEIVES`], and the bytes that they brought.
+    receives: usize,
+    bytes: usize,
     /// The most in a turn since the last look.
     most: usize,
 }
 
 impl Need {
     const fn new() -> Need {
-        Need { count: COUNT_MIN, turn: 0, most: 0 }
+        Need { count: COUNT_MIN, turn: 0, receives: 0, bytes: 0, most: 0 }
+    }
+
+    /// A receive took a buffer for so many bytes.
+    fn took(&mut self, bytes: usize) {
+        self.turn += 1;
+        self.receives += 1;
+        self.bytes += bytes;
+        if self.receives > RECEIVES {
+            (self.receives, self.bytes) = (self.receives / 2, self.bytes / 2);
+        }
+    }
+
+    /// As many as are needed, unless these would bring too much.
+    fn count(&self) -> usize {
+        let limit = TURN_BYTES * self.receives.max(1) / self.bytes.max(1);
+        self.count.min(limit.max(COUNT_MIN))
     }
 
     /// A turn is over: more buffers, if it took most of them.
@@ -143,7 +173,7 @@ impl Buffers {
         // the first `len` of them; it does not write there again, because a filled buffer is ours.
         page.append_with(|vec| unsafe { vec.set_len(len) });
         self.missing.push(number);
-        self.need.turn += 1;
+        self.need.took(len);
         self.refill();
         page
     }
@@ -205,7 +235,7 @@ impl Buffers {
 
     /// The buffers that it is to have.
     fn most(&self) -> usize {
-        if os::memory::is_scarce() { COUNT_MIN } else { self.need.count }
+        if os::memory::is_scarce() { COUNT_MIN } else { self.need.count() }
     }
 
     /// Gives the kernel pages for the buffers that have none. Where memory is short some stay so:
@@ -268,6 +298,26 @@ mod tests {
         let looks: Vec<_> = (0..5).map(|_| (turn(&mut need, 2), need.look()).0).collect();
         assert_eq!(looks, [128, 64, 32, 16, 16]);
         assert_eq!((turn(&mut need, 20), need.look(), need.count), (64, (), 64));
+    }
+
+    #[test]
+    fn bytes_in_bulk_have_few_buffers_and_many_small_requests_have_many() {
+        let mut need = Need::new();
+        let turns = |need: &mut Need, turns, receives, bytes| {
+            for _ in 0..turns {
+                (0..receives).for_each(|_| need.took(bytes));
+                need.end_turn();
+            }
+            need.count()
+        };
+        assert_eq!(turns(&mut need, 1, 100, 300), 128);
+        let bulk = 16..=20;
+        assert!(bulk.contains(&turns(&mut need, 1, 100, PAGE_SIZE)));
+        // A small request between them changes little.
+        assert!(bulk.contains(&turns(&mut need, 1, 1, 300)));
+        assert!(turns(&mut need, 1, 16, 4096) < 32);
+        assert!(turns(&mut need, 2, 100, 300) > 100);
+        assert_eq!(turns(&mut need, 2, 100, 300), 128);
     }
 
     #[test]
