@@ -247,11 +247,6 @@ pub fn reserve(fd: impl AsFd, len: u64) -> io::Result<()> {
     Ok(rustix::fs::fallocate(fd, rustix::fs::FallocateFlags::KEEP_SIZE, 0, len)?)
 }
 
-/// Writes at `pos`.
-pub fn write_at(fd: impl AsFd, buf: &[u8], pos: u64) -> io::Result<usize> {
-    Ok(rustix::io::pwrite(fd, buf, pos)?)
-}
-
 /// Writes all of several pieces, one behind the other, at `pos`. As few calls as can be: the page
 /// cache takes a long write as large folios, for half of the cost.
 ///

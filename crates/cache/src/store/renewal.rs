@@ -48,11 +48,8 @@ fn rewrite_header(
         return copy_behind(path, fd.into(), &header, body_start).map(Some);
     }
     let bytes = header.encode();
-    match os::file::write_at(&fd, &bytes, 0) {
-        Ok(n) if n == bytes.len() => os::file::fstat(&fd).map(Some).map_err(|e| fail("fstat()", e)),
-        Ok(_) => Err(fail("pwrite()", io::ErrorKind::WriteZero.into())),
-        Err(e) => Err(fail("pwrite()", e)),
-    }
+    os::file::write_all_at(&fd, &[bytes], 0).map_err(|e| fail("pwritev()", e))?;
+    os::file::fstat(&fd).map(Some).map_err(|e| fail("fstat()", e))
 }
 
 /// Bytes by which a head that may be changed can grow in its place.
