@@ -20,7 +20,7 @@ use proto::h1::Method;
 
 use crate::directives::{Acme, Wanted};
 use crate::issuer::Order;
-use crate::zone::{Answer, Shared, Shown};
+use crate::zone::{Answer, Shared, Shown, View};
 
 /// The variables of a server's certificate.
 pub(crate) static VARIABLES: &[VarDef] = &[
@@ -38,15 +38,19 @@ pub(crate) static VARIABLES: &[VarDef] = &[
     }),
 ];
 
+/// What a request has seen: a certificate and its key are of one moment, or they may not match.
+#[derive(Default)]
+struct Seen(Option<Rc<View>>);
+
 /// Calls `with` for the certificate of the request's server. False, and a warning, where it has
 /// none yet.
 fn with_certificate(r: &mut Request, with: impl FnOnce(&Shown)) -> bool {
     let order = r.server.root.confs.get::<Wanted>().and_then(|wanted| wanted.order.clone());
     let acme = r.main.confs.get::<Acme>();
-    let (Some(order), Some(shared)) = (order, acme.and_then(|acme| acme.shared.as_ref())) else {
+    let (Some(order), Some(shared)) = (order, acme.and_then(|acme| acme.shared.clone())) else {
         return false;
     };
-    let view = shared.view();
+    let view = r.ctx_mut::<Seen>().0.get_or_insert_with(|| shared.view()).clone();
     let shown = view.certificates.iter().find(|shown| shown.key == order.key);
     if let Some(shown) = shown.filter(|shown| !shown.chain.is_empty()) {
         with(shown);
