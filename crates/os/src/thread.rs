@@ -63,7 +63,8 @@ pub fn waits() -> i64 {
 }
 
 /// The time since it began that the calling thread has run, or was to run and another one did, in
-/// microseconds (proc_pid_schedstat: its first two fields). The run that goes on may be missing.
+/// microseconds (the first two fields of its `schedstat` in /proc). The run that goes on may be
+/// missing. `None` where the kernel tells nothing, or /proc is not there.
 pub fn ready_us() -> Option<u64> {
     let mut text = [0; 64];
     let file = std::fs::File::open("/proc/thread-self/schedstat").ok()?;

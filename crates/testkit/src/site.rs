@@ -112,7 +112,8 @@ impl Site {
         self
     }
 
-    /// Lets lines of the error log that hold this text be alerts or worse.
+    /// Lets lines of the error log that hold this text be alerts or worse; a `*` in it stands for
+    /// anything.
     pub fn allow(mut self, text: &str) -> Self {
         self.allowed.push(text.to_string());
         self

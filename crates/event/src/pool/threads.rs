@@ -241,7 +241,8 @@ impl Shared {
                 let all_us = began.elapsed().as_micros() as u64;
                 let mut took = Took { all_us, waiting_us: 0 };
                 if os::thread::waits() > before {
-                    // Its own part is at most what the thread has had since this was last read.
+                    // Its own part is at most what the thread has had since this was last read. Of
+                    // a task that has waited and of which no more is known, all was a wait.
                     let before_us = std::mem::replace(&mut ready_us, os::thread::ready_us());
                     let own_us = ready_us.zip(before_us).map_or(0, |(now, before)| now - before);
                     took.waiting_us = all_us.saturating_sub(own_us);

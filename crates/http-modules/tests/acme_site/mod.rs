@@ -47,7 +47,7 @@ pub fn config(dns_port: u16, http: &str) -> String {
 pub fn with_pebble(driver: Driver, change: impl FnOnce(&mut Settings)) -> (Site, Pebble) {
     // A process that is just writing a file to a slow disk leaves when that is done; the master
     // kills what has not left after two seconds.
-    let mut site = Site::new(built_binary(), driver).allow("exited on signal 9");
+    let mut site = Site::new(built_binary(), driver).allow("acme process * exited on signal 9");
     let mut settings = Settings::new(site.port(0), site.port(1));
     change(&mut settings);
     (site, Pebble::start(settings))
