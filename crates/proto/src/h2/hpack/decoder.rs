@@ -3,14 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::literal::HUFFMAN;
-use super::table::{NAME_COPIED_MAX, Table};
-use super::{HpackError, TABLE_SIZE, huffman, integer, static_table};
-
-/// Scratch memory that is kept from one block to the next.
-const SCRATCH_KEPT: usize = 512;
-/// It grows by this much.
-const SCRATCH_STEP: usize = 128;
+use super::{HpackError, TABLE_SIZE, static_table};
+use crate::compression::literal::HUFFMAN;
+use crate::compression::scratch::{self, Scratch};
+use crate::compression::table::{NAME_COPIED_MAX, Table};
+use crate::compression::{Malformed, huffman, integer};
 
 /// Updates of the table's size that a block can begin with: the smallest and the last one.
 const UPDATES_MAX: u32 = 2;
@@ -24,48 +21,6 @@ pub struct Decoder {
     scratch: Scratch,
     /// Counts changes of the table.
     changes: u64,
-}
-
-/// Memory for strings: its bytes are there once and for all, the first `len` are in use.
-#[derive(Default)]
-struct Scratch {
-    bytes: Vec<u8>,
-    len: usize,
-}
-
-impl Scratch {
-    /// The unused part, of `more` bytes at least.
-    fn unused(&mut self, more: usize) -> &mut [u8] {
-        let wanted = self.len + more;
-        if wanted > self.bytes.len() {
-            self.bytes.resize(wanted.next_multiple_of(SCRATCH_STEP), 0);
-        }
-        &mut self.bytes[self.len..]
-    }
-
-    fn copy(&mut self, text: &[u8]) -> Range<usize> {
-        self.unused(text.len())[..text.len()].copy_from_slice(text);
-        self.used(text.len())
-    }
-
-    /// Decodes a Huffman-coded string. It takes 8/5 of its encoded length at most.
-    fn decode(&mut self, text: &[u8]) -> Result<Range<usize>, HpackError> {
-        let len = huffman::decode(text, self.unused(huffman::room(text.len())))?;
-        Ok(self.used(len))
-    }
-
-    fn used(&mut self, more: usize) -> Range<usize> {
-        let start = self.len;
-        self.len += more;
-        start..self.len
-    }
-
-    /// Frees what one block needed and others will hardly need.
-    fn shrink(&mut self) {
-        if self.bytes.len() > SCRATCH_KEPT {
-            *self = Scratch::default();
-        }
-    }
 }
 
 /// Where a string of a literal is.
@@ -124,8 +79,8 @@ impl Decoder {
     /// is a fault whatever follows it.
     pub fn check_begun(block: &[u8]) -> Result<(), HpackError> {
         match walk(block, |_| {}) {
-            Err(HpackError::Truncated | HpackError::CutInteger) => Ok(()),
-            done => done,
+            Err(Malformed::Truncated | Malformed::CutInteger) => Ok(()),
+            done => Ok(done?),
         }
     }
 
@@ -138,7 +93,7 @@ impl Decoder {
 
     /// Bytes of memory held.
     pub fn memory(&self) -> usize {
-        self.table.memory() + self.scratch.bytes.capacity()
+        self.table.memory() + self.scratch.memory()
     }
 
     /// Reads the updates of the table's size that a block begins with.
@@ -181,7 +136,7 @@ impl Decoder {
         if first & 0xe0 == 0x20 {
             return Err(HpackError::UpdateMisplaced);
         }
-        self.scratch.len = 0;
+        self.scratch.clear();
         let name = match integer::read(first, if indexed { 6 } else { 4 }, input)? {
             0 => self.read_string(input)?,
             index => self.read_name(index, indexed)?,
@@ -210,23 +165,21 @@ impl Decoder {
         let (&first, rest) = input.split_first().ok_or(HpackError::Truncated)?;
         *input = rest;
         let len = integer::read(first, 7, input)?;
-        let (text, rest) = input.split_at_checked(len).ok_or(HpackError::Truncated)?;
-        *input = rest;
-        if first & HUFFMAN == 0 {
-            return Ok(Text::Block(text));
-        }
-        self.scratch.decode(text).map(Text::Scratch)
+        Ok(match self.scratch.read(first & HUFFMAN != 0, len, input)? {
+            scratch::Text::Plain(text) => Text::Block(text),
+            scratch::Text::Scratch(range) => Text::Scratch(range),
+        })
     }
 
     fn text<'a>(&'a self, text: &'a Text) -> &'a [u8] {
         match text {
             Text::Entry(age) => self.table.get(*age).unwrap_or_default().0,
-            text => text.outside(&self.scratch.bytes),
+            text => text.outside(&self.scratch),
         }
     }
 
     fn insert(&mut self, literal: Literal) {
-        let (Literal { name, value }, scratch) = (literal, &self.scratch.bytes);
+        let (Literal { name, value }, scratch) = (literal, &self.scratch);
         let shared = match &name {
             Text::Shared(name) => Some(name.clone()),
             _ => None,
@@ -239,10 +192,10 @@ impl Decoder {
 
 impl Text<'_> {
     /// A string that does not lie in the table.
-    fn outside<'a>(&'a self, scratch: &'a [u8]) -> &'a [u8] {
+    fn outside<'a>(&'a self, scratch: &'a Scratch) -> &'a [u8] {
         match self {
             Text::Static(text) | Text::Block(text) => text,
-            Text::Scratch(range) => scratch.get(range.clone()).unwrap_or_default(),
+            Text::Scratch(range) => scratch.get(range),
             Text::Shared(name) => name,
             Text::Entry(_) => &[],
         }
@@ -251,12 +204,12 @@ impl Text<'_> {
 
 /// Goes over the fields of a block without a look at their contents; `field` is given each one as
 /// it stands there, and each update of the table's size.
-fn walk(block: &[u8], mut field: impl FnMut(Range<usize>)) -> Result<(), HpackError> {
-    fn text(input: &mut &[u8]) -> Result<(), HpackError> {
-        let (&first, rest) = input.split_first().ok_or(HpackError::Truncated)?;
+fn walk(block: &[u8], mut field: impl FnMut(Range<usize>)) -> Result<(), Malformed> {
+    fn text(input: &mut &[u8]) -> Result<(), Malformed> {
+        let (&first, rest) = input.split_first().ok_or(Malformed::Truncated)?;
         *input = rest;
         let len = integer::read(first, 7, input)?;
-        *input = input.get(len..).ok_or(HpackError::Truncated)?;
+        *input = input.get(len..).ok_or(Malformed::Truncated)?;
         Ok(())
     }
     let mut input = block;

@@ -8,10 +8,11 @@
 //! Blocks of a connection mostly hold the same fields in the same order. So each entry also names
 //! the one that followed it last time, which is tried before anything is hashed.
 
-use super::name::{Name, same_value};
+use super::TABLE_SIZE;
 use super::static_table::{self, Known, Policy};
-use super::table::{NAME_COPIED_MAX, Table};
-use super::{TABLE_SIZE, integer, literal};
+use crate::compression::name::{Name, same_value};
+use crate::compression::table::{NAME_COPIED_MAX, Table};
+use crate::compression::{integer, literal};
 
 /// A field for the dynamic table (section 6.2.1).
 const INDEXED: u8 = 0x40;

@@ -11,15 +11,12 @@
 
 mod decoder;
 mod encoder;
-mod huffman;
-mod integer;
-mod literal;
-mod name;
 mod static_table;
-mod table;
 
 pub use decoder::{Decoder, literal_path, read_literal_path};
 pub use encoder::Encoder;
+
+use crate::compression::Malformed;
 
 /// The size of a dynamic table until a setting or an update changes it (RFC 9113 section 6.5.2).
 pub const TABLE_SIZE: usize = 4096;
@@ -42,6 +39,18 @@ pub enum HpackError {
     UpdateTooLarge,
     /// An update of the table's size behind a field, or a third one (section 4.2).
     UpdateMisplaced,
+}
+
+impl From<Malformed> for HpackError {
+    #[inline]
+    fn from(malformed: Malformed) -> HpackError {
+        match malformed {
+            Malformed::CutInteger => HpackError::CutInteger,
+            Malformed::Truncated => HpackError::Truncated,
+            Malformed::Integer => HpackError::Integer,
+            Malformed::Huffman => HpackError::Huffman,
+        }
+    }
 }
 
 impl HpackError {

@@ -1,6 +1,7 @@
 //! The static table (appendix A), and what the encoder does with the fields of its names.
 
-use super::name::Name;
+use crate::compression::name::Name;
+use crate::compression::static_names::{Entry, StaticNames};
 
 /// Entries of the static table; dynamic entries have the indices behind.
 pub(super) const LEN: usize = ENTRIES.len();
@@ -92,8 +93,8 @@ pub(super) fn get(index: usize) -> Option<(&'static [u8], &'static [u8])> {
     BYTES.get(index.wrapping_sub(1)).copied()
 }
 
-static BYTES: [(&[u8], &[u8]); LEN] = {
-    let mut bytes: [(&[u8], &[u8]); LEN] = [(b"", b""); LEN];
+static BYTES: [Entry; LEN] = {
+    let mut bytes: [Entry; LEN] = [(b"", b""); LEN];
     let mut at = 0;
     while at < LEN {
         bytes[at] = (ENTRIES[at].0.as_bytes(), ENTRIES[at].1.as_bytes());
@@ -112,33 +113,7 @@ static POLICIES: [Policy; LEN] = {
     policies
 };
 
-/// Indices of the first entry of each name, hashed, with linear probing; 0 is none.
-static BY_NAME: [u8; 128] = {
-    let mut by_name = [0; 128];
-    let mut at = LEN;
-    while at > 0 {
-        let mut place = Name::new(BYTES[at - 1].0).hash() as usize % 128;
-        while by_name[place] != 0 {
-            let other = by_name[place] as usize;
-            // Entries of one name are neighbours.
-            if other == at + 1 && same(BYTES[other - 1].0, BYTES[at - 1].0) {
-                break;
-            }
-            place = (place + 1) % 128;
-        }
-        by_name[place] = at as u8;
-        at -= 1;
-    }
-    by_name
-};
-
-const fn same(a: &[u8], b: &[u8]) -> bool {
-    let mut at = 0;
-    while at < a.len() && at < b.len() && a[at] == b[at] {
-        at += 1;
-    }
-    at == a.len() && at == b.len()
-}
+static NAMES: StaticNames<LEN> = StaticNames::new(&BYTES);
 
 /// A name of the static table.
 #[derive(Clone, Copy, Debug)]
@@ -151,25 +126,12 @@ pub(super) struct Known {
 impl Known {
     /// Index of the entry that has `value`, too.
     pub fn with_value(self, value: &[u8]) -> Option<usize> {
-        let (name, _) = get(self.index)?;
-        (self.index..)
-            .map_while(|index| get(index).map(|entry| (index, entry)))
-            .take_while(|(_, (other, _))| *other == name)
-            .find(|(_, (_, other))| *other == value)
-            .map(|(index, _)| index)
+        NAMES.with_value(&BYTES, self.index - 1, value).map(|at| at + 1)
     }
 }
 
 /// Finds a name.
 pub(super) fn find(name: &Name) -> Option<Known> {
-    let mut place = name.hash() as usize % 128;
-    // Fewer than 128 names: there is a place without.
-    while BY_NAME[place] != 0 {
-        let index = usize::from(BY_NAME[place]);
-        if name.is(BYTES[index - 1].0) {
-            return Some(Known { index, policy: POLICIES[index - 1] });
-        }
-        place = (place + 1) % 128;
-    }
-    None
+    let at = NAMES.find(&BYTES, name)?;
+    Some(Known { index: at + 1, policy: POLICIES[at] })
 }

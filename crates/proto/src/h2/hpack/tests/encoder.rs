@@ -200,7 +200,7 @@ fn all_static_fields_are_found() {
     let mut encoder = Encoder::new();
     for index in 1..=static_table::LEN {
         let (name, value) = static_table::get(index).unwrap();
-        let found = static_table::find(&name::Name::new(&name.to_ascii_uppercase())).unwrap();
+        let found = static_table::find(&Name::new(&name.to_ascii_uppercase())).unwrap();
         let (same, _) = static_table::get(found.index).unwrap();
         assert!(same == name && found.index <= index);
         assert!(found.index == 1 || static_table::get(found.index - 1).unwrap().0 != name);
@@ -208,6 +208,6 @@ fn all_static_fields_are_found() {
         encoder.field(name, value, &mut out);
         assert_eq!(out, [0x80 | index as u8]);
     }
-    assert!(static_table::find(&name::Name::new(b"x-unknown")).is_none());
-    assert!(static_table::find(&name::Name::new(b"")).is_none());
+    assert!(static_table::find(&Name::new(b"x-unknown")).is_none());
+    assert!(static_table::find(&Name::new(b"")).is_none());
 }

@@ -5,6 +5,8 @@ mod encoder;
 mod examples;
 
 use super::*;
+use crate::compression::name::Name;
+use crate::compression::{huffman, integer};
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 

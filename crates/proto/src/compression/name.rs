@@ -2,7 +2,7 @@
 
 /// A field's name in any case.
 #[derive(Clone, Copy)]
-pub(super) struct Name<'a> {
+pub(crate) struct Name<'a> {
     /// The name as it was given.
     pub text: &'a [u8],
     words: Words,
@@ -89,7 +89,7 @@ impl<'a> Name<'a> {
 
 /// Whether two values are the same. Most are short, and a call of `memcmp` costs more than they do.
 #[inline]
-pub(super) fn same_value(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn same_value(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
     }

@@ -1,4 +1,4 @@
-//! The dynamic table (sections 2.3.2 and 4).
+//! Dynamic tables (RFC 7541 sections 2.3.2 and 4, RFC 9204 section 3.2).
 //!
 //! ```text
 //! text   ░░░░ name value name value name value        one string, oldest entry first;
@@ -12,12 +12,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes that an entry counts beside its text (section 4.1).
+/// Bytes that an entry counts beside its text (RFC 7541 section 4.1).
 const OVERHEAD: usize = 32;
 
 /// Longer names are shared between the entries that refer to them: a literal of two bytes that
 /// takes its name from an entry would copy up to the whole table otherwise.
-pub(super) const NAME_COPIED_MAX: usize = 64;
+pub(crate) const NAME_COPIED_MAX: usize = 64;
 
 /// Cells of the first allocation.
 const CELLS_MIN: usize = 8;
@@ -29,7 +29,7 @@ const TEXT_MIN: usize = 128;
 const SIZE_MAX: usize = 1 << 30;
 
 /// A dynamic table; `X` is what the owner keeps for a cell.
-pub(super) struct Table<X> {
+pub(crate) struct Table<X> {
     text: Vec<u8>,
     /// Position of the text's first byte.
     base: u32,
@@ -38,7 +38,7 @@ pub(super) struct Table<X> {
     next: u32,
     /// Entries present.
     len: u32,
-    /// Their size, as section 4.1 has it.
+    /// Their size, as RFC 7541 section 4.1 has it.
     size: usize,
     size_max: usize,
     /// Names longer than `NAME_COPIED_MAX`, oldest first, with the numbers of their entries.
@@ -158,7 +158,7 @@ impl<X: Copy + Default> Table<X> {
     }
 
     /// Inserts a field, evicting the oldest ones that it takes the room of; one that is larger than
-    /// the table leaves it empty (section 4.4). `shared`: the name, where another entry has it.
+    /// the table leaves it empty (RFC 7541 section 4.4). `shared`: the name, where another entry has it.
     /// Says whether the cells moved.
     pub fn insert(&mut self, name: &[u8], value: &[u8], shared: Option<Arc<[u8]>>) -> bool {
         let size = name.len() + value.len() + OVERHEAD;
@@ -208,7 +208,7 @@ impl<X: Copy + Default> Table<X> {
         }
     }
 
-    /// Changes the table's maximum size (section 4.3). A table of no size holds no memory.
+    /// Changes the table's maximum size (RFC 7541 section 4.3). A table of no size holds no memory.
     pub fn set_size_max(&mut self, size_max: usize) {
         self.size_max = size_max.min(SIZE_MAX);
         self.evict_to(self.size_max);

@@ -1,4 +1,4 @@
-//! The Huffman code (section 5.2 and appendix B).
+//! The Huffman code (RFC 7541 section 5.2 and appendix B).
 //!
 //! The code is canonical: codes of one length are consecutive, in the order of their symbols, and
 //! longer ones follow shorter ones. So the lengths are the whole table; the rest is computed from
@@ -7,7 +7,7 @@
 //! Decoding looks at the next eleven bits at a time, which hold two symbols of most texts. Codes
 //! that are longer belong to bytes that are rare in fields.
 
-use super::HpackError;
+use super::Malformed;
 
 /// Bits of each symbol's code; the last symbol is EOS.
 #[rustfmt::skip]
@@ -175,11 +175,11 @@ impl Reader<'_> {
 
     /// Takes a symbol whose code is longer than `LOOK`.
     #[cold]
-    fn long(&mut self) -> Result<u8, HpackError> {
+    fn long(&mut self) -> Result<u8, Malformed> {
         self.fill();
         let (symbol, bits) = first_symbol(&LONG, self.window(), LOOK + 1);
         if symbol == EOS || bits > self.len {
-            return Err(HpackError::Huffman);
+            return Err(Malformed::Huffman);
         }
         self.skip(bits);
         Ok(symbol as u8)
@@ -202,12 +202,12 @@ fn next_bits(text: &[u8]) -> u64 {
 
 /// Bytes that `decode` wants for a text whose encoded form has `len`. It stores two at a time, so
 /// there is one more than the text can have.
-pub(super) fn room(len: usize) -> usize {
+pub(crate) fn room(len: usize) -> usize {
     len * 8 / BITS_MIN + 1
 }
 
 /// Decodes `input` into `text`, which has the room for it: the length of the text.
-pub(super) fn decode(input: &[u8], text: &mut [u8]) -> Result<usize, HpackError> {
+pub(crate) fn decode(input: &[u8], text: &mut [u8]) -> Result<usize, Malformed> {
     let mut at = 0;
     let mut reader = Reader { rest: input, bits: 0, len: 0 };
     loop {
@@ -239,7 +239,7 @@ pub(super) fn decode(input: &[u8], text: &mut [u8]) -> Result<usize, HpackError>
         if step.bits == 0 || bits > reader.len {
             // Section 5.2 allows seven bits; nginx lets a whole byte pass, and some send it.
             let padding = reader.len <= 8 && window == u64::MAX;
-            return if padding { Ok(at) } else { Err(HpackError::Huffman) };
+            return if padding { Ok(at) } else { Err(Malformed::Huffman) };
         }
         text[at] = step.symbols[0];
         at += 1;
@@ -249,14 +249,14 @@ pub(super) fn decode(input: &[u8], text: &mut [u8]) -> Result<usize, HpackError>
 
 /// Bytes of the encoded form of `text`.
 #[inline]
-pub(super) fn encoded_len(text: &[u8], map: impl Fn(u8) -> u8) -> usize {
+pub(crate) fn encoded_len(text: &[u8], map: impl Fn(u8) -> u8) -> usize {
     let bits: usize = text.iter().map(|b| usize::from(BITS[usize::from(map(*b))])).sum();
     bits.div_ceil(8)
 }
 
 /// Appends the encoded form of `text`.
 #[inline]
-pub(super) fn encode(text: &[u8], map: impl Fn(u8) -> u8, out: &mut Vec<u8>) {
+pub(crate) fn encode(text: &[u8], map: impl Fn(u8) -> u8, out: &mut Vec<u8>) {
     // Less than 32 bits wait between two symbols, and a code has 30 at most.
     let (mut waiting, mut len) = (0u64, 0);
     for byte in text {
