@@ -1,5 +1,5 @@
-//! What HPACK (RFC 7541) and QPACK (RFC 9204) share in the compression of fields: integers, strings,
-//! the Huffman code, names as encoders look them up, and tables.
+//! What HPACK (RFC 7541) and QPACK (RFC 9204) share in the compression of fields: integers,
+//! strings, the Huffman code, names as encoders look them up, and tables.
 
 pub(crate) mod huffman;
 pub(crate) mod integer;

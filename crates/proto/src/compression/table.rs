@@ -158,8 +158,8 @@ impl<X: Copy + Default> Table<X> {
     }
 
     /// Inserts a field, evicting the oldest ones that it takes the room of; one that is larger than
-    /// the table leaves it empty (RFC 7541 section 4.4). `shared`: the name, where another entry has it.
-    /// Says whether the cells moved.
+    /// the table leaves it empty (RFC 7541 section 4.4). `shared`: the name, where another entry
+    /// has it. Says whether the cells moved.
     pub fn insert(&mut self, name: &[u8], value: &[u8], shared: Option<Arc<[u8]>>) -> bool {
         let size = name.len() + value.len() + OVERHEAD;
         if size > self.size_max {
