@@ -5,7 +5,7 @@
 pub mod acme;
 pub mod cache_control;
 pub mod chunked;
-mod compression;
+pub mod compression;
 pub mod dns;
 pub mod fastcgi;
 pub mod grpc;

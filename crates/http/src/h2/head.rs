@@ -1,6 +1,7 @@
 //! Response heads, interim heads and trailers as header blocks.
 
 use bytes::Bytes;
+use proto::compression::FieldEncoder;
 use proto::h1::write_value;
 use proto::h2::frame::{self, HEAD_LEN, flag, kind};
 use proto::h2::hpack::Encoder;
@@ -40,13 +41,13 @@ fn is_of_connection(name: &[u8]) -> bool {
 }
 
 /// Fields for the encoder.
-struct Block<'a> {
-    encoder: &'a mut Encoder,
+struct Block<'a, E> {
+    encoder: &'a mut E,
     out: &'a mut Vec<u8>,
     scratch: &'a mut Vec<u8>,
 }
 
-impl FieldSink for Block<'_> {
+impl<E: FieldEncoder> FieldSink for Block<'_, E> {
     #[inline]
     fn made(&mut self, name: &'static Name, write: impl FnOnce(&mut Vec<u8>)) {
         self.scratch.clear();
@@ -159,7 +160,7 @@ impl State {
     }
 
     /// Puts a header block into the output; returns its bytes, frames' heads included.
-    fn block(&mut self, id: u32, flags: u8, write: impl FnOnce(&mut Block<'_>)) -> usize {
+    fn block(&mut self, id: u32, flags: u8, write: impl FnOnce(&mut Block<'_, Encoder>)) -> usize {
         let out = self.output.writer_for(1024);
         let at = out.len();
         out.extend_from_slice(&[0; HEAD_LEN]);

@@ -163,6 +163,7 @@ fn place_of(block: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proto::h1::Version;
     use proto::h2::hpack::{Decoder, Encoder};
     use proto::h2::request::HeadBuilder;
 
@@ -180,7 +181,7 @@ mod tests {
     fn build(decoder: &mut Decoder, block: &[u8]) -> (Head, Vec<u8>) {
         let (mut head, mut text) = (Head::new(), Vec::new());
         let limits = Limits::default();
-        let mut builder = HeadBuilder::new(&mut head, &mut text, &limits);
+        let mut builder = HeadBuilder::new(&mut head, &mut text, &limits, Version::HTTP_20);
         decoder.decode(block, |name, value| builder.field(name, value)).unwrap();
         builder.finish(true).unwrap();
         (head, text)

@@ -1,6 +1,7 @@
 //! What HPACK (RFC 7541) and QPACK (RFC 9204) share in the compression of fields: integers,
 //! strings, the Huffman code, names as encoders look them up, and tables.
 
+mod field_encoder;
 pub(crate) mod huffman;
 pub(crate) mod integer;
 pub(crate) mod literal;
@@ -8,6 +9,8 @@ pub(crate) mod name;
 pub(crate) mod scratch;
 pub(crate) mod static_names;
 pub(crate) mod table;
+
+pub use field_encoder::FieldEncoder;
 
 /// Why an integer or a string cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,6 @@
-//! The fields of a header block to a request's head (RFC 9113 section 8.3), the one that HTTP/1
-//! fills: what comes behind it knows no protocol.
+//! The fields of a header block of HTTP/2, or of a field section of HTTP/3, to a request's head (RFC
+//! 9113 section 8.3, RFC 9114 section 4.3), the one that HTTP/1 fills: what comes behind it knows no
+//! protocol.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -17,7 +18,7 @@ pub struct Refusal {
     pub text: String,
 }
 
-/// The protocol that an extended CONNECT asks for (RFC 8441).
+/// The protocol that an extended CONNECT asks for (RFC 8441, RFC 9220).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Asked {
     /// None: a usual request.
@@ -29,7 +30,7 @@ pub enum Asked {
     Unknown,
 }
 
-/// Makes a head of the fields of a header block, in the order in which they come. Their text goes
+/// Makes a head of the fields of a block or section, in the order in which they come. Their text goes
 /// to the end of a vector, which must be empty at first: spans of the head point into it.
 pub struct HeadBuilder<'a> {
     head: &'a mut Head,
@@ -50,21 +51,37 @@ pub struct HeadBuilder<'a> {
     excess: Option<&'static str>,
 }
 
-/// The outcome of a header block that makes no head.
+/// The outcome of fields that make no head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NoHead {
     /// The request is refused.
     Refused(Refusal),
-    /// The block is larger than anything we take: the connection ends (ENHANCE_YOUR_CALM).
+    /// They are larger than anything we take: a connection of HTTP/2 ends (ENHANCE_YOUR_CALM), and
+    /// a stream of HTTP/3 (H3_EXCESSIVE_LOAD).
     Excess(&'static str),
 }
 
-const VERSION: &[u8] = b"HTTP/2.0";
+/// Bytes of a version in a request line.
+const VERSION_LEN: usize = 8;
+
+/// A version as it stands in a request line.
+#[inline]
+fn text_of(version: Version) -> &'static [u8; VERSION_LEN] {
+    if version == Version::HTTP_30 { b"HTTP/3.0" } else { b"HTTP/2.0" }
+}
 
 impl<'a> HeadBuilder<'a> {
-    /// Begins a head.
-    pub fn new(head: &'a mut Head, text: &'a mut Vec<u8>, limits: &'a Limits) -> HeadBuilder<'a> {
+    /// Begins a head of HTTP/2 or HTTP/3.
+    #[inline]
+    pub fn new(
+        head: &'a mut Head,
+        text: &'a mut Vec<u8>,
+        limits: &'a Limits,
+        version: Version,
+    ) -> HeadBuilder<'a> {
         head.clear();
+        // A head that is refused is one of this version all the same.
+        head.version = version;
         let room = limits.large_size as usize * limits.large_number as usize;
         HeadBuilder {
             head,
@@ -250,7 +267,7 @@ impl<'a> HeadBuilder<'a> {
         self.text.extend_from_within(path.range());
         let target_end = self.text.len();
         self.text.push(b' ');
-        self.text.extend_from_slice(VERSION);
+        self.text.extend_from_slice(text_of(self.head.version));
         line_is(self.head, self.text, (start, method_end), target..target_end);
         if !find_path(self.head, self.text) {
             return refuse(told("client sent invalid :path header:", path.of(self.text)));
@@ -269,9 +286,9 @@ impl<'a> HeadBuilder<'a> {
         self.text.push(b' ');
         self.text.extend_from_within(authority.range());
         self.text.push(b' ');
-        self.text.extend_from_slice(VERSION);
+        self.text.extend_from_slice(text_of(self.head.version));
         // The "/" of the version stands for the path, as in HTTP/1.
-        let slash = self.text.len() - VERSION.len() + 4;
+        let slash = self.text.len() - VERSION_LEN + 4;
         line_is(self.head, self.text, (start, method_end), slash..slash + 1);
         self.head.form = crate::h1::TargetForm::Authority;
         self.head.path = self.head.target;
@@ -323,8 +340,6 @@ impl<'a> HeadBuilder<'a> {
         if self.refusal.is_none() {
             self.refusal = self.whole(end_stream).err();
         }
-        // A head that is refused is one of this version all the same.
-        self.head.version = Version::HTTP_20;
         match self.refusal {
             Some(refusal) => Err(NoHead::Refused(refusal)),
             None => Ok(self.asked),
@@ -375,10 +390,9 @@ impl<'a> HeadBuilder<'a> {
 /// The end of the text is the request's line, with its method and its target there.
 fn line_is(head: &mut Head, text: &[u8], method: (usize, usize), target: Range<usize>) {
     let end = text.len();
-    head.version = Version::HTTP_20;
     head.method_name = Span::new(method.0, method.1);
     head.line = Span::new(method.0, end);
-    head.protocol = Span::new(end - VERSION.len(), end);
+    head.protocol = Span::new(end - VERSION_LEN, end);
     head.target = Span::new(target.start, target.end);
 }
 
@@ -414,12 +428,12 @@ pub fn with_target(
     write(text)?;
     let target_end = text.len();
     text.push(b' ');
-    text.extend_from_slice(VERSION);
+    text.extend_from_slice(text_of(head.version));
     line_is(head, text, (start, method_end), target..target_end);
     find_path(head, text).then_some(())
 }
 
-/// Makes the request of a client that asked for WebSocket (RFC 8441) the one that HTTP/1 has for
+/// Makes the request of a client that asked for WebSocket (RFC 8441, RFC 9220) the one that HTTP/1 has for
 /// it: GET with the fields of an upgrade. `key` is that of the opening handshake, 16 random bytes
 /// in base64 (RFC 6455 section 4.1).
 pub fn as_upgrade(head: &mut Head, text: &mut Vec<u8>, key: &[u8]) {

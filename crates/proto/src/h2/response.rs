@@ -1,9 +1,10 @@
-//! The fields of a header block to a response's head (RFC 9113 section 8.3.2), the one that HTTP/1
-//! fills: what comes behind it knows no protocol. Faults are in nginx's words.
+//! The fields of a header block of HTTP/2, or of a field section of HTTP/3, to a response's head
+//! (RFC 9113 section 8.3.2, RFC 9114 section 4.3.2), the one that HTTP/1 fills: what comes behind it
+//! knows no protocol. Faults are in nginx's words.
 
 use crate::h1::{FieldId, ResponseHead, Span, Version, add_response_field, is_value, show};
 
-/// Makes a head of the fields of a header block, in the order in which they come. Their text goes
+/// Makes a head of the fields of a block or section, in the order in which they come. Their text goes
 /// to the end of a vector, which must be empty at first: spans of the head point into it.
 pub struct ResponseBuilder<'a> {
     head: &'a mut ResponseHead,
@@ -14,14 +15,15 @@ pub struct ResponseBuilder<'a> {
 }
 
 impl<'a> ResponseBuilder<'a> {
-    /// Begins a head whose names and values take `max` bytes at most.
+    /// Begins a head of HTTP/2 or HTTP/3 whose names and values take `max` bytes at most.
     pub fn new(
         head: &'a mut ResponseHead,
         text: &'a mut Vec<u8>,
         max: usize,
+        version: Version,
     ) -> ResponseBuilder<'a> {
         head.clear();
-        head.version = Version::HTTP_20;
+        head.version = version;
         ResponseBuilder { head, text, room: max, has_status: false, fault: None }
     }
 
@@ -68,7 +70,7 @@ impl<'a> ResponseBuilder<'a> {
             }
             _ => return Err(quoted("upstream sent invalid :status ", value)),
         };
-        // There is no switch of protocols in HTTP/2 (RFC 9113 section 8.6).
+        // There is no switch of protocols (RFC 9113 section 8.6, RFC 9114 section 4.5).
         if code == 101 {
             return Err(quoted("upstream sent unexpected :status ", value));
         }
@@ -189,7 +191,7 @@ mod tests {
 
     fn built(fields: &[(&str, &str)]) -> Result<(ResponseHead, Vec<u8>), String> {
         let (mut head, mut text) = (ResponseHead::new(), Vec::new());
-        let mut builder = ResponseBuilder::new(&mut head, &mut text, 100);
+        let mut builder = ResponseBuilder::new(&mut head, &mut text, 100, Version::HTTP_20);
         fields.iter().for_each(|(n, v)| builder.field(n.as_bytes(), v.as_bytes()));
         builder.finish().map(|()| (head, text))
     }

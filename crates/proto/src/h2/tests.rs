@@ -3,7 +3,7 @@ use super::read::{Event, Fault, Reader};
 use super::request::{Asked, HeadBuilder, NoHead};
 use super::settings::{Settings, id};
 use super::window::{MAX, Overflow, Window};
-use crate::h1::{FieldId, Head, Limits, Method, Span};
+use crate::h1::{FieldId, Head, Limits, Method, Span, Version};
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -204,9 +204,17 @@ fn windows_stay_in_their_range() {
 
 /// The head of these fields and its text, or the reason for none.
 fn head(fields: &[(&str, &str)], end: bool) -> Result<(Head, Vec<u8>, Asked), NoHead> {
+    head_of(fields, end, Version::HTTP_20)
+}
+
+fn head_of(
+    fields: &[(&str, &str)],
+    end: bool,
+    version: Version,
+) -> Result<(Head, Vec<u8>, Asked), NoHead> {
     let (mut head, mut text) = (Head::new(), Vec::new());
     let limits = Limits { large_size: 100, large_number: 3, max_headers: 5, ..Limits::DEFAULT };
-    let mut builder = HeadBuilder::new(&mut head, &mut text, &limits);
+    let mut builder = HeadBuilder::new(&mut head, &mut text, &limits, version);
     for (name, value) in fields {
         builder.field(name.as_bytes(), value.as_bytes());
     }
@@ -245,6 +253,21 @@ fn fields_make_a_head() {
     assert_eq!(head.value(FieldId::Accept, &text), Some(&b"*/*"[..]));
     assert_eq!(head.value(FieldId::Cookie, &text), Some(&b"a=1; b=2"[..]));
     assert_eq!(asked, Asked::Nothing);
+}
+
+#[test]
+fn a_head_of_http_3_differs_in_its_version_alone() {
+    let connect = [(":method", "CONNECT"), (":authority", "a.b:443")];
+    for fields in [&USUAL[..], &connect] {
+        let (two, of_two, _) = head(fields, true).unwrap();
+        let (three, of_three, _) = head_of(fields, true, Version::HTTP_30).unwrap();
+        assert_eq!((two.version, three.version), (Version::HTTP_20, Version::HTTP_30));
+        assert_eq!(three.protocol.of(&of_three), b"HTTP/3.0");
+        let line = String::from_utf8(three.line.of(&of_three).to_vec()).unwrap();
+        assert_eq!(line.replace("/3.0", "/2.0").as_bytes(), two.line.of(&of_two));
+        let spans = |h: &Head| [h.line, h.target, h.path, h.args, h.authority, h.method_name];
+        assert_eq!(spans(&three), spans(&two));
+    }
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn push(text: &mut Vec<u8>, bytes: &[u8]) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::h1::FieldId;
+    use crate::h1::{FieldId, Version};
     use crate::h2::response::ResponseBuilder;
 
     #[test]
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn its_answer_becomes_that_to_an_upgrade() {
         let (mut head, mut text) = (ResponseHead::new(), Vec::new());
-        let mut builder = ResponseBuilder::new(&mut head, &mut text, 1024);
+        let mut builder = ResponseBuilder::new(&mut head, &mut text, 1024, Version::HTTP_20);
         builder.field(b":status", b"200");
         builder.field(b"sec-websocket-protocol", b"v1");
         builder.finish().unwrap();

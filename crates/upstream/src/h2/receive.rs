@@ -5,6 +5,7 @@ use std::io;
 use bytes::Bytes;
 use mem::Page;
 use net::Transport;
+use proto::h1::Version;
 use proto::h2::frame::{self, ErrorCode};
 use proto::h2::hpack::{self, Decoder};
 use proto::h2::read::{Event, Fault, Reader};
@@ -197,7 +198,7 @@ fn final_or_interim(
         return Ok(Ok((head, text)));
     }
     let mut text = Vec::with_capacity((block.len() * 2).max(TEXT_MIN));
-    let mut builder = ResponseBuilder::new(&mut head, &mut text, max);
+    let mut builder = ResponseBuilder::new(&mut head, &mut text, max, Version::HTTP_20);
     decoder.decode(block, |name, value| builder.field(name, value)).map_err(compression)?;
     let built = builder.finish();
     Ok(built.map(|()| {

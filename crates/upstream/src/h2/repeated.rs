@@ -184,6 +184,7 @@ impl Responses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proto::h1::Version;
     use proto::h2::hpack::Decoder;
     use proto::h2::response::ResponseBuilder;
 
@@ -292,7 +293,7 @@ mod tests {
             encoder.field(b"content-length", b"12", &mut block);
             encoder.field(b"x", b"y", &mut block);
             let (mut head, mut text) = (ResponseHead::new(), Vec::new());
-            let mut builder = ResponseBuilder::new(&mut head, &mut text, 100);
+            let mut builder = ResponseBuilder::new(&mut head, &mut text, 100, Version::HTTP_20);
             decoder.decode(&block, |name, value| builder.field(name, value)).unwrap();
             builder.finish().unwrap();
             let (text, changes) = (Bytes::from(text), decoder.changes());
@@ -304,7 +305,7 @@ mod tests {
         let mut made = ResponseHead::new();
         // The third block was the first without a change of the table; it comes again.
         let (mut head, mut text) = (ResponseHead::new(), Vec::new());
-        let mut builder = ResponseBuilder::new(&mut head, &mut text, 100);
+        let mut builder = ResponseBuilder::new(&mut head, &mut text, 100, Version::HTTP_20);
         decoder.decode(&block, |name, value| builder.field(name, value)).unwrap();
         builder.finish().unwrap();
         let text = Bytes::from(text);

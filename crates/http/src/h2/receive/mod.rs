@@ -9,7 +9,7 @@ use std::rc::Rc;
 use base::log::Level;
 use engine::{flooders, told};
 use mem::Page;
-use proto::h1::{Field, FieldId, Head, Limits, Method};
+use proto::h1::{Field, FieldId, Head, Limits, Method, Version};
 use proto::h2::frame::{self, ErrorCode, PREFACE};
 use proto::h2::hpack::{Decoder, HpackError};
 use proto::h2::read::{Dependency, Event, Fault, Reader};
@@ -443,7 +443,7 @@ impl Rules {
         if self.repeated.make(&sent, limits, head, text) {
             return Ok(None);
         }
-        let mut builder = HeadBuilder::new(head, text, limits);
+        let mut builder = HeadBuilder::new(head, text, limits, Version::HTTP_20);
         let decoded = self.decoder.decode(block, |name, value| builder.field(name, value));
         decoded.map_err(undecodable)?;
         match builder.finish(end_stream) {
