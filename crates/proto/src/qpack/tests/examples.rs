@@ -71,6 +71,39 @@ fn b_2_to_b_5_the_dynamic_table() {
     assert_eq!(gone.code, Code::QpackDecompressionFailed);
 }
 
+/// What ls-qpack's encoder wrote for three requests that differ in a path and a value.
+#[test]
+fn the_encoder_of_another_implementation() {
+    let common = "c08cf1e3c2e5f23a6ba0ab90f4ff c183606c03ff20 b5d07f66a281b0dae053fafc087ed4ce6aad\
+        f2a7979c89c6bed4b3bdc089e5c1fda988a4ea76040080010054c26b0b29fcb0113cb83fff 098b2d4b70ddf45a\
+        befb4005db66f2b12d424f4f 00c5914150831ea8001132d36e3af3e38c92165f";
+    let instructions = ["3fe11f", common, "8185ee3a2d2a80"];
+    let mut decoder = Decoder::new(LIMITS);
+    let sections = ["0785d1d7101112130485ee3a2d2a8115", "0880d1d7855183606c0783821080"];
+    let request = |path, value| {
+        fields(&[
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", "www.example.com"),
+            (":path", path),
+            (
+                "user-agent",
+                "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+            ),
+            ("accept-language", "en-US,en;q=0.5"),
+            ("x-custom", value),
+            ("cookie", "session=0123456789abcdef"),
+        ])
+    };
+    decoder.encoder_stream(&hex(instructions[0])).unwrap();
+    decoder.encoder_stream(&hex(instructions[1])).unwrap();
+    let first = decode(&mut decoder, 4, &hex(sections[0]));
+    assert_eq!(first, Ok(request("/a/0", "value 1")));
+    decoder.encoder_stream(&hex(instructions[2])).unwrap();
+    let second = decode(&mut decoder, 8, &hex(sections[1]));
+    assert_eq!(second, Ok(request("/a/1", "value 0")));
+}
+
 #[test]
 fn pieces_give_what_the_whole_gives() {
     let wire = ENCODER.map(hex).concat();
