@@ -84,7 +84,7 @@ fn instructions(ours: &mut Decoder, slow: &mut Slow, bytes: &[u8], piece: usize)
         return false;
     }
     let size = |(name, value): &(Vec<u8>, Vec<u8>)| name.len() + value.len() + OVERHEAD;
-    assert_eq!(copied, slow.entries[before..].iter().map(size).sum());
+    assert_eq!(copied, slow.entries[before..].iter().map(size).sum::<usize>());
     while let Some(held) = ours.unblocked() {
         let waited = slow.unblocked().expect("one that waits no longer");
         assert_eq!(held.stream, waited.stream);
@@ -187,8 +187,8 @@ struct Slow {
 
 /// Why nothing is read.
 enum Stop {
-    /// Bytes are missing of strings that have so many decoded at least.
-    Cut(usize),
+    /// Bytes are missing.
+    Cut,
     Bad,
 }
 
@@ -197,13 +197,13 @@ struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
     fn byte(&mut self) -> Result<u8, Stop> {
-        let (first, rest) = self.0.split_first().ok_or(Stop::Cut(0))?;
+        let (first, rest) = self.0.split_first().ok_or(Stop::Cut)?;
         self.0 = rest;
         Ok(*first)
     }
 
     fn peek(&self) -> Result<u8, Stop> {
-        self.0.first().copied().ok_or(Stop::Cut(0))
+        self.0.first().copied().ok_or(Stop::Cut)
     }
 
     fn integer(&mut self, bits: u32) -> Result<u128, Stop> {
@@ -226,15 +226,25 @@ impl Input<'_> {
         if value < 1 << 62 { Ok(value) } else { Err(Stop::Bad) }
     }
 
-    /// A string whose flag stands above the bits of its length; `least` grows by what it has.
-    fn string(&mut self, bits: u32, least: &mut usize) -> Result<Vec<u8>, Stop> {
+    /// A string whose flag stands above the bits of its length, as it came; `least` grows by what
+    /// it has at least.
+    fn coded(&mut self, bits: u32, least: &mut usize) -> Result<(bool, Vec<u8>), Stop> {
         let is_huffman = self.peek()? >> bits & 1 == 1;
         let len = self.integer(bits)? as usize;
-        *least += if is_huffman { (len * 8).saturating_sub(8) / 30 } else { len };
-        let (text, rest) = self.0.split_at_checked(len).ok_or(Stop::Cut(*least))?;
+        let has = if is_huffman { len.saturating_mul(8).saturating_sub(8) / 30 } else { len };
+        *least = least.saturating_add(has);
+        let (text, rest) = self.0.split_at_checked(len).ok_or(Stop::Cut)?;
         self.0 = rest;
-        if is_huffman { huffman(text).ok_or(Stop::Bad) } else { Ok(text.to_vec()) }
+        Ok((is_huffman, text.to_vec()))
     }
+
+    fn string(&mut self, bits: u32) -> Result<Vec<u8>, Stop> {
+        self.coded(bits, &mut 0).and_then(decoded)
+    }
+}
+
+fn decoded((is_huffman, text): (bool, Vec<u8>)) -> Result<Vec<u8>, Stop> {
+    if is_huffman { huffman(&text).ok_or(Stop::Bad) } else { Ok(text) }
 }
 
 /// Another decoder, which takes no byte of padding behind a whole one.
@@ -288,10 +298,12 @@ impl Slow {
         while !self.begun.is_empty() {
             let begun = std::mem::take(&mut self.begun);
             let mut input = Input(&begun);
-            match self.instruction(&mut input) {
+            // What its strings have at least.
+            let mut least = 0;
+            match self.instruction(&mut input, &mut least) {
                 Ok(()) => self.begun = input.0.to_vec(),
                 Err(Stop::Bad) => return Err(BAD_INSTRUCTION),
-                Err(Stop::Cut(least)) => {
+                Err(Stop::Cut) => {
                     self.begun = begun;
                     return Ok(Some(least));
                 }
@@ -300,9 +312,8 @@ impl Slow {
         Ok(None)
     }
 
-    fn instruction(&mut self, input: &mut Input) -> Result<(), Stop> {
+    fn instruction(&mut self, input: &mut Input, least: &mut usize) -> Result<(), Stop> {
         let first = input.peek()?;
-        let mut least = 0;
         if first & 0xe0 == 0x20 {
             let capacity = input.integer(5)?;
             if capacity > self.limits.table_capacity as u128 {
@@ -322,15 +333,16 @@ impl Slow {
             newest(self, index)?
         } else if first & 0x80 != 0 {
             let index = input.integer(6)?;
-            let value = input.string(7, &mut least)?;
+            let value = input.coded(7, least)?;
             let (name, _) = match first & 0x40 {
                 0 => newest(self, index)?,
                 _ => fixed(index).ok_or(Stop::Bad)?,
             };
-            (name, value)
+            (name, decoded(value)?)
         } else {
-            let name = input.string(5, &mut least)?;
-            (name, input.string(7, &mut least)?)
+            // Nothing is decoded before all of it is there.
+            let (name, value) = (input.coded(5, least)?, input.coded(7, least)?);
+            (decoded(name)?, decoded(value)?)
         };
         if field.0.len() + field.1.len() + OVERHEAD > self.capacity {
             return Err(Stop::Bad);
@@ -413,7 +425,6 @@ impl Slow {
         let first = input.peek()?;
         let below = |index: u128| self.entry(base.checked_sub(index + 1), required);
         let behind = |index: u128| self.entry(Some(base + index), required);
-        let least = &mut 0;
         let fixed = |index| fixed(index).ok_or(Stop::Bad);
         if first & 0x80 != 0 {
             let index = input.integer(6)?;
@@ -427,10 +438,10 @@ impl Slow {
                 let index = input.integer(4)?;
                 if first & 0x10 != 0 { fixed(index)?.0 } else { below(index)?.0 }
             }
-            2 | 3 => input.string(3, least)?,
+            2 | 3 => input.string(3)?,
             _ => behind(input.integer(3)?)?.0,
         };
-        Ok((name, input.string(7, least)?))
+        Ok((name, input.string(7)?))
     }
 
     fn unblocked(&mut self) -> Option<Waiting> {

@@ -1,4 +1,4 @@
-//! Time to decode and encode header blocks:
+//! Time to decode and encode header blocks of HTTP/2 and field sections of HTTP/3:
 //! `cargo run --release -p weir-proto --example hpack_bench`.
 //!
 //! Prints nanoseconds a block, the median of several rounds. Requests are what h2load and Firefox
@@ -7,6 +7,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 use weir_proto::h2::hpack::{Decoder, Encoder};
+use weir_proto::qpack;
 
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
@@ -52,6 +53,9 @@ fn main() {
     report("encode, response that repeats", RESPONSE.len() + 1, || encoding(|_| false));
     report("encode, values that do not", RESPONSE.len() + 1, || encoding(is_of_file));
     report("encode, first response", RESPONSE.len() + 1, first_encoding);
+    report("QPACK, decode, static and literals, h2load", LOAD.len(), || section_decoding(LOAD));
+    report("QPACK, decode, the same, browser", BROWSER.len(), || section_decoding(BROWSER));
+    report("QPACK, encode, response", RESPONSE.len() + 1, section_encoding);
 }
 
 /// Fields of a file that no other file shares.
@@ -146,6 +150,42 @@ fn first_encoding() -> f64 {
     time(|| {
         let mut encoder = Encoder::new();
         out.clear();
+        encoder.status(200, &mut out);
+        for (name, value) in RESPONSE {
+            encoder.field(black_box(name.as_bytes()), black_box(value.as_bytes()), &mut out);
+        }
+        black_box(&out);
+    })
+}
+
+fn section_decoding(list: Fields) -> f64 {
+    let limits = qpack::Limits {
+        table_capacity: qpack::TABLE_CAPACITY,
+        blocked_streams: 16,
+        blocked_bytes: 1 << 16,
+        section: 1 << 16,
+    };
+    let (mut encoder, mut decoder) = (qpack::Encoder::new(), qpack::Decoder::new(limits));
+    let mut section = Vec::new();
+    encoder.begin(&mut section);
+    for (name, value) in list {
+        encoder.field(name.as_bytes(), value.as_bytes(), &mut section);
+    }
+    time(|| {
+        let mut len = 0;
+        let sink =
+            |name: &[u8], value: &[u8]| len += black_box(name).len() + black_box(value).len();
+        decoder.decode(0, black_box(&section), sink).expect("it was encoded");
+        black_box(len);
+    })
+}
+
+fn section_encoding() -> f64 {
+    let mut encoder = qpack::Encoder::new();
+    let mut out = Vec::with_capacity(4096);
+    time(|| {
+        out.clear();
+        encoder.begin(&mut out);
         encoder.status(200, &mut out);
         for (name, value) in RESPONSE {
             encoder.field(black_box(name.as_bytes()), black_box(value.as_bytes()), &mut out);

@@ -1,6 +1,6 @@
-//! The fields of a header block of HTTP/2, or of a field section of HTTP/3, to a request's head (RFC
-//! 9113 section 8.3, RFC 9114 section 4.3), the one that HTTP/1 fills: what comes behind it knows no
-//! protocol.
+//! The fields of a header block of HTTP/2, or of a field section of HTTP/3, to a request's head
+//! (RFC 9113 section 8.3, RFC 9114 section 4.3), the one that HTTP/1 fills: what comes behind it
+//! knows no protocol.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -30,8 +30,8 @@ pub enum Asked {
     Unknown,
 }
 
-/// Makes a head of the fields of a block or section, in the order in which they come. Their text goes
-/// to the end of a vector, which must be empty at first: spans of the head point into it.
+/// Makes a head of the fields of a block or section, in the order in which they come. Their text
+/// goes to the end of a vector, which must be empty at first: spans of the head point into it.
 pub struct HeadBuilder<'a> {
     head: &'a mut Head,
     text: &'a mut Vec<u8>,
@@ -433,9 +433,9 @@ pub fn with_target(
     find_path(head, text).then_some(())
 }
 
-/// Makes the request of a client that asked for WebSocket (RFC 8441, RFC 9220) the one that HTTP/1 has for
-/// it: GET with the fields of an upgrade. `key` is that of the opening handshake, 16 random bytes
-/// in base64 (RFC 6455 section 4.1).
+/// Makes the request of a client that asked for WebSocket (RFC 8441, RFC 9220) the one that HTTP/1
+/// has for it: GET with the fields of an upgrade. `key` is that of the opening handshake, 16 random
+/// bytes in base64 (RFC 6455 section 4.1).
 pub fn as_upgrade(head: &mut Head, text: &mut Vec<u8>, key: &[u8]) {
     let mut push = |bytes: &[u8]| {
         let start = text.len();

@@ -1,11 +1,11 @@
 //! The fields of a header block of HTTP/2, or of a field section of HTTP/3, to a response's head
-//! (RFC 9113 section 8.3.2, RFC 9114 section 4.3.2), the one that HTTP/1 fills: what comes behind it
-//! knows no protocol. Faults are in nginx's words.
+//! (RFC 9113 section 8.3.2, RFC 9114 section 4.3.2), the one that HTTP/1 fills: what comes behind
+//! it knows no protocol. Faults are in nginx's words.
 
 use crate::h1::{FieldId, ResponseHead, Span, Version, add_response_field, is_value, show};
 
-/// Makes a head of the fields of a block or section, in the order in which they come. Their text goes
-/// to the end of a vector, which must be empty at first: spans of the head point into it.
+/// Makes a head of the fields of a block or section, in the order in which they come. Their text
+/// goes to the end of a vector, which must be empty at first: spans of the head point into it.
 pub struct ResponseBuilder<'a> {
     head: &'a mut ResponseHead,
     text: &'a mut Vec<u8>,
