@@ -415,7 +415,7 @@ pub(crate) fn set_int(fd: impl AsFd, level: i32, name: i32, value: i32) -> io::R
     if rc == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn get_int(fd: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
+pub(crate) fn get_int(fd: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
     let mut value = 0i32;
     let mut len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes into `value`, which is that long.

@@ -6,7 +6,8 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use super::{CONTROL, Control, Received, address, raw_address, read_control, write_control};
+use super::control::{Control, Extras, read_control, write_control};
+use super::{Received, address, raw_address};
 use crate::SockAddr;
 use crate::memory;
 
@@ -64,7 +65,7 @@ impl Batch {
             head.msg_iov = part;
             head.msg_iovlen = 1;
             head.msg_control = control.as_mut_ptr().cast();
-            head.msg_controllen = CONTROL as _;
+            head.msg_controllen = Control::LEN as _;
         }
         // SAFETY: every pointer in `messages` leads to memory of this function or to the spare
         // capacity of `bytes`, with its length beside it, and the kernel keeps none of them after
@@ -76,7 +77,7 @@ impl Batch {
         let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
         for (message, name) in messages.iter().zip(&names).take(n) {
             let len = (message.msg_len as usize).min(self.part);
-            let mut received = Received { len, segment: len, from: None, to: None };
+            let mut received = Received { len, segment: len, from: None, to: None, ecn: 0 };
             if message.msg_hdr.msg_namelen > 0 {
                 received.from = address(name);
             }
@@ -111,6 +112,14 @@ pub struct Outgoing<'a> {
     pub from: Option<IpAddr>,
     /// As datagrams of this length, of which the last one may be shorter.
     pub segment: Option<u16>,
+    /// The bits of explicit congestion notification; 0: it is not used.
+    pub ecn: u8,
+}
+
+impl Outgoing<'_> {
+    pub(super) fn extras(&self) -> Extras {
+        Extras { from: self.from, segment: self.segment, ecn: self.ecn }
+    }
 }
 
 /// Sends the first of some datagrams, up to [`SEND_MAX`] in one call; gives the number that was
@@ -140,9 +149,10 @@ pub fn send_batch<'a>(
         part.iov_len = one.bytes.len();
         head.msg_iov = part;
         head.msg_iovlen = 1;
-        if one.from.is_some() || one.segment.is_some() {
-            let control = control.write(Control([0; CONTROL]));
-            head.msg_controllen = write_control(control, one.from, one.segment) as _;
+        let extras = one.extras();
+        if !extras.is_empty() {
+            let control = control.write(Control::EMPTY);
+            head.msg_controllen = write_control(control, Some(&one.to), extras) as _;
             head.msg_control = (&raw mut *control).cast();
         }
         count += 1;
@@ -265,10 +275,10 @@ mod tests {
         let from = Some(IpAddr::from([127, 0, 0, 7]));
         let to = |i: usize| clients[i].1.clone();
         let all = [
-            Outgoing { bytes: b"one", to: to(0), from: None, segment: None },
-            Outgoing { bytes: b"", to: to(1), from, segment: None },
-            Outgoing { bytes: b"aabbc", to: to(2), from, segment: Some(2) },
-            Outgoing { bytes: b"four", to: to(0), from, segment: None },
+            Outgoing { bytes: b"one", to: to(0), from: None, segment: None, ecn: 0 },
+            Outgoing { bytes: b"", to: to(1), from, segment: None, ecn: 0 },
+            Outgoing { bytes: b"aabbc", to: to(2), from, segment: Some(2), ecn: 0 },
+            Outgoing { bytes: b"four", to: to(0), from, segment: None, ecn: 0 },
         ];
         assert_eq!(send_batch(&server, all).unwrap(), 4);
         let got = |i: usize| {
@@ -292,7 +302,7 @@ mod tests {
         let (server, _) = bound(b"127.0.0.1:0");
         let (client, to) = bound(b"127.0.0.1:0");
         let long = vec![0; 70_000];
-        let one = Outgoing { bytes: b"x", to, from: None, segment: None };
+        let one = Outgoing { bytes: b"x", to, from: None, segment: None, ecn: 0 };
         let all = [one.clone(), Outgoing { bytes: &long, ..one.clone() }, one.clone()];
         assert_eq!(send_batch(&server, all.clone()).unwrap(), 1);
         let e = send_batch(&server, all[1..].to_vec()).unwrap_err();

@@ -1,11 +1,13 @@
-//! Datagrams: the address that one came to, and several of one length in one call.
+//! Datagrams: the address that one came to, its ECN bits, and several of one length in one call.
 
 mod batch;
+mod control;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
 
+use self::control::{Control, Extras, read_control, write_control};
 use crate::SockAddr;
 use crate::socket::{self, set_int};
 
@@ -22,13 +24,10 @@ pub struct Received {
     pub from: Option<SockAddr>,
     /// The local address that it came to, where [`set_packet_info`] asked for it.
     pub to: Option<IpAddr>,
+    /// The bits of explicit congestion notification (RFC 3168), as [`set_ecn`] asked for them; 0
+    /// without it.
+    pub ecn: u8,
 }
-
-/// Room for the control messages of one call.
-const CONTROL: usize = 128;
-
-#[repr(C, align(8))]
-struct Control([u8; CONTROL]);
 
 /// Asks for the local address of each datagram.
 pub fn set_packet_info(fd: impl AsFd, v6: bool) -> io::Result<()> {
@@ -43,11 +42,30 @@ pub fn set_join(fd: impl AsFd) -> io::Result<()> {
     set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
 }
 
+/// Asks for the ECN bits of each datagram. A socket of version 6 may have clients of version 4.
+pub fn set_ecn(fd: impl AsFd, v6: bool) -> io::Result<()> {
+    if v6 {
+        set_int(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+    }
+    set_int(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
+}
+
+/// No datagram is sent in fragments, and what the kernel knows of the path's MTU does not count: one
+/// that is longer than the interface takes is `EMSGSIZE`, and one that is lost on the way is the
+/// caller's to notice (RFC 8899).
+pub fn set_unfragmented(fd: impl AsFd, v6: bool) -> io::Result<()> {
+    if v6 {
+        let probe = libc::IPV6_PMTUDISC_PROBE;
+        set_int(&fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, probe)?;
+    }
+    set_int(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+}
+
 /// Receives into `buf`. What does not fit is lost.
 pub fn recv(fd: impl AsFd, buf: &mut [u8]) -> io::Result<Received> {
     // SAFETY: plain integers, for which all zeroes is a value.
     let mut name: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
-    let mut control = Control([0; CONTROL]);
+    let mut control = Control::EMPTY;
     let mut part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
     // SAFETY: plain integers and pointers, for which all zeroes is a value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -56,12 +74,12 @@ pub fn recv(fd: impl AsFd, buf: &mut [u8]) -> io::Result<Received> {
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = CONTROL as _;
+    message.msg_controllen = Control::LEN as _;
     // SAFETY: every pointer in `message` leads to memory of this function or of `buf`, with its
     // length beside it, and the kernel keeps none of them after the call.
     let n = unsafe { libc::recvmsg(fd.as_fd().as_raw_fd(), &raw mut message, 0) };
     let len = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
-    let mut received = Received { len, segment: len, from: None, to: None };
+    let mut received = Received { len, segment: len, from: None, to: None, ecn: 0 };
     if message.msg_namelen > 0 {
         received.from = address(&name);
     }
@@ -74,7 +92,9 @@ fn address(name: &libc::sockaddr_in6) -> Option<SockAddr> {
     let port = u16::from_be(name.sin6_port);
     match i32::from(name.sin6_family) {
         libc::AF_INET6 => {
-            Some(SockAddr::ip(IpAddr::V6(Ipv6Addr::from(name.sin6_addr.s6_addr)), port))
+            // The scope is 0 but for link-local addresses.
+            let (ip, scope) = (Ipv6Addr::from(name.sin6_addr.s6_addr), name.sin6_scope_id);
+            Some(SockAddr::V6(SocketAddrV6::new(ip, port, 0, scope)))
         }
         libc::AF_INET => {
             // `sin_addr` lies where `sin6_flowinfo` does.
@@ -82,41 +102,6 @@ fn address(name: &libc::sockaddr_in6) -> Option<SockAddr> {
             Some(SockAddr::ip(IpAddr::V4(ip), port))
         }
         _ => None,
-    }
-}
-
-fn read_control(message: &libc::msghdr, received: &mut Received) {
-    // SAFETY: `message` was filled by `recvmsg`, and its control buffer lives in the caller.
-    let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
-    while !next.is_null() {
-        // SAFETY: the macros gave a header that lies within the control buffer, aligned for it; its
-        // data is read only as far as its length says.
-        unsafe {
-            let head = &*next;
-            let data = libc::CMSG_DATA(next);
-            let len = (head.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
-            match (head.cmsg_level, head.cmsg_type) {
-                (libc::IPPROTO_IP, libc::IP_PKTINFO) if len >= size_of::<libc::in_pktinfo>() => {
-                    let info = data.cast::<libc::in_pktinfo>().read_unaligned();
-                    let ip = Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr));
-                    received.to = Some(IpAddr::V4(ip));
-                }
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO)
-                    if len >= size_of::<libc::in6_pktinfo>() =>
-                {
-                    let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
-                    received.to = Some(IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr)));
-                }
-                (libc::SOL_UDP, libc::UDP_GRO) if len >= size_of::<i32>() => {
-                    let segment = data.cast::<i32>().read_unaligned();
-                    if let Ok(segment @ 1..) = usize::try_from(segment) {
-                        received.segment = segment;
-                    }
-                }
-                _ => {}
-            }
-            next = libc::CMSG_NXTHDR(message, next);
-        }
     }
 }
 
@@ -129,7 +114,24 @@ pub fn send(
     from: Option<IpAddr>,
     segment: Option<u16>,
 ) -> io::Result<usize> {
-    if from.is_none() && segment.is_none() {
+    send_with(fd, buf, to, Extras { from, segment, ecn: 0 })
+}
+
+/// Sends one datagram, or several of one length.
+///
+/// # Errors
+/// The system's; `Unsupported` where the address is not of IP.
+pub fn send_one(fd: impl AsFd, one: &Outgoing<'_>) -> io::Result<usize> {
+    send_with(fd, one.bytes, Some(&one.to), one.extras())
+}
+
+fn send_with(
+    fd: impl AsFd,
+    buf: &[u8],
+    to: Option<&SockAddr>,
+    extras: Extras,
+) -> io::Result<usize> {
+    if extras.is_empty() {
         // The kernel has less to copy.
         return match to {
             None => socket::send(fd, buf, false),
@@ -137,7 +139,7 @@ pub fn send(
         };
     }
     let mut name = to.map(raw_address).transpose()?;
-    let mut control = Control([0; CONTROL]);
+    let mut control = Control::EMPTY;
     let mut part = libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: buf.len() };
     // SAFETY: plain integers and pointers, for which all zeroes is a value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -147,11 +149,8 @@ pub fn send(
     }
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
-    let used = write_control(&mut control, from, segment);
-    if used > 0 {
-        message.msg_control = (&raw mut control).cast();
-        message.msg_controllen = used as _;
-    }
+    message.msg_controllen = write_control(&mut control, to, extras) as _;
+    message.msg_control = (&raw mut control).cast();
     // SAFETY: every pointer in `message` leads to memory of this function or of `buf`, with its
     // length beside it; the kernel only reads, and keeps none of them after the call.
     let n =
@@ -180,51 +179,6 @@ fn raw_address(addr: &SockAddr) -> io::Result<(libc::sockaddr_in6, libc::socklen
         SockAddr::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
     };
     Ok((name, len as libc::socklen_t))
-}
-
-/// Writes control messages; the bytes used.
-fn write_control(control: &mut Control, from: Option<IpAddr>, segment: Option<u16>) -> usize {
-    let mut used = 0;
-    match from {
-        None => {}
-        Some(IpAddr::V4(ip)) => {
-            // SAFETY: plain integers, for which all zeroes is a value.
-            let mut info: libc::in_pktinfo = unsafe { std::mem::zeroed() };
-            info.ipi_spec_dst.s_addr = u32::from(ip).to_be();
-            used = put(control, used, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
-        }
-        Some(IpAddr::V6(ip)) => {
-            // SAFETY: as above.
-            let mut info: libc::in6_pktinfo = unsafe { std::mem::zeroed() };
-            info.ipi6_addr.s6_addr = ip.octets();
-            used = put(control, used, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
-        }
-    }
-    if let Some(segment) = segment {
-        used = put(control, used, libc::SOL_UDP, libc::UDP_SEGMENT, segment);
-    }
-    used
-}
-
-/// Puts one control message behind `at` bytes; gives the bytes used then.
-fn put<T: Copy>(control: &mut Control, at: usize, level: i32, kind: i32, value: T) -> usize {
-    // SAFETY: these compute lengths alone.
-    let (space, len) = unsafe {
-        let size = size_of::<T>() as u32;
-        (libc::CMSG_SPACE(size) as usize, libc::CMSG_LEN(size))
-    };
-    assert!(at + space <= CONTROL, "two control messages fit");
-    let Some(place) = control.0.get_mut(at..at + space) else { return at };
-    let head = place.as_mut_ptr().cast::<libc::cmsghdr>();
-    // SAFETY: `place` has room for the header and the value behind it. The buffer is aligned for
-    // headers, and `CMSG_SPACE` keeps what follows aligned.
-    unsafe {
-        (*head).cmsg_len = len as _;
-        (*head).cmsg_level = level;
-        (*head).cmsg_type = kind;
-        libc::CMSG_DATA(head).cast::<T>().write_unaligned(value);
-    }
-    at + space
 }
 
 #[cfg(test)]
@@ -313,5 +267,106 @@ mod tests {
         send(&fd, b"x", Some(&own), own.ip_addr(), None).unwrap();
         let got = wait(&fd, &mut [0; 9]);
         assert_eq!((got.from, got.to), (Some(own.clone()), own.ip_addr()));
+    }
+
+    /// A socket of each version, and one of version 6 for clients of both; its port.
+    fn servers() -> Vec<(OwnedFd, u16, Vec<SockAddr>)> {
+        let mut all = Vec::new();
+        for (addr, clients) in [
+            (&b"127.0.0.1:0"[..], &[&b"127.0.0.1:0"[..]][..]),
+            (b"[::]:0", &[b"[::1]:0", b"127.0.0.1:0"]),
+        ] {
+            let addr = SockAddr::parse(addr).unwrap();
+            let fd = socket::socket(&addr, Kind::Datagram).unwrap();
+            if matches!(addr, SockAddr::V6(_)) {
+                socket::set_v6only(&fd, false).unwrap();
+            }
+            // Not every machine has version 6.
+            if socket::bind(&fd, &addr).is_ok() {
+                let port = socket::local_addr(&fd).unwrap().port();
+                let clients = clients.iter().map(|c| SockAddr::parse(c).unwrap()).collect();
+                all.push((fd, port, clients));
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn congestion_is_notified_both_ways() {
+        for (server, port, clients) in servers() {
+            let v6 = clients.len() > 1;
+            set_ecn(&server, v6).unwrap();
+            set_packet_info(&server, v6).unwrap();
+            set_join(&server).unwrap();
+            for addr in clients {
+                let client = socket::socket(&addr, Kind::Datagram).unwrap();
+                socket::bind(&client, &addr).unwrap();
+                set_ecn(&client, matches!(addr, SockAddr::V6(_))).unwrap();
+                let to = SockAddr::ip(addr.ip_addr().unwrap(), port);
+                let mut buf = [0; 100];
+                for (ecn, segment) in [(2, None), (0, Some(3)), (3, Some(3)), (1, None)] {
+                    let (from, bytes) = (None, &b"aaabbbc"[..]);
+                    let one = Outgoing { bytes, to: to.clone(), from, segment, ecn };
+                    send_one(&client, &one).unwrap();
+                    let got = wait(&server, &mut buf);
+                    assert_eq!((got.ecn, got.len), (ecn, 7), "{to} {segment:?}");
+                    assert_eq!(got.segment, segment.map_or(7, usize::from));
+                    // And back, by itself and in a batch, from the address that it came to.
+                    let (to, from) = (got.from.unwrap(), got.to);
+                    assert!(from.is_some());
+                    let one = Outgoing { bytes: b"xyz", to, from, segment: None, ecn };
+                    send_one(&server, &one).unwrap();
+                    assert_eq!(wait(&client, &mut buf).ecn, ecn);
+                    let two = Outgoing { segment: Some(2), ..one.clone() };
+                    assert_eq!(send_batch(&server, [one, two]).unwrap(), 2);
+                    for len in [3, 2, 1] {
+                        let got = wait(&client, &mut buf);
+                        assert_eq!((got.len, got.ecn), (len, ecn));
+                    }
+                    let mut batch = Batch::new(100).unwrap();
+                    let one = Outgoing {
+                        bytes,
+                        to: SockAddr::ip(addr.ip_addr().unwrap(), port),
+                        from: None,
+                        segment,
+                        ecn,
+                    };
+                    send_batch(&client, [one]).unwrap();
+                    std::thread::sleep(Duration::from_millis(1));
+                    assert_eq!(batch.recv(&server).unwrap(), 1);
+                    assert_eq!(batch.iter().next().unwrap().0.ecn, ecn);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn connected_sockets_mark_as_well() {
+        let (server, at) = bound(b"127.0.0.1:0");
+        let (client, _) = bound(b"127.0.0.1:0");
+        socket::connect(&client, &at).unwrap();
+        set_ecn(&server, false).unwrap();
+        send_with(&client, b"x", None, Extras { from: None, segment: None, ecn: 2 }).unwrap();
+        assert_eq!(wait(&server, &mut [0; 9]).ecn, 2);
+    }
+
+    #[test]
+    fn what_would_need_fragments_is_refused() {
+        for (server, port, clients) in servers() {
+            set_unfragmented(&server, clients.len() > 1).unwrap();
+            let (level, name) = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER);
+            let set = socket::get_int(&server, level, name).unwrap();
+            assert_eq!(set, libc::IP_PMTUDISC_PROBE, "for clients of version 4, on either socket");
+            let Some(own) = clients.iter().find(|addr| matches!(addr, SockAddr::V6(_))) else {
+                continue;
+            };
+            // More than the loopback interface takes, and less than UDP does.
+            let (long, to) = ([0; 65_500], SockAddr::ip(own.ip_addr().unwrap(), port));
+            let client = socket::socket(own, Kind::Datagram).unwrap();
+            assert_eq!(send(&client, &long, Some(&to), None, None).unwrap(), long.len());
+            set_unfragmented(&client, true).unwrap();
+            let e = send(&client, &long, Some(&to), None, None).unwrap_err();
+            assert_eq!(e.raw_os_error(), Some(libc::EMSGSIZE));
+        }
     }
 }

@@ -91,7 +91,7 @@ impl Outbox {
             let key = answer.client.key();
             let bytes = self.bytes_of(answer);
             let segment = joined(bytes.len(), answer.segment);
-            Outgoing { bytes, to: key.peer(), from: key.local, segment }
+            Outgoing { bytes, to: key.peer(), from: key.local, segment, ecn: 0 }
         });
         datagram::send_batch(fd, outgoing)
     }
