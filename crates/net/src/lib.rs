@@ -8,6 +8,7 @@ pub mod ip;
 pub mod listen;
 pub mod listeners;
 pub mod proxy_header;
+pub mod quic_id;
 pub mod relay;
 pub mod resolver;
 pub mod spec;

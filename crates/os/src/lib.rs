@@ -11,6 +11,7 @@ pub mod errno;
 pub mod fd;
 pub mod file;
 pub mod file_parts;
+pub mod filter;
 pub mod futex;
 pub mod heartbeat;
 pub mod limits;

@@ -12,6 +12,7 @@ use rustix::net::{
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::SockAddr;
+use crate::filter::{self, Step};
 
 /// Stream or datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -199,37 +200,14 @@ pub fn reuseport(fd: impl AsFd) -> io::Result<bool> {
 /// Makes the kernel give new connections to the first `count` sockets of a `SO_REUSEPORT` group
 /// alone, in the order in which they began to listen. `fd` is any socket of the group.
 pub fn limit_reuseport_group(fd: impl AsFd, count: u32) -> io::Result<()> {
-    // The classic filter: A = random(); A %= count; return A.
-    const RANDOM: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_RANDOM) as u32;
-    let step = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let mut filter = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, RANDOM),
-        step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, count.max(1)),
-        step(libc::BPF_RET | libc::BPF_A, 0),
-    ];
-    let program =
-        libc::sock_fprog { len: filter.len() as libc::c_ushort, filter: filter.as_mut_ptr() };
-    // SAFETY: the kernel reads the program and the `len` steps it points to, which live over the
-    // call.
-    let rc = unsafe {
-        libc::setsockopt(
-            fd.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_REUSEPORT_CBPF,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    };
-    if rc == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let steps = [Step::random(), Step::modulo(count.max(1)), Step::give()];
+    filter::attach_reuseport(fd, &steps)
 }
 
 /// Takes the limit of [`limit_reuseport_group`] away: all sockets of the group get connections
 /// again. Nothing happens when there is no limit.
 pub fn unlimit_reuseport_group(fd: impl AsFd) -> io::Result<()> {
-    match set_int(fd, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0) {
-        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-        other => other,
-    }
+    filter::detach_reuseport(fd).map(drop)
 }
 
 /// `IPV6_V6ONLY`.
@@ -240,6 +218,14 @@ pub fn set_v6only(fd: impl AsFd, on: bool) -> io::Result<()> {
 /// `SO_RCVBUF`, bytes.
 pub fn set_rcvbuf(fd: impl AsFd, bytes: usize) -> io::Result<()> {
     Ok(sockopt::set_socket_recv_buffer_size(fd, bytes)?)
+}
+
+/// `SO_RCVBUF` beyond the system's limit where that is allowed, else up to it.
+pub fn set_rcvbuf_large(fd: impl AsFd, bytes: usize) -> io::Result<()> {
+    match sockopt::set_socket_recv_buffer_size_force(&fd, bytes) {
+        Ok(()) => Ok(()),
+        Err(_) => set_rcvbuf(fd, bytes),
+    }
 }
 
 /// `SO_SNDBUF`, bytes.

@@ -50,15 +50,16 @@ pub fn set_ecn(fd: impl AsFd, v6: bool) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
 }
 
-/// No datagram is sent in fragments, and what the kernel knows of the path's MTU does not count: one
-/// that is longer than the interface takes is `EMSGSIZE`, and one that is lost on the way is the
-/// caller's to notice (RFC 8899).
-pub fn set_unfragmented(fd: impl AsFd, v6: bool) -> io::Result<()> {
+/// While on, no datagram is sent in fragments, and what the kernel knows of the path's MTU does not
+/// count: one that is longer than the interface takes is `EMSGSIZE`, and one that is lost on the way
+/// is the caller's to notice (RFC 8899).
+pub fn set_unfragmented(fd: impl AsFd, v6: bool, on: bool) -> io::Result<()> {
     if v6 {
-        let probe = libc::IPV6_PMTUDISC_PROBE;
-        set_int(&fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, probe)?;
+        let mode = if on { libc::IPV6_PMTUDISC_PROBE } else { libc::IPV6_PMTUDISC_WANT };
+        set_int(&fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, mode)?;
     }
-    set_int(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+    let mode = if on { libc::IP_PMTUDISC_PROBE } else { libc::IP_PMTUDISC_WANT };
+    set_int(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, mode)
 }
 
 /// Receives into `buf`. What does not fit is lost.
@@ -353,7 +354,7 @@ mod tests {
     #[test]
     fn what_would_need_fragments_is_refused() {
         for (server, port, clients) in servers() {
-            set_unfragmented(&server, clients.len() > 1).unwrap();
+            set_unfragmented(&server, clients.len() > 1, true).unwrap();
             let (level, name) = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER);
             let set = socket::get_int(&server, level, name).unwrap();
             assert_eq!(set, libc::IP_PMTUDISC_PROBE, "for clients of version 4, on either socket");
@@ -364,9 +365,11 @@ mod tests {
             let (long, to) = ([0; 65_500], SockAddr::ip(own.ip_addr().unwrap(), port));
             let client = socket::socket(own, Kind::Datagram).unwrap();
             assert_eq!(send(&client, &long, Some(&to), None, None).unwrap(), long.len());
-            set_unfragmented(&client, true).unwrap();
+            set_unfragmented(&client, true, true).unwrap();
             let e = send(&client, &long, Some(&to), None, None).unwrap_err();
             assert_eq!(e.raw_os_error(), Some(libc::EMSGSIZE));
+            set_unfragmented(&client, true, false).unwrap();
+            assert_eq!(send(&client, &long, Some(&to), None, None).unwrap(), long.len());
         }
     }
 }
