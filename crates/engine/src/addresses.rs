@@ -90,6 +90,8 @@ pub struct Address<T> {
     pub proxy_protocol: bool,
     /// `listen … ssl`
     pub ssl: bool,
+    /// `listen … quic`
+    pub quic: bool,
 }
 
 /// A server and its addresses, while a block is compiled.
@@ -207,5 +209,6 @@ fn address<T>(
         names: names::of_address(&of, &text),
         proxy_protocol: d.listen.proxy_protocol,
         ssl: d.listen.ssl,
+        quic: d.listen.spec.quic,
     })
 }

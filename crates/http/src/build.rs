@@ -96,7 +96,9 @@ fn listens(built: &[Built]) -> Result<Vec<Listen>, ConfError> {
     for listen in &mut listens {
         // A client of HTTP speaks first: until it does, a worker that is woken for its connection
         // has nothing to do but to wait again.
-        listen.spec.deferred.get_or_insert(net::Deferral::UnderLoad);
+        if listen.spec.kind == net::Kind::Stream {
+            listen.spec.deferred.get_or_insert(net::Deferral::UnderLoad);
+        }
     }
     Ok(listens)
 }
@@ -179,7 +181,8 @@ impl Merge {
             names.push(ServerName::empty(at));
         }
         let addresses = self.http2_addresses.borrow();
-        let listens_http2 = listens.iter().any(|l| addresses.contains(&l.spec.addr));
+        let of_http2 = |l: &ListenAddress| !l.spec.quic && addresses.contains(&l.spec.addr);
+        let listens_http2 = listens.iter().any(of_http2);
         let http2 = Http2::of(&merged.values.set, listens_http2);
         if listens.is_empty() {
             listens.push(ListenAddress::default_of(at));

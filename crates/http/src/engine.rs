@@ -1,5 +1,6 @@
 //! The `http` block as an engine of the server: its sockets, its life in a worker.
 
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
@@ -9,7 +10,7 @@ use engine::life::Accepting;
 use engine::module::Helping;
 use engine::{Engine, Help, Helper, Seat};
 use event::{Accepted, Listener};
-use net::ListenSpec;
+use net::{Kind, ListenSpec};
 
 use crate::accept::accept;
 use crate::request::Request;
@@ -19,12 +20,17 @@ use crate::server::HttpMain;
 pub struct HttpEngine {
     main: Rc<HttpMain>,
     accepting: Accepting,
+    /// The numbers among all listeners of those that accept connections.
+    streams: RefCell<Rc<[usize]>>,
+    /// The sockets of QUIC, with their numbers among all listeners.
+    datagrams: RefCell<Vec<(usize, Listener)>>,
 }
 
 impl HttpEngine {
     /// The engine of a loaded block.
     pub fn new(main: Rc<HttpMain>) -> HttpEngine {
-        HttpEngine { main, accepting: Accepting::default() }
+        let (accepting, datagrams) = (Accepting::default(), RefCell::default());
+        HttpEngine { main, accepting, streams: RefCell::new(Rc::new([])), datagrams }
     }
 
     /// The work of a module in a process beside the workers.
@@ -65,7 +71,14 @@ impl Engine for HttpEngine {
         mem::on_trim(Request::trim_recycled);
         let main = self.main.clone();
         passing::register(&main, main.listens.iter().map(|l| &l.spec));
-        self.accepting.begin(listeners, move |i, a| accept(&main, i, a.sock, a.addr));
+        let numbered = listeners.into_iter().enumerate();
+        let is_stream = |i: usize| main.listens.get(i).is_some_and(|l| l.spec.kind == Kind::Stream);
+        let (streams, datagrams): (Vec<_>, Vec<_>) = numbered.partition(|(i, _)| is_stream(*i));
+        self.datagrams.replace(datagrams);
+        let (numbers, streams): (Vec<_>, Vec<_>) = streams.into_iter().unzip();
+        let numbers: Rc<[usize]> = numbers.into();
+        self.streams.replace(numbers.clone());
+        self.accepting.begin(streams, move |i, a| accept(&main, numbers[i], a.sock, a.addr));
         let serving = Rc::downgrade(&self.main);
         engine::status::begin(&self.main.stats, &self.main.pools, move || {
             // One that leaves still works, until it has nothing to do.
@@ -79,7 +92,9 @@ impl Engine for HttpEngine {
     }
 
     fn quit(&self) {
-        self.accepting.end(|i, a| accept(&self.main, i, a.sock, a.addr));
+        let numbers = self.streams.borrow().clone();
+        self.accepting.end(|i, a| accept(&self.main, numbers[i], a.sock, a.addr));
+        self.datagrams.take();
         self.main.life.gate.close();
     }
 

@@ -55,6 +55,7 @@ mod watch;
 mod whole;
 
 pub use channel::conn;
+pub use core_listen::quic_is_built_in;
 pub use cx::{Cx, LoadEnv};
 pub use module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Step, Verdict};
 pub use request::{Request, body};

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use base::log;
 use base::log::{Level, Log, os_error};
-use os::SockAddr;
 use os::socket::{self, Kind};
+use os::{SockAddr, datagram};
 
 /// nginx's length of the queue of connections that wait to be accepted.
 pub const BACKLOG: i32 = 511;
@@ -26,6 +26,9 @@ pub struct ListenSpec {
     pub rcvbuf: Option<usize>,
     /// `sndbuf=`, bytes.
     pub sndbuf: Option<usize>,
+    /// `quic`: the datagrams are QUIC's. Each worker has a socket, as with `reuseport`, to which the
+    /// kernel gives the datagrams of its connections.
+    pub quic: bool,
     /// `reuseport`: a socket for each worker.
     pub reuseport: bool,
     /// `reuseport=steered`: connections are kept from stuck workers, too.
@@ -79,6 +82,7 @@ impl ListenSpec {
             backlog: None,
             rcvbuf: None,
             sndbuf: None,
+            quic: false,
             reuseport: false,
             steered: false,
             deferred: None,
@@ -126,6 +130,9 @@ impl ListenSpec {
         if let Some(bytes) = self.sndbuf {
             set("SO_SNDBUF", &bytes, socket::set_sndbuf(fd, bytes));
         }
+        if self.quic {
+            self.configure_quic(fd, &tell);
+        }
         if self.kind != Kind::Stream {
             return;
         }
@@ -168,6 +175,28 @@ impl ListenSpec {
                 let what = format!("setsockopt(TCP_DEFER_ACCEPT, {seconds}) for");
                 tell(&what, socket::set_defer_accept(fd, seconds));
             }
+        }
+    }
+}
+
+/// The receive buffer of QUIC's sockets: a worker that is busy for a while should find what came
+/// meanwhile. It takes memory as it fills.
+const QUIC_RCVBUF: usize = 4 << 20;
+
+impl ListenSpec {
+    /// What QUIC needs to know of its datagrams, and how they are sent.
+    fn configure_quic(&self, fd: &OwnedFd, tell: &dyn Fn(&str, std::io::Result<()>)) {
+        let v6 = matches!(self.addr, SockAddr::V6(_));
+        if self.addr.is_wildcard() {
+            tell("setsockopt(IP_PKTINFO) for", datagram::set_packet_info(fd, v6));
+        }
+        tell("setsockopt(IP_RECVTOS) for", datagram::set_ecn(fd, v6));
+        tell("setsockopt(IP_MTU_DISCOVER) for", datagram::set_unfragmented(fd, v6, true));
+        // Kernels before 5.0 give each by itself.
+        let _ = datagram::set_join(fd);
+        if self.rcvbuf.is_none() {
+            // As much as the system allows.
+            let _ = socket::set_rcvbuf_large(fd, QUIC_RCVBUF);
         }
     }
 }

@@ -18,7 +18,9 @@ pub fn check<T: SecureServer>(
     listens: &[Listen<T>],
 ) -> Result<(), ConfError> {
     Expiries::of(servers.iter().map(|built| &built.server)).warn_at_load();
-    for address in listens.iter().flat_map(|listen| &listen.addresses).filter(|a| a.ssl) {
+    let addresses = listens.iter().flat_map(|listen| &listen.addresses);
+    for address in addresses.filter(|a| a.ssl || a.quic) {
+        let name = if address.quic { "quic" } else { "ssl" };
         let is_default = |s: &&Built<T>| Rc::ptr_eq(&s.server, &address.default);
         let Some(default) = servers.iter().find(is_default) else { continue };
         let (_, default) = default.server.name_and_tls();
@@ -26,15 +28,17 @@ pub fn check<T: SecureServer>(
             continue;
         }
         for server in servers {
-            let is_here = |l: &&ListenAddress| l.spec.addr == address.addr;
+            let is_here =
+                |l: &&ListenAddress| l.spec.addr == address.addr && l.spec.quic == address.quic;
             let Some(listen) = server.listens.iter().find(is_here) else { continue };
             // With a default server that refuses, the others must be able to answer.
             let (_, tls) = server.server.name_and_tls();
             let lacks = !tls.has_certificates() && !tls.rejects;
             if lacks && (is_default(&server) || default.rejects) {
                 let (file, line) = (listen.at.pos.file.display(), listen.at.pos.line);
-                let m = "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in";
-                return Err(ConfError::at(&listen.at, format!("{m} {file}:{line}")));
+                let of = format!("the \"listen ... {name}\" directive in {file}:{line}");
+                let m = format!("no \"ssl_certificate\" is defined for {of}");
+                return Err(ConfError::at(&listen.at, m));
             }
         }
     }

@@ -40,7 +40,9 @@ fn addresses(server: &Node) -> Vec<(String, bool)> {
             Err(_) if text.contains(':') => text,
             Err(_) => format!("{text}:80"),
         };
-        Some((full, default))
+        // QUIC's socket is another one.
+        let quic = n.args.iter().any(|word| word.bytes() == b"quic");
+        Some((if quic { format!("{full} quic") } else { full }, default))
     };
     listens.iter().filter_map(address).collect()
 }

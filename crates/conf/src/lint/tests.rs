@@ -457,6 +457,7 @@ fn servers() {
         "server { listen 80; server_name _; }\nserver { server_name b; }",
         "server { listen 80; server_name a; }\nserver { listen 81; server_name b; }",
         "server { server_name a; }",
+        "server { listen 443 ssl; listen 443 quic; server_name a; }",
     ] {
         assert_eq!(http(fine), Vec::<String>::new(), "{fine}");
     }

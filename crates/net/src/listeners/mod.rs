@@ -5,9 +5,9 @@
 //! sockets that it has in common with the old one (the same descriptors, counted); the old set
 //! closes the rest when it is dropped. An address with `reuseport` has a socket for each worker, in
 //! a fixed order: worker N listens on socket N, in every configuration and in the next binary, so
-//! that every connection in a socket's queue has a worker.
+//! that every connection in a socket's queue has a worker. [`quic`] says what differs for QUIC.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -21,8 +21,10 @@ use os::socket::{self, Kind};
 use os::{SockAddr, UnixAddr};
 
 mod bind;
+mod quic;
 
 use self::bind::{AddressSharing, OpenError};
+use self::quic::{Quic, Steering};
 use crate::inherit::{Inherited, InheritedFd};
 use crate::spec::ListenSpec;
 use crate::watchdog::{Other, STUCK_MS, Watchdog};
@@ -41,6 +43,10 @@ pub struct Bound {
     pub spec: ListenSpec,
     /// The socket, or the sockets of the workers by index when `reuseport` is on.
     pub sockets: Vec<Rc<OwnedFd>>,
+    /// Further sockets of QUIC's, of workers that there were.
+    spare: Vec<Rc<OwnedFd>>,
+    /// The program that gives QUIC's datagrams to their sockets, if there is one.
+    steering: RefCell<Option<Steering>>,
     /// The number of sockets that the steering program knows; 0 without one.
     steered: Cell<usize>,
     /// Sockets made just now, by number in `sockets`: they alone are undone when the rest fails.
@@ -66,6 +72,7 @@ pub struct Listeners {
     list: Vec<Bound>,
     /// The workers' heartbeats, where an address is steered; kept over reloads.
     heartbeats: Option<Rc<Heartbeats>>,
+    quic: Quic,
 }
 
 /// The environment of opening, beside the addresses.
@@ -101,20 +108,22 @@ impl Listeners {
         env: OpenEnv<'_>,
     ) -> Result<Listeners, OpenFailed> {
         let mut taken = vec![false; previous.list.len()];
-        let mut set = Listeners { list: Vec::new(), heartbeats: previous.heartbeats.clone() };
+        quic::check(specs, env)?;
+        let (heartbeats, quic) = (previous.heartbeats.clone(), previous.quic.for_next(specs));
+        let mut set = Listeners { list: Vec::new(), heartbeats, quic };
         for spec in specs {
-            let (mut sockets, steered) = previous.take_over(spec, &mut taken);
-            let wanted = env.wanted(spec);
-            sockets.truncate(wanted);
+            let mut bound = previous.take_over(spec, &mut taken);
+            let (wanted, keeps_spare) = (env.wanted(spec), set.quic.keeps_spare(spec));
             let same = |s: &InheritedFd| s.addr == spec.addr && s.kind == spec.kind;
-            while sockets.len() < wanted
+            while (bound.sockets.len() < wanted || keeps_spare)
                 && let Some(fd) = inherited.take(same)
             {
-                sockets.push(Rc::new(fd));
+                bound.sockets.push(Rc::new(fd));
             }
-            let fresh_from = sockets.len();
-            let steered = Cell::new(steered);
-            set.list.push(Bound { spec: spec.clone(), sockets, steered, fresh_from });
+            let spare = bound.sockets.split_off(wanted.min(bound.sockets.len()));
+            bound.spare = if keeps_spare { spare } else { Vec::new() };
+            bound.fresh_from = bound.sockets.len();
+            set.list.push(bound);
         }
         let leaving = previous.list.iter().zip(&taken).filter(|(_, taken)| !**taken);
         let leaving = leaving.map(|(bound, _)| bound).collect();
@@ -130,15 +139,26 @@ impl Listeners {
     }
 
     /// The sockets of the running configuration that fit an address, if there are any.
-    fn take_over(&self, spec: &ListenSpec, taken: &mut [bool]) -> (Vec<Rc<OwnedFd>>, usize) {
+    fn take_over(&self, spec: &ListenSpec, taken: &mut [bool]) -> Bound {
+        let mut own = Bound {
+            spec: spec.clone(),
+            sockets: Vec::new(),
+            spare: Vec::new(),
+            steering: RefCell::default(),
+            steered: Cell::new(0),
+            fresh_from: 0,
+        };
         for (bound, taken) in self.list.iter().zip(taken) {
             let same = bound.spec.addr == spec.addr && bound.spec.kind == spec.kind;
             if same && !*taken && bound.spec.multipath == spec.multipath {
                 *taken = true;
-                return (bound.sockets.clone(), bound.steered.get());
+                own.sockets.extend(bound.sockets.iter().chain(&bound.spare).cloned());
+                own.steered = bound.steered.clone();
+                own.steering = bound.steering.clone();
+                break;
             }
         }
-        (Vec::new(), 0)
+        own
     }
 
     fn open_missing(
@@ -203,12 +223,14 @@ impl Listeners {
             self.heartbeats = None;
         }
         self.steer(log);
+        self.quic.begin(&self.list, log);
     }
 
     /// Takes the place of a set that was configured, and failed after all.
     pub fn come_back(&self, log: &Log) {
         self.list.iter().for_each(|bound| bound.steered.set(0));
         self.steer(log);
+        quic::come_back(&self.list);
     }
 
     /// Gives the groups of sockets that are steered the programs that fit them.
@@ -302,7 +324,7 @@ impl Listeners {
     }
 
     fn fds(&self) -> impl Iterator<Item = &Rc<OwnedFd>> {
-        self.list.iter().flat_map(|b| &b.sockets)
+        self.list.iter().flat_map(|b| b.sockets.iter().chain(&b.spare))
     }
 
     /// Whether this set holds the socket.
@@ -331,7 +353,8 @@ impl Listeners {
                 announce_removal(&bound.spec.addr, log);
             }
         }
-        for bound in &next.list {
+        next.quic.take_over(&next.list, log);
+        for bound in next.list.iter().filter(|bound| !bound.spec.quic) {
             if bound.steered.get() > 0 && bound.is_steered() {
                 continue;
             }

@@ -122,6 +122,9 @@ impl Question {
         let mut fitting = Vec::new();
         let mut all = Vec::new();
         for (listen, l) in main.listens.iter().enumerate() {
+            if l.spec.quic {
+                continue;
+            }
             for address in &l.addresses {
                 let tls = if address.ssl { " ssl" } else { "" };
                 all.push(format!("{}{tls}", address.addr));
