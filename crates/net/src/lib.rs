@@ -9,6 +9,7 @@ pub mod listen;
 pub mod listeners;
 pub mod proxy_header;
 pub mod quic_id;
+pub mod quic_relay;
 pub mod relay;
 pub mod resolver;
 pub mod spec;

@@ -253,6 +253,14 @@ pub fn set_keepcnt(fd: impl AsFd, count: u32) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(fd, count)?)
 }
 
+/// `SO_SNDBUF` beyond the system's limit where that is allowed, else up to it.
+pub fn set_sndbuf_large(fd: impl AsFd, bytes: usize) -> io::Result<()> {
+    match sockopt::set_socket_send_buffer_size_force(&fd, bytes) {
+        Ok(()) => Ok(()),
+        Err(_) => set_sndbuf(fd, bytes),
+    }
+}
+
 /// `TCP_NODELAY`.
 pub fn set_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(sockopt::set_tcp_nodelay(fd, on)?)
