@@ -18,6 +18,7 @@ use std::rc::Rc;
 use base::log::Log;
 use conf::ConfError;
 use event::{Accepted, Gate, Listener};
+use net::quic_relay::Relay;
 use net::{ListenSpec, Origin};
 use os::SockAddr;
 
@@ -36,6 +37,8 @@ pub struct Seat {
     /// Closed once no process of a configuration before receives datagrams from the same sockets:
     /// until then they are that process's.
     pub alone: Gate,
+    /// The connections of QUIC that this process and others have; none where no address is QUIC's.
+    pub relay: Option<Rc<Relay>>,
 }
 
 /// The most processes of a master, with those that are leaving.
@@ -146,7 +149,8 @@ mod tests {
         let (range, _) = Cidr::parse(b"127.0.0.0/8").unwrap();
         let debug_connections = Rc::from([Origin::Net(range)]);
         let alone = Gate::new();
-        let seat = Seat { index: 0, slot: 0, log: log.clone(), debug_connections, alone };
+        let seat =
+            Seat { index: 0, slot: 0, log: log.clone(), debug_connections, alone, relay: None };
         let level = |addr: &[u8]| seat.log_for(&SockAddr::parse(addr).unwrap(), &log).level();
         assert_eq!(level(b"127.1.2.3:80"), Level::Debug);
         assert_eq!(level(b"10.0.0.1:80"), Level::Error);

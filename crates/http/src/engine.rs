@@ -10,6 +10,7 @@ use engine::life::Accepting;
 use engine::module::Helping;
 use engine::{Engine, Help, Helper, Seat};
 use event::{Accepted, Listener};
+use net::quic_relay::Relay;
 use net::{Kind, ListenSpec};
 
 use crate::accept::accept;
@@ -24,13 +25,21 @@ pub struct HttpEngine {
     streams: RefCell<Rc<[usize]>>,
     /// The sockets of QUIC, with their numbers among all listeners.
     datagrams: RefCell<Vec<(usize, Listener)>>,
+    /// What this worker knows of other processes' connections over QUIC: held as long as it has
+    /// some, because others see its end by it.
+    relay: RefCell<Option<Rc<Relay>>>,
 }
 
 impl HttpEngine {
     /// The engine of a loaded block.
     pub fn new(main: Rc<HttpMain>) -> HttpEngine {
-        let (accepting, datagrams) = (Accepting::default(), RefCell::default());
-        HttpEngine { main, accepting, streams: RefCell::new(Rc::new([])), datagrams }
+        HttpEngine {
+            main,
+            accepting: Accepting::default(),
+            streams: RefCell::new(Rc::new([])),
+            datagrams: RefCell::default(),
+            relay: RefCell::default(),
+        }
     }
 
     /// The work of a module in a process beside the workers.
@@ -65,6 +74,7 @@ impl Engine for HttpEngine {
     }
 
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()> {
+        self.relay.replace(seat.relay.clone());
         self.main.stats.use_slot(seat.slot);
         self.main.metrics.use_slot(seat.slot);
         let _ = self.main.debug_from.set(seat.debug_connections.clone());

@@ -8,6 +8,8 @@ use base::log::{Level, Log, os_error};
 use os::SockAddr;
 use os::socket::{self, Kind};
 
+use crate::quic_relay::Handover;
+
 /// The variable that names inherited sockets; nginx's own, so that either can replace the other.
 pub const NGINX_VAR: &str = "NGINX";
 
@@ -29,6 +31,8 @@ pub struct InheritedFd {
 pub struct Inherited {
     sockets: Vec<InheritedFd>,
     from_binary: bool,
+    /// What the predecessor had of QUIC.
+    pub quic: Option<Handover>,
 }
 
 impl Inherited {

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use base::log;
 use base::log::{Level, Log, os_error};
 use engine::{Helper, SLOTS};
+use net::Listeners;
 use os::process::{Exit, Fork};
 use os::signal::Signal;
 
+use crate::relays::Relays;
 use crate::watchdog::Stuck;
 use crate::worker::{Assignment, Before, FATAL};
 
@@ -126,6 +128,8 @@ pub struct Children {
     pub hands_over: bool,
     /// The same pipes of the workers of the binary that this one replaces.
     pub replaced: Vec<OwnedFd>,
+    /// The relays of QUIC.
+    pub relays: Relays,
 }
 
 impl Children {
@@ -161,6 +165,14 @@ impl Children {
         self.all().find(|child| child.kind == ChildKind::NewBinary).map(|child| child.pid)
     }
 
+    /// Workers that are forked from now on hand datagrams over, and reach each other, where some
+    /// of these sockets are for datagrams.
+    pub fn hand_over(&mut self, listeners: &Listeners) {
+        self.hands_over = listeners.have_datagrams();
+        let key = listeners.quic_key().filter(|_| listeners.have_quic());
+        self.relays.set_key(key.cloned());
+    }
+
     fn free_slot(&mut self) -> Option<usize> {
         if let Some(slot) = self.list.iter().position(Option::is_none) {
             return Some(slot);
@@ -188,6 +200,7 @@ impl Children {
         // Without a pipe the next ones do not wait.
         let pipe = (is_worker && self.hands_over).then(os::fd::pipe).and_then(Result::ok);
         let (receives, receiving) = pipe.unzip();
+        let inbox = is_worker.then(|| self.relays.prepare(slot, log)).flatten();
         match os::process::fork() {
             Ok(Fork::Child) => {
                 let before = self.workers_by_slot().filter(|(_, _, c)| c.generation != generation);
@@ -196,6 +209,9 @@ impl Children {
                 let helper = if let ChildKind::Helper(helper) = kind { Some(helper) } else { None };
                 let binary = std::mem::take(&mut self.replaced);
                 let before = Before { configuration: before, binary };
+                // A new binary gets them in another way.
+                let relays = is_worker.then(|| std::mem::take(&mut self.relays));
+                let relay = relays.and_then(|relays| relays.into_worker(index, slot, inbox));
                 ControlFlow::Break(Assignment {
                     index,
                     slot,
@@ -203,6 +219,7 @@ impl Children {
                     report: None,
                     before,
                     receiving,
+                    relay,
                 })
             }
             Ok(Fork::Parent(pid)) => {
@@ -224,6 +241,7 @@ impl Children {
             Err(e) => {
                 let e = os_error(&e);
                 log!(log, Level::Alert, None, "fork() failed while spawning \"{name}\" {e}");
+                self.relays.ended(slot);
                 ControlFlow::Continue(false)
             }
         }
@@ -261,6 +279,7 @@ impl Children {
             if let Some(slot) = slot
                 && let Some(child) = self.list[slot].take()
             {
+                self.relays.ended(slot);
                 return Some(Ended { child, slot, exit });
             }
             log!(log, Level::Notice, None, "unknown process {pid} exited");

@@ -64,6 +64,7 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
         log: log.clone(),
         debug_connections: cycle.settings.events.debug_connections.clone(),
         alone: event::Gate::new(),
+        relay: None,
     };
     let left = Rc::new(Cell::new(0_usize));
     for help in cycle.engines.iter().filter_map(|engine| engine.help(helper, &seat)) {

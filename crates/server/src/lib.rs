@@ -40,6 +40,7 @@ mod paths;
 mod pidfile;
 mod places;
 mod questions;
+mod relays;
 mod reload;
 mod serve;
 mod serve_domains;

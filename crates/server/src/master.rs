@@ -25,6 +25,7 @@ use crate::children::{self, Child, ChildKind, Children, Ended, Started};
 use crate::control::{Answer, Control, Event};
 use crate::environ::Environ;
 use crate::load::{Cycle, Loader, Purpose};
+use crate::relays::Relays;
 use crate::systemd::Notify;
 use crate::upgrade::{self, Upgrade};
 use crate::verdict::{Outcome, Report, Verdict};
@@ -111,7 +112,7 @@ impl Master {
         cycle: Cycle,
         loader: Loader,
         environ: Environ,
-        upgrade: Upgrade,
+        mut upgrade: Upgrade,
         notify: Notify,
         lock: Rc<ShmLock>,
         daemonized: bool,
@@ -121,6 +122,7 @@ impl Master {
         let control = Control::open(&cycle.settings.pid, &cycle.log);
         let mut children = Children::default();
         children.replaced = upgrade.receivers(&environ);
+        children.relays = Relays::new(upgrade.quic.take());
         let state = MasterState {
             children,
             generation: 0,
@@ -337,7 +339,7 @@ impl Master {
     fn start_generation(&mut self) -> ControlFlow<End, Started> {
         let log = &self.cycle.log;
         log!(log, Level::Notice, None, "start worker processes");
-        self.state.children.hands_over = self.cycle.listeners.borrow().have_datagrams();
+        self.state.children.hand_over(&self.cycle.listeners.borrow());
         let pipe = os::fd::pipe();
         if let Err(e) = &pipe {
             log!(log, Level::Alert, None, "pipe() failed {}", os_error(e));
@@ -481,7 +483,8 @@ impl Master {
         match self.state.children.spawn(ChildKind::NewBinary, generation, 0, log) {
             ControlFlow::Break(_) => {
                 let receivers = self.state.children.keep_on_exec();
-                self.upgrade.exec(&self.cycle, &self.environ, &receivers)
+                let quic = self.state.children.relays.for_new_binary(&self.cycle.log);
+                self.upgrade.exec(&self.cycle, &self.environ, &receivers, quic)
             }
             ControlFlow::Continue(true) => {}
             ControlFlow::Continue(false) => self.restore_pid_file(),
@@ -575,6 +578,7 @@ impl Master {
         // The workers that run belong to the configuration before.
         self.state.respawn.clear();
         self.state.generation -= 1;
+        self.state.children.hand_over(&self.cycle.listeners.borrow());
         self.reap()
     }
 

@@ -8,6 +8,7 @@ use base::log::{Level, os_error};
 use engine::beat::Beats;
 use engine::{Helper, Seat};
 use event::{AcceptLock, Deadline, Fd, Gate, ListenOpts, Listener, TaskId};
+use net::quic_relay::Relay;
 use os::signal::{Received, SignalFd};
 use shm::ShmLock;
 
@@ -79,7 +80,13 @@ pub fn alone(before: Before) -> Gate {
 }
 
 /// Starts the engines of a configuration on this process's own descriptors of its sockets.
-pub fn start_engines(cycle: &Cycle, (index, slot): (usize, usize), alone: Gate) -> io::Result<()> {
+/// `relay` is a worker's; the only process of a server has its own.
+pub fn start_engines(
+    cycle: &Cycle,
+    (index, slot): (usize, usize),
+    alone: Gate,
+    relay: Option<Relay>,
+) -> io::Result<()> {
     cycle.settings.pools.install();
     let seat = Seat {
         index,
@@ -87,6 +94,7 @@ pub fn start_engines(cycle: &Cycle, (index, slot): (usize, usize), alone: Gate) 
         log: cycle.log.clone(),
         debug_connections: cycle.settings.events.debug_connections.clone(),
         alone,
+        relay: relay.map(Rc::new),
     };
     let settings = &cycle.settings;
     let several = settings.master_process && settings.worker_processes > 1;
@@ -182,6 +190,7 @@ pub fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
         log: cycle.log.clone(),
         debug_connections: cycle.settings.events.debug_connections.clone(),
         alone: Gate::new(),
+        relay: None,
     };
     let all = [Helper::CacheManager, Helper::CacheLoader, Helper::Acme];
     let wanted = all.into_iter().flat_map(|helper| {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use base::log;
 use base::log::{Level, os_error};
 use net::Inherited;
+use net::quic_relay::Relay;
 use os::signal::{Received, Signal};
 use shm::ShmLock;
 
@@ -55,10 +56,15 @@ pub fn run(cycle: Cycle, loader: Loader, notify: Notify, lock: &Rc<ShmLock>) -> 
     }
 }
 
+fn start_engines(cycle: &Cycle) -> io::Result<()> {
+    let relay = cycle.listeners.borrow().quic_key().map(|key| Relay::alone(key.clone()));
+    serving::start_engines(cycle, (0, 0), serving::alone(Before::default()), relay)
+}
+
 impl Single {
     fn serve(self: &Rc<Self>, options: event::Options) -> io::Result<()> {
         let mut event_loop = event::Loop::new(options)?;
-        serving::start_engines(&self.current(), (0, 0), serving::alone(Before::default()))?;
+        start_engines(&self.current())?;
         self.help(&self.current());
         let own = self.clone();
         serving::watch_signals(move |received| own.signal(received))?;
@@ -150,7 +156,7 @@ impl Single {
             return;
         }
         next.leave_terminal();
-        if let Err(e) = serving::start_engines(&next, (0, 0), serving::alone(Before::default())) {
+        if let Err(e) = start_engines(&next) {
             log!(log, Level::Emerg, None, "starting to serve failed {}", os_error(&e));
             next.listeners.take().abandon();
             return;

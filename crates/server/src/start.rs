@@ -11,6 +11,7 @@ use base::log;
 use base::log::{Level, Log, os_error};
 use net::Inherited;
 use net::inherit::NGINX_VAR;
+use net::quic_relay::{Handover, VAR};
 use os::process::Fork;
 use shm::ShmLock;
 
@@ -102,7 +103,9 @@ fn test(typed: &Typed, loader: &Loader, log: &Log) -> Result<(), Refused> {
 fn inherited(environ: &Environ, log: &Log) -> Inherited {
     let text = |name: &str| environ.get(name.as_bytes()).map(String::from_utf8_lossy);
     if let Some(value) = text(NGINX_VAR) {
-        return Inherited::from_binary(&value, log);
+        let mut inherited = Inherited::from_binary(&value, log);
+        inherited.quic = text(VAR).and_then(|value| Handover::from_binary(&value));
+        return inherited;
     }
     match (text("LISTEN_FDS"), text("LISTEN_PID")) {
         (Some(fds), Some(pid)) => Inherited::from_systemd(&fds, &pid, std::process::id(), log),
@@ -121,6 +124,7 @@ fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> Ex
         .and_then(|parsed: Parsed| loader.open(parsed, Purpose::Start, None, &mut inherited, log));
     let Ok(mut cycle) = loaded else { return ExitCode::FAILURE };
     inherited.close_rest(&cycle.log);
+    let quic = inherited.quic.take();
     drop(inherited);
     tell_system(&cycle.log);
     let Ok((daemonized, lock)) = settle(&cycle, is_successor) else {
@@ -138,6 +142,7 @@ fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> Ex
         args: args.into_iter().map(OsString::into_vec).collect(),
         folder: std::env::current_dir().unwrap_or_default(),
         predecessor,
+        quic,
     };
     let mut master = Master::new(cycle, loader, environ, upgrade, notify, lock, daemonized);
     match master.run() {

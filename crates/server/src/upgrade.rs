@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use base::log;
 use base::log::{Level, os_error};
+use net::quic_relay::{self, Handover};
 
 use crate::environ::Environ;
 use crate::load::Cycle;
@@ -24,6 +25,8 @@ pub struct Upgrade {
     pub folder: PathBuf,
     /// The old binary's master, when this is a new binary.
     pub predecessor: Option<i32>,
+    /// What it had of QUIC.
+    pub quic: Option<Handover>,
 }
 
 impl Upgrade {
@@ -57,8 +60,14 @@ impl Upgrade {
 
     /// Replaces this process, a child forked for it, by the new binary. Does not return.
     /// `receivers` has the numbers of pipes: each ends when a worker of this binary receives no
-    /// more datagrams.
-    pub fn exec(&self, cycle: &Cycle, environ: &Environ, receivers: &str) -> ! {
+    /// more datagrams. `quic` is the value of its variable.
+    pub fn exec(
+        &self,
+        cycle: &Cycle,
+        environ: &Environ,
+        receivers: &str,
+        quic: Option<String>,
+    ) -> ! {
         let path = self.file(environ);
         let log = &cycle.log;
         let sockets = cycle.listeners.borrow().for_new_binary();
@@ -66,6 +75,7 @@ impl Upgrade {
         if !receivers.is_empty() {
             env.push(format!("{RECEIVERS}={receivers}").into_bytes());
         }
+        env.extend(quic.map(|value| format!("{}={value}", quic_relay::VAR).into_bytes()));
         if let Err(e) = cycle.listeners.borrow().keep_on_exec() {
             let e = os_error(&e);
             log!(log, Level::Alert, None, "fcntl(F_SETFD) failed {e}");
@@ -128,6 +138,7 @@ mod tests {
             args: vec![name.as_bytes().to_vec()],
             folder: PathBuf::from("/srv"),
             predecessor: None,
+            quic: None,
         };
         let environ = Environ::capture();
         assert_eq!(upgrade("/sbin/weir").file(&environ), Path::new("/sbin/weir"));

@@ -14,6 +14,7 @@ use base::log;
 use base::log::{Level, os_error};
 use engine::Helper;
 use engine::beat::Beats;
+use net::quic_relay::Relay;
 use os::limits::Limit;
 use os::signal::{Received, Signal};
 use shm::ShmLock;
@@ -42,7 +43,6 @@ pub struct Before {
 }
 
 /// The place that a worker takes.
-#[derive(Debug)]
 pub struct Assignment {
     /// Its number among the workers.
     pub index: usize,
@@ -56,6 +56,8 @@ pub struct Assignment {
     pub before: Before,
     /// Closed when this one does not.
     pub receiving: Option<OwnedFd>,
+    /// The connections of QUIC that this process and others have.
+    pub relay: Option<Relay>,
 }
 
 struct Worker {
@@ -109,7 +111,8 @@ pub fn run(
         Err(e) => return fatal("starting the event loop", &e),
     };
     let alone = serving::alone(std::mem::take(&mut place.before));
-    if let Err(e) = serving::start_engines(&cycle, (place.index, place.slot), alone) {
+    let at = (place.index, place.slot);
+    if let Err(e) = serving::start_engines(&cycle, at, alone, place.relay.take()) {
         return fatal("starting to serve", &e);
     }
     let watchdog = serving::start_watchdog(&cycle, place.index);

@@ -137,6 +137,13 @@ fn a_new_binary_has_the_sockets_of_the_old_one() {
     signal(old, "USR2");
     let new = wait_for("the new binary", || read_pid().filter(|pid| *pid != old));
     assert_eq!(by_worker(&workers(new, 3), port), three);
+    // With the relays of the old workers, beside those of its own ones.
+    let count = |pid: u32| {
+        let list = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        let links = list.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+    };
+    wait_for("the relays", || (count(new) == count(old) + 3).then_some(()));
     signal(old, "QUIT");
     wait_for("the old master's end", || {
         (!std::path::Path::new(&format!("/proc/{old}/fd/0")).exists()).then_some(())

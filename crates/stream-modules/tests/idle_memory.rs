@@ -43,7 +43,8 @@ fn serve(server: &str, fd: OwnedFd) -> StreamEngine {
         Err(e) => panic!("{e}"),
     };
     let engine = StreamEngine::new(main);
-    let seat = Seat { index: 0, slot: 0, log, debug_connections: Rc::from([]), alone: Gate::new() };
+    let (debug_connections, alone) = (Rc::from([]), Gate::new());
+    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone, relay: None };
     seat.alone.close();
     engine.start(&seat, vec![Listener::new(fd, ListenOpts::default())]).unwrap();
     engine

@@ -109,7 +109,8 @@ impl Listeners {
     ) -> Result<Listeners, OpenFailed> {
         let mut taken = vec![false; previous.list.len()];
         quic::check(specs, env)?;
-        let (heartbeats, quic) = (previous.heartbeats.clone(), previous.quic.for_next(specs));
+        let (heartbeats, handover) = (previous.heartbeats.clone(), inherited.quic.as_ref());
+        let quic = previous.quic.for_next(specs, handover);
         let mut set = Listeners { list: Vec::new(), heartbeats, quic };
         for spec in specs {
             let mut bound = previous.take_over(spec, &mut taken);

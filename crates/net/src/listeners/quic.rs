@@ -22,6 +22,7 @@ use os::{SockAddr, datagram, filter};
 
 use super::{Bound, Listeners, OpenEnv, OpenFailed};
 use crate::quic_id::{self, Key};
+use crate::quic_relay::Handover;
 use crate::spec::ListenSpec;
 
 /// The program that a group has: for so many sockets, and ids of this key.
@@ -41,13 +42,18 @@ pub(super) struct Quic {
 }
 
 impl Listeners {
+    /// Whether an address is QUIC's.
+    pub fn have_quic(&self) -> bool {
+        self.list.iter().any(|bound| bound.spec.quic)
+    }
+
     /// The key of connection ids; none where no address is or was QUIC's.
     pub fn quic_key(&self) -> Option<&Rc<Key>> {
         self.quic.key.as_ref()
     }
 
-    /// Sets the key of connection ids, which is a random one otherwise: that of the configuration,
-    /// or of the binary before. Before [`Listeners::configure`].
+    /// Sets the key of connection ids, which is otherwise that of the binary before, or a random
+    /// one. Before [`Listeners::configure`].
     pub fn set_quic_key(&mut self, key: Key) {
         self.quic.key = Some(Rc::new(key));
     }
@@ -68,10 +74,11 @@ pub(super) fn check(specs: &[ListenSpec], env: OpenEnv<'_>) -> Result<(), OpenFa
 
 impl Quic {
     /// The same for the next configuration.
-    pub fn for_next(&self, specs: &[ListenSpec]) -> Quic {
+    pub fn for_next(&self, specs: &[ListenSpec], handover: Option<&Handover>) -> Quic {
         let mut next = self.clone();
         if specs.iter().any(|spec| spec.quic) {
-            next.key.get_or_insert_with(|| Rc::new(Key::random()));
+            let before = || handover.map_or_else(Key::random, |handover| handover.key.clone());
+            next.key.get_or_insert_with(|| Rc::new(before()));
         }
         next
     }
@@ -228,9 +235,10 @@ mod tests {
         let own = own.into_iter().map(std::os::fd::IntoRawFd::into_raw_fd).collect::<Vec<_>>();
         let text: String = own.iter().map(|fd| format!("{fd};")).collect();
         let mut inherited = Inherited::from_binary(&text, &log);
+        let key = Key::new(two.quic_key().unwrap().secret());
+        inherited.quic = Some(Handover { key, half: false, elders: Vec::new() });
         let env = OpenEnv { workers: 3, test: false, log: &log };
         let mut next = Listeners::open(&specs, &Listeners::default(), &mut inherited, env).unwrap();
-        next.set_quic_key(Key::new(two.quic_key().unwrap().secret()));
         next.configure(&log);
         assert_eq!(numbers(&next), own);
         assert_eq!(comes_to(&next, &own, 2), own[2]);

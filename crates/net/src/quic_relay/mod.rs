@@ -21,6 +21,7 @@
 mod handover;
 mod message;
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -148,18 +149,35 @@ pub enum Passed {
 }
 
 /// A worker's place among the processes that have connections.
-#[derive(Debug)]
 pub struct Relay {
     key: Rc<Key>,
     place: Place,
-    living: Living,
+    /// None in a server of one process.
+    living: Option<Living>,
     elders: Vec<Elder>,
+    inbox: Cell<Option<Inbox>>,
 }
 
 impl Relay {
     /// The relay of a worker.
-    pub fn new(key: Rc<Key>, place: Place, living: Living, elders: Vec<Elder>) -> Relay {
-        Relay { key, place, living, elders }
+    pub fn new(
+        key: Rc<Key>,
+        place: Place,
+        living: Option<Living>,
+        elders: Vec<Elder>,
+        inbox: Option<Inbox>,
+    ) -> Relay {
+        Relay { key, place, living, elders, inbox: Cell::new(inbox) }
+    }
+
+    /// That of the only process of a server without a master.
+    pub fn alone(key: Rc<Key>) -> Relay {
+        Relay::new(key, Place { index: 0, slot: 0, half: false }, None, Vec::new(), None)
+    }
+
+    /// What others pass on comes from here; for the first that asks.
+    pub fn take_inbox(&self) -> Option<Inbox> {
+        self.inbox.take()
     }
 
     /// The key of connection ids.
@@ -185,7 +203,8 @@ impl Relay {
         if self.elder(place).is_some() {
             return Owner::Elder;
         }
-        match place.half == self.place.half && self.living.has(place.slot) {
+        let lives = self.living.as_ref().is_some_and(|living| living.has(place.slot));
+        match place.half == self.place.half && lives {
             true => Owner::Other,
             false => Owner::None,
         }

@@ -32,7 +32,7 @@ fn relay(living: &Living) -> (Relay, Inbox) {
     let (fd, inbox) = pair().unwrap();
     let [elder, own] = places();
     let elders = vec![Elder { slot: elder.slot, half: elder.half, fd }];
-    (Relay::new(Rc::new(Key::random()), own, living.clone(), elders), inbox)
+    (Relay::new(Rc::new(Key::random()), own, Some(living.clone()), elders, None), inbox)
 }
 
 #[test]
