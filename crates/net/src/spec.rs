@@ -26,8 +26,8 @@ pub struct ListenSpec {
     pub rcvbuf: Option<usize>,
     /// `sndbuf=`, bytes.
     pub sndbuf: Option<usize>,
-    /// `quic`: the datagrams are QUIC's. Each worker has a socket, as with `reuseport`, to which the
-    /// kernel gives the datagrams of its connections.
+    /// `quic`: the datagrams are QUIC's. Each worker has a socket, as with `reuseport`, to which
+    /// the kernel gives the datagrams of its connections.
     pub quic: bool,
     /// `reuseport`: a socket for each worker.
     pub reuseport: bool,

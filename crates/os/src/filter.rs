@@ -4,8 +4,8 @@
 //! A program has two registers, A and X, and sixteen words of memory. It sees a datagram from its
 //! first byte of payload on. What it returns is the number of a socket, in the order in which the
 //! group's were bound; where there is none of that number, the kernel chooses by its hash of the
-//! addresses (`reuseport_select_sock`). Loading from beyond the datagram's end ends the program with
-//! 0: programs compare the length first.
+//! addresses (`reuseport_select_sock`). Loading from beyond the datagram's end ends the program
+//! with 0: programs compare the length first.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -82,8 +82,7 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
         Ok(()) if over.get().is_some() => log!(log, Level::Notice, None, "exiting"),
         Ok(()) => {}
     }
-    // Threads write the log, and the loop that feeds them has ended.
-    cycle.logs.end();
+    cycle.logs.end(); // Threads write the log, and the loop that feeds them has ended.
     i32::from(turned.is_err())
 }
 

@@ -1,9 +1,9 @@
 //! The relays of QUIC in the master: which process has which slot, and who can reach whom.
 //!
 //! A worker's slot is its number among the master's processes, which no other has while it lives.
-//! Where an address is QUIC's, the master makes a relay just before it forks a worker, and keeps the
-//! sending end until the worker has ended: workers that are forked later inherit it, and the new
-//! binary gets it. So the newest worker of an index reaches every elder, and costs the master a
+//! Where an address is QUIC's, the master makes a relay just before it forks a worker, and keeps
+//! the sending end until the worker has ended: workers that are forked later inherit it, and the
+//! new binary gets it. So the newest worker of an index reaches every elder, and costs the master a
 //! descriptor for each living worker.
 
 use std::os::fd::OwnedFd;

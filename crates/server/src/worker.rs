@@ -145,8 +145,7 @@ pub fn run(
         return 1;
     }
     lock.unlock(std::process::id());
-    // Logs may take a while.
-    beats.end();
+    beats.end(); // Logs may take a while.
     worker.end();
     0
 }

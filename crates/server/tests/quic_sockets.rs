@@ -1,5 +1,5 @@
-//! The sockets of `listen … quic`: one for each worker, the same over reloads, the death of a worker
-//! and an upgrade of the binary.
+//! The sockets of `listen … quic`: one for each worker, the same over reloads, the death of a
+//! worker and an upgrade of the binary.
 
 #![allow(clippy::unwrap_used)]
 

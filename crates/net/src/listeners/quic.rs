@@ -6,7 +6,7 @@
 //! listened on:
 //!
 //! - A reload to fewer workers keeps the sockets of the others, as *spare* ones that the program
-//!   chooses no more. Were they closed, leaving workers would keep them in the group as long as they
+//!   chooses no more. Were they closed, leaving workers would keep them in the group while they
 //!   have connections, and the sockets of a reload to more workers would come behind them.
 //! - The program changes when the new workers serve ([`Quic::take_over`]): until then the old ones
 //!   read their sockets. A reload that fails has changed nothing.

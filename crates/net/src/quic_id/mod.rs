@@ -10,11 +10,12 @@
 //! A client takes its connection to another address, or its router does, and only the id says then
 //! whose the datagram is: which worker reads it (*index*), and which process has the connection
 //! (*slot*, see [`Place`]). The kernel reads the index from the id by a classic BPF program
-//! ([`program`]), for which no privilege is needed; it knows our ids by their eleven zero bits. User
-//! space reads all of it and checks the tag.
+//! ([`program`]), for which no privilege is needed; it knows our ids by their eleven zero bits.
+//! User space reads all of it and checks the tag.
 //!
-//! `mix` hides the place from those who watch the ids of a connection: it is a keyed Feistel network,
-//! cheap in a kernel's program, and no cipher. Who breaks it learns the number of a worker.
+//! `mix` hides the place from those who watch the ids of a connection: it is a keyed Feistel
+//! network, cheap in a kernel's program, and no cipher. Who breaks it learns the number of a
+//! worker.
 
 mod program;
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  short header:  byte 0, id of 16 bytes                      ─┐
 //!  long header:   byte 0, version, length of the id, id       ─┴─► ours: socket `index`
-//!                                                                  other: mix(its first bytes) % count
+//!                                                                  other: its hash % count
 //!  too short for QUIC:                                             a random one
 //! ```
 //!

@@ -51,8 +51,8 @@ pub fn set_ecn(fd: impl AsFd, v6: bool) -> io::Result<()> {
 }
 
 /// While on, no datagram is sent in fragments, and what the kernel knows of the path's MTU does not
-/// count: one that is longer than the interface takes is `EMSGSIZE`, and one that is lost on the way
-/// is the caller's to notice (RFC 8899).
+/// count: one that is longer than the interface takes is `EMSGSIZE`, and one that is lost on the
+/// way is the caller's to notice (RFC 8899).
 pub fn set_unfragmented(fd: impl AsFd, v6: bool, on: bool) -> io::Result<()> {
     if v6 {
         let mode = if on { libc::IPV6_PMTUDISC_PROBE } else { libc::IPV6_PMTUDISC_WANT };
