@@ -104,19 +104,17 @@ impl Pattern {
 
     /// Takes note of a block that can be a pattern, and its head once there was another like it.
     fn note(&mut self, sent: &Sent, head: &Head, text: &[u8]) {
-        if self.path_of(sent).is_some() {
-            let path = self.path.start..sent.block.len() - (self.place.block.len() - self.path.end);
-            self.place.keep(sent);
-            self.path = path;
-            self.place.made = Some(Box::new((head.clone(), text.to_vec())));
-            return;
-        }
         let Some(path) = literal_path(sent.block).filter(|_| head.form == TargetForm::Origin)
         else {
             return;
         };
+        // Where another field stands beside the path, too, the head is not that of the pattern.
+        let is_like_it = self.path_of(sent) == Some(path.clone());
         self.place.keep(sent);
         self.path = path;
+        if is_like_it {
+            self.place.made = Some(Box::new((head.clone(), text.to_vec())));
+        }
     }
 }
 
@@ -238,6 +236,26 @@ mod tests {
             // That of "/" comes a third time before it is kept by itself.
             assert!(is_made || blocks < 2 || path == "/", "{path} {blocks}");
             match is_made {
+                true => assert_eq!(said(&made, &same), said(&head, &text)),
+                false => heads.note(&sent, &head, &text),
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_beside_the_path_stays_with_its_request() {
+        let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new(4096));
+        let (mut heads, limits) = (Heads::default(), Limits::default());
+        build(&mut decoder, &block(&mut encoder, b"/first"));
+        for (n, own) in [false, true, false, false, true, true, false].into_iter().enumerate() {
+            let mut block = block(&mut encoder, format!("/{n}").as_bytes());
+            if own {
+                encoder.field_secret(b"authorization", b"Basic c2VjcmV0", &mut block);
+            }
+            let (head, text) = build(&mut decoder, &block);
+            let (mut made, mut same) = (Head::new(), Vec::new());
+            let sent = Sent { block: &block, end_stream: true, changes: decoder.changes() };
+            match heads.make(&sent, &limits, &mut made, &mut same) {
                 true => assert_eq!(said(&made, &same), said(&head, &text)),
                 false => heads.note(&sent, &head, &text),
             }
