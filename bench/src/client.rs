@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Outcome, deploy};
 
@@ -33,11 +33,25 @@ pub const PLACES: &[&str] =
 const PAGE: &str = "a<!--#include virtual=\"/auto/small.txt\" -->b\
     <!--#include virtual=\"/proxied/page.txt\" -->c<!--#include virtual=\"/off/middle.txt\" -->d";
 
+/// Looks on while a client works, and holds it back.
+pub trait Watch: Send + Sync {
+    /// Waits until one more request may begin.
+    fn pace(&self);
+    /// A request that began then was answered rightly.
+    fn right(&self, since: Instant, what: &str);
+    /// A request was given up on purpose.
+    fn given_up(&self, since: Instant);
+    /// Something is wrong with what began then; which request it was, where that is known.
+    fn fault(&self, since: Instant, what: &str, request: &str);
+}
+
 /// The site's files, with their contents.
 pub struct Site {
     folder: PathBuf,
     files: Vec<(&'static str, Vec<u8>)>,
     page: Vec<u8>,
+    /// Large files are asked for as often as the others, or now and then.
+    light: bool,
 }
 
 impl Site {
@@ -51,7 +65,7 @@ impl Site {
         let page =
             [b"a", text("small.txt"), b"b", text("page.txt"), b"c", text("middle.txt"), b"d"];
         let page = page.concat();
-        let site = Self { folder, files, page };
+        let site = Self { folder, files, page, light: false };
         for (name, bytes) in &site.files {
             site.write(&format!("files/{name}"), bytes)?;
         }
@@ -72,6 +86,18 @@ impl Site {
             file.sync_all()
         };
         write(&path).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    /// The same where clients ask for a large file one time in twelve.
+    pub fn lightened(self) -> Self {
+        Self { light: true, ..self }
+    }
+
+    /// A file's number, drawn with a function that gives a number below another one.
+    pub fn draw(&self, below: &mut dyn FnMut(usize) -> usize) -> usize {
+        let small = self.files.iter().filter(|file| file.1.len() <= 1 << 20).count();
+        let most = if self.light && below(12) > 0 { small } else { self.files.len() };
+        below(most)
     }
 
     /// The files, with their contents.
@@ -182,13 +208,18 @@ pub struct Client {
     random: u64,
     seen: Seen,
     kept: Option<TcpStream>,
+    patience: Duration,
+    /// The last request's head.
+    asked: String,
 }
 
 impl Client {
     /// Number `id` of some; each does the same in each run.
     pub fn new(id: usize, port: u16, site: Arc<Site>, stop: Arc<AtomicBool>) -> Self {
         let random = 0x9e37_79b9_7f4a_7c15 ^ (id as u64 + 1);
-        Self { id, port, site, stop, random, seen: Seen::default(), kept: None }
+        let (seen, kept, patience) = (Seen::default(), None, PATIENCE);
+        let asked = String::new();
+        Self { id, port, site, stop, random, seen, kept, patience, asked }
     }
 
     /// Asks until it is to stop.
@@ -198,6 +229,24 @@ impl Client {
             std::thread::sleep(Duration::from_millis(self.below(20) as u64));
         }
         self.seen
+    }
+
+    /// The same under a watch, with a longer limit of waits.
+    pub fn run_watched(mut self, patience: Duration, watch: &dyn Watch) {
+        self.patience = patience;
+        while !self.stop.load(Ordering::Relaxed) {
+            watch.pace();
+            let since = Instant::now();
+            self.one();
+            let seen = std::mem::take(&mut self.seen);
+            let wrong: u64 = seen.failures.values().sum();
+            for what in seen.failures.keys() {
+                watch.fault(since, what, &self.asked);
+            }
+            (0..seen.given_up).for_each(|_| watch.given_up(since));
+            let kind = seen.kinds.keys().next().map_or("", String::as_str);
+            (0..seen.answered().saturating_sub(wrong)).for_each(|_| watch.right(since, kind));
+        }
     }
 
     fn below(&mut self, limit: usize) -> usize {
@@ -213,12 +262,14 @@ impl Client {
         match self.below(100) {
             0..60 => {
                 let place = PLACES[self.below(PLACES.len())];
-                let (name, body) = &site.files[self.below(site.files.len())];
+                let (name, body) = &site.files[site.draw(&mut |limit| self.below(limit))];
                 self.get(place, &format!("/{place}/{name}"), "", 200, Some(body));
             }
             60..68 => {
                 let place = PLACES[self.below(PLACES.len())];
-                let (name, body) = &site.files[1 + self.below(site.files.len() - 1)];
+                // The first one is empty.
+                let n = site.draw(&mut |limit| self.below(limit)).max(1);
+                let (name, body) = &site.files[n];
                 let from = self.below(body.len());
                 let to = from + 1 + self.below(body.len() - from);
                 let range = format!("Range: bytes={from}-{}\r\n", to - 1);
@@ -297,6 +348,8 @@ impl Client {
     /// One request; nothing where it was given up or failed, which is counted.
     fn ask(&mut self, kind: &str, request: &[u8], leave: Leave) -> Option<Answer> {
         *self.seen.kinds.entry(kind.to_string()).or_default() += 1;
+        let head = request.split(|b| *b == b'\n').take(3).collect::<Vec<_>>().concat();
+        self.asked = String::from_utf8_lossy(&head[..head.len().min(150)]).replace('\r', " ");
         let kept = self.kept.is_some();
         let mut exchanged = self.exchange(request, leave);
         if kept && matches!(exchanged, Err(Lost::Failed(what)) if UNANSWERED.contains(&what)) {
@@ -329,7 +382,7 @@ impl Client {
     fn exchange(&mut self, request: &[u8], leave: Leave) -> Result<Answer, Lost> {
         let mut stream = match self.kept.take() {
             Some(stream) => stream,
-            None => connect(self.port, PATIENCE)
+            None => connect(self.port, self.patience)
                 .map_err(|e| Lost::Failed(failure(e.kind(), "not connected")))?,
         };
         let asked = match leave {

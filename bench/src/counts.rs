@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::limit_soak::{answer, connect};
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup, get};
-use crate::soak::{answer, connect};
 use crate::{Outcome, proc};
 use testkit::rng::Rng;
 

@@ -15,7 +15,7 @@ use crate::Outcome;
 const INSIDE: &str = "WEIR_BENCH_MOUNTS";
 
 /// Loads that mount something.
-pub const LOADS: &[&str] = &["cache-disk-full", "cache-zone-full", "three-disks"];
+pub const LOADS: &[&str] = &["cache-disk-full", "cache-zone-full", "three-disks", "soak"];
 
 /// Waits until all that was written is on the file system of a folder.
 ///

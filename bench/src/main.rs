@@ -19,11 +19,11 @@ mod deploy;
 mod differential;
 mod disk;
 mod drivers;
-mod everything;
 mod h2;
 mod helper;
 mod idle;
 mod leaks;
+mod limit_soak;
 mod memory;
 mod messages;
 mod metered;
@@ -195,13 +195,13 @@ const LOADS: &[Load] = &[
     load("differential-config", "bad values to both: the same words", false, messages::run),
     load("h2spec", "h2spec's cases, in the clear and over TLS: what fails", false, h2::spec::run),
     load("mixed", "everything, clients that go, reloads: leaks, hangs", false, mixed::run),
-    load("soak", "the same over stream, TLS and HTTP/2 as well", false, everything::run),
+    load("soak", "every protocol, full disks, lying names, kills; a report", false, soak::run),
     load("strain", "clients that drip, 1,200 half heads: who is served", false, strain::run),
     load("overload", "twice the clients that fit: goodput, status", false, overload::run),
     load("standstill", "a worker is stopped or spins: who waits", false, standstill::run),
     load("modules-off", "instructions that modules cost unused", false, modules_off::run),
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),
-    load("limit-soak", "limit_req, ten million requests, workers killed", false, soak::run),
+    load("limit-soak", "limit_req, ten million requests, workers killed", false, limit_soak::run),
     load("metered", "what counting costs: files, a backend, a cache", false, metered::run),
     load("counts", "ten million requests, reloads, kills: what is counted", false, counts::run),
     load("mysql", "a blocking client library, on the loop and on threads", false, mysql::run),

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::client::{Client, Seen, Site};
-use crate::everything::Others;
 use crate::options::Options;
 use crate::server::{Server, Setup, free_port};
 use crate::{Outcome, h2, proc, report};
@@ -91,6 +90,7 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
                 ("%AUTO%", if is_nginx { "" } else { "aio auto;" }.to_string()),
                 ("%USE%", driver.map_or(String::new(), |d| format!("use {d};"))),
                 ("%H2_PORT%", h2.to_string()),
+                ("%SITE%", String::new()),
                 ("%MORE%", String::new()),
                 ("%STREAM%", String::new()),
             ],
@@ -98,13 +98,7 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
             ..Setup::default()
         };
         let (mut server, _) = Server::start(options, kind, &setup)?;
-        let plan = Plan {
-            ports: vec![server.port],
-            tell_every: None,
-            others: Box::new(move |site, stop| h2::mixed::begin(h2, site, stop)),
-            others_lost: h2::mixed::LOST_MAX,
-        };
-        if let Err(message) = soak(options, &mut server, &plan) {
+        if let Err(message) = measure(options, &mut server, h2) {
             println!("{message}");
             failed = format!("{}: {message}", kind.name());
         }
@@ -112,31 +106,16 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
     if failed.is_empty() { Ok(()) } else { Err(failed) }
 }
 
-/// Starts clients that ask for a site until they are to stop.
-pub type StartOthers = Box<dyn Fn(&Arc<Site>, &Arc<AtomicBool>) -> Others>;
-
-/// The part of a load that is its own.
-pub struct Plan {
-    /// Where clients ask, each at one of them.
-    pub ports: Vec<u16>,
-    /// The interval of lines about memory and descriptors.
-    pub tell_every: Option<Duration>,
-    /// Starts other clients, which go on until they are to stop.
-    pub others: StartOthers,
-    /// Requests of theirs that a killed worker may take with it.
-    pub others_lost: usize,
-}
-
 /// Warms the server up, loads it, and compares its state after it with that before.
-pub fn soak(options: &Options, server: &mut Server, plan: &Plan) -> Outcome {
+fn measure(options: &Options, server: &mut Server, h2: u16) -> Outcome {
     let site = Arc::new(Site::new(server.root())?);
     // Memory that is taken once is no growth.
-    load(options, server, &site, plan, Duration::from_secs(5))?;
+    load(options, server, &site, h2, Duration::from_secs(5))?;
     settle(server, options)?;
     let before = State::of(server);
     let began = Instant::now();
     let length = Duration::from_secs(options.mixed_seconds());
-    let (seen, done) = load(options, server, &site, plan, length)?;
+    let (seen, done) = load(options, server, &site, h2, length)?;
     let secs = began.elapsed().as_secs_f64();
     std::thread::sleep(Duration::from_secs(2));
     let idle = State::of(server);
@@ -170,7 +149,7 @@ pub fn soak(options: &Options, server: &mut Server, plan: &Plan) -> Outcome {
     let wrong: u64 = seen.failures.values().sum();
     println!("stuck {stuck}, alerts {}, files left behind {left}", alerts.len());
     // A killed worker takes its clients' requests with it, and the names of uploads.
-    let lost_max = u64::from(done.kills) * (options.clients + plan.others_lost) as u64;
+    let lost_max = u64::from(done.kills) * (options.clients + h2::mixed::LOST_MAX) as u64;
     let lost = wrong > lost_max || left as u64 > lost_max;
     // Whatever was killed.
     let is_false = seen.failures.keys().any(|what| what.ends_with("another body"));
@@ -181,7 +160,7 @@ pub fn soak(options: &Options, server: &mut Server, plan: &Plan) -> Outcome {
 }
 
 /// A reload, and the end of all workers before it.
-fn settle(server: &mut Server, options: &Options) -> Outcome {
+pub fn settle(server: &mut Server, options: &Options) -> Outcome {
     std::thread::sleep(Duration::from_secs(1));
     let old = server.pids();
     let master = server.pid();
@@ -205,19 +184,18 @@ fn load(
     options: &Options,
     server: &Server,
     site: &Arc<Site>,
-    plan: &Plan,
+    h2: u16,
     length: Duration,
 ) -> Outcome<(Seen, Done)> {
     let stop = Arc::new(AtomicBool::new(false));
     let clients: Vec<JoinHandle<Seen>> = (0..options.clients)
         .map(|n| {
-            let port = plan.ports[n % plan.ports.len()];
-            let client = Client::new(n, port, Arc::clone(site), Arc::clone(&stop));
+            let client = Client::new(n, server.port, Arc::clone(site), Arc::clone(&stop));
             std::thread::spawn(move || client.run())
         })
         .collect();
-    let others = (plan.others)(site, &stop);
-    let done = disturb(options, server, site, plan, length);
+    let others = h2::mixed::begin(h2, site, &stop);
+    let done = disturb(options, server, site, length);
     stop.store(true, Ordering::Relaxed);
     let mut seen = Seen::default();
     for client in clients {
@@ -232,21 +210,16 @@ fn load(
 }
 
 /// Disturbs the server for `length`.
-fn disturb(options: &Options, server: &Server, site: &Site, plan: &Plan, length: Duration) -> Done {
+fn disturb(options: &Options, server: &Server, site: &Site, length: Duration) -> Done {
     let began = Instant::now();
     let reload_every = Duration::from_secs(options.reload_every);
     let mut done = Done::default();
     let mut last = (began, began, began);
     let mut turn = 0_usize;
-    let mut told = began;
     while began.elapsed() < length {
         std::thread::sleep(FORGET_EVERY.min(length));
         turn += 1;
         site.forget(turn);
-        if plan.tell_every.is_some_and(|every| told.elapsed() >= every) {
-            told = Instant::now();
-            State::of(server).print(&format!("{:.0} s", began.elapsed().as_secs_f64()));
-        }
         if !reload_every.is_zero() && last.0.elapsed() >= reload_every {
             last.0 = Instant::now();
             server.signal(Signal::HUP);

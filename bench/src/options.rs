@@ -21,7 +21,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
                     by all; with root, workers own their files
   --connections N   of the idle load (10000)
   --requests N      connections of the differential load (2000)
-  --soak-requests N of the soak (10000000)
+  --soak-requests N of the limit-soak and counts loads (10000000)
   --leak-requests N of each path of the leaks load (1000000), of heavy ones a tenth
   --tagged-requests N of the tagged load (100000)
   --datagrams N     of the stream-many load (10000000)
@@ -35,7 +35,9 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --driver NAME     weir's event method in the mixed, stream-mixed, stream-many and differential
                     loads
   --reload-every S  in the mixed and stream-mixed loads (5), 0 for never
-  --kill-workers    in the mixed and stream-mixed loads: every 7 seconds, one
+  --kill-workers    in the mixed, stream-mixed and soak loads: every 7 seconds, one
+  --pace N          requests a second of the soak load, all clients together (500)
+  --report FILE     where the soak load writes its page; a line a sample goes to FILE.tsv
 
 loads (without a name, those that take less than a minute):";
 
@@ -90,6 +92,10 @@ pub struct Options {
     pub reload_every: u64,
     /// Whether the mixed load kills workers.
     pub kill_workers: bool,
+    /// Requests a second of the soak.
+    pub pace: u64,
+    /// Where the soak writes its report.
+    pub report: Option<PathBuf>,
     seconds_given: bool,
 }
 
@@ -131,6 +137,8 @@ impl Options {
                 "only" => options.only = Some(number(name, &value)?),
                 "clients" => options.clients = number(name, &value)?,
                 "reload-every" => options.reload_every = number(name, &value)?,
+                "pace" => options.pace = number(name, &value)?,
+                "report" => options.report = Some(PathBuf::from(value)),
                 "driver" => options.driver = Some(value),
                 "nginx" => options.nginx = PathBuf::from(value),
                 "user" => options.user = value,
@@ -171,6 +179,8 @@ impl Options {
             driver: None,
             reload_every: 5,
             kill_workers: false,
+            pace: 500,
+            report: None,
             seconds_given: false,
         })
     }

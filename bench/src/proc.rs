@@ -73,6 +73,15 @@ fn cpu_ns_of(pid: u32) -> u64 {
         .sum()
 }
 
+/// Seconds on a CPU of a process, those of threads that ended and of children that ended and were
+/// waited for included.
+pub fn cpu_secs_of_all(pid: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    // From the fourteenth on; the first two and the state stand before. A tick is 10 ms.
+    fields.skip(11).take(4).filter_map(|n| n.parse::<u64>().ok()).sum::<u64>() as f64 / 100.0
+}
+
 /// Nanoseconds that a process's first thread could run and had no CPU.
 pub fn queued_ns(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();

@@ -6,7 +6,7 @@ mod full;
 mod kills;
 mod lock;
 mod million;
-mod origin;
+pub mod origin;
 mod purges;
 
 use std::io::{Read, Write};

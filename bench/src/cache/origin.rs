@@ -47,6 +47,11 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Milliseconds since it began: what `X-Time` of an answer says.
+    pub fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
     /// When the last write of the last answer began.
     pub fn last(&self) -> Instant {
         self.began + Duration::from_nanos(self.last_ns.load(Ordering::Acquire))
@@ -200,7 +205,8 @@ fn answer(
     };
     let mut out = format!(
         "HTTP/1.1 200 OK\r\nX-Fetch: {fetch}\r\nX-Length: {len}\r\nETag: \"{fetch}\"\r\n\
-         Cache-Tag: tag{}\r\nCache-Control: max-age={}\r\n{framing}\r\n\r\n",
+         X-Time: {}\r\nCache-Tag: tag{}\r\nCache-Control: max-age={}\r\n{framing}\r\n\r\n",
+        seen.now_ms(),
         object % TAGS,
         manner.max_age
     )

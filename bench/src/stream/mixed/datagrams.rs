@@ -89,7 +89,7 @@ pub fn client(load: &Load, number: u64) {
             }
         }
         // The sessions over TCP need some of the processors, too.
-        std::thread::sleep(Duration::from_millis(rng.below(40) as u64));
+        std::thread::sleep(Duration::from_millis(rng.below(load.rest_ms) as u64));
     }
     std::thread::sleep(WAIT);
     for session in open.into_iter().chain(lingering.into_iter().map(|(_, session)| session)) {

@@ -9,6 +9,7 @@
 //! At the end the server has to be as before: nobody has a session, workers and descriptors are as
 //! many, memory is flat ([`GROWTH_MAX`]).
 
+pub mod alone;
 mod backend;
 mod content;
 mod counts;
@@ -24,7 +25,7 @@ use rustls::ClientConfig;
 
 pub use self::backend::quiet_port;
 use self::backend::{Backend, Seen, Speaks};
-pub use self::content::mix;
+pub use self::content::{Content, mix};
 use self::counts::Counts;
 use super::samples::{self, Sample};
 use crate::backends::locked;
@@ -71,6 +72,8 @@ struct Load {
     seed: u64,
     /// Sessions of different loads have different numbers.
     session_base: u64,
+    /// The longest pause between two turns of a client over UDP, ms.
+    rest_ms: usize,
     counts: Counts,
     over: AtomicBool,
 }
@@ -195,6 +198,7 @@ fn blow(
         tls: site.tls.clone(),
         seed: options.seed,
         session_base,
+        rest_ms: 40,
         counts: Counts::default(),
         over: AtomicBool::new(false),
     };

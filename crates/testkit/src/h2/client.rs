@@ -31,6 +31,8 @@ pub struct Options {
     pub authority: String,
     /// `:scheme` of requests; `http` by default.
     pub scheme: String,
+    /// The limit of a wait for a frame.
+    pub patience: Duration,
 }
 
 impl Default for Options {
@@ -41,6 +43,7 @@ impl Default for Options {
             acknowledges: true,
             authority: "localhost".to_string(),
             scheme: "http".to_string(),
+            patience: PATIENCE,
         }
     }
 }
@@ -377,10 +380,11 @@ impl Client {
         self.wait_for("the body", |c| (c.so_far(stream)?.body.len() == len).then_some(()));
     }
 
-    /// Reads the next frame, unless the server closes; fails after [`PATIENCE`].
+    /// Reads the next frame, unless the server closes; fails after [`Options::patience`].
     pub fn frame(&mut self) -> Option<Frame> {
-        let frame = self.frame_until(Instant::now() + PATIENCE);
-        assert!(frame.is_some() || self.ended.is_some(), "waited {PATIENCE:?} for a frame");
+        let patience = self.options.patience;
+        let frame = self.frame_until(Instant::now() + patience);
+        assert!(frame.is_some() || self.ended.is_some(), "waited {patience:?} for a frame");
         frame
     }
 
