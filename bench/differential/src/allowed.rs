@@ -9,9 +9,11 @@ use super::generate::{BAD_HOSTS, Case};
 pub struct Allowed {
     /// Why it is there.
     pub reason: &'static str,
+    /// Whether such a difference is the reason's.
     pub kind: Kind,
 }
 
+/// Takes out of an outcome what differs for the reason.
 pub type Take = fn(&mut Outcome);
 
 /// The form of a known difference.

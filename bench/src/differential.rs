@@ -1,28 +1,22 @@
 //! The same requests to nginx and to weir, with one configuration of all modules that both have:
 //! the same answers, or a reason.
 
-mod allowed;
-mod exchange;
-mod generate;
-mod heads;
-mod heads_allowed;
-mod origin;
-mod site;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use allowed::{ALLOWED, Allowed};
-use exchange::{Answer, Outcome};
-use generate::Case;
+use compared::allowed::{self, ALLOWED, Allowed};
+use compared::exchange::{self, Answer, Outcome};
+use compared::generate::{self, Case};
+use compared::{heads, heads_allowed, origin, site};
 use testkit::rng::Rng;
 
+use crate::deploy;
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup};
 
-const CONFIG: &str = include_str!("../../configs/differential.conf");
-const HEADS: &str = include_str!("../../configs/differential-heads.conf");
+const CONFIG: &str = include_str!("../configs/differential.conf");
+const HEADS: &str = include_str!("../configs/differential-heads.conf");
 
 /// Differences that are shown whole.
 const SHOWN: usize = 20;
@@ -100,7 +94,7 @@ fn compare(options: &Options, mut load: Load) -> crate::Outcome {
             println!("nginx: {:#?}\nweir: {:#?}", shown(&nginx), shown(&weir));
         }
         if seen.compare(&case, &nginx, &weir) && seen.needs(&case) {
-            site::copy_tree(&trees.0, &trees.1)?;
+            copy_tree(&trees.0, &trees.1)?;
         }
     }
     seen.compare_trees(&trees.0, &trees.1);
@@ -109,6 +103,25 @@ fn compare(options: &Options, mut load: Load) -> crate::Outcome {
         return Err(format!("{alerts} alerts of weir's: {}", weir.complaints()));
     }
     seen.report(options)
+}
+
+/// Makes a folder with the content of another one, and nothing else.
+fn copy_tree(from: &Path, to: &Path) -> crate::Outcome {
+    let failed = |e: std::io::Error| format!("{} to {}: {e}", from.display(), to.display());
+    let made = fs::remove_dir_all(to).and_then(|()| fs::create_dir(to));
+    // Files that workers have written stay theirs.
+    made.and_then(|()| deploy::give(to)).map_err(failed)?;
+    for entry in fs::read_dir(from).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let new = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            fs::create_dir(&new).map_err(failed)?;
+            copy_tree(&path, &new)?;
+        } else {
+            fs::copy(&path, &new).and_then(|_| deploy::give(&new)).map_err(failed)?;
+        }
+    }
+    Ok(())
 }
 
 /// Gives the field that names the server one name.

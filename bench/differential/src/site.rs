@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::{Outcome, deploy};
+use crate::Outcome;
 
 /// When every file was changed, in seconds since 1970: 1 January 2020.
 pub const CHANGED: u64 = 1_577_836_800;
@@ -18,25 +18,6 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     let done = encoder.write_all(bytes).and_then(|()| encoder.finish());
     done.expect("memory takes what is written to it")
-}
-
-/// Makes a folder with the content of another one, and nothing else.
-pub fn copy_tree(from: &Path, to: &Path) -> Outcome {
-    let failed = |e: std::io::Error| format!("{} to {}: {e}", from.display(), to.display());
-    let made = fs::remove_dir_all(to).and_then(|()| fs::create_dir(to));
-    // Files that workers have written stay theirs.
-    made.and_then(|()| deploy::give(to)).map_err(failed)?;
-    for entry in fs::read_dir(from).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let new = to.join(path.file_name().unwrap_or_default());
-        if path.is_dir() {
-            fs::create_dir(&new).map_err(failed)?;
-            copy_tree(&path, &new)?;
-        } else {
-            fs::copy(&path, &new).and_then(|_| deploy::give(&new)).map_err(failed)?;
-        }
-    }
-    Ok(())
 }
 
 const FILES: &[(&str, &[u8])] = &[
