@@ -146,6 +146,8 @@ impl Visitor {
                 Ok(Err(e)) => format!("not connected: {e}"),
                 Err(panic) => {
                     let text = panic.downcast_ref::<String>().map_or("a panic", String::as_str);
+                    // What came before it is in the text, too.
+                    let text = text.split("; before:").next().unwrap_or(text);
                     let stuck = if text.starts_with("waited") { "stuck: " } else { "wrong: " };
                     format!("{stuck}{text}")
                 }

@@ -7,7 +7,7 @@
 //!           ├─▶ HTTP/1 ── HTTP/2 ──▶ HTTP/2 to itself ────────────▶│
 //!           ├─▶ HTTP/1 and HTTP/2 over TLS, HTTP/2 ───────────────▶│
 //!           ├─▶ telephones: 30 kB/s with pauses of 5 s ────────────┘
-//!           ├─▶ gRPC, WebSocket, UDP ─────────▶ servers here
+//!           ├─▶ gRPC, WebSocket, FastCGI, UDP ▶ servers here
 //!           ├─▶ two caches, purges ───────────▶ an origin here
 //!           ├─▶ a small disk that fills ──────▶ a server here
 //!           └─▶ names, a name server that lies ▶ a server here, and a decoy
@@ -20,6 +20,7 @@ mod behind;
 mod cache;
 mod disturb;
 mod dns;
+mod fastcgi;
 mod http;
 mod log;
 mod names;
@@ -203,6 +204,7 @@ fn start(options: &Options) -> Outcome<Place> {
         ("%UDP_BACKEND0%", udp.ports[0]),
         ("%UDP_BACKEND1%", udp.ports[1]),
         ("%CALLS%", calls),
+        ("%FASTCGI%", fastcgi::responder()?),
         ("%BEHIND%", behind.port),
         ("%NAMED%", named.port),
         ("%ORIGIN%", origin.port()),
@@ -269,6 +271,7 @@ fn begin(
     if only(7) {
         threads.extend(telephones::begin(server.port, site, tally));
         threads.extend(sockets::begin(ports.tunnels, tally));
+        threads.extend(fastcgi::begin(ports.tunnels, tally));
     }
     if only(8) {
         threads.extend(cache::begin(ports.cache, &place.origin, tally));
