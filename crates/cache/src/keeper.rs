@@ -23,7 +23,7 @@ use base::time::{now_ms, unix_ms};
 use event::{Gate, Notify};
 
 use crate::faults::FaultCause;
-use crate::index::{self, Journal, MarkedPurge, Merge};
+use crate::index::{self, Journal, Left, MarkedPurge, Merge};
 use crate::instance::{Cache, Pace};
 use crate::key::Hash;
 use crate::keys::Purged;
@@ -42,13 +42,16 @@ const REST_MS: u64 = 10_000;
 /// The pause after a write that failed, milliseconds.
 const FAULT_MS: u64 = 5_000;
 
-/// The size of a journal from which on it is merged into the index, beside half of the index's
-/// size, bytes.
+/// The size of the journals from which on they are merged into the index, beside half of the
+/// index's size, bytes.
 const JOURNAL_MAX: u64 = 4 << 20;
 
 /// The age from which on it is merged: the index has the order of use, which no journal has.
 /// Milliseconds.
 const JOURNAL_AGE_MS: u64 = 600_000;
+
+/// Journals of keepers before: each reload leaves one, and none grows old where they come often.
+const JOURNALS_MAX: usize = 32;
 
 /// The time for which a server that has taken over the index is not looked for again, milliseconds.
 const TAKEN_OVER_MS: u64 = 60_000;
@@ -125,8 +128,10 @@ pub(crate) struct Keeper {
     failed: Cell<Option<u64>>,
     /// The last order given: [`FileHeader::order`].
     order: Cell<u64>,
-    /// The time when the index was written last, and its size then.
-    merged: Cell<(u64, u64)>,
+    /// The time when the index was written last, or this keeper began.
+    merged: Cell<u64>,
+    /// The index, and journals of keepers before this one.
+    left: Cell<Left>,
     /// Marks that a keeper before this one had begun with are to be looked for again.
     again: Cell<bool>,
     /// The time when another server was found to write the index.
@@ -162,10 +167,12 @@ pub(crate) async fn keep(cache: Rc<Cache>, leave: Gate) {
         asked: RefCell::new(Asked { times: 0, since: Instant::now() }),
         failed: Cell::new(None),
         order: Cell::new(0),
-        merged: Cell::new((now_ms(), 0)),
+        merged: Cell::new(now_ms()),
+        left: Cell::default(),
         again: Cell::new(true),
         taken_over: Cell::new(None),
     };
+    keeper.measure().await;
     let mut news = pin!(keeper.news(&leave));
     let mut purger = pin!(keeper.delete());
     let mut reader = pin!(unindexed::read(&keeper));
@@ -498,14 +505,22 @@ impl Keeper {
         }
     }
 
+    /// Notes what keepers before this one have left.
+    async fn measure(&self) {
+        let folder = self.folder();
+        let task = move || index::left(&folder);
+        let left = store::elsewhere(Some(&event::pool::default()), task).await;
+        self.left.set(left.ok().and_then(Result::ok).unwrap_or_default());
+    }
+
     /// Whether it is time to make a new index.
     fn is_to_merge(&self) -> bool {
-        let keys = &self.cache.keys;
-        let (when, size) = self.merged.get();
+        let (keys, left) = (&self.cache.keys, self.left.get());
         let journal = self.journal.borrow().as_ref().map_or(0, |journal| journal.bytes);
         let now = now_ms();
-        let old = journal > 0 && now >= when + JOURNAL_AGE_MS;
-        (journal > JOURNAL_MAX + size / 2 || old || keys.is_merge_wanted())
+        let old = journal > 0 && now >= self.merged.get() + JOURNAL_AGE_MS;
+        let large = journal + left.journal_bytes > JOURNAL_MAX + left.index_bytes / 2;
+        (large || old || left.journals >= JOURNALS_MAX || keys.is_merge_wanted())
             && keys.is_warm()
             && self.may_write()
             && self.taken_over.get().is_none_or(|at| now >= at + TAKEN_OVER_MS)
@@ -522,7 +537,8 @@ impl Keeper {
         match merged {
             Ok(Some((size, order))) => {
                 keys.set_index_order(order);
-                self.merged.set((now_ms(), size));
+                self.merged.set(now_ms());
+                self.left.set(Left { index_bytes: size, ..Left::default() });
                 let (log, folder) = (base::log::default(), self.folder());
                 let (folder, ms) = (folder.display(), now_ms() - began);
                 base::log!(

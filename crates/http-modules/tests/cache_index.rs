@@ -624,3 +624,23 @@ fn tags_that_a_response_has_no_more() {
     assert_eq!(purge(&weir, "/", "Cache-Tag: t1\r\n"), purged(0));
     assert_eq!(purge(&weir, "/", "Cache-Tag: t2\r\n"), purged(1));
 }
+
+#[test]
+fn journals_of_many_reloads_are_merged() {
+    each_driver(|driver| {
+        let origin = Origin::start(answer);
+        let weir = site(driver, &origin, "", TWO).start();
+        let journals = || {
+            let files = weir.files_below("cache/.weir.index");
+            files.iter().filter(|name| name.contains("/journal.")).count()
+        };
+        let mut most = 0;
+        for n in 0..60 {
+            ask(&weir, &format!("/{n}"));
+            weir.reload();
+            most = most.max(journals());
+        }
+        assert!((20..50).contains(&most), "{most} journals at most");
+        wait_for("a merge", || (journals() < 32).then_some(()));
+    });
+}

@@ -115,6 +115,29 @@ pub fn is_taken_over(folder: &Path, part: u32) -> io::Result<bool> {
     Ok(list(folder)?.iter().any(|file| file.header.is_ok_and(is_later) && file.is_kept()))
 }
 
+/// What keepers that are gone have left: their journals, and the index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    pub journals: usize,
+    pub journal_bytes: u64,
+    pub index_bytes: u64,
+}
+
+/// Measures what is left in the folder of a cache's.
+pub fn left(folder: &Path) -> io::Result<Left> {
+    let mut left = Left::default();
+    for file in list(folder)? {
+        let Ok(bytes) = fs::metadata(&file.path).map(|metadata| metadata.len()) else { continue };
+        if file.header.is_ok_and(|h| h.kind == IndexFileKind::Index) {
+            left.index_bytes = bytes;
+        } else if !file.is_kept() {
+            left.journals += 1;
+            left.journal_bytes += bytes;
+        }
+    }
+    Ok(left)
+}
+
 /// The order of the index that is there; 0 is none.
 pub fn order_of(folder: &Path) -> u64 {
     let path = folder.join(FOLDER).join(INDEX);
