@@ -110,6 +110,21 @@ impl Site {
         &self.page
     }
 
+    /// Whether a body is the page with an error in the place of the part that is passed on, whose
+    /// server broke off.
+    pub fn is_page_without_part(&self, body: &[u8]) -> bool {
+        let part = |name: &str| self.files.iter().find(|f| f.0 == name).map_or(0, |f| f.1.len());
+        let (before, behind) = (2 + part("small.txt"), 2 + part("middle.txt"));
+        let Some(middle) = body.len().checked_sub(behind).and_then(|end| body.get(before..end))
+        else {
+            return false;
+        };
+        body.starts_with(&self.page[..before])
+            && body.ends_with(&self.page[self.page.len() - behind..])
+            && middle.len() < 400
+            && middle.windows(15).any(|text| text == b"502 Bad Gateway")
+    }
+
     /// A large file.
     pub fn large(&self, n: usize) -> (&'static str, &[u8]) {
         let large: Vec<_> = self.files.iter().filter(|file| file.1.len() > 1 << 20).collect();
@@ -303,7 +318,10 @@ impl Client {
         let Some(answer) = self.ask(kind, request.as_bytes(), leave) else { return };
         if answer.status != status {
             self.fail(&format!("{kind}: status {}", answer.status));
-        } else if body.is_some_and(|body| body != answer.body) {
+        } else if kind == "page" && self.site.is_page_without_part(&answer.body) {
+            self.fail("page: status 502 of a part");
+        } else if let Some(body) = body.filter(|body| *body != answer.body) {
+            self.asked.push_str(&difference(&answer.body, body));
             self.fail(&format!("{kind}: another body"));
         }
     }
@@ -427,6 +445,14 @@ impl Client {
     }
 }
 
+/// Where a body is first another one than the right one, and what stands there.
+fn difference(body: &[u8], right: &[u8]) -> String {
+    let at = body.iter().zip(right).take_while(|(a, b)| a == b).count();
+    let there = &body[at..body.len().min(at + 80)];
+    let (len, right) = (body.len(), right.len());
+    format!("{len} bytes instead of {right}, from {at} on: {}", there.escape_ascii())
+}
+
 /// A connection to a port of the loopback whose reads and writes have a limit.
 pub fn connect(port: u16, limit: Duration) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
@@ -543,6 +569,20 @@ mod tests {
         assert_eq!(joined(b"3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n"), Some(b"abcd".to_vec()));
         assert_eq!(joined(b"3\r\nabc\r\n0\r\n"), None);
         assert_eq!(joined(b"5\r\n0\r\n\r\n"), None, "an end that is none");
+    }
+
+    #[test]
+    fn a_part_that_failed_is_told_from_other_bodies() {
+        let folder = std::env::temp_dir().join(format!("weir-bench-page-{}", std::process::id()));
+        let site = Site::new(folder.clone()).unwrap();
+        let _ = fs::remove_dir_all(folder);
+        let (before, behind) = (2 + 1024, 2 + (100 << 10));
+        let behind = &site.page[site.page.len() - behind..];
+        let with = |part: &[u8]| [&site.page[..before], part, behind].concat();
+        assert!(site.is_page_without_part(&with(b"<h1>502 Bad Gateway</h1>")));
+        assert!(!site.is_page_without_part(&with(b"")));
+        assert!(!site.is_page_without_part(&with(&site.files[2].1)), "the page itself");
+        assert!(!site.is_page_without_part(b"502 Bad Gateway"));
     }
 
     #[test]

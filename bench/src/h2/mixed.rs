@@ -355,6 +355,10 @@ impl Visitor {
         }
         let same = match &ask.expected {
             Expected::Any => true,
+            Expected::Page if self.site.is_page_without_part(&answer.body) => {
+                self.fault(ask.since, "page: status 502 of a part");
+                return false;
+            }
             Expected::Page => answer.body == self.site.page(),
             Expected::File(n, range) => answer.body == self.site.files()[*n].1[range.clone()],
             Expected::Upload(len) => answer.body == upload(*len),

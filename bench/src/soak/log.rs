@@ -13,6 +13,9 @@ use super::tally::Tally;
 /// Lines that are kept with their texts.
 const KEPT: usize = 200;
 
+/// Logs that are kept.
+const ROTATED: u32 = 24;
+
 /// A file that is read to its end again and again.
 struct Tail {
     file: File,
@@ -23,6 +26,7 @@ struct Tail {
 pub struct Log {
     path: PathBuf,
     tails: Vec<Tail>,
+    rotations: u32,
     /// Lines by level.
     pub levels: BTreeMap<&'static str, u64>,
     /// Lines without their numbers, of level crit and worse, with their counts.
@@ -33,13 +37,17 @@ const LEVELS: [&str; 6] = ["[emerg]", "[alert]", "[crit]", "[error]", "[warn]", 
 
 impl Log {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, tails: Vec::new(), levels: BTreeMap::new(), lines: BTreeMap::new() }
+        let (tails, rotations) = (Vec::new(), 0);
+        Self { path, tails, rotations, levels: BTreeMap::new(), lines: BTreeMap::new() }
     }
 
     /// Moves the file away; the server is to be told.
     pub fn rotate(&mut self, tally: &Tally, killed: bool) {
         self.read(tally, killed);
-        let _ = fs::rename(&self.path, self.path.with_extension("old"));
+        // The last ones are kept, for a look at what surrounds a finding.
+        self.rotations += 1;
+        let name = format!("old{}", self.rotations % ROTATED);
+        let _ = fs::rename(&self.path, self.path.with_extension(name));
         if self.tails.len() > 1 {
             self.tails.remove(0);
         }

@@ -489,10 +489,9 @@ fn judge(
     }
     let hours = samples.last().map_or(0.0, |s| s.at) / 3600.0;
     if hours >= 1.0 {
-        let master: Vec<_> =
-            samples.iter().map(|s| (s.at, s.master.private_dirty as f64 / 1048576.0)).collect();
-        let worker: Vec<_> = samples.iter().map(|s| (s.at, page::per_worker(s))).collect();
-        for (name, points) in [("the master", master), ("a worker", worker)] {
+        for (n, name) in ["the master", "a worker", "a helper"].into_iter().enumerate() {
+            let points = samples.iter().filter_map(|s| Some((s.at, s.kinds()[n].1.each_mb()?)));
+            let points: Vec<(f64, f64)> = points.collect();
             if let Some(growth) = page::growth(&points).filter(|g| *g > GROWTH_MAX) {
                 bad.push(format!("memory of {name} grows by {growth:.2} MB an hour"));
             }

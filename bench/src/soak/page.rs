@@ -163,14 +163,8 @@ fn curves(out: &mut String, samples: &[Sample]) {
             curve(out, &format!("{kind}: {what}"), unit, &points);
         }
     }
-    let each: Vec<(f64, f64)> = samples.iter().map(|s| (s.at, per_worker(s))).collect();
-    curve(out, "private dirty of a worker", "MB", &each);
-}
-
-/// The private memory of a worker, on the average, MB.
-pub fn per_worker(sample: &Sample) -> f64 {
-    let workers = sample.workers;
-    workers.private_dirty as f64 / MB / workers.processes.max(1) as f64
+    let each = samples.iter().filter_map(|s| Some((s.at, s.workers.each_mb()?)));
+    curve(out, "private dirty of a worker", "MB", &each.collect::<Vec<_>>());
 }
 
 /// The growth of a value in an hour over the second half of the samples.

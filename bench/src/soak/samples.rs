@@ -14,6 +14,14 @@ pub struct Kind {
     pub descriptors: usize,
 }
 
+impl Kind {
+    /// The private memory of a process on the average, MB.
+    pub fn each_mb(&self) -> Option<f64> {
+        let mb = self.private_dirty as f64 / f64::from(1 << 20);
+        (self.processes > 0).then_some(mb / self.processes as f64)
+    }
+}
+
 /// The state at a time.
 #[derive(Clone, Copy, Default)]
 pub struct Sample {

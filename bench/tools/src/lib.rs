@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod content;
+pub mod fastcgi;
 pub mod h2;
 pub mod tls;
 

@@ -11,7 +11,6 @@
 
 pub mod alone;
 mod backend;
-mod content;
 mod counts;
 mod datagrams;
 mod sessions;
@@ -20,12 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bare::content;
 use rustix::process::Signal;
 use rustls::ClientConfig;
 
 pub use self::backend::quiet_port;
 use self::backend::{Backend, Seen, Speaks};
-pub use self::content::{Content, mix};
 use self::counts::Counts;
 use super::samples::{self, Sample};
 use crate::backends::locked;
@@ -34,6 +33,7 @@ use crate::report;
 use crate::server::{Kind, Server, Setup};
 use crate::tls::Certificate;
 use crate::{Outcome, mixed, proc, tls};
+pub use bare::content::{Content, mix};
 use testkit::rng::Rng;
 
 const CONFIG: &str = include_str!("../../../configs/stream-mixed.conf");
