@@ -15,10 +15,10 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The private memory of a process on the average, MB.
+    /// The private memory of a process on the average, MB. Those that just ended have none.
     pub fn each_mb(&self) -> Option<f64> {
         let mb = self.private_dirty as f64 / f64::from(1 << 20);
-        (self.processes > 0).then_some(mb / self.processes as f64)
+        (self.private_dirty > 0).then_some(mb / self.processes as f64)
     }
 }
 
