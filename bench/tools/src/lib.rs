@@ -7,6 +7,8 @@
 pub mod content;
 pub mod fastcgi;
 pub mod h2;
+pub mod h3;
+pub mod quic;
 pub mod tls;
 
 use std::collections::VecDeque;
