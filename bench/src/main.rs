@@ -20,6 +20,7 @@ mod differential;
 mod disk;
 mod drivers;
 mod h2;
+mod h3;
 mod helper;
 mod idle;
 mod leaks;
@@ -133,6 +134,16 @@ const LOADS: &[Load] = &[
     load("h2-header-bomb", "large fields on stalled streams: memory held", false, h2::bomb::run),
     load("h2-reload", "reload every 200 ms under HTTP/2: lost streams", false, h2::reload::run),
     load("h2-floods", "attacks over HTTP/2: cut off, cost, p99 of others", false, h2::floods::run),
+    load("h3-1k", "1 KB file over HTTP/3, 8 connections of 32 streams", false, h3::run),
+    load("h3-1k-return", "the same, a response of the configuration", false, h3::run),
+    load("h3-1k-one", "the same, a connection of 100 streams", false, h3::run),
+    load("h3-1k-many", "the same, 64 connections of one stream", false, h3::run),
+    load("h3-100k", "100 KB file over HTTP/3", false, h3::run),
+    load("h3-1m", "1 MB file over HTTP/3", false, h3::run),
+    load("h3-post", "POST of 10 KB over HTTP/3, passed on", false, h3::run),
+    load("h3-handshakes", "HTTP/3: a connection for each request of 1 KB", false, h3::run),
+    load("h3-settings", "HTTP/3: the floor's settings, 1 KB", false, h3::settings),
+    load("h3-settings-100k", "HTTP/3: the floor's settings, 100 KB", false, h3::settings),
     load("fastcgi", "1 KB from php-fpm over kept connections", false, proxied::run),
     load("stream-1k", "stream: 1 KB answers over 64 sessions", false, proxied::run),
     load("stream-close", "stream: a session each", false, proxied::run),
@@ -222,7 +233,8 @@ const fn load(
 }
 
 /// Words for several loads.
-const GROUPS: &[(&str, &[&str])] = &[("h2", h2::LOADS), ("stream", stream::LOADS)];
+const GROUPS: &[(&str, &[&str])] =
+    &[("h2", h2::LOADS), ("h3", h3::LOADS), ("stream", stream::LOADS)];
 
 fn main() -> ExitCode {
     let mut options = match Options::parse(std::env::args().skip(1)) {
