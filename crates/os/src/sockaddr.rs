@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -59,7 +59,25 @@ pub fn block_of(ip: IpAddr) -> IpAddr {
     }
 }
 
+impl From<SocketAddr> for SockAddr {
+    fn from(addr: SocketAddr) -> SockAddr {
+        match addr {
+            SocketAddr::V4(v4) => SockAddr::V4(v4),
+            SocketAddr::V6(v6) => SockAddr::V6(v6),
+        }
+    }
+}
+
 impl SockAddr {
+    /// The same as the library's address; none for unix sockets.
+    pub fn to_std(&self) -> Option<SocketAddr> {
+        match self {
+            SockAddr::V4(v4) => Some(SocketAddr::V4(*v4)),
+            SockAddr::V6(v6) => Some(SocketAddr::V6(*v6)),
+            SockAddr::Unix(_) => None,
+        }
+    }
+
     /// Address of an IPv4 or IPv6 host.
     pub fn ip(ip: IpAddr, port: u16) -> SockAddr {
         match ip {

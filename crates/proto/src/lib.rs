@@ -18,6 +18,7 @@ pub mod params;
 pub mod priority;
 pub mod proxy_protocol;
 pub mod qpack;
+pub mod quic;
 pub mod range;
 pub mod tls_hello;
 pub mod tls_names;

@@ -17,6 +17,7 @@ pub mod ocsp;
 mod peer;
 pub mod pem;
 pub mod protocols;
+pub mod quic;
 mod record;
 mod server;
 mod session;

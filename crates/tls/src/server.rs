@@ -78,6 +78,8 @@ pub struct ServerConfig {
     pub(crate) record_size: usize,
     choice: Arc<Choice>,
     has_13: bool,
+    /// Early data is taken.
+    pub(crate) has_early_data: bool,
 }
 
 impl fmt::Debug for ServerConfig {
@@ -116,6 +118,7 @@ impl ServerConfig {
             Some(_) => EARLY_DATA_SKIPPED,
             None => options.max_early_data,
         };
+        let has_tickets = options.tickets.is_some();
         let sessions = options.sessions.unwrap_or_else(SessionCache::none);
         inner.session_storage = sessions.store();
         // The library takes early data with sessions of its own store alone.
@@ -146,7 +149,9 @@ impl ServerConfig {
             inner.max_early_data_size = EARLY_DATA_SKIPPED;
             Arc::new(inner)
         });
-        Ok(ServerConfig { inner: Arc::new(inner), inner_13, record_size, choice, has_13 })
+        let has_early_data = options.max_early_data > 0 && !has_tickets;
+        let inner = Arc::new(inner);
+        Ok(ServerConfig { inner, inner_13, record_size, choice, has_13, has_early_data })
     }
 
     /// The same for a client that offers TLS 1.3: it is told the time for which its sessions are
