@@ -16,6 +16,7 @@ const TIERS: &[&[&str]] = &[
     &["proto"],
     &["tls"],
     &["net"],
+    &["quic"],
     &["engine"],
     &["files"],
     &["upstream"],

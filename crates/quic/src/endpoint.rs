@@ -1,0 +1,524 @@
+//! A socket's connections: each datagram to the one that it belongs to, a new one to the server
+//! that its hello names, and all that they send back to the socket.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Instant;
+
+use base::log::{Level, os_error};
+use bytes::BytesMut;
+use event::task::Unborn;
+use event::{Deadline, Fd, Gate};
+use net::quic_id;
+use net::quic_relay::{Owner, Passed, Relay, Relayed};
+use os::SockAddr;
+use os::datagram::{self, Batch};
+use quinn_proto::{
+    ConnectionEvent, ConnectionHandle, ConnectionId, ConnectionIdGenerator, DatagramEvent,
+    EcnCodepoint, EndpointConfig, EndpointEvent, Incoming, ServerConfig,
+};
+
+use crate::clock;
+use crate::connection::{Connection, Session};
+use crate::ids::{Ids, id_of};
+use crate::initial::{Greeting, Hello, Known, first_id};
+use crate::outbox::Outbox;
+use crate::settings::Choice;
+use crate::timers::Timers;
+
+/// The longest that the kernel joins datagrams to.
+const DATAGRAM_MAX: usize = 65_536;
+
+/// Clients whose hellos are not whole, or whose servers are not ready.
+const GREETINGS_MAX: usize = 1024;
+
+/// Bytes that are kept of such a client, and of all of them.
+const GREETING_MAX: u64 = 16 << 10;
+const GREETINGS_BYTES_MAX: u64 = 4 << 20;
+
+/// The time for a hello to be whole, milliseconds.
+const GREETING_MS: u64 = 10_000;
+
+/// A client that may become a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    /// Its address.
+    pub remote: SocketAddr,
+    /// The address that it sends to, where the socket has several.
+    pub local: Option<IpAddr>,
+}
+
+/// A client's server, as soon as it is known, with its protocol for the connection.
+pub type Chosen = Pin<Box<dyn Future<Output = (Choice, Begin)>>>;
+
+/// Makes the session of a connection.
+pub type Begin = Box<dyn FnOnce(&Rc<Connection>) -> Box<dyn Session>>;
+
+/// The engine behind an endpoint.
+pub trait Server {
+    /// Chooses the server of a client by its hello.
+    fn choose(&self, hello: Hello<'_>, client: Client) -> Chosen;
+
+    /// Whether new clients prove their addresses first, at this number of those whose handshakes
+    /// are under way.
+    fn asks_proof(&self, under_way: usize) -> bool;
+
+    /// Whether there is room for another connection beside so many.
+    fn has_room(&self, open: usize) -> bool;
+}
+
+/// A socket's place in its server.
+pub struct Place {
+    /// The processes that have connections.
+    pub relay: Rc<Relay>,
+    /// The address of the socket, as it is listened on.
+    pub listener: SockAddr,
+    /// Closed once nobody else reads the socket.
+    pub alone: Gate,
+}
+
+/// A client whose server is not known yet.
+struct Waiting {
+    greeting: Greeting,
+    incoming: Option<Incoming>,
+    client: Client,
+    since_ms: u64,
+}
+
+/// See the module.
+pub struct Endpoint {
+    inner: RefCell<quinn_proto::Endpoint>,
+    fd: Fd,
+    at: Place,
+    /// Another process reads the socket now, and passes on what is for this one.
+    is_left: Cell<bool>,
+    server: Box<dyn Server>,
+    token_key: Arc<dyn quinn_proto::crypto::HandshakeTokenKey>,
+    /// By their numbers in `inner`.
+    connections: RefCell<Vec<Option<Rc<Connection>>>>,
+    waiting: RefCell<HashMap<ConnectionId, Waiting, foldhash::fast::RandomState>>,
+    /// Connections that have something.
+    listed: RefCell<Vec<Rc<Connection>>>,
+    timers: RefCell<Timers>,
+    outbox: RefCell<Outbox>,
+    /// The task that serves it, while it waits.
+    waker: Cell<Option<Waker>>,
+    /// A buffer for answers that belong to no connection.
+    scratch: RefCell<Vec<u8>>,
+    /// Connections, and those of them whose handshakes are under way.
+    open: Cell<usize>,
+    shaking: Cell<usize>,
+}
+
+impl Endpoint {
+    /// Serves a socket, whose options are set. Tokens are made with the secret, which the processes
+    /// of a server share.
+    pub fn start(
+        fd: OwnedFd,
+        place: Place,
+        secret: &[u8],
+        server: Box<dyn Server>,
+    ) -> Rc<Endpoint> {
+        let (key, own) = ((**place.relay.key()).clone(), place.relay.place());
+        let ids = move || -> Box<dyn ConnectionIdGenerator> {
+            Box::new(Ids { key: key.clone(), place: own })
+        };
+        let mut config = EndpointConfig::new(tls::quic::reset_key(secret));
+        config.supported_versions(vec![tls::quic::VERSION]).cid_generator(ids);
+        let token_key = tls::quic::token_key(secret);
+        let nobody = tls::quic::refusal(80, "no server was chosen".to_owned());
+        let mut first = ServerConfig::new(nobody, token_key.clone());
+        first
+            .max_incoming(GREETINGS_MAX)
+            .incoming_buffer_size(GREETING_MAX)
+            .incoming_buffer_size_total(GREETINGS_BYTES_MAX);
+        let inner = quinn_proto::Endpoint::new(Arc::new(config), Some(Arc::new(first)), true, None);
+        let endpoint = Rc::new(Endpoint {
+            inner: RefCell::new(inner),
+            fd: Fd::new(fd),
+            at: place,
+            is_left: Cell::new(false),
+            server,
+            token_key,
+            connections: RefCell::default(),
+            waiting: RefCell::default(),
+            listed: RefCell::default(),
+            timers: RefCell::default(),
+            outbox: RefCell::default(),
+            waker: Cell::new(None),
+            scratch: RefCell::default(),
+            open: Cell::new(0),
+            shaking: Cell::new(0),
+        });
+        let own = endpoint.clone();
+        event::spawn(async move { own.run().await });
+        endpoint
+    }
+
+    async fn run(self: Rc<Endpoint>) {
+        let mut batch = match Batch::new(DATAGRAM_MAX) {
+            Ok(batch) => batch,
+            Err(e) => return fail("memory for datagrams", &e),
+        };
+        if !self.at.alone.is_closed() {
+            self.at.alone.closed().await;
+        }
+        loop {
+            let received = match self.is_left.get() {
+                false => batch.recv(self.fd.fd()),
+                true => Err(io::ErrorKind::WouldBlock.into()),
+            };
+            let has_more = match received {
+                Ok(n) => {
+                    self.take_all(&batch);
+                    n == datagram::RECV_MAX
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => false,
+                // A client that is away is no fault of the socket's.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => true,
+                Err(e) => {
+                    fail("recvmsg() failed", &e);
+                    event::sleep(100).await;
+                    true
+                }
+            };
+            self.look_at_time();
+            let has_more = self.turn().await || has_more;
+            if has_more {
+                event::task::next_turn().await;
+            } else {
+                self.wait().await;
+            }
+        }
+    }
+
+    /// Waits for datagrams, for something that a connection has to send, or for the time of one.
+    async fn wait(&self) {
+        let next = self.timers.borrow().next();
+        let mut until = pin!(next.map(|at| event::sleep_until(clock::deadline(at))));
+        let mut readable = pin!(self.fd.readable(Deadline::NEVER));
+        poll_fn(|cx| {
+            if !self.listed.borrow().is_empty() || !self.outbox.borrow().is_empty() {
+                return Poll::Ready(());
+            }
+            let is_due = until.as_mut().as_pin_mut().is_some_and(|sleep| sleep.poll(cx).is_ready());
+            let reads = !self.is_left.get();
+            if is_due || reads && readable.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            self.waker.set(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+        self.waker.set(None);
+    }
+
+    /// Puts a connection on the list of those that have something.
+    pub(crate) fn list(&self, connection: Rc<Connection>) {
+        self.listed.borrow_mut().push(connection);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Each connection that has something has its turn; what they send leaves together. Says
+    /// whether something is left.
+    async fn turn(&self) -> bool {
+        let mut has_more = false;
+        let listed = self.listed.take();
+        for connection in listed {
+            if connection.turn(self, &self.outbox) {
+                has_more = true;
+                connection.touch();
+            }
+            if self.outbox.borrow().is_full() {
+                self.flush().await;
+            }
+        }
+        self.flush().await;
+        has_more
+    }
+
+    async fn flush(&self) {
+        loop {
+            let sent = self.outbox.borrow_mut().flush(self.fd.fd());
+            // It fails for no other reason than the room that the kernel gives a socket.
+            if sent.is_ok() || self.fd.writable(Deadline::NEVER).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Leaves the socket to another process: connections go on, with what that one passes on.
+    pub fn leave(&self) {
+        self.is_left.set(true);
+        self.touch_all();
+        self.wake();
+    }
+
+    /// The address of the socket, as it is listened on.
+    pub fn listener(&self) -> &SockAddr {
+        &self.at.listener
+    }
+
+    /// Takes what another process has read.
+    pub fn relayed(self: &Rc<Endpoint>, message: &Relayed<'_>) {
+        let Some(remote) = message.from.to_std() else { return };
+        let client = Client { remote, local: message.to };
+        let (now, ecn) = (clock::now(), EcnCodepoint::from_bits(message.ecn));
+        for one in message.bytes.chunks(usize::from(message.segment.max(1))) {
+            self.datagram(now, client, ecn, one);
+        }
+        self.wake();
+    }
+
+    /// Passes a datagram on to the process that has its connection, or drops it; false where it is
+    /// for this one, or for nobody.
+    fn pass_on(&self, from: &SockAddr, to: Option<IpAddr>, ecn: u8, bytes: &[u8]) -> bool {
+        let relay = &self.at.relay;
+        let Some(read) = id_of(bytes).and_then(|id| quic_id::read(relay.key(), id)) else {
+            return false;
+        };
+        if !read.is_genuine {
+            return false;
+        }
+        match relay.owner(read.place) {
+            Owner::Own | Owner::None => false,
+            Owner::Other => true,
+            Owner::Elder => {
+                let segment = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+                let (from, listener) = (from.clone(), self.at.listener.clone());
+                let message = Relayed { from, listener, to, ecn, segment, bytes };
+                relay.pass_on(read.place, &message) != Passed::Ended
+            }
+        }
+    }
+
+    fn take_all(self: &Rc<Endpoint>, batch: &Batch) {
+        let now = clock::now();
+        for (received, bytes) in batch.iter() {
+            let Some(from) = &received.from else { continue };
+            let Some(remote) = from.to_std() else { continue };
+            let client = Client { remote, local: received.to };
+            let ecn = EcnCodepoint::from_bits(received.ecn);
+            for one in bytes.chunks(received.segment.max(1)) {
+                if !self.pass_on(from, received.to, received.ecn, one) {
+                    self.datagram(now, client, ecn, one);
+                }
+            }
+        }
+    }
+
+    /// A datagram came.
+    fn datagram(
+        self: &Rc<Endpoint>,
+        now: Instant,
+        client: Client,
+        ecn: Option<EcnCodepoint>,
+        bytes: &[u8],
+    ) {
+        let Client { remote, local } = client;
+        let mut answer = self.scratch.take();
+        let data = BytesMut::from(bytes);
+        let event = self.inner.borrow_mut().handle(now, remote, local, ecn, data, &mut answer);
+        match event {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(connection) = self.connection(handle) {
+                    connection.take(event);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                self.meet(incoming, client, bytes, &mut answer);
+            }
+            Some(DatagramEvent::Response(sent)) => {
+                self.outbox.borrow_mut().push(std::mem::take(&mut answer), sent);
+            }
+            None => self.go_on(bytes),
+        }
+        answer.clear();
+        self.scratch.replace(answer);
+    }
+
+    fn connection(&self, handle: ConnectionHandle) -> Option<Rc<Connection>> {
+        self.connections.borrow().get(handle.0).and_then(Clone::clone)
+    }
+
+    /// A client begins.
+    fn meet(
+        self: &Rc<Endpoint>,
+        incoming: Incoming,
+        client: Client,
+        datagram: &[u8],
+        answer: &mut Vec<u8>,
+    ) {
+        let waiting = self.waiting.borrow().len();
+        let under_way = waiting + self.shaking.get();
+        if !self.server.has_room(waiting + self.open.get()) {
+            let sent = self.inner.borrow_mut().refuse(incoming, answer);
+            self.outbox.borrow_mut().push(std::mem::take(answer), sent);
+            return;
+        }
+        if incoming.may_retry() && self.server.asks_proof(under_way) {
+            let retried = self.inner.borrow_mut().retry(incoming, answer);
+            match retried {
+                Ok(sent) => self.outbox.borrow_mut().push(std::mem::take(answer), sent),
+                Err(e) => self.inner.borrow_mut().ignore(e.into_incoming()),
+            }
+            return;
+        }
+        let Some(greeting) = Greeting::new(datagram).filter(|_| waiting < GREETINGS_MAX) else {
+            self.inner.borrow_mut().ignore(incoming);
+            return;
+        };
+        let (id, since_ms) = (greeting.id(), base::time::now_ms());
+        let waiting = Waiting { greeting, incoming: Some(incoming), client, since_ms };
+        let before = self.waiting.borrow_mut().insert(id, waiting);
+        if let Some(incoming) = before.and_then(|before| before.incoming) {
+            self.inner.borrow_mut().ignore(incoming);
+        }
+        self.look(id, datagram);
+    }
+
+    /// More of a client's hello may have come.
+    fn go_on(self: &Rc<Endpoint>, datagram: &[u8]) {
+        if !self.waiting.borrow().is_empty()
+            && let Some(id) = first_id(datagram)
+        {
+            self.look(id, datagram);
+        }
+    }
+
+    fn look(self: &Rc<Endpoint>, id: ConnectionId, datagram: &[u8]) {
+        let mut all = self.waiting.borrow_mut();
+        let Some(waiting) = all.get_mut(&id).filter(|w| w.incoming.is_some()) else { return };
+        let known = waiting.greeting.look(datagram);
+        if known == Known::Part {
+            return;
+        }
+        let Some(incoming) = waiting.incoming.take() else { return };
+        if known == Known::Nothing {
+            all.remove(&id);
+            drop(all);
+            self.inner.borrow_mut().ignore(incoming);
+            return;
+        }
+        let client = waiting.client;
+        let chosen = waiting.greeting.with_hello(|hello| self.server.choose(hello, client));
+        drop(all);
+        let own = self.clone();
+        let mut accepting = Box::pin(async move {
+            let (choice, begin) = chosen.await;
+            own.waiting.borrow_mut().remove(&id);
+            own.accept(incoming, choice, begin);
+        });
+        let name = Unborn::new();
+        if name.poll(&mut accepting).is_pending() {
+            name.spawn(accepting);
+        }
+    }
+
+    fn accept(self: &Rc<Endpoint>, incoming: Incoming, choice: Choice, begin: Begin) {
+        let Choice { crypto, transport } = choice;
+        let mut config = ServerConfig::new(crypto, self.token_key.clone());
+        config.transport_config(transport.0);
+        let mut answer = Vec::new();
+        let (config, now) = (Some(Arc::new(config)), clock::now());
+        let accepted = self.inner.borrow_mut().accept(incoming, now, &mut answer, config);
+        match accepted {
+            Ok((handle, inner)) => {
+                let connection = Connection::new(self, handle, inner);
+                connection.begin(begin(&connection));
+                self.open.set(self.open.get() + 1);
+                self.shaking.set(self.shaking.get() + 1);
+                let mut all = self.connections.borrow_mut();
+                if all.len() <= handle.0 {
+                    all.resize_with(handle.0 + 1, || None);
+                }
+                all[handle.0] = Some(connection.clone());
+                drop(all);
+                connection.touch();
+            }
+            Err(failed) => {
+                if let Some(sent) = failed.response {
+                    self.outbox.borrow_mut().push(answer, sent);
+                    self.wake();
+                }
+            }
+        }
+    }
+
+    /// Looks at connections whose time has come, and gives up hellos that do not become whole.
+    fn look_at_time(&self) {
+        let now = clock::now();
+        loop {
+            let due = self.timers.borrow_mut().due(now);
+            let Some((at, number)) = due else { break };
+            if let Some(connection) = self.connection(ConnectionHandle(number)) {
+                connection.is_due(at, now);
+            }
+        }
+        let now_ms = base::time::now_ms();
+        let is_late = |w: &Waiting| w.incoming.is_some() && now_ms - w.since_ms > GREETING_MS;
+        if self.waiting.borrow().values().any(is_late) {
+            let late = self.waiting.borrow_mut().extract_if(|_, w| is_late(w)).collect::<Vec<_>>();
+            for incoming in late.into_iter().filter_map(|(_, w)| w.incoming) {
+                self.inner.borrow_mut().ignore(incoming);
+            }
+        }
+    }
+
+    /// A handshake is over, whatever way.
+    pub(crate) fn shaken(&self) {
+        self.shaking.set(self.shaking.get().saturating_sub(1));
+    }
+
+    /// Has all connections look whether they are to end.
+    pub fn touch_all(&self) {
+        let all: Vec<_> = self.connections.borrow().iter().flatten().cloned().collect();
+        all.iter().for_each(|connection| connection.touch());
+    }
+
+    /// Has a connection looked at in time.
+    pub(crate) fn plan(
+        &self,
+        handle: ConnectionHandle,
+        at: Option<Instant>,
+        planned: &mut Option<Instant>,
+    ) {
+        self.timers.borrow_mut().set(handle.0, at, planned);
+    }
+
+    /// A connection asks for ids, or is over.
+    pub(crate) fn take(
+        &self,
+        handle: ConnectionHandle,
+        event: EndpointEvent,
+    ) -> Option<ConnectionEvent> {
+        if event.is_drained()
+            && let Some(place) = self.connections.borrow_mut().get_mut(handle.0)
+            && place.take().is_some()
+        {
+            self.open.set(self.open.get().saturating_sub(1));
+        }
+        self.inner.borrow_mut().handle_event(handle, event)
+    }
+}
+
+#[cold]
+fn fail(what: &str, e: &io::Error) {
+    let log = base::log::default();
+    let e = os_error(e);
+    base::log!(log, Level::Alert, None, "{what} {e}");
+}

@@ -1,0 +1,58 @@
+//! Ids of connections: by their bytes, the kernel and other workers know whose they are.
+
+use std::time::Duration;
+
+use net::quic_id::{Id, Key, LEN, Place};
+use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
+
+/// Makes the ids of a process's connections.
+pub(crate) struct Ids {
+    pub key: Key,
+    pub place: Place,
+}
+
+impl ConnectionIdGenerator for Ids {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let random = os::random::number().to_ne_bytes();
+        ConnectionId::new(&Id::new(&self.key, self.place, random).0)
+    }
+
+    fn validate(&self, _: &ConnectionId) -> Result<(), InvalidCid> {
+        // Ids of processes that are over are answered with a reset.
+        Ok(())
+    }
+
+    fn cid_len(&self) -> usize {
+        LEN
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// The id of ours that the first packet of a datagram names, if it is as long as such a one.
+pub(crate) fn id_of(datagram: &[u8]) -> Option<&[u8]> {
+    let at = match datagram.first()? & 0x80 {
+        0 => 1,
+        _ if usize::from(*datagram.get(5)?) == LEN => 6,
+        _ => return None,
+    };
+    datagram.get(at..at + LEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_found_in_both_forms() {
+        let id: Vec<u8> = (0..16).collect();
+        let short = [&[0x40][..], &id, &[9; 4]].concat();
+        let long = [&[0xc0, 0, 0, 0, 1, 16][..], &id, &[9; 4]].concat();
+        assert_eq!((id_of(&short), id_of(&long)), (Some(&id[..]), Some(&id[..])));
+        let other = [&[0xc0, 0, 0, 0, 1, 15][..], &id].concat();
+        assert_eq!((id_of(&other), id_of(&short[..16]), id_of(&long[..21])), (None, None, None));
+        assert_eq!(id_of(&[]), None);
+    }
+}

@@ -1,0 +1,62 @@
+//! The next times at which connections want to be looked at.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Instant;
+
+/// A heap of times, each with the number of a connection. A connection whose time moves on, as it
+/// does with each datagram, keeps its entry until that is due: it is looked at then, and gets a new
+/// one.
+#[derive(Default)]
+pub(crate) struct Timers(BinaryHeap<Reverse<(Instant, usize)>>);
+
+impl Timers {
+    /// Has a connection looked at. `planned` is the time of its entry, which stays where it is
+    /// early enough.
+    pub fn set(&mut self, number: usize, at: Option<Instant>, planned: &mut Option<Instant>) {
+        let Some(at) = at else { return };
+        if planned.is_none_or(|planned| at < planned) {
+            *planned = Some(at);
+            self.0.push(Reverse((at, number)));
+        }
+    }
+
+    /// The next entry that is due, with its time.
+    pub fn due(&mut self, now: Instant) -> Option<(Instant, usize)> {
+        let Reverse((at, _)) = self.0.peek()?;
+        if *at > now {
+            return None;
+        }
+        self.0.pop().map(|Reverse(entry)| entry)
+    }
+
+    /// When the next one is due.
+    pub fn next(&self) -> Option<Instant> {
+        self.0.peek().map(|Reverse((at, _))| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn entries_come_when_they_are_due() {
+        let now = Instant::now();
+        let ms = |ms| now + Duration::from_millis(ms);
+        let mut timers = Timers::default();
+        let (mut one, mut two) = (None, None);
+        timers.set(1, Some(ms(5)), &mut one);
+        timers.set(2, Some(ms(3)), &mut two);
+        // Later than planned: the entry stays. Earlier: there is another one.
+        timers.set(1, Some(ms(9)), &mut one);
+        timers.set(2, Some(ms(2)), &mut two);
+        timers.set(2, None, &mut two);
+        assert_eq!((one, two, timers.next()), (Some(ms(5)), Some(ms(2)), Some(ms(2))));
+        assert_eq!(timers.due(ms(1)), None);
+        let due: Vec<_> = std::iter::from_fn(|| timers.due(ms(6))).collect();
+        assert_eq!(due, [(ms(2), 2), (ms(3), 2), (ms(5), 1)]);
+        assert_eq!(timers.next(), None);
+    }
+}
