@@ -155,7 +155,7 @@ fn start() -> (HttpEngine, SockAddr, Listener) {
     let main = weir_http::build::build(&tree.nodes[0], env, http_modules::MODULES);
     let engine = HttpEngine::new(main.expect("a configuration"));
     let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
-    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone };
+    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone, relay: None };
     engine.start(&seat, vec![listener]).expect("an engine");
     (engine, addr, origin)
 }

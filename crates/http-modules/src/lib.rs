@@ -76,6 +76,7 @@ pub static MODULES: Modules = &[
     &http::early_hints::MODULE,
     &http::ssl::MODULE,
     &http::http2::MODULE,
+    &http::http3::MODULE,
     &acme::MODULE,
     &early_read::MODULE,
     &realip::MODULE,

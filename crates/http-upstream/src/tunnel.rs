@@ -67,6 +67,7 @@ impl Tunnel {
                 event::spawn(async move { carrier.run(c.transport()).await })
             }
             Upgraded::Stream(stream) => event::spawn(async move { carrier.run(&stream).await }),
+            Upgraded::Quic(stream) => event::spawn(async move { carrier.run(&stream).await }),
         };
         let watch = Watch { task, report: report.clone(), r };
         report.over.notified().await;

@@ -60,7 +60,7 @@ fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output 
             }
         }
         if c.listen.ssl && main.trace.get().is_none() {
-            c.sock.prepend(std::mem::take(&mut first));
+            c.sock().prepend(std::mem::take(&mut first));
             if rarely(ssl::accept(&c, &main)).await.is_err() {
                 return;
             }
@@ -73,7 +73,7 @@ fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output 
             rarely(h2::run::<Answerer>(c.clone(), main.0.clone(), first)).await;
         }
         if c.reset_at_end.get() {
-            c.sock.reset_at_end();
+            c.sock().reset_at_end();
             return;
         }
         let left = Rc::downgrade(&c);
@@ -81,7 +81,7 @@ fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output 
         if let Some(c) = left.upgrade() {
             // A subrequest that nobody waits for still goes on; the client need not wait for its
             // end.
-            let _ = c.sock.shutdown_write();
+            let _ = c.sock().shutdown_write();
         }
     }
 }
@@ -94,10 +94,10 @@ fn is_http2(c: &Conn) -> bool {
 }
 
 /// The engine, which counts a connection as active while it lives, whatever way it ends.
-struct Counted(Rc<HttpMain>, #[allow(dead_code, reason = "kept for its drop")] Work);
+pub(crate) struct Counted(Rc<HttpMain>, #[allow(dead_code, reason = "kept for its drop")] Work);
 
 impl Counted {
-    fn new(main: Rc<HttpMain>) -> Counted {
+    pub fn new(main: Rc<HttpMain>) -> Counted {
         main.stats.add(Field::Active, 1);
         let work = main.life.work();
         Counted(main, work)

@@ -25,6 +25,7 @@ use os::SockAddr;
 use crate::core_conf::{CoreLoc, CoreLocDraft, CoreSrv, CoreSrvDraft};
 use crate::cx::{Level, LoadEnv, LocationDraft};
 use crate::http2_conf::{self, Http2};
+use crate::http3_conf::Http3;
 use crate::module::{LocView, Modules, Pipeline};
 use crate::server::location::{LocKind, Location, LocationInfo, Tree};
 use crate::server::{Built, HttpMain, Listen, Server};
@@ -192,6 +193,7 @@ impl Merge {
         let zone = self.metrics.of_server(&merged.values.set, Kind::HttpServer, &name, first);
         let server = Rc::new(Server {
             http2,
+            http3: Http3::of(&merged.values.set, merged.core.keepalive_timeout)?,
             name,
             zone,
             names: names.into(),

@@ -6,11 +6,6 @@ use net::{Kind, ListenSpec};
 
 use crate::cx::Cx;
 
-/// Whether `listen … quic` is accepted: there is an engine for its sockets.
-pub const fn quic_is_built_in() -> bool {
-    false
-}
-
 /// The words of a `listen` that are no socket options.
 #[derive(Default)]
 struct Words {
@@ -34,8 +29,7 @@ pub(crate) fn listen(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
                 conf::warn(w, format!("{m} instead"));
                 words.http2 = true;
             }
-            b"quic" if quic_is_built_in() => words.quic = true,
-            b"quic" => return Err(unsupported(w)),
+            b"quic" => words.quic = true,
             _ => return Ok(false),
         }
         Ok(true)
@@ -56,11 +50,6 @@ pub(crate) fn listen(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         server.listens.push(listen);
     }
     Ok(())
-}
-
-fn unsupported(w: &Word) -> ConfError {
-    let m = "parameter of \"listen\" is not supported by this version of weir";
-    ConfError::at(w, format!("the \"{}\" {m}", w.lossy()))
 }
 
 /// Makes a spec that of a QUIC address.

@@ -10,10 +10,12 @@ use engine::life::Accepting;
 use engine::module::Helping;
 use engine::{Engine, Help, Helper, Seat};
 use event::{Accepted, Listener};
-use net::quic_relay::Relay;
 use net::{Kind, ListenSpec};
 
+use quic::Endpoint;
+
 use crate::accept::accept;
+use crate::h3;
 use crate::request::Request;
 use crate::server::HttpMain;
 
@@ -23,23 +25,15 @@ pub struct HttpEngine {
     accepting: Accepting,
     /// The numbers among all listeners of those that accept connections.
     streams: RefCell<Rc<[usize]>>,
-    /// The sockets of QUIC, with their numbers among all listeners.
-    datagrams: RefCell<Vec<(usize, Listener)>>,
-    /// What this worker knows of other processes' connections over QUIC: held as long as it has
-    /// some, because others see its end by it.
-    relay: RefCell<Option<Rc<Relay>>>,
+    /// The sockets of QUIC.
+    endpoints: RefCell<Rc<[Rc<Endpoint>]>>,
 }
 
 impl HttpEngine {
     /// The engine of a loaded block.
     pub fn new(main: Rc<HttpMain>) -> HttpEngine {
-        HttpEngine {
-            main,
-            accepting: Accepting::default(),
-            streams: RefCell::new(Rc::new([])),
-            datagrams: RefCell::default(),
-            relay: RefCell::default(),
-        }
+        let (streams, endpoints) = (RefCell::new(Rc::from([])), RefCell::new(Rc::from([])));
+        HttpEngine { main, accepting: Accepting::default(), streams, endpoints }
     }
 
     /// The work of a module in a process beside the workers.
@@ -74,7 +68,6 @@ impl Engine for HttpEngine {
     }
 
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()> {
-        self.relay.replace(seat.relay.clone());
         self.main.stats.use_slot(seat.slot);
         self.main.metrics.use_slot(seat.slot);
         let _ = self.main.debug_from.set(seat.debug_connections.clone());
@@ -84,7 +77,17 @@ impl Engine for HttpEngine {
         let numbered = listeners.into_iter().enumerate();
         let is_stream = |i: usize| main.listens.get(i).is_some_and(|l| l.spec.kind == Kind::Stream);
         let (streams, datagrams): (Vec<_>, Vec<_>) = numbered.partition(|(i, _)| is_stream(*i));
-        self.datagrams.replace(datagrams);
+        if let Some(relay) = &seat.relay {
+            let start = |(i, listener): (usize, Listener)| {
+                let fd = listener.fd().try_clone_to_owned()?;
+                Ok(h3::listen::start(&main, i, fd, (relay, &seat.alone)))
+            };
+            let endpoints = datagrams.into_iter().map(start).collect::<io::Result<Rc<[_]>>>()?;
+            if let Some(inbox) = relay.take_inbox() {
+                event::spawn(h3::listen::receive(inbox, endpoints.clone()));
+            }
+            self.endpoints.replace(endpoints);
+        }
         let (numbers, streams): (Vec<_>, Vec<_>) = streams.into_iter().unzip();
         let numbers: Rc<[usize]> = numbers.into();
         self.streams.replace(numbers.clone());
@@ -104,8 +107,8 @@ impl Engine for HttpEngine {
     fn quit(&self) {
         let numbers = self.streams.borrow().clone();
         self.accepting.end(|i, a| accept(&self.main, numbers[i], a.sock, a.addr));
-        self.datagrams.take();
         self.main.life.gate.close();
+        self.endpoints.borrow().iter().for_each(|endpoint| endpoint.leave());
     }
 
     fn idle(&self) -> bool {
@@ -114,6 +117,7 @@ impl Engine for HttpEngine {
 
     fn force(&self) {
         self.main.life.give_up();
+        self.endpoints.borrow().iter().for_each(|endpoint| endpoint.touch_all());
     }
 
     fn wants(&self, helper: Helper) -> bool {

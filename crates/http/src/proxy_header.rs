@@ -11,7 +11,7 @@ use crate::channel::conn::Conn;
 /// # Errors
 /// The connection is to be closed; the reason was logged.
 pub(crate) async fn read(c: &Conn, read: Page, gate: &Gate, timeout_ms: u64) -> Result<Page, ()> {
-    match net::proxy_header::read(&c.sock, read, gate, timeout_ms).await {
+    match net::proxy_header::read(c.sock(), read, gate, timeout_ms).await {
         Ok((page, header)) => {
             if let Some(h) = header {
                 let _ = c.proxy.set(h);

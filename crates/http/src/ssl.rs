@@ -102,12 +102,12 @@ pub(crate) async fn accept(c: &Rc<Conn>, main: &Rc<HttpMain>) -> Result<(), ()> 
 
 async fn shake(c: &Rc<Conn>, main: &Rc<HttpMain>, ms: u64) -> Result<(), NoHandshake> {
     let until = Deadline::in_ms(ms);
-    let greeting = handshake::greeting(&c.sock, until, main.asks_hello).await?;
+    let greeting = handshake::greeting(c.sock(), until, main.asks_hello).await?;
     let Greeting::Hello(mut hello) = greeting else { return Ok(()) };
     let server = server_of(c, hello.name.as_deref());
     let mut session = Established::new(tls_of(c, &server).tls.clone());
     (session.server_name, session.hello) = (hello.name.take(), hello.message.take());
-    let _ = c.tls.set(Box::new(Secured { session, server: server.clone() }));
+    let _ = c.tls.set(Rc::new(Secured { session, server: server.clone() }));
     let Some(Secured { session: established, .. }) = c.tls.get().map(|tls| &**tls) else {
         return Err(NoHandshake::Gone);
     };
@@ -132,7 +132,7 @@ async fn shake(c: &Rc<Conn>, main: &Rc<HttpMain>, ms: u64) -> Result<(), NoHands
         log: &of.root.core.error_log,
         connection: c.number,
     };
-    handshake::finish(&c.sock, begun, rest, until).await
+    handshake::finish(c.sock(), begun, rest, until).await
 }
 
 /// Shows the certificate of a challenge. Its validator wants nothing else: the connection ends.
@@ -154,19 +154,19 @@ async fn answer_challenge(
         log: &c.listen.default.root.core.error_log,
         connection: c.number,
     };
-    handshake::finish(&c.sock, handshake::begin_challenge(pair), rest, until).await?;
+    handshake::finish(c.sock(), handshake::begin_challenge(pair), rest, until).await?;
     // The peer is to see the end of a session that was whole.
-    let _ = c.sock.flush(until).await;
+    let _ = c.sock().flush(until).await;
     Err(NoHandshake::Gone)
 }
 
 /// The server whose TLS a server's clients have: one without certificates has the default's.
-fn tls_of<'a>(c: &'a Conn, server: &'a Rc<Server>) -> &'a Rc<Server> {
+pub(crate) fn tls_of<'a>(c: &'a Conn, server: &'a Rc<Server>) -> &'a Rc<Server> {
     if server.tls.has_certificates() { server } else { &c.listen.default }
 }
 
 /// The server of the name in the client's hello, else the default one of the address.
-fn server_of(c: &Conn, name: Option<&[u8]>) -> Rc<Server> {
+pub(crate) fn server_of(c: &Conn, name: Option<&[u8]>) -> Rc<Server> {
     name.and_then(|name| named(c, name)).unwrap_or(&c.listen.default).clone()
 }
 

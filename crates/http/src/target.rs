@@ -16,12 +16,17 @@ pub(crate) fn prepare(r: &mut Request) -> Result<(), u16> {
     // In this order, as the request line comes first: its path is made as the default server of the
     // address has it (`merge_slashes`), whatever the host.
     let mut prepared = uri(r).and_then(|()| host(r)).and_then(|()| checked(r));
-    if r.head.version == Version::HTTP_20 && prepared.is_ok() && !r.server.http2.enabled {
+    let speaks = match r.head.version {
+        Version::HTTP_20 => r.server.http2.enabled,
+        Version::HTTP_30 => r.server.http3.enabled,
+        _ => true,
+    };
+    if prepared.is_ok() && !speaks {
         let m = "client attempted to request the server name for which the negotiated protocol is";
         r.log(Level::Info, format_args!("{m} disabled"));
         prepared = Err(421);
     }
-    if prepared.is_ok() && r.c().listen.ssl {
+    if prepared.is_ok() && (r.c().listen.ssl || r.c().listen.quic) {
         prepared = crate::ssl::admit(r);
     }
     if prepared.is_err() {

@@ -30,6 +30,7 @@ pub const WITH: &[&str] = &[
     "--with-http_stub_status_module",
     "--with-http_sub_module",
     "--with-http_v2_module",
+    "--with-http_v3_module",
     "--with-stream",
     "--with-stream_geoip_module",
     "--with-stream_realip_module",

@@ -201,6 +201,13 @@ pub static DIRECTIVES: &[D] = &[
             format!("\"ssl_engine\" cannot be had: there is no engine \"{}\"", n.arg(0)?.lossy());
         Err(ConfError::at(n.arg(0)?, m))
     }),
+    main(
+        "quic_bpf",
+        Args::FLAG,
+        "off",
+        "Checked and without effect: datagrams find their connections without it.",
+        |_, n| set_flag(&mut None, n),
+    ),
     main("pid", Args::T1, "logs/nginx.pid", "The file that names the master.", |d, n| {
         set_str(&mut d.pid, n)
     }),

@@ -16,18 +16,6 @@ const QUIC: &str = "ssl_reject_handshake on; server { listen 127.0.0.1:%PORT1% s
                     listen 127.0.0.1:%PORT1% quic; } \
                     server { listen 127.0.0.1:%PORT0%; root html; }";
 
-/// Until there is an engine, the parameter is refused; then the tests below hold.
-fn is_built_in() -> bool {
-    if http::quic_is_built_in() {
-        return true;
-    }
-    let out = site(1, "", QUIC).run(&["-t"]);
-    let said = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(!out.status.success(), "{said}");
-    assert!(said.contains("the \"quic\" parameter of \"listen\" is not supported"), "{said}");
-    false
-}
-
 /// The inodes of the UDP sockets of a port, in the order of the table.
 fn sockets(port: u16) -> Vec<u64> {
     let table = fs::read_to_string("/proc/net/udp").unwrap();
@@ -73,9 +61,6 @@ fn reload(weir: &mut Weir, workers: usize) -> Vec<u64> {
 
 #[test]
 fn a_worker_s_socket_is_the_same_in_each_configuration() {
-    if !is_built_in() {
-        return;
-    }
     let mut weir = site(3, "", QUIC).start();
     let port = weir.port(1);
     let three = by_worker(&weir.workers(), port);
@@ -96,9 +81,6 @@ fn a_worker_s_socket_is_the_same_in_each_configuration() {
 
 #[test]
 fn a_worker_that_is_started_again_has_the_socket_of_the_one_before() {
-    if !is_built_in() {
-        return;
-    }
     let weir = site(3, "", QUIC).allow("exited on signal 9").start();
     let port = weir.port(1);
     let before: HashMap<u32, u64> =
@@ -115,9 +97,6 @@ fn a_worker_that_is_started_again_has_the_socket_of_the_one_before() {
 
 #[test]
 fn a_new_binary_has_the_sockets_of_the_old_one() {
-    if !is_built_in() {
-        return;
-    }
     let main = "pid logs/weir.pid; error_log logs/error.log info;";
     let mut site = site(3, main, QUIC);
     let (page, port) = (site.port(0), site.port(1));
@@ -159,9 +138,6 @@ fn a_new_binary_has_the_sockets_of_the_old_one() {
 
 #[test]
 fn errors_of_quic_addresses() {
-    if !is_built_in() {
-        return;
-    }
     let refused = |http: &str, main: &str, message: &str| {
         let out = site(2, main, http).run(&["-t"]);
         let said = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -15,7 +15,8 @@
 //! Dropping it stops the server and fails the test if the error log holds an alert or worse, if
 //! anything panicked, or if a process was left behind.
 //!
-//! Standard library only, but for mounting, for TLS and keys, and for header blocks of HTTP/2.
+//! Standard library only, but for mounting, for TLS and keys, for header blocks of HTTP/2, and for
+//! QUIC.
 //! Everything here may panic: that is how a test fails.
 
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ mod binary;
 pub mod certificates;
 mod client;
 pub mod h2;
+pub mod h3;
 mod json;
 mod maria;
 pub mod mmdb;

@@ -228,7 +228,7 @@ fn is_listened_on(text: &str, port: u16) -> bool {
     let port = port.to_string();
     text.split([';', '{', '}']).map(str::trim).filter(|d| d.starts_with("listen")).any(|d| {
         let address = d.split_whitespace().nth(1).unwrap_or_default();
-        let is_udp = d.split_whitespace().skip(2).any(|word| word == "udp");
+        let is_udp = d.split_whitespace().skip(2).any(|word| matches!(word, "udp" | "quic"));
         address.rsplit(':').next() == Some(port.as_str()) && !is_udp
     })
 }

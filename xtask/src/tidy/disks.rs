@@ -60,6 +60,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     ("http/src/files.rs", &["find_real_root", "real_root"], "in a thread"),
     ("http/src/channel/files.rs", &["failed"], "only asks for a path"),
+    ("http/src/http3_conf.rs", &["read_key"], "at the start"),
     ("upstream/src/names.rs", &["system"], "at the start"),
     ("upstream/src/state_file.rs", &["write"], "in a thread"),
     ("cache/src/store/unfinished.rs", &[], "in a thread, or `aio` is off"),

@@ -42,5 +42,20 @@ pub fn check<T: SecureServer>(
             }
         }
     }
+    check_versions(servers)
+}
+
+/// QUIC speaks TLS 1.3 alone (RFC 9001 section 4.2).
+fn check_versions<T: SecureServer>(servers: &[Built<T>]) -> Result<(), ConfError> {
+    for server in servers {
+        let Some(listen) = server.listens.iter().find(|listen| listen.spec.quic) else { continue };
+        let (_, tls) = server.server.name_and_tls();
+        if tls.config.as_ref().is_some_and(|config| !config.has_13()) {
+            let (file, line) = (listen.at.pos.file.display(), listen.at.pos.line);
+            let of = format!("the \"listen ... quic\" directive in {file}:{line}");
+            let m = format!("\"ssl_protocols\" must enable TLSv1.3 for {of}");
+            return Err(ConfError::at(&listen.at, m));
+        }
+    }
     Ok(())
 }

@@ -19,6 +19,8 @@ use super::settings::VerifyClient;
 pub struct Established {
     /// The terms that both ends agreed on, once they did.
     info: OnceCell<Info>,
+    /// Those of early data, which comes before.
+    early: OnceCell<Info>,
     /// The name of the server in the client's hello.
     pub server_name: Option<Box<[u8]>>,
     /// The hello's message, where variables ask for it.
@@ -76,8 +78,9 @@ pub trait Secured {
 impl Established {
     /// A session that is to be established with a server's configuration.
     pub fn new(server: Rc<ServerTls>) -> Established {
-        let (info, peer, status) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Established { info, server_name: None, hello: None, server, peer, status }
+        let (info, early) = (OnceCell::new(), OnceCell::new());
+        let (peer, status) = (OnceCell::new(), OnceCell::new());
+        Established { info, early, server_name: None, hello: None, server, peer, status }
     }
 
     /// The handshake is over.
@@ -85,9 +88,15 @@ impl Established {
         let _ = self.info.set(info);
     }
 
-    /// The terms that both ends agreed on; none before the end of the handshake.
+    /// The handshake is under way, but early data of the client's is taken.
+    pub fn is_early(&self, info: Info) {
+        let _ = self.early.set(info);
+    }
+
+    /// The terms that both ends agreed on; none before the end of the handshake, unless early data
+    /// is taken.
     pub fn info(&self) -> Option<&Info> {
-        self.info.get()
+        self.info.get().or(self.early.get())
     }
 
     /// The client's certificate.

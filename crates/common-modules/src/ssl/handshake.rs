@@ -14,7 +14,7 @@ use event::{Deadline, Either, TaskError};
 use mem::{Chain, Page};
 use net::Transport;
 use net::transport::{First, Overdue};
-use proto::tls_hello::{ClientHello, extension};
+use proto::tls_hello::{ClientHello, Malformed, extension};
 use tls::certified::Certified;
 use tls::{ServerConfig, ServerOptions, Session};
 use upstream::names::Lookup;
@@ -104,11 +104,15 @@ pub async fn greeting(
         }
         First::Hello => {}
     }
-    Ok(Greeting::Hello(sock.with_hello(|hello| {
-        let Some(hello) = hello else {
-            let fault = sock.hello_fault().map(|fault| (fault.alert(), fault.to_string()));
-            return Hello { fault, ..Hello::default() };
-        };
+    Ok(Greeting::Hello(sock.with_hello(|hello| match hello {
+        Some(hello) => Hello::of(hello, keep),
+        None => Hello::malformed(sock.hello_fault()),
+    })))
+}
+
+impl Hello {
+    /// The facts of a hello; `keep` keeps its message.
+    pub fn of(hello: &ClientHello<'_>, keep: bool) -> Hello {
         let has_13 = hello.supported_versions().any(|version| version == TLS13);
         let resumes = has_13 && hello.extension(extension::PRE_SHARED_KEY).is_some();
         Hello {
@@ -127,7 +131,13 @@ pub async fn greeting(
             is_challenge: hello.alpn().any(|name| name == CHALLENGE),
             message: keep.then(|| whole_message(hello)),
         }
-    })))
+    }
+
+    /// One that cannot be read, and why.
+    pub fn malformed(why: Option<Malformed>) -> Hello {
+        let fault = why.map(|fault| (fault.alert(), fault.to_string()));
+        Hello { fault, ..Hello::default() }
+    }
 }
 
 /// The alert for what the library would let pass, and OpenSSL's reason.
@@ -187,6 +197,11 @@ impl Refused {
         Refused { alert, why: NoHandshake::Say(level, why.into()) }
     }
 
+    /// The alert, and what the log says.
+    pub fn into_parts(self) -> (u8, NoHandshake) {
+        (self.alert, self.why)
+    }
+
     /// The client's fault; `why` is OpenSSL's reason.
     fn client(alert: u8, why: &str) -> Refused {
         Refused::new(alert, Level::Info, format!("SSL_do_handshake() failed (SSL: {why})"))
@@ -208,6 +223,22 @@ pub async fn begin(
     names: Option<Names>,
     until: Deadline,
 ) -> Result<Session, Refused> {
+    let config = config(hello, chosen, tls, names, until).await?;
+    let failed = |e: tls::Error| Refused::new(HANDSHAKE_FAILURE, Level::Alert, e.to_string());
+    Session::server(&config).map_err(failed)
+}
+
+/// The configuration of such a session.
+///
+/// # Errors
+/// It is refused.
+pub async fn config(
+    hello: &Hello,
+    chosen: &ServerTls,
+    tls: &ServerTls,
+    names: Option<Names>,
+    until: Deadline,
+) -> Result<ServerConfig, Refused> {
     if let Some((alert, why)) = &hello.fault {
         return Err(Refused::client(*alert, why));
     }
@@ -238,8 +269,7 @@ pub async fn begin(
         return Err(failed(Level::Error, m.to_owned()));
     };
     agree(hello, &config)?;
-    let config = if hello.has_13 { config.for_13() } else { config };
-    Session::server(&config).map_err(|e| failed(Level::Alert, e.to_string()))
+    Ok(if hello.has_13 { config.for_13() } else { config })
 }
 
 /// Whether a session of TLS 1.3 can come of the hello, where both ends speak that: the library

@@ -7,8 +7,8 @@ use net::Transport;
 
 use super::Channel;
 use super::conn::Conn;
-use crate::h2;
 use crate::request::Request;
+use crate::{h2, h3};
 
 /// A handle on the client's end. It outlives no request, but borrows none.
 pub struct ClientEnd(End);
@@ -18,6 +18,8 @@ enum End {
     Connection(Rc<Conn>),
     /// That of a stream.
     Stream(h2::Watch),
+    /// That of a stream over QUIC.
+    Quic(h3::Watch),
 }
 
 impl ClientEnd {
@@ -25,8 +27,8 @@ impl ClientEnd {
     /// another connection can include it.
     pub fn transport(&self) -> Option<&Transport> {
         match &self.0 {
-            End::Connection(c) => Some(&c.sock),
-            End::Stream(_) => None,
+            End::Connection(c) => Some(c.sock()),
+            End::Stream(_) | End::Quic(_) => None,
         }
     }
 
@@ -35,12 +37,13 @@ impl ClientEnd {
     pub async fn gone(&self) {
         match &self.0 {
             End::Connection(c) => {
-                if c.sock.closed_by_peer().await.is_err() {
+                if c.sock().closed_by_peer().await.is_err() {
                     // The connection is read by another task, which will notice.
                     std::future::pending::<()>().await;
                 }
             }
             End::Stream(watch) => watch.gone().await,
+            End::Quic(watch) => watch.gone().await,
         }
     }
 }
@@ -55,6 +58,7 @@ impl Request {
         match &self.channel {
             Channel::Http1(_) => Some(ClientEnd(End::Connection(self.c().clone()))),
             Channel::Http2(stream) => Some(ClientEnd(End::Stream(stream.watch()))),
+            Channel::Http3(stream) => Some(ClientEnd(End::Quic(stream.watch()))),
             Channel::Subrequest(_) => None,
         }
     }
@@ -64,6 +68,7 @@ impl Request {
     pub fn tells_of_client_end(&self) -> bool {
         match &self.channel {
             Channel::Http2(stream) => stream.tells_of_end(),
+            Channel::Http3(stream) => stream.tells_of_end(),
             Channel::Http1(_) | Channel::Subrequest(_) => true,
         }
     }
@@ -73,6 +78,7 @@ impl Request {
     pub fn tells_of_temp_file(&self) -> bool {
         match &self.channel {
             Channel::Http2(stream) => stream.tells_of_temp_file(),
+            Channel::Http3(stream) => stream.tells_of_temp_file(),
             Channel::Http1(_) | Channel::Subrequest(_) => true,
         }
     }

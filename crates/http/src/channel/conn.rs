@@ -20,8 +20,7 @@ const SURPLUS_MS: u64 = 1_000;
 
 /// A client's connection.
 pub struct Conn {
-    /// The byte stream from and to the client, for the protocol that is spoken on it.
-    pub(crate) sock: Transport,
+    carrier: Carrier,
     /// Its number in logs, unique among all workers.
     pub number: u64,
     /// The client's address.
@@ -40,11 +39,19 @@ pub struct Conn {
     unsent_limited: Cell<bool>,
     local: OnceCell<Option<SockAddr>>,
     pub(crate) proxy: OnceCell<Box<proto::proxy_protocol::Header>>,
-    pub(crate) tls: OnceCell<Box<Secured>>,
+    pub(crate) tls: OnceCell<Rc<Secured>>,
     /// It ends with a reset.
     pub(crate) reset_at_end: Cell<bool>,
     /// There was no room for it when it was accepted: see [`engine::overload`].
     pub(crate) is_surplus: Cell<bool>,
+}
+
+/// What carries the connection.
+enum Carrier {
+    /// A byte stream.
+    Stream(Transport),
+    /// A connection of QUIC.
+    Quic,
 }
 
 /// TLS with the client.
@@ -70,7 +77,8 @@ impl Conn {
         });
         let awaits_tls = address.ssl && traced.is_none();
         let sock = if awaits_tls { Transport::awaiting_tls(sock) } else { sock.into() };
-        let c = Conn::of(main, address, sock, peer, main.stats.next_connection());
+        let carrier = Carrier::Stream(sock);
+        let c = Conn::of(main, address, carrier, peer, main.stats.next_connection());
         if !c.listen.proxy_protocol {
             c.look_for_room();
         }
@@ -85,7 +93,7 @@ impl Conn {
         let Passed { sock, peer, local, number, start_ms, proxy, tls, .. } = passed;
         let address = main.listens[listen].address(|| Some(local.clone()));
         let sock = if address.ssl { sock.expect_tls() } else { sock };
-        let mut c = Conn::of(main, address, sock, peer, number);
+        let mut c = Conn::of(main, address, Carrier::Stream(sock), peer, number);
         c.start_ms = start_ms;
         let _ = c.local.set(Some(local));
         if let Some(header) = proxy {
@@ -93,21 +101,36 @@ impl Conn {
         }
         if let Some(session) = tls {
             let server = c.listen.default.clone();
-            let _ = c.tls.set(Box::new(Secured { session: *session, server }));
+            let _ = c.tls.set(Rc::new(Secured { session: *session, server }));
         }
+        c
+    }
+
+    /// A connection of a client that begins with QUIC, to the local address given.
+    pub(crate) fn over_quic(
+        main: &HttpMain,
+        listen: usize,
+        peer: SockAddr,
+        local: Option<SockAddr>,
+    ) -> Conn {
+        let address = main.listens[listen].address(|| local.clone());
+        let local = local.or_else(|| Some(address.addr.clone()));
+        let c = Conn::of(main, address, Carrier::Quic, peer, main.stats.next_connection());
+        let _ = c.local.set(local);
+        c.look_for_room();
         c
     }
 
     fn of(
         main: &HttpMain,
         listen: Rc<Address>,
-        sock: Transport,
+        carrier: Carrier,
         peer: SockAddr,
         number: u64,
     ) -> Conn {
         Conn {
             debug: Cell::new(main.debug_connection(&peer)),
-            sock,
+            carrier,
             number,
             peer,
             listen,
@@ -136,7 +159,8 @@ impl Conn {
 
     /// Asks whether there is room for it, once its client is known.
     pub(crate) fn look_for_room(&self) {
-        let standing = |share| self.sock.standing(share);
+        let Carrier::Stream(sock) = &self.carrier else { return };
+        let standing = |share| sock.standing(share);
         self.is_surplus.set(overload::is_surplus(self.client_ip(), standing));
     }
 
@@ -144,7 +168,7 @@ impl Conn {
     /// a minute for a client.
     #[cold]
     pub fn is_displaced(&self, log: impl FnOnce(&str)) -> bool {
-        let is_displaced = self.sock.is_displaced();
+        let is_displaced = self.stream().is_some_and(Transport::is_displaced);
         if is_displaced && overload::is_told(self.client_ip()) {
             log("closing a connection to make room for others");
         }
@@ -174,12 +198,53 @@ impl Conn {
 
     /// The local address; the kernel is asked once.
     pub fn local(&self) -> Option<&SockAddr> {
-        self.local.get_or_init(|| self.sock.local_addr().ok()).as_ref()
+        self.local.get_or_init(|| self.stream()?.local_addr().ok()).as_ref()
     }
 
     /// The byte stream to the client, for a protocol that has taken HTTP's place.
+    ///
+    /// # Panics
+    /// A connection over QUIC has none.
     pub fn transport(&self) -> &Transport {
-        &self.sock
+        self.sock()
+    }
+
+    /// The byte stream from and to the client, for the protocol that is spoken on it.
+    ///
+    /// # Panics
+    /// A connection over QUIC has none, and is served by HTTP/3 alone.
+    #[inline]
+    pub(crate) fn sock(&self) -> &Transport {
+        self.stream().expect("a connection over QUIC has no byte stream")
+    }
+
+    #[inline]
+    fn stream(&self) -> Option<&Transport> {
+        match &self.carrier {
+            Carrier::Stream(sock) => Some(sock),
+            Carrier::Quic => None,
+        }
+    }
+
+    /// The same connection over QUIC, whose client has another address now: for later requests.
+    pub(crate) fn moved(&self, main: &HttpMain, peer: SockAddr) -> Conn {
+        let Conn { number, listen, start_ms, local, tls, requests, is_surplus, .. } = self;
+        Conn {
+            debug: Cell::new(main.debug_connection(&peer)),
+            carrier: Carrier::Quic,
+            number: *number,
+            peer,
+            listen: listen.clone(),
+            requests: requests.clone(),
+            start_ms: *start_ms,
+            nodelay: Cell::new(true),
+            unsent_limited: Cell::new(false),
+            local: local.clone(),
+            proxy: OnceCell::new(),
+            tls: tls.clone(),
+            reset_at_end: Cell::new(false),
+            is_surplus: is_surplus.clone(),
+        }
     }
 
     /// The local port; 0 for unix sockets.
@@ -195,25 +260,28 @@ impl Conn {
     /// # Errors
     /// The system's; a socket that is not TCP's has none.
     pub(crate) fn tcp_info(&self) -> std::io::Result<os::socket::TcpInfo> {
-        self.sock.tcp_info()
+        match self.stream() {
+            Some(sock) => sock.tcp_info(),
+            None => Err(std::io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// How far the connection's bytes have come, where the kernel tells.
     pub(crate) fn tcp_sent(&self) -> Option<os::socket::TcpSent> {
-        if self.listen.addr.is_unix() { None } else { self.sock.tcp_sent().ok() }
+        if self.listen.addr.is_unix() { None } else { self.stream()?.tcp_sent().ok() }
     }
 
     /// Limits the bytes that the socket holds unsent, from now on.
     pub(crate) fn limit_unsent(&self, bytes: i32) {
         if !self.unsent_limited.replace(true) && !self.listen.addr.is_unix() {
-            let _ = self.sock.set_notsent_lowat(bytes);
+            let _ = self.stream().map(|sock| sock.set_notsent_lowat(bytes));
         }
     }
 
     /// Sets TCP_NODELAY as the current location has it.
     pub(crate) fn set_nodelay(&self, on: bool) {
         if self.nodelay.replace(on) != on && !self.listen.addr.is_unix() {
-            let _ = self.sock.set_nodelay(on);
+            let _ = self.stream().map(|sock| sock.set_nodelay(on));
         }
     }
 

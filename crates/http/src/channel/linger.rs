@@ -10,14 +10,14 @@ use super::conn::Conn;
 /// that is needed.
 pub(crate) async fn linger(c: &Conn) {
     let core = c.server().root.core.clone();
-    if c.sock.shutdown_write().is_err() {
+    if c.sock().shutdown_write().is_err() {
         return;
     }
     let end = Deadline::in_ms(core.lingering_time);
     let mut page = Page::new();
     while !end.has_passed() {
         let step = Deadline::in_ms(core.lingering_timeout);
-        match c.sock.recv_owed(&mut page, step).await {
+        match c.sock().recv_owed(&mut page, step).await {
             Ok(n) if n > 0 => page.clear(),
             _ => return,
         }

@@ -34,6 +34,7 @@ pub use upgraded::Upgraded;
 
 use crate::h1;
 use crate::h2;
+use crate::h3;
 use crate::module::Verdict;
 use crate::request::Request;
 use crate::status_line::CLIENT_CLOSED;
@@ -49,6 +50,8 @@ pub(crate) enum Channel {
     Http1(h1::Stream),
     /// A request on a stream of an HTTP/2 connection.
     Http2(Box<h2::Stream>),
+    /// A request on a stream of an HTTP/3 connection.
+    Http3(Box<h3::Stream>),
     /// A request of the server to itself.
     Subrequest(Box<Sub>),
 }
@@ -116,15 +119,28 @@ impl Channel {
         }
     }
 
+    #[inline]
+    pub(crate) fn http3(&mut self) -> Option<&mut h3::Stream> {
+        match self {
+            Channel::Http3(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// A stream of HTTP/3 that is to be begun.
+    pub(crate) fn quic_stream() -> Channel {
+        Channel::Http3(Box::default())
+    }
+
     /// A stream of HTTP/2 that is to be begun.
     pub(crate) fn stream() -> Channel {
         Channel::Http2(Box::default())
     }
 
-    /// Whether it is a stream of HTTP/2.
+    /// Whether it is one of the streams of a connection.
     #[inline]
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self, Channel::Http2(_))
+        matches!(self, Channel::Http2(_) | Channel::Http3(_))
     }
 
     /// Ends the use of the channel; the memory of a stream serves the next request.
@@ -132,6 +148,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.release(),
             Channel::Http2(stream) => stream.release(),
+            Channel::Http3(stream) => stream.release(),
             Channel::Subrequest(_) => *self = Channel::default(),
         }
     }
@@ -141,7 +158,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.reset(),
             // Of its connection nothing else comes: it is released.
-            Channel::Http2(_) => {}
+            Channel::Http2(_) | Channel::Http3(_) => {}
             Channel::Subrequest(_) => *self = Channel::default(),
         }
     }
@@ -152,6 +169,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.head_text(),
             Channel::Http2(stream) => stream.head_text(),
+            Channel::Http3(stream) => stream.head_text(),
             Channel::Subrequest(sub) => sub.head_text.filled(),
         }
     }
@@ -171,6 +189,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.head_len(),
             Channel::Http2(stream) => stream.head_len(),
+            Channel::Http3(stream) => stream.head_len(),
             Channel::Subrequest(sub) => sub.head_text.len(),
         }
     }
@@ -180,6 +199,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.is_followed(),
             Channel::Http2(_) => false,
+            Channel::Http3(_) => false,
             Channel::Subrequest(_) => false,
         }
     }
@@ -189,6 +209,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.body_is_finished(),
             Channel::Http2(stream) => stream.body_is_finished(),
+            Channel::Http3(stream) => stream.body_is_finished(),
             Channel::Subrequest(_) => true,
         }
     }
@@ -197,6 +218,7 @@ impl Channel {
     pub(crate) fn body_ended_behind_head(&self) -> bool {
         match self {
             Channel::Http2(stream) => !stream.ended_with_head(),
+            Channel::Http3(stream) => !stream.ended_with_head(),
             Channel::Http1(_) | Channel::Subrequest(_) => false,
         }
     }
@@ -206,6 +228,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.queued(),
             Channel::Http2(stream) => stream.queued(),
+            Channel::Http3(stream) => stream.queued(),
             Channel::Subrequest(sub) => &sub.output,
         }
     }
@@ -214,6 +237,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.output(),
             Channel::Http2(stream) => stream.output(),
+            Channel::Http3(stream) => stream.output(),
             Channel::Subrequest(sub) => &mut sub.output,
         }
     }
@@ -223,6 +247,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.retract(before),
             Channel::Http2(stream) => *stream.output() = stream.output().split_to(before),
+            Channel::Http3(stream) => *stream.output() = stream.output().split_to(before),
             Channel::Subrequest(_) => {}
         }
     }
@@ -232,6 +257,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.start_anew(),
             Channel::Http2(stream) => stream.start_anew(),
+            Channel::Http3(stream) => stream.start_anew(),
             Channel::Subrequest(_) => {}
         }
     }
@@ -241,6 +267,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.keeps_connection(),
             Channel::Http2(_) => true,
+            Channel::Http3(_) => true,
             Channel::Subrequest(_) => false,
         }
     }
@@ -265,6 +292,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.forbid_continue(),
             Channel::Http2(stream) => stream.forbid_continue(),
+            Channel::Http3(stream) => stream.forbid_continue(),
             Channel::Subrequest(_) => {}
         }
     }
@@ -285,6 +313,7 @@ pub(crate) fn start(r: &mut Request) -> bool {
     match r.channel {
         Channel::Http1(_) => h1::start(r),
         Channel::Http2(_) => h2::start(r),
+        Channel::Http3(_) => h3::start(r),
         Channel::Subrequest(_) => subrequest::start(r),
     }
 }
@@ -298,6 +327,7 @@ pub fn interim<'a>(
     match r.channel {
         Channel::Http1(_) => h1::interim(r, status, fields),
         Channel::Http2(_) => h2::interim(r, status, fields),
+        Channel::Http3(_) => h3::interim(r, status, fields),
         Channel::Subrequest(_) => {}
     }
 }
@@ -308,6 +338,7 @@ pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
     match r.channel {
         Channel::Http1(_) => h1::put_now(r, body),
         Channel::Http2(_) => h2::put_now(r, body),
+        Channel::Http3(_) => h3::put_now(r, body),
         Channel::Subrequest(_) => Some(body),
     }
 }
@@ -318,6 +349,7 @@ pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(),
     match r.channel {
         Channel::Http1(_) => h1::put(r, piece, last).await,
         Channel::Http2(_) => h2::put(r, piece, last).await,
+        Channel::Http3(_) => h3::put(r, piece, last).await,
         Channel::Subrequest(_) => rarely(subrequest::put(r, piece)).await,
     }
 }
@@ -327,6 +359,7 @@ pub async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     match r.channel {
         Channel::Http1(_) => h1::flush(r).await,
         Channel::Http2(_) => h2::flush(r).await,
+        Channel::Http3(_) => h3::flush(r).await,
         Channel::Subrequest(_) => Ok(()),
     }
 }
@@ -338,6 +371,7 @@ pub(crate) fn finish_now(r: &mut Request, more: bool) -> bool {
     match r.channel {
         Channel::Http1(_) => h1::stays_queued(r, more),
         Channel::Http2(_) => h2::finish_now(r),
+        Channel::Http3(_) => h3::finish_now(r),
         Channel::Subrequest(_) => false,
     }
 }
@@ -348,6 +382,7 @@ pub(crate) async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed
     match r.channel {
         Channel::Http1(_) => h1::finish(r, more).await,
         Channel::Http2(_) => h2::finish(r).await,
+        Channel::Http3(_) => h3::finish(r).await,
         Channel::Subrequest(_) => rarely(subrequest::finish(r)).await,
     }
 }
@@ -362,6 +397,7 @@ pub fn upgrade(r: &Request) -> Option<(Upgraded, Chain)> {
             Some((Upgraded::Connection(r.c().clone()), early))
         }
         Channel::Http2(stream) => Some((Upgraded::Stream(stream.tunnel()), Chain::new())),
+        Channel::Http3(stream) => Some((Upgraded::Quic(stream.tunnel()), Chain::new())),
         Channel::Subrequest(_) => None,
     }
 }
@@ -369,13 +405,17 @@ pub fn upgrade(r: &Request) -> Option<(Upgraded, Chain)> {
 /// Takes back this response, all of which is queued; responses before it stay. False where some of
 /// it was sent.
 pub(crate) fn retract(r: &mut Request) -> bool {
-    if let Channel::Http2(stream) = &r.channel
-        && !stream.can_retract()
-    {
+    let can_retract = match &r.channel {
+        Channel::Http2(stream) => stream.can_retract(),
+        Channel::Http3(stream) => stream.can_retract(),
+        Channel::Http1(_) | Channel::Subrequest(_) => true,
+    };
+    if !can_retract {
         return false;
     }
     let before = match &r.channel {
         Channel::Http2(_) => 0,
+        Channel::Http3(_) => 0,
         channel => match channel.queued().len().checked_sub(r.bytes_sent) {
             Some(before) => before,
             None => return false,
@@ -390,6 +430,7 @@ pub(crate) fn expected(r: &mut Request) -> Expected {
     match r.channel {
         Channel::Http1(_) => h1::expected(r),
         Channel::Http2(_) => h2::expected(r),
+        Channel::Http3(_) => h3::expected(r),
         Channel::Subrequest(_) => Expected { length: Some(0), with_head: 0 },
     }
 }
@@ -400,6 +441,7 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
     match r.channel {
         Channel::Http1(_) => h1::next_piece(r).await,
         Channel::Http2(_) => h2::next_piece(r).await,
+        Channel::Http3(_) => h3::next_piece(r).await,
         Channel::Subrequest(_) => Ok(None),
     }
 }
@@ -410,6 +452,7 @@ pub(crate) fn drop_buffered_body(r: &mut Request) -> bool {
     match r.channel {
         Channel::Http1(_) => h1::drop_buffered(r),
         Channel::Http2(_) => h2::drop_buffered(r),
+        Channel::Http3(_) => h3::drop_buffered(r),
         Channel::Subrequest(_) => true,
     }
 }
@@ -419,6 +462,7 @@ pub(crate) fn drain(r: &mut Request) -> Option<h1::Drain> {
     match r.channel {
         Channel::Http1(_) => Some(h1::Drain::begin(r)),
         Channel::Http2(_) => None,
+        Channel::Http3(_) => None,
         Channel::Subrequest(_) => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::conn::Conn;
-use crate::h2;
+use crate::{h2, h3};
 
 /// The client's byte stream behind an upgrade.
 pub enum Upgraded {
@@ -11,4 +11,6 @@ pub enum Upgraded {
     Connection(Rc<Conn>),
     /// A stream of one.
     Stream(h2::Tunnel),
+    /// A stream of one over QUIC.
+    Quic(h3::Tunnel),
 }

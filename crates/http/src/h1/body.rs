@@ -253,7 +253,7 @@ async fn receive(r: &mut Request) -> Result<Page, Verdict> {
     let until = Deadline::in_ms(r.body_credit.limit(min, timeout));
     let began_ms = base::time::now_ms();
     let c = r.c().clone();
-    match c.sock.recv(1, until).await {
+    match c.sock().recv(1, until).await {
         Ok(page) if !page.is_empty() => {
             let waited_ms = base::time::now_ms() - began_ms;
             r.body_credit.moved(min, waited_ms, page.len() as u64);

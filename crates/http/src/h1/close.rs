@@ -20,5 +20,5 @@ pub(super) fn close_or_linger(c: &Conn, r: &mut Request) -> After {
 
 /// Whether bytes came that nobody asked for; asks the kernel only where the driver saw some arrive.
 fn has_unread(c: &Conn) -> bool {
-    matches!(c.sock.try_recv(), Ok(Some(page)) if !page.filled().is_empty())
+    matches!(c.sock().try_recv(), Ok(Some(page)) if !page.filled().is_empty())
 }

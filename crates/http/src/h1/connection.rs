@@ -121,8 +121,8 @@ fn wait<'a>(
     let until = Deadline::in_ms(timeout_ms);
     async move {
         let woken = match kept {
-            true => c.sock.readable_or(gate, until).await?,
-            false => c.sock.owed_or(gate, until).await?,
+            true => c.sock().readable_or(gate, until).await?,
+            false => c.sock().owed_or(gate, until).await?,
         };
         match woken {
             Wake::Ready => Ok(true),
@@ -132,7 +132,7 @@ fn wait<'a>(
                 // be the last.
                 let min = c.server().root.core.keepalive_min_timeout;
                 let ms = if kept { LEAVE_MS.max(min) } else { timeout_ms };
-                c.sock.readable(Deadline::in_ms(ms.min(timeout_ms))).await?;
+                c.sock().readable(Deadline::in_ms(ms.min(timeout_ms))).await?;
                 Ok(true)
             }
         }
@@ -196,7 +196,7 @@ fn begin(c: &Conn, r: &mut Request, first: Page) -> Option<After> {
     let input = &mut stream(r).input;
     *input = first;
     if input.is_empty() {
-        match c.sock.try_recv_into(input) {
+        match c.sock().try_recv_into(input) {
             Ok(None) => return Some(After::Park),
             Ok(Some(0)) | Err(_) => return Some(After::Close),
             Ok(Some(_)) => {}
@@ -216,7 +216,7 @@ async fn other_protocol(c: &Conn, r: &mut Request) -> Option<After> {
             Some(true) => return Some(After::Http2(std::mem::take(input))),
             Some(false) => {}
         }
-        match c.sock.recv_owed(input, until).await {
+        match c.sock().recv_owed(input, until).await {
             Ok(n) if n > 0 => {}
             _ => return Some(After::Close),
         }

@@ -55,10 +55,10 @@ impl Drain {
     /// no bytes in hand.
     async fn run(&mut self) {
         while !self.body.is_finished() {
-            if self.c.sock.readable(Deadline::NEVER).await.is_err() {
+            if self.c.sock().readable(Deadline::NEVER).await.is_err() {
                 return;
             }
-            match self.c.sock.try_recv() {
+            match self.c.sock().try_recv() {
                 Ok(None) => {}
                 Ok(Some(page)) if !page.is_empty() => match self.body.skip(&page) {
                     Ok(used) => self.rest.extend_from_slice(&page[used..]),
@@ -113,7 +113,7 @@ pub(super) async fn discard_rest(c: &Conn, r: &mut Request) -> Result<(), ()> {
             return Err(());
         }
         let mut page = Page::new();
-        match c.sock.recv_owed(&mut page, Deadline::in_ms(pause)).await {
+        match c.sock().recv_owed(&mut page, Deadline::in_ms(pause)).await {
             Ok(n) if n > 0 => {}
             _ => return Err(()),
         }

@@ -165,7 +165,7 @@ async fn through_memory(r: &mut Request, mut chain: Chain) -> Result<(), SendFai
 fn needs_memory(r: &Request, chain: &Chain) -> bool {
     let has_to = |piece: &Buf| match piece {
         Buf::File { file, .. } => {
-            file.is_direct() || !r.loc.core.sendfile || !r.c().sock.sends_files()
+            file.is_direct() || !r.loc.core.sendfile || !r.c().sock().sends_files()
         }
         _ => false,
     };
@@ -185,7 +185,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
         rarely(paced(r, rate)).await
     } else if has_file {
         let chunk = r.loc.core.sendfile_max_chunk;
-        c.sock.set_cork(r.loc.core.tcp_nopush);
+        c.sock().set_cork(r.loc.core.tcp_nopush);
         let there = match r.loc.core.aio.is_off() && r.channel.queued().len() >= r.bytes_sent {
             true => channel::first_byte(r.channel.queued()),
             false => Ok(()),
@@ -204,12 +204,12 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
         let began_ms = base::time::now_ms();
         let s = stream(r);
         let len = s.output.len();
-        let sent = if may_post && c.sock.post(&mut s.output, until) {
+        let sent = if may_post && c.sock().post(&mut s.output, until) {
             Ok(())
         } else if s.last_bytes {
-            c.sock.send_last(&mut s.output, until).await
+            c.sock().send_last(&mut s.output, until).await
         } else {
-            c.sock.send(&mut s.output, until).await
+            c.sock().send(&mut s.output, until).await
         };
         if sent.is_ok() {
             let waited_ms = base::time::now_ms() - began_ms;
@@ -218,7 +218,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
         sent
     };
     let done = match done {
-        Ok(()) if c.sock.has_unsent() => c.sock.flush(Deadline::in_ms(timeout)).await,
+        Ok(()) if c.sock().has_unsent() => c.sock().flush(Deadline::in_ms(timeout)).await,
         done => done,
     };
     match done {
@@ -240,7 +240,7 @@ async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> 
         !r.loc.core.aio.is_off() && r.channel.queued().iter().any(|b| b.memory().is_none());
     if !file_waits {
         let until = until(r);
-        let n = c.sock.send_some(&mut stream(r).output, Some(limit), until).await?;
+        let n = c.sock().send_some(&mut stream(r).output, Some(limit), until).await?;
         r.send_credit.moved(min, base::time::now_ms() - began_ms, n as u64);
         return Ok(n);
     }
@@ -249,10 +249,10 @@ async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> 
         // reading them takes memory: they are looked up once there is room to send, before each
         // send.
         let began_ms = base::time::now_ms();
-        c.sock.writable(until(r)).await?;
+        c.sock().writable(until(r)).await?;
         let waited_ms = base::time::now_ms() - began_ms;
         let ready = rarely(channel::ready(r, limit)).await?;
-        let n = c.sock.try_send(&mut stream(r).output, Some(ready.bytes))?;
+        let n = c.sock().try_send(&mut stream(r).output, Some(ready.bytes))?;
         ready.sent(&mut stream(r).output, n);
         r.send_credit.moved(min, waited_ms, n as u64);
         if n > 0 || stream(r).output.is_empty() {
@@ -305,7 +305,7 @@ async fn paced(r: &mut Request, rate: u64) -> io::Result<()> {
 
 /// Sleeps, unless the client goes meanwhile: a slow response must not outlive it.
 async fn pause(c: &Conn, ms: u64) -> io::Result<()> {
-    match event::race(c.sock.closed_by_peer(), event::sleep(ms)).await {
+    match event::race(c.sock().closed_by_peer(), event::sleep(ms)).await {
         event::Either::First(_) => Err(io::ErrorKind::ConnectionReset.into()),
         event::Either::Second(()) => Ok(()),
     }

@@ -66,9 +66,9 @@ pub(super) async fn receive<A: Answer>(
 async fn receive_rest(c: &Conn, r: &mut Request, until: Deadline) -> io::Result<usize> {
     // There may be thousands of them.
     stream(r).input.narrow();
-    match c.sock.owed_or(&r.main.life.gate, until).await? {
+    match c.sock().owed_or(&r.main.life.gate, until).await? {
         Wake::Ready => {}
-        Wake::Gate => c.sock.readable(until).await?,
+        Wake::Gate => c.sock().readable(until).await?,
         Wake::Reclaim => {
             if overload::is_told(c.client_ip()) {
                 let m = "closing a connection with an incomplete request to make room";
@@ -78,7 +78,7 @@ async fn receive_rest(c: &Conn, r: &mut Request, until: Deadline) -> io::Result<
         }
     }
     stream(r).input.widen();
-    c.sock.recv_into(&mut stream(r).input, until).await
+    c.sock().recv_into(&mut stream(r).input, until).await
 }
 
 /// Answers a head that was refused.

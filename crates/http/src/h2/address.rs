@@ -39,7 +39,7 @@ const TOLD_MAX: u32 = 16;
 
 /// Lines of the log about single streams: one for each would be a client's way to fill a disk.
 #[derive(Default)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     since_ms: Cell<u64>,
     n: Cell<u32>,
 }

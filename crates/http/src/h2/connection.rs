@@ -154,7 +154,7 @@ async fn parked(mux: &Mux, main: &HttpMain, receiver: &mut Receiver) -> bool {
         return false;
     }
     main.stats.add(Field::Waiting, 1);
-    let wait = c.sock.readable_or(&main.life.gate, Deadline::in_ms(core.keepalive_timeout));
+    let wait = c.sock().readable_or(&main.life.gate, Deadline::in_ms(core.keepalive_timeout));
     let woken = main.life.unless_given_up(pin!(wait)).await;
     main.stats.sub(Field::Waiting, 1);
     match woken {
@@ -199,7 +199,7 @@ async fn goodbye(mux: &Mux, receiver: &Receiver, code: ErrorCode) {
         state.output.take()
     });
     // A client that is gone need not be told.
-    let _ = mux.c.sock.send(&mut output, Deadline::in_ms(GOODBYE_MS)).await;
+    let _ = mux.c.sock().send(&mut output, Deadline::in_ms(GOODBYE_MS)).await;
 }
 
 /// The end of a wait.
@@ -299,7 +299,7 @@ impl<'a> Serving<'a> {
         };
         self.mux.heard();
         self.leave_in_time();
-        let sock = &self.mux.c.sock;
+        let sock = self.mux.c.sock();
         let (sent, early) = self.mux.with(|state| {
             state.end_lame(base::time::now_ms());
             let early = state.pump();
@@ -465,7 +465,7 @@ async fn serve<A: Answer>(
         boxed(|| work::<A>(mux, main, inbox))
     });
     let mut serving = Serving::new(mux, main, receiver, page, lingers);
-    let sock = &mux.c.sock;
+    let sock = mux.c.sock();
     // Each stays in place while others end.
     let mut readable = pin!(None);
     let mut writable = pin!(None);
@@ -525,7 +525,7 @@ fn receive(c: &Conn, page: &mut Page, room: usize) -> io::Result<Option<usize>> 
     if !page.is_empty() && page.spare() < PAGE_LOW {
         page.try_reserve(room.saturating_sub(page.len()).max(PAGE_LOW))?;
     }
-    c.sock.try_recv_into(page)
+    c.sock().try_recv_into(page)
 }
 
 /// Whether the connection has had as many requests, or as much time, as it gets.
@@ -557,13 +557,13 @@ async fn refuse(mux: &Mux, receiver: &Receiver, fault: Fault) -> After {
 /// Drops what a client sends that was told to go: enough for one that was in the middle of it to
 /// read the reason.
 async fn drain(c: &Conn) {
-    if c.sock.shutdown_write().is_err() {
+    if c.sock().shutdown_write().is_err() {
         return;
     }
     let end = Deadline::in_ms(GOODBYE_MS);
     let mut left = DRAIN_MAX;
     while left > 0 {
-        match c.sock.recv(1, end).await {
+        match c.sock().recv(1, end).await {
             Ok(page) if !page.is_empty() && !end.has_passed() => {
                 left = left.saturating_sub(page.len());
                 drop(page);
@@ -641,7 +641,7 @@ async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
 }
 
 /// Finds the server of a malformed request, as far as that is known.
-fn prepare_refused<A: Answer>(r: &mut crate::request::Request) -> Option<u16> {
+pub(crate) fn prepare_refused<A: Answer>(r: &mut crate::request::Request) -> Option<u16> {
     r.method = r.head.method;
     if r.head.target.is_empty() {
         return None;

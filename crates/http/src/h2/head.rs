@@ -40,11 +40,11 @@ fn is_of_connection(name: &[u8]) -> bool {
     NAMES.iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
-/// Fields for the encoder.
-struct Block<'a, E> {
-    encoder: &'a mut E,
-    out: &'a mut Vec<u8>,
-    scratch: &'a mut Vec<u8>,
+/// Fields for the encoder, of HTTP/2 or HTTP/3.
+pub(crate) struct Block<'a, E> {
+    pub encoder: &'a mut E,
+    pub out: &'a mut Vec<u8>,
+    pub scratch: &'a mut Vec<u8>,
 }
 
 impl<E: FieldEncoder> FieldSink for Block<'_, E> {

@@ -55,10 +55,14 @@ use std::rc::Rc;
 
 use mem::Chain;
 
+pub(crate) use address::Lines;
 pub(crate) use body::{drop_buffered, expected, next_piece};
-pub(crate) use connection::run;
-pub(crate) use head::{interim, start};
+pub(crate) use connection::{prepare_refused, run};
+pub(crate) use head::{Block, interim, start};
 pub(crate) use output::{finish, finish_now, flush, put, put_now};
+pub(crate) use receive::websocket_key;
+pub(crate) use run::{Inbox, Runner};
+pub(crate) use slice::Slice;
 pub(crate) use tunnel::Tunnel;
 
 use crate::request::Request;

@@ -13,7 +13,7 @@ use event::task::Unborn;
 use super::slice::{InTurn, Share};
 
 /// The jobs of a future that does one after the other.
-pub(super) struct Inbox<J> {
+pub(crate) struct Inbox<J> {
     job: Cell<Option<J>>,
     /// The job was done.
     done: Cell<bool>,
@@ -42,7 +42,7 @@ struct Worker<J, F> {
 
 /// Runs jobs, each in a future that `make` has made for it or for one before it. A future is built
 /// in its box and stays there, however many jobs it does at once.
-pub(super) struct Runner<J, F, M> {
+pub(crate) struct Runner<J, F, M> {
     /// The time of those that have become tasks.
     share: Rc<Share>,
     make: M,

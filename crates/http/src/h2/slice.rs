@@ -18,7 +18,7 @@ const SLICE_SUSPECT_US: u64 = 30;
 
 /// A connection's share of the worker's time.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Slice {
+pub(crate) struct Slice {
     /// When it has passed; zero where it has not begun.
     end_us: u64,
 }

@@ -156,6 +156,8 @@ thread_local! {
     static FREE: FreeList<Box<Request>> = const { FreeList::new(FREE_MAX) };
     /// The same for requests over HTTP/2, whose channels differ.
     static FREE_STREAMS: FreeList<Box<Request>> = const { FreeList::new(FREE_MAX) };
+    /// The same for requests over HTTP/3.
+    static FREE_QUIC: FreeList<Box<Request>> = const { FreeList::new(FREE_MAX) };
 }
 
 /// Recycled requests that a worker keeps, of each kind.
@@ -172,6 +174,12 @@ impl Request {
     pub(crate) fn take_stream(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
         let free = FREE_STREAMS.with(FreeList::take);
         Request::made_of(free, c, main, Channel::stream)
+    }
+
+    /// The same with a stream of HTTP/3.
+    pub(crate) fn take_quic(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
+        let free = FREE_QUIC.with(FreeList::take);
+        Request::made_of(free, c, main, Channel::quic_stream)
     }
 
     #[inline]
@@ -240,18 +248,22 @@ impl Request {
         self.reset();
         self.channel.release();
         self.c = None;
-        let free = if self.channel.is_stream() { &FREE_STREAMS } else { &FREE };
+        let free = match self.channel {
+            Channel::Http2(_) => &FREE_STREAMS,
+            Channel::Http3(_) => &FREE_QUIC,
+            Channel::Http1(_) | Channel::Subrequest(_) => &FREE,
+        };
         let _full = free.with(|free| free.give(self));
     }
 
     /// Frees the recycled requests that had no use since the last call. Returns their number.
     pub(crate) fn trim_recycled() -> usize {
-        FREE.with(FreeList::trim) + FREE_STREAMS.with(FreeList::trim)
+        [&FREE, &FREE_STREAMS, &FREE_QUIC].iter().map(|free| free.with(FreeList::trim)).sum()
     }
 
     /// Frees the recycled requests of this thread, which keep the loaded block of their last use.
     pub(crate) fn forget_recycled() {
-        for free in [&FREE, &FREE_STREAMS] {
+        for free in [&FREE, &FREE_STREAMS, &FREE_QUIC] {
             let _ = free.try_with(FreeList::clear);
         }
     }

@@ -36,6 +36,8 @@ pub struct Server {
     pub root: Rc<Location>,
     /// Its settings for HTTP/2.
     pub(crate) http2: crate::http2_conf::Http2,
+    /// Its settings for HTTP/3.
+    pub(crate) http3: crate::http3_conf::Http3,
     /// Its TLS.
     pub(crate) tls: Rc<ServerTls>,
     pub(crate) named: HashMap<Bytes, Rc<Location>>,

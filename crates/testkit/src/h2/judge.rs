@@ -354,7 +354,7 @@ fn whole(id: u32, state: &Stream) -> Verdict {
     if bodiless && !r.body.is_empty() {
         return Err(format!("stream {id}: a body behind {} {}", state.method, r.status));
     }
-    match r.header("content-length").map(str::parse) {
+    match r.header("content-length").map(str::parse::<usize>) {
         _ if bodiless => Ok(()),
         // A stream that the test opened with bytes of its own may be one of HEAD.
         _ if state.method.is_empty() && r.body.is_empty() => Ok(()),

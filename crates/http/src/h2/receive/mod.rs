@@ -601,7 +601,7 @@ impl Rules {
 }
 
 /// A key for the opening handshake of WebSocket.
-fn websocket_key() -> Vec<u8> {
+pub(crate) fn websocket_key() -> Vec<u8> {
     let mut bytes = [0; 16];
     os::random::fill(&mut bytes);
     let mut key = Vec::new();

@@ -1,0 +1,404 @@
+//! HTTP/3 to clients, as the whole server speaks it.
+
+use testkit::certificates::KeyKind;
+use testkit::h3::{Client, Dir, Options, Quic};
+use testkit::{Driver, Pair, Site, Weir, built_binary, each_site};
+
+fn site(driver: Driver) -> Weir {
+    let site = Site::new(built_binary(), driver);
+    Pair::own(KeyKind::P256, "localhost")
+        .on(site, "a")
+        .file("html/a.txt", "hello")
+        .file("html/59k.txt", "x".repeat(59 * 1024))
+        .file("html/large.bin", "0123456789abcdef".repeat(40_000))
+        .config(
+            &"worker_processes 1; events {}
+             http {
+                 log_format h '$request|$status|$http3|$request_length|$host';
+                 access_log logs/access.log h;
+                 ssl_certificate a.pem; ssl_certificate_key a.key;
+                 server {
+                     listen 127.0.0.1:%PORT0% quic;
+                     root html;
+                     location /echo { proxy_pass http://127.0.0.1:%PORT1%; }
+                     location /vars { return 200 '$http3 $server_protocol $http_cookie $scheme'; }
+                     location /body { client_max_body_size 5; proxy_pass http://127.0.0.1:%PORT1%/echo; }
+                     location /long { set $long '%LONG%'; return 200 $long$long$long; }
+                     location /slow { limit_rate 100k; alias html/large.bin; }
+                 }
+                 server {
+                     listen 127.0.0.1:%PORT1%;
+                     location /echo {
+                         client_max_body_size 0;
+                         client_body_in_single_buffer on;
+                         client_body_buffer_size 2m;
+                         add_header X-Length $content_length;
+                         proxy_pass http://127.0.0.1:%PORT1%/given;
+                         proxy_set_header X-Body $request_body;
+                     }
+                     location /given { return 200 $http_x_body; }
+                 }
+             }"
+            .replace("%LONG%", &"long text ".repeat(300)),
+        )
+        .start()
+}
+
+#[test]
+fn requests_share_a_connection() {
+    each_site(site, |weir| {
+        let mut c = Client::connect(weir.port(0), "localhost");
+        let all = c.get_all(&["/a.txt", "/none", "/large.bin", "/a.txt"]);
+        let statuses: Vec<_> = all.iter().map(|r| r.status).collect();
+        assert_eq!(statuses, [200, 404, 200, 200]);
+        assert_eq!((&all[0].body[..], all[2].body.len()), (&b"hello"[..], 640_000));
+        assert_eq!(all[0].header("content-length"), Some("5"));
+        assert_eq!(c.get("/a.txt").body, b"hello");
+        assert_eq!(c.get("/long").body, "long text ".repeat(900).into_bytes());
+        let large = "0123456789abcdef".repeat(40_000).into_bytes();
+        assert_eq!(c.get("/large.bin").body, large);
+        assert_eq!(c.get("/vars").body, b"h3 HTTP/3.0  https");
+        weir.wait_for_log("access.log", "GET /a.txt HTTP/3.0|200|h3|");
+    });
+}
+
+#[test]
+fn bodies_come_whole() {
+    each_site(site, |weir| {
+        let mut c = Client::connect(weir.port(0), "localhost");
+        let r = c.request("POST", "/echo", &[("content-length", "4")], b"body");
+        assert_eq!((r.status, &r.body[..]), (200, &b"body"[..]));
+        assert_eq!(r.header("x-length"), Some("4"));
+        let r = c.request("POST", "/echo", &[], b"body");
+        assert_eq!((r.status, &r.body[..]), (200, &b"body"[..]));
+        let r = c.request("POST", "/body", &[], b"too long");
+        assert_eq!(r.status, 413);
+        let r = c.request("POST", "/body", &[("content-length", "9")], b"too short");
+        assert_eq!(r.status, 413);
+    });
+}
+
+fn with_a(driver: Driver) -> Site {
+    let site = Site::new(built_binary(), driver);
+    Pair::own(KeyKind::P256, "localhost").on(site, "a")
+}
+
+/// A server over QUIC with these directives in it, and `http` beside it.
+fn start(driver: Driver, server: &str, http: &str) -> Weir {
+    with_a(driver)
+        .http(&format!(
+            "log_format h '$request|$status|$http3|$request_length|$host';
+             access_log logs/access.log h;
+             ssl_certificate a.pem; ssl_certificate_key a.key;
+             server {{ listen 127.0.0.1:%PORT0% quic; {server} }}
+             {http}"
+        ))
+        .start()
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_all_of_it() {
+    each_site(site, |weir| {
+        let options = Options { window: 20_000, ..Options::default() };
+        let mut c = Client::with(weir.port(0), &options);
+        let large = "0123456789abcdef".repeat(40_000).into_bytes();
+        let all = c.get_all(&["/large.bin", "/59k.txt", "/large.bin"]);
+        assert!(all[0].body == large && all[2].body == large);
+        assert_eq!(all[1].body.len(), 59 * 1024);
+    });
+}
+
+#[test]
+fn heads_without_bodies() {
+    each_site(site, |weir| {
+        let mut c = Client::connect(weir.port(0), "localhost");
+        let r = c.request("HEAD", "/a.txt", &[], b"");
+        assert_eq!((r.status, r.header("content-length"), r.body.len()), (200, Some("5"), 0));
+        let etag = c.get("/a.txt").header("etag").unwrap().to_owned();
+        let r = c.request("GET", "/a.txt", &[("if-none-match", &etag)], b"");
+        assert_eq!((r.status, r.body.len()), (304, 0));
+    });
+}
+
+#[test]
+fn a_response_that_is_paced_comes_whole() {
+    each_site(site, |weir| {
+        let mut c = Client::connect(weir.port(0), "localhost");
+        let id = c.begin_with("GET", "/slow", &[]);
+        c.quic().finish(id);
+        c.response_until(id, |r| r.body.len() >= 100_000);
+        // The rest takes some seconds more, for which nobody waits.
+        c.quic().stop(id, 0x10c);
+        let r = c.get("/a.txt");
+        assert_eq!(r.status, 200, "the connection goes on");
+        weir.wait_for_log("access.log", "GET /slow HTTP/3.0|200|h3|");
+    });
+}
+
+#[test]
+fn a_client_gives_requests_up() {
+    each_site(
+        |driver| {
+            start(
+                driver,
+                "location / { proxy_pass http://127.0.0.1:%PORT1%; }
+                 location /up { client_max_body_size 1m; proxy_pass http://127.0.0.1:%PORT1%; }",
+                "server { listen 127.0.0.1:%PORT1%; limit_rate 1; return 200 'a slow response'; }",
+            )
+        },
+        |weir| {
+            let mut c = Client::connect(weir.port(0), "localhost");
+            // In the middle of its body.
+            let head = [("content-length", "1000")];
+            let id = c.begin_with("POST", "/up", &head);
+            c.send(id, b"a part");
+            c.quic().turn();
+            c.quic().turn();
+            c.quic().reset(id, 0x10c);
+            c.quic().turn();
+            weir.wait_for_log("access.log", "POST /up HTTP/3.0|499|h3|");
+            // While its response comes.
+            let id = c.begin_with("GET", "/down", &[]);
+            c.quic().finish(id);
+            c.quic().turn();
+            c.quic().stop(id, 0x10c);
+            c.quic().turn();
+            weir.wait_for_log("access.log", "GET /down HTTP/3.0|499|h3|");
+            assert!(c.quic().lost().is_none());
+        },
+    );
+}
+
+#[test]
+fn the_name_chooses_the_server_and_its_certificate() {
+    each_site(
+        |driver| {
+            let site = with_a(driver);
+            Pair::own(KeyKind::P256, "b.example")
+                .on(site, "b")
+                .http(
+                    "ssl_certificate a.pem; ssl_certificate_key a.key;
+                     server { listen 127.0.0.1:%PORT0% quic; return 200 'a $ssl_server_name'; }
+                     server { listen 127.0.0.1:%PORT0% quic; server_name b.example;
+                         ssl_certificate b.pem; ssl_certificate_key b.key;
+                         return 200 'b $ssl_server_name $ssl_protocol $https $ssl_session_reused'; }
+                     server { listen 127.0.0.1:%PORT0% quic; server_name no.example;
+                         ssl_reject_handshake on; }
+                     server { listen 127.0.0.1:%PORT0% quic; server_name off.example; http3 off; }",
+                )
+                .start()
+        },
+        |weir| {
+            let get = |name: &str| Client::connect(weir.port(0), name).get("/").body;
+            assert_eq!(get("other.example"), b"a other.example");
+            assert_eq!(get("b.example"), b"b b.example TLSv1.3 on .");
+            assert_eq!(refused(&weir, "no.example"), 0x100 + 112);
+            assert_eq!(refused(&weir, "off.example"), 0x100 + 120);
+            // The name of the request chooses, too.
+            let mut c = Client::connect(weir.port(0), "localhost");
+            let head = [
+                (":method", "GET"),
+                (":scheme", "https"),
+                (":authority", "b.example"),
+                (":path", "/"),
+            ];
+            let id = c.begin(&head);
+            c.quic().finish(id);
+            assert_eq!(c.response(id).body, b"b localhost TLSv1.3 on .");
+        },
+    );
+}
+
+/// The code with which a handshake is refused.
+fn refused(weir: &Weir, name: &str) -> u64 {
+    let options = Options { name: name.to_owned(), ..Options::default() };
+    let mut quic = Quic::new(weir.port(0), &options);
+    quic.until("no end", |quic| quic.lost_code())
+}
+
+#[test]
+fn what_breaks_the_rules_ends_the_connection() {
+    each_site(site, |weir| {
+        for (what, bytes, code) in [
+            ("data before a head", &[0, 1, 7][..], 0x105),
+            ("settings on a request", &[4, 0], 0x105),
+            ("a frame of HTTP/2", &[6, 0], 0x105),
+            ("a head that is none", &[1, 2, 0xff, 0xff], 0x200),
+            ("a frame that is cut", &[1, 9, 0, 0], 0x106),
+        ] {
+            let mut c = Client::connect(weir.port(0), "localhost");
+            let id = c.quic().open(Dir::Bi);
+            c.quic().write(id, bytes);
+            c.quic().finish(id);
+            assert_eq!(c.quic().until(what, |quic| quic.lost_code()), code, "{what}");
+        }
+        for (what, bytes, code) in [
+            ("a second control stream", &[0, 4, 0][..], 0x103),
+            ("a push", &[1, 0], 0x103),
+            ("an instruction that is none", &[2, 0x3f, 0xe2, 0x1f], 0x201),
+        ] {
+            let mut c = Client::connect(weir.port(0), "localhost");
+            let id = c.quic().open(Dir::Uni);
+            c.quic().write(id, bytes);
+            assert_eq!(c.quic().until(what, |quic| quic.lost_code()), code, "{what}");
+        }
+        weir.wait_for_log("error.log", "client sent ");
+    });
+}
+
+#[test]
+fn a_malformed_request_is_answered_and_others_go_on() {
+    each_site(site, |weir| {
+        let mut c = Client::connect(weir.port(0), "localhost");
+        let head = [(":method", "GET"), (":scheme", "https"), (":path", "/a.txt")];
+        let id = c.begin(&head);
+        c.quic().finish(id);
+        assert_eq!(c.response(id).status, 400, "there is no host");
+        let r = c.request("GET", "/a.txt", &[("connection", "close")], b"");
+        assert_eq!(r.status, 400);
+        let r = c.request("POST", "/echo", &[("content-length", "5")], b"four");
+        assert_eq!(r.status, 400);
+        assert_eq!(c.get("/a.txt").status, 200);
+    });
+}
+
+#[test]
+fn a_client_that_says_nothing_for_long_is_cut_off() {
+    each_site(site, |weir| {
+        let mut c = Client::connect(weir.port(0), "localhost");
+        let id = c.quic().open(Dir::Bi);
+        // Frames of a reserved type and of no length.
+        let empty = [0x21, 0].repeat(4_000);
+        c.quic().write(id, &empty);
+        assert_eq!(c.quic().until("not cut off", |quic| quic.lost_code()), 0x107);
+    });
+}
+
+#[test]
+fn a_connection_that_had_its_requests_is_ended_in_good_order() {
+    each_site(
+        |driver| start(driver, "keepalive_requests 3; return 200 ok;", ""),
+        |weir| {
+            let mut c = Client::connect(weir.port(0), "localhost");
+            for _ in 0..3 {
+                assert_eq!(c.get("/").body, b"ok");
+            }
+            let began = std::time::Instant::now();
+            while c.goaway.is_none() {
+                assert!(began.elapsed() < testkit::PATIENCE);
+                c.quic().turn();
+                c.look();
+            }
+            assert_eq!(c.goaway, Some(12));
+            assert_eq!(c.quic().until("not closed", |quic| quic.lost_code()), 0x100);
+        },
+    );
+}
+
+#[test]
+fn clients_prove_their_addresses_first() {
+    each_site(
+        |driver| start(driver, "quic_retry on; return 200 ok;", ""),
+        |weir| {
+            let mut c = Client::connect(weir.port(0), "localhost");
+            assert_eq!(c.get("/").body, b"ok");
+            assert!(c.quic().was_retried());
+        },
+    );
+}
+
+#[test]
+fn a_client_moves_to_another_address() {
+    each_site(
+        |driver| start(driver, "return 200 $remote_port;", ""),
+        |weir| {
+            let mut c = Client::connect(weir.port(0), "localhost");
+            let before = c.get("/").body;
+            c.quic().rebind();
+            let port = c.quic().port().to_string();
+            assert_ne!(before, port.as_bytes());
+            // It is believed when it has proved the address.
+            let began = std::time::Instant::now();
+            while c.get("/").body != port.as_bytes() {
+                assert!(began.elapsed() < testkit::PATIENCE);
+            }
+        },
+    );
+}
+
+#[test]
+fn other_versions_are_told_the_one_that_is_spoken() {
+    each_site(site, |weir| {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(testkit::PATIENCE)).unwrap();
+        let mut packet = vec![0xc0, 0x0a, 0x0a, 0x0a, 0x0a, 8, 1, 2, 3, 4, 5, 6, 7, 8, 3, 7, 8, 9];
+        packet.resize(1200, 0);
+        socket.send_to(&packet, ("127.0.0.1", weir.port(0))).unwrap();
+        let mut buffer = [0; 1500];
+        let n = socket.recv(&mut buffer).unwrap();
+        let answer = &buffer[..n];
+        assert_eq!(&answer[1..5], [0; 4], "it is a packet of Version Negotiation");
+        assert_eq!(&answer[5..18], [3, 7, 8, 9, 8, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert!(answer[18..].chunks(4).any(|version| version == [0, 0, 0, 1]));
+        // A smaller datagram gets no answer, which would be more than it is.
+        packet.truncate(1199);
+        socket.send_to(&packet, ("127.0.0.1", weir.port(0))).unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+        assert!(socket.recv(&mut buffer).is_err());
+    });
+}
+
+#[test]
+fn responses_beyond_the_window_of_a_connection() {
+    each_site(site, |weir| {
+        let mut c = Client::connect(weir.port(0), "localhost");
+        let large = "0123456789abcdef".repeat(40_000).into_bytes();
+        for response in c.get_all(&["/large.bin"; 12]) {
+            assert!(response.body == large, "{} {:?}", response.status, response.reset);
+        }
+    });
+}
+
+#[test]
+fn connections_outlive_a_reload() {
+    each_site(
+        |driver| {
+            with_a(driver)
+                .file("html/slow", "slow ".repeat(8_000))
+                .http(
+                    "ssl_certificate a.pem; ssl_certificate_key a.key;
+                     server { listen 127.0.0.1:%PORT0% quic; root html;
+                         location /slow { limit_rate 8k; }
+                         location /here { return 200 here; } }",
+                )
+                .start()
+        },
+        |weir| {
+            let mut before: Vec<_> =
+                (0..3).map(|_| Client::connect(weir.port(0), "localhost")).collect();
+            let mut ids = Vec::new();
+            for c in &mut before {
+                assert_eq!(c.get("/here").body, b"here");
+                let id = c.begin_with("GET", "/slow", &[]);
+                c.quic().finish(id);
+                c.response_until(id, |r| r.status == 200);
+                ids.push(id);
+            }
+            let old = weir.workers();
+            weir.signal("HUP");
+            testkit::wait_for("new workers", || {
+                let now = weir.workers();
+                now.iter().any(|pid| !old.contains(pid)).then_some(())
+            });
+            // The elder answers what it has begun, by way of the new worker, which has others.
+            for (c, id) in before.iter_mut().zip(ids) {
+                assert!(c.response(id).body == b"slow ".repeat(8_000));
+            }
+            let mut c = Client::connect(weir.port(0), "localhost");
+            assert_eq!(c.get("/here").body, b"here");
+            for c in &mut before {
+                assert_eq!(c.quic().until("no end", |quic| quic.lost_code()), 0x100);
+            }
+        },
+    );
+}

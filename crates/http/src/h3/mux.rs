@@ -1,0 +1,425 @@
+//! The state of a connection that its session and its streams share.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use crate::h2::Lines;
+use bytes::Bytes;
+use mem::Page;
+use os::SockAddr;
+use proto::h3::{Code, Role, message};
+use proto::priority::Parameters;
+use proto::qpack::{self, Decoder, Encoder};
+use quic::{Gone as Refused, StreamId};
+
+use crate::channel::conn::Conn;
+use crate::server::HttpMain;
+
+/// Bytes of a body that are read ahead of its request.
+const AHEAD_MAX: usize = 64 << 10;
+
+/// The reason why a stream is over before its response is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Gone {
+    /// The client ended it, or we did for a fault of the client's.
+    Reset,
+    /// The connection is.
+    Connection,
+    /// The body is not what it was declared to be.
+    Malformed,
+}
+
+/// The request on a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// Its head is not whole.
+    Head,
+    /// The head waits for entries of the table.
+    Blocked,
+    /// It has begun.
+    Begun,
+}
+
+/// A request's stream.
+pub(super) struct Entry {
+    pub phase: Phase,
+    pub reader: message::Reader,
+    /// Bytes of the stream that were not looked at.
+    pub rest: Bytes,
+    /// Data of the body that its request has not taken.
+    pub received: VecDeque<Page>,
+    pub held: usize,
+    /// Nothing follows.
+    pub ended: bool,
+    /// The bytes of the body that are still to come, where its length was declared.
+    pub expected: Option<u64>,
+    pub malformed: bool,
+    /// Nobody wants the body.
+    pub discards: bool,
+    /// The client has given the request up, or wants no response.
+    pub reset: bool,
+    /// What the client, and the response itself, say about its priority.
+    pub asked: Parameters,
+    pub own: Parameters,
+    /// Wakes the request when something of the body came.
+    pub body: Option<Waker>,
+    /// The same when QUIC takes more of the response.
+    pub room: Option<Waker>,
+    /// Those who wait for the stream's end.
+    pub gone: Vec<Waker>,
+}
+
+impl Entry {
+    pub fn new(section_max: usize) -> Entry {
+        Entry {
+            phase: Phase::Head,
+            reader: message::Reader::new(Role::Server, section_max),
+            rest: Bytes::new(),
+            received: VecDeque::new(),
+            held: 0,
+            ended: false,
+            expected: None,
+            malformed: false,
+            discards: false,
+            reset: false,
+            asked: Parameters::default(),
+            own: Parameters::default(),
+            body: None,
+            room: None,
+            gone: Vec::new(),
+        }
+    }
+
+    /// Whether all of the body came.
+    pub fn has_body_ended(&self) -> bool {
+        self.ended && self.rest.is_empty()
+    }
+
+    /// Whether more of the body may be read before its request takes some.
+    pub fn has_room(&self) -> bool {
+        self.held < AHEAD_MAX
+    }
+
+    /// Takes data of the body.
+    pub fn data(&mut self, data: &[u8]) {
+        if let Some(left) = &mut self.expected {
+            match left.checked_sub(data.len() as u64) {
+                Some(rest) => *left = rest,
+                None => return self.is_malformed(),
+            }
+        }
+        if self.discards {
+            return;
+        }
+        match self.received.back_mut() {
+            Some(page) if page.spare() >= data.len() => page.extend_from_slice(data),
+            _ => self.received.push_back(Page::copied(data)),
+        }
+        self.held += data.len();
+        Entry::wake(&mut self.body);
+    }
+
+    /// Nothing follows.
+    pub fn end(&mut self) {
+        self.ended = true;
+        self.rest = Bytes::new();
+        if self.expected.is_some_and(|left| left > 0) {
+            self.is_malformed();
+        }
+        Entry::wake(&mut self.body);
+    }
+
+    fn is_malformed(&mut self) {
+        self.malformed = true;
+        self.drop_body();
+        Entry::wake(&mut self.body);
+    }
+
+    /// Nobody wants what came of the body, and what comes.
+    pub fn drop_body(&mut self) {
+        self.discards = true;
+        self.received.clear();
+        self.held = 0;
+    }
+
+    fn take_piece(&mut self) -> Option<Page> {
+        let page = self.received.pop_front()?;
+        self.held -= page.len();
+        Some(page)
+    }
+
+    fn wake(waker: &mut Option<Waker>) {
+        if let Some(waker) = waker.take() {
+            waker.wake();
+        }
+    }
+
+    pub fn wake_room(&mut self) {
+        Entry::wake(&mut self.room);
+    }
+
+    pub fn wake_all(&mut self) {
+        Entry::wake(&mut self.body);
+        Entry::wake(&mut self.room);
+        self.gone.drain(..).for_each(Waker::wake);
+    }
+}
+
+/// See the module.
+pub(super) struct State {
+    pub streams: HashMap<StreamId, Entry, foldhash::fast::RandomState>,
+    pub encoder: Encoder,
+    pub decoder: Decoder,
+    /// For fields on their way to the encoder.
+    pub scratch: Vec<u8>,
+    /// The connection is gone.
+    pub ended: bool,
+    /// It ends for a fault of the client's, which the log tells.
+    pub is_refused: bool,
+    /// Responses that were given to QUIC whole, and whose ends the client has not confirmed.
+    pub unconfirmed: HashSet<StreamId, foldhash::fast::RandomState>,
+    /// Streams whose bodies may be read on.
+    pub hungry: Vec<StreamId>,
+    /// The priorities of streams that are not open yet.
+    pub early: Vec<(u64, Parameters)>,
+    /// The number of the first stream that the client has not opened.
+    pub next_id: u64,
+    /// Lines about streams that the client broke off, and about temporary files.
+    broken_off: Lines,
+    files: Lines,
+}
+
+/// A connection, for its streams.
+pub(super) struct Mux {
+    /// The connection as requests see it; another one when the client has moved.
+    c: RefCell<Rc<Conn>>,
+    quic: Rc<quic::Connection>,
+    state: RefCell<State>,
+}
+
+impl Mux {
+    pub fn new(c: Rc<Conn>, quic: Rc<quic::Connection>, limits: qpack::Limits) -> Mux {
+        let state = State {
+            streams: HashMap::default(),
+            encoder: Encoder::new(),
+            decoder: Decoder::new(limits),
+            scratch: Vec::new(),
+            ended: false,
+            is_refused: false,
+            unconfirmed: HashSet::default(),
+            hungry: Vec::new(),
+            early: Vec::new(),
+            next_id: 0,
+            broken_off: Lines::default(),
+            files: Lines::default(),
+        };
+        Mux { c: RefCell::new(c), quic, state: RefCell::new(state) }
+    }
+
+    /// The connection as a request that begins now sees it.
+    pub fn c(&self) -> Rc<Conn> {
+        self.c.borrow().clone()
+    }
+
+    /// The client has another address.
+    pub fn moved(&self, main: &HttpMain, to: SockAddr) {
+        let moved = Rc::new(self.c.borrow().moved(main, to));
+        self.c.replace(moved);
+    }
+
+    /// The connection below.
+    pub fn quic(&self) -> &Rc<quic::Connection> {
+        &self.quic
+    }
+
+    pub fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        f(&mut self.state.borrow_mut())
+    }
+
+    /// Lets `f` look at a stream that is not over.
+    ///
+    /// # Errors
+    /// It is.
+    pub fn of<R>(&self, id: StreamId, f: impl FnOnce(&mut Entry) -> R) -> Result<R, Gone> {
+        self.with(|state| {
+            if state.ended {
+                return Err(Gone::Connection);
+            }
+            match state.streams.get_mut(&id) {
+                Some(entry) if !entry.reset => Ok(f(entry)),
+                _ => Err(Gone::Reset),
+            }
+        })
+    }
+
+    fn poll_of<R>(
+        &self,
+        id: StreamId,
+        f: impl FnOnce(&mut Entry) -> Poll<Result<R, Gone>>,
+    ) -> Poll<Result<R, Gone>> {
+        match self.of(id, f) {
+            Ok(polled) => polled,
+            Err(gone) => Poll::Ready(Err(gone)),
+        }
+    }
+
+    /// The next piece of a body.
+    pub fn poll_piece(
+        &self,
+        id: StreamId,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Page>, Gone>> {
+        let polled = self.poll_of(id, |entry| {
+            if entry.malformed {
+                return Poll::Ready(Err(Gone::Malformed));
+            }
+            if let Some(page) = entry.take_piece() {
+                return Poll::Ready(Ok(Some(page)));
+            }
+            if entry.has_body_ended() {
+                return Poll::Ready(Ok(None));
+            }
+            keep_waker(&mut entry.body, cx);
+            Poll::Pending
+        });
+        if matches!(polled, Poll::Ready(Ok(Some(_)))) {
+            self.read_on(id);
+        }
+        polled
+    }
+
+    /// Waits until something of a body is there, or its end.
+    pub fn poll_input(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        self.poll_of(id, |entry| {
+            if !entry.received.is_empty() || entry.has_body_ended() {
+                return Poll::Ready(Ok(()));
+            }
+            keep_waker(&mut entry.body, cx);
+            Poll::Pending
+        })
+    }
+
+    /// A piece of a body that is there: `None` where there is none, an empty one at the end.
+    pub fn try_piece(&self, id: StreamId) -> Result<Option<Page>, Gone> {
+        let taken = self.of(id, |entry| match entry.take_piece() {
+            None if entry.has_body_ended() => Some(Page::new()),
+            piece => piece,
+        })?;
+        if taken.is_some() {
+            self.read_on(id);
+        }
+        Ok(taken)
+    }
+
+    /// Has the session read more of a stream's body.
+    fn read_on(&self, id: StreamId) {
+        self.with(|state| {
+            if !state.hungry.contains(&id) {
+                state.hungry.push(id);
+            }
+        });
+        self.quic.touch();
+    }
+
+    /// Gives frames to QUIC; ready when it has taken all.
+    pub fn poll_write(
+        &self,
+        id: StreamId,
+        frames: &mut VecDeque<Bytes>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Gone>> {
+        match self.write(id, frames) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => self.poll_of(id, |entry| {
+                keep_waker(&mut entry.room, cx);
+                Poll::Pending
+            }),
+            Err(gone) => Poll::Ready(Err(gone)),
+        }
+    }
+
+    /// Gives frames to QUIC, as far as it takes them; says whether that is all of them.
+    ///
+    /// # Errors
+    /// The stream is over.
+    pub fn write(&self, id: StreamId, frames: &mut VecDeque<Bytes>) -> Result<bool, Gone> {
+        self.of(id, |_| ())?;
+        if frames.is_empty() {
+            return Ok(true);
+        }
+        match self.quic.write(id, frames.make_contiguous()) {
+            Ok(taken) => {
+                frames.drain(..taken);
+                Ok(frames.is_empty())
+            }
+            Err(Refused) if self.quic.is_closed() => Err(Gone::Connection),
+            Err(Refused) => Err(Gone::Reset),
+        }
+    }
+
+    /// Waits until a stream is reset, or its connection ends.
+    pub async fn gone(&self, id: StreamId) {
+        poll_fn(|cx| {
+            let waits = self.of(id, |entry| {
+                if !entry.gone.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    entry.gone.push(cx.waker().clone());
+                }
+            });
+            if waits.is_err() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Whether nobody waits for the answer of a request that is to begin.
+    pub fn is_over(&self, id: StreamId) -> bool {
+        self.with(|state| state.is_refused) || self.of(id, |_| ()).is_err()
+    }
+
+    /// Whether a line tells that a stream, or the connection's end, broke a request off: not where
+    /// the connection was ended for a fault, which has a line, and not for more than a few of its
+    /// streams.
+    pub fn tells_of_end(&self) -> bool {
+        self.with(|state| !state.is_refused && state.broken_off.another(base::time::now_ms()))
+    }
+
+    /// Whether a line tells of a temporary file for one of the streams.
+    pub fn tells_of_temp_file(&self) -> bool {
+        self.with(|state| state.files.another(base::time::now_ms()))
+    }
+
+    /// A request is over; its stream ends with it. With `failed`, the response is not whole.
+    pub fn request_ended(&self, id: StreamId, failed: Option<Code>) {
+        let Some(mut entry) = self.with(|state| state.streams.remove(&id)) else { return };
+        entry.wake_all();
+        if self.with(|state| state.ended) {
+            return;
+        }
+        match failed {
+            Some(code) => self.quic.reset(id, code.number()),
+            None => self.with(|state| {
+                state.unconfirmed.insert(id);
+            }),
+        }
+        if !entry.has_body_ended() {
+            let code = if entry.malformed { Code::MessageError } else { Code::NoError };
+            self.quic.stop(id, failed.unwrap_or(code).number());
+        }
+    }
+
+    /// The connection is gone: every stream learns it.
+    pub fn end(&self) {
+        self.with(|state| {
+            state.ended = true;
+            state.streams.values_mut().for_each(Entry::wake_all);
+        });
+    }
+}
+
+fn keep_waker(place: &mut Option<Waker>, cx: &Context<'_>) {
+    if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        *place = Some(cx.waker().clone());
+    }
+}

@@ -1,0 +1,275 @@
+//! The streams of requests: heads, bodies, trailers.
+
+use std::rc::Rc;
+
+use base::log::Level;
+use bytes::Buf;
+use proto::h1::{FieldId, Method, Version};
+use proto::h2::request::{Asked, HeadBuilder, NoHead, Refusal, as_upgrade, is_trailer};
+use proto::h3::message::Event;
+use proto::h3::{Code, Fault};
+use proto::priority::Parameters;
+use proto::qpack::{Decoded, Held};
+use quic::{Read, StreamId};
+
+use super::mux::{Entry, Mux, Phase, State};
+use crate::h2::websocket_key;
+use crate::request::Request;
+use crate::server::HttpMain;
+
+/// Bytes that are asked of a stream at once.
+const READ_MAX: usize = 64 << 10;
+
+/// The urgency of a response about which nothing is said (RFC 9218 section 4.1), and the least one.
+const URGENCY: u8 = 3;
+
+/// A request whose head came.
+pub(super) struct Job {
+    pub r: Box<Request>,
+    pub id: StreamId,
+    /// It is malformed: the reason was logged.
+    pub refused: Option<u16>,
+}
+
+/// What reading a stream has brought.
+#[derive(Default)]
+pub(super) struct Brought {
+    /// A request that is to begin.
+    pub job: Option<Job>,
+    /// Frames that say nothing.
+    pub empty: u32,
+}
+
+/// The parties that a stream concerns.
+pub(super) struct Parties<'a> {
+    pub mux: &'a Rc<Mux>,
+    pub main: &'a Rc<HttpMain>,
+}
+
+impl Parties<'_> {
+    /// Takes what came on a stream.
+    ///
+    /// # Errors
+    /// The connection ends, or the stream.
+    pub fn read(&self, id: StreamId) -> Result<Brought, Fault> {
+        let mut brought = Brought::default();
+        self.mux.with(|state| {
+            let State { streams, decoder, early, .. } = state;
+            let Some(entry) = streams.get_mut(&id) else { return Ok(()) };
+            while entry.phase != Phase::Blocked && self.more(entry, id)? {
+                let input = std::mem::take(&mut entry.rest);
+                let (used, event) = entry.reader.next(&input)?;
+                let mut rest = input.clone();
+                rest.advance(used);
+                match event {
+                    Event::More => {}
+                    Event::Nothing => brought.empty += 1,
+                    Event::Data(n) => {
+                        let data = rest.split_to(n);
+                        entry.data(&data);
+                    }
+                    Event::Head(section) => {
+                        // Whether a body follows is known by what is behind the head.
+                        if rest.is_empty() {
+                            match self.mux.quic().read(id, READ_MAX) {
+                                Read::Data(more) => rest = more,
+                                Read::End => entry.ended = true,
+                                _ => {}
+                            }
+                        }
+                        let ends = entry.ended && rest.is_empty();
+                        let made = self.request(id, ends, section.len(), |builder| {
+                            let field = |name: &[u8], value: &[u8]| builder.field(name, value);
+                            decoder.decode(id.into(), section, field)
+                        })?;
+                        entry.phase = if made.is_some() { Phase::Begun } else { Phase::Blocked };
+                        brought.job = made.map(|job| begin(self.mux, entry, early, job));
+                    }
+                    Event::Trailers(section) => {
+                        let mut is_sound = true;
+                        decoder.decode(id.into(), section, |name, value| {
+                            is_sound &= is_trailer(name, value);
+                        })?;
+                        if !is_sound {
+                            return Err(Fault::stream(Code::MessageError, "malformed trailers"));
+                        }
+                    }
+                }
+                entry.rest = rest;
+                if entry.ended && entry.rest.is_empty() {
+                    entry.reader.end()?;
+                    entry.end();
+                }
+            }
+            Ok(())
+        })?;
+        Ok(brought)
+    }
+
+    /// A head whose entries of the table have come.
+    ///
+    /// # Errors
+    /// As [`Parties::read`].
+    pub fn unblocked(&self, held: &Held) -> Result<Option<Job>, Fault> {
+        let Some(id) = quic::stream_id(held.stream) else { return Ok(None) };
+        self.mux.with(|state| {
+            let State { streams, decoder, early, .. } = state;
+            let Some(entry) = streams.get_mut(&id).filter(|e| e.phase == Phase::Blocked) else {
+                return Ok(None);
+            };
+            let ends = entry.ended && entry.rest.is_empty();
+            let made = self.request(id, ends, 0, |builder| {
+                let field = |name: &[u8], value: &[u8]| builder.field(name, value);
+                decoder.decode_held(held, field).map(|()| Decoded::Whole)
+            })?;
+            entry.phase = Phase::Begun;
+            Ok(made.map(|job| begin(self.mux, entry, early, job)))
+        })
+    }
+
+    /// Whether there are bytes to look at: those that are left, or new ones.
+    fn more(&self, entry: &mut Entry, id: StreamId) -> Result<bool, Fault> {
+        if !entry.rest.is_empty() {
+            return Ok(entry.phase == Phase::Head || entry.has_room());
+        }
+        if entry.ended || !entry.has_room() {
+            return Ok(false);
+        }
+        match self.mux.quic().read(id, READ_MAX) {
+            Read::Data(bytes) => {
+                entry.rest = bytes;
+                Ok(true)
+            }
+            Read::End => {
+                entry.reader.end()?;
+                entry.end();
+                Ok(false)
+            }
+            Read::Reset(_) => {
+                entry.reset = true;
+                entry.wake_all();
+                Ok(false)
+            }
+            Read::Nothing | Read::Gone => Ok(false),
+        }
+    }
+
+    /// Makes a request of the fields that `decode` gives; none where they are not there yet.
+    fn request(
+        &self,
+        id: StreamId,
+        ends: bool,
+        head_len: usize,
+        decode: impl FnOnce(&mut HeadBuilder<'_>) -> Result<Decoded, Fault>,
+    ) -> Result<Option<Job>, Fault> {
+        let c = self.mux.c();
+        let limits = c.server().core.head_limits();
+        let mut r = Request::take_quic(c, self.main);
+        r.start_now();
+        let Request { head, channel, .. } = &mut *r;
+        let s = channel.http3().expect("it was taken as a request over HTTP/3");
+        let mut builder = HeadBuilder::new(head, &mut s.text, &limits, Version::HTTP_30);
+        match decode(&mut builder) {
+            Ok(Decoded::Whole) => {}
+            other => {
+                r.give_back();
+                return other.map(|_| None);
+            }
+        }
+        let finished = builder.finish(ends);
+        if let Err(NoHead::Excess(what)) = finished {
+            r.give_back();
+            return Err(Fault::connection(Code::ExcessiveLoad, what));
+        }
+        let refusal = match finished {
+            Ok(Asked::Nothing) => None,
+            Ok(Asked::WebSocket) => {
+                as_upgrade(head, &mut s.text, &websocket_key());
+                None
+            }
+            Ok(Asked::Unknown) => Some(Refusal {
+                status: 501,
+                text: "client asked for an unknown protocol".to_owned(),
+            }),
+            Err(NoHead::Refused(refusal)) => Some(refusal),
+            Err(NoHead::Excess(_)) => None,
+        };
+        s.begin(self.mux.clone(), id, head_len);
+        // The bytes behind the head of such a request are no body, but the other protocol.
+        s.is_tunnel = head.method == Method::Connect || head.connection.upgrade;
+        s.is_bare = ends;
+        let refused = refusal.map(|refusal| {
+            let m = &refusal.text;
+            r.method = r.head.method;
+            r.log(Level::Info, format_args!("{m} while reading client request headers"));
+            refusal.status
+        });
+        Ok(Some(Job { r, id, refused }))
+    }
+}
+
+/// A request begins: its stream knows what is to come.
+fn begin(mux: &Mux, entry: &mut Entry, early: &mut Vec<(u64, Parameters)>, mut job: Job) -> Job {
+    let r = &mut *job.r;
+    let s = r.channel.http3().expect("it was taken as a request over HTTP/3");
+    entry.expected = r.head.content_length.filter(|_| !s.is_bare);
+    if s.is_tunnel {
+        entry.reader.tunnel();
+    }
+    let lines = r.head.fields.all(FieldId::Priority).map(|field| field.value.of(&s.text));
+    let place = early.iter().position(|(id, _)| *id == u64::from(job.id));
+    let asked = place.map(|i| early.swap_remove(i).1).or_else(|| of_lines(lines));
+    if let Some(asked) = asked {
+        entry.asked = asked;
+        rank(mux, job.id, asked);
+    }
+    job
+}
+
+/// The parameters of a field, all of its lines together.
+fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Parameters> {
+    let mut lines = lines.peekable();
+    lines.peek()?;
+    lines.try_fold(Parameters::default(), Parameters::and)
+}
+
+fn rank(mux: &Mux, id: StreamId, of: Parameters) {
+    let urgency = of.urgency.unwrap_or(URGENCY);
+    mux.quic().rank(id, i32::from(URGENCY) - i32::from(urgency));
+}
+
+/// A response's own field, which goes before what the client asked for (RFC 9218 section 8).
+pub(super) fn responds<'a>(mux: &Mux, id: StreamId, lines: impl Iterator<Item = &'a [u8]>) {
+    if let Some(own) = of_lines(lines)
+        && let Ok(of) = mux.of(id, |entry| {
+            entry.own = own;
+            own.or(entry.asked)
+        })
+    {
+        rank(mux, id, of);
+    }
+}
+
+/// Priorities of streams that are not open yet.
+const EARLY_MAX: usize = 256;
+
+/// A PRIORITY_UPDATE frame (RFC 9218 section 7.2).
+pub(super) fn update(mux: &Mux, id: u64, value: &[u8]) {
+    let Some(given) = Parameters::parse(value) else { return };
+    let Some(stream) = quic::stream_id(id) else { return };
+    let open = mux.of(stream, |entry| {
+        entry.asked = given;
+        entry.own.or(given)
+    });
+    match open {
+        Ok(of) => rank(mux, stream, of),
+        Err(_) => mux.with(|state| {
+            if id >= state.next_id {
+                state.early.retain(|(early, _)| *early != id);
+                if state.early.len() < EARLY_MAX {
+                    state.early.push((id, given));
+                }
+            }
+        }),
+    }
+}

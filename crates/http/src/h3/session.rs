@@ -1,0 +1,398 @@
+//! The turns of a connection: what came on its streams, and the requests that begin with it.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+
+use base::future::boxed;
+use base::log::Level;
+use engine::stats::Field;
+use os::SockAddr;
+use proto::h3::{Code, Ends, Fault};
+use proto::qpack::{self, Limits};
+use quic::{Dir, Ended, StreamId};
+use tls::Info;
+
+use super::control::Control;
+use super::mux::{Entry, Mux};
+use super::receive::{Job, Parties};
+use super::stream;
+use crate::accept::Counted;
+use crate::channel::conn::Conn;
+use crate::channel::{Answer, SendFailed, give_up};
+use crate::h2::{Inbox, Runner, Slice};
+use crate::http3_conf::{BLOCKED_MAX, BLOCKED_STREAMS};
+use crate::server::HttpMain;
+
+/// Frames that say nothing, of a client that asks for nothing besides.
+const WASTE_MAX: u32 = 2_000;
+
+/// Such frames that a request makes up for.
+const WASTE_A_REQUEST: u32 = 20;
+
+/// The time for which a connection that we leave is there for streams under way to it,
+/// milliseconds.
+const LEAVE_MS: u64 = 2_000;
+
+/// What a client is told that breaks the rules; the log has more. nginx's words.
+const PHRASE: &str = "stream error";
+
+/// Has a request answered; says whether it waits.
+type Start = Box<dyn FnMut(Job) -> bool>;
+
+/// The end of a connection that we have announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Leaving {
+    No,
+    /// The client was told, at this time.
+    Told(u64),
+}
+
+/// The protocol of a connection.
+pub(super) struct Session {
+    mux: Rc<Mux>,
+    main: Rc<HttpMain>,
+    control: Control,
+    start: Start,
+    /// Requests that are to begin.
+    jobs: VecDeque<Job>,
+    /// Streams with something that nobody looked at.
+    readable: VecDeque<StreamId>,
+    /// The client's certificate is being looked up.
+    is_held: Rc<Cell<bool>>,
+    leaving: Leaving,
+    waste: u32,
+    _counted: Counted,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.mux.end();
+    }
+}
+
+impl Session {
+    pub fn new<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, quic: &Rc<quic::Connection>) -> Session {
+        let core = &c.server().core;
+        let section = core.large_header_buffer_size * core.large_header_buffers;
+        let limits = Limits {
+            table_capacity: qpack::TABLE_CAPACITY,
+            blocked_streams: BLOCKED_STREAMS as usize,
+            blocked_bytes: BLOCKED_MAX,
+            section: section.saturating_mul(2),
+        };
+        let mux = Rc::new(Mux::new(c, quic.clone(), limits));
+        let mut runner = {
+            let (mux, main) = (mux.clone(), main.clone());
+            Runner::new(move |inbox: Rc<Inbox<Job>>| {
+                let (mux, main) = (mux.clone(), main.clone());
+                boxed(|| work::<A>(mux, main, inbox))
+            })
+        };
+        Session {
+            control: Control::new(section),
+            start: Box::new(move |job| runner.run(job)),
+            jobs: VecDeque::new(),
+            readable: VecDeque::new(),
+            is_held: Rc::default(),
+            leaving: Leaving::No,
+            waste: 0,
+            _counted: Counted::new(main.clone()),
+            mux,
+            main,
+        }
+    }
+
+    /// Looks at a stream.
+    fn read(&mut self, id: StreamId) {
+        let read = match id.dir() {
+            Dir::Uni => self.read_control(id),
+            Dir::Bi => self.read_request(id),
+        };
+        if let Err(fault) = read {
+            self.fail(Some(id), fault);
+        }
+    }
+
+    fn read_control(&mut self, id: StreamId) -> Result<(), Fault> {
+        let brought = self.control.read(&self.mux, id)?;
+        self.wasted(brought.frames)?;
+        if !brought.has_entries {
+            return Ok(());
+        }
+        while let Some(held) = self.mux.with(|state| state.decoder.unblocked()) {
+            let parties = Parties { mux: &self.mux, main: &self.main };
+            if let Some(job) = parties.unblocked(&held)? {
+                self.readable.push_back(job.id);
+                self.jobs.push_back(job);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_request(&mut self, id: StreamId) -> Result<(), Fault> {
+        let brought = Parties { mux: &self.mux, main: &self.main }.read(id)?;
+        if let Some(job) = brought.job {
+            self.waste = self.waste.saturating_sub(WASTE_A_REQUEST);
+            self.jobs.push_back(job);
+        }
+        self.wasted(brought.empty)
+    }
+
+    fn wasted(&mut self, frames: u32) -> Result<(), Fault> {
+        self.waste = self.waste.saturating_add(frames);
+        match self.waste > WASTE_MAX {
+            true => {
+                Err(Fault::connection(Code::ExcessiveLoad, "too many frames that bring nothing"))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// A stream of the client's, or the connection, ends for a fault.
+    fn fail(&mut self, id: Option<StreamId>, fault: Fault) {
+        let code = fault.code.number();
+        match (fault.ends, id) {
+            (Ends::Stream, Some(id)) => {
+                let entry = self.mux.with(|state| {
+                    state.decoder.cancel(id.into());
+                    state.streams.get_mut(&id).map(|entry| {
+                        entry.reset = true;
+                        entry.wake_all();
+                        entry.phase
+                    })
+                });
+                if entry.is_some_and(|phase| phase != super::mux::Phase::Begun) {
+                    self.mux.with(|state| state.streams.remove(&id));
+                }
+                self.mux.c().log(Level::Info, format_args!("client sent {}", fault.what));
+                self.mux.quic().reset(id, code);
+                self.mux.quic().stop(id, code);
+            }
+            _ => {
+                self.mux.with(|state| state.is_refused = true);
+                self.mux.c().log(Level::Info, format_args!("client sent {}", fault.what));
+                self.mux.quic().close(code, PHRASE);
+            }
+        }
+    }
+
+    /// Whether the connection has had as many requests, or as much time, as it gets.
+    fn is_worn(&self) -> bool {
+        let c = self.mux.c();
+        let core = &c.server().root.core;
+        let requests = c.requests.get();
+        requests >= core.keepalive_requests
+            || c.is_unwanted() && requests > 0
+            || core.keepalive_timeout == 0 && requests > 0
+            || base::time::now_ms().saturating_sub(c.start_ms) > core.keepalive_time
+    }
+
+    /// Tells the client that the connection ends, when that is so, and closes it when it is over.
+    fn leave_in_time(&mut self) {
+        let is_given_up = self.main.life.is_given_up();
+        if self.leaving == Leaving::No && (self.main.life.is_leaving() || self.is_worn()) {
+            self.leaving = Leaving::Told(base::time::now_ms());
+            self.control.goaway(self.mux.with(|state| state.next_id));
+            let quic = self.mux.quic().clone();
+            // One that goes on to say nothing is closed then.
+            event::spawn(async move {
+                event::sleep(LEAVE_MS).await;
+                quic.touch();
+            });
+        }
+        let Leaving::Told(since_ms) = self.leaving else { return };
+        let is_idle =
+            self.mux.with(|state| state.streams.is_empty() && state.unconfirmed.is_empty());
+        if is_given_up || is_idle && base::time::now_ms() >= since_ms + LEAVE_MS {
+            self.mux.quic().close(Code::NoError.number(), "");
+        }
+    }
+}
+
+impl quic::Session for Session {
+    fn early(&mut self, info: Info) {
+        if let Some(tls) = self.mux.c().tls.get() {
+            tls.session.is_early(info);
+        }
+    }
+
+    fn moved(&mut self, to: SocketAddr) {
+        self.mux.moved(&self.main, SockAddr::from(to));
+    }
+
+    fn established(&mut self, info: Info) {
+        let c = self.mux.c();
+        let Some(tls) = c.tls.get() else { return };
+        self.main.metrics.handshake(&tls.server.zone, Ok(info.is_resumed));
+        tls.session.established(info);
+        super::listen::look_up(&c, &self.is_held, self.mux.quic());
+    }
+
+    fn opened(&mut self, dir: Dir) {
+        while let Some(id) = self.mux.quic().accept(dir) {
+            if dir == Dir::Uni {
+                self.control.open(id);
+            } else if self.leaving != Leaving::No {
+                // The client was told, and asks another connection.
+                let code = Code::RequestRejected.number();
+                self.mux.quic().reset(id, code);
+                self.mux.quic().stop(id, code);
+                continue;
+            } else {
+                let c = self.mux.c();
+                let core = &c.server().core;
+                let section = core.large_header_buffer_size * core.large_header_buffers;
+                self.mux.with(|state| {
+                    state.next_id = u64::from(id) + 4;
+                    state.streams.insert(id, Entry::new(section));
+                });
+            }
+            self.readable.push_back(id);
+        }
+    }
+
+    fn readable(&mut self, id: StreamId) {
+        self.readable.push_back(id);
+    }
+
+    fn writable(&mut self, id: StreamId) {
+        let _ = self.mux.of(id, Entry::wake_room);
+    }
+
+    fn stopped(&mut self, id: StreamId, _: u64) {
+        self.mux.with(|state| state.unconfirmed.remove(&id));
+        let _ = self.mux.of(id, |entry| {
+            entry.reset = true;
+            entry.wake_all();
+        });
+        // The client is told that nothing more comes (RFC 9000 section 3.5).
+        self.mux.quic().reset(id, Code::RequestCancelled.number());
+    }
+
+    fn finished(&mut self, id: StreamId) {
+        self.mux.with(|state| state.unconfirmed.remove(&id));
+    }
+
+    fn turn(&mut self) -> bool {
+        let mut slice = Slice::default();
+        slice.begin(false);
+        let hungry = self.mux.with(|state| std::mem::take(&mut state.hungry));
+        self.readable.extend(hungry);
+        let files = self.main.clone();
+        let has_more = files.files.batch(|| {
+            loop {
+                while let Some(id) = self.readable.pop_front() {
+                    self.read(id);
+                    if slice.has_passed() {
+                        break;
+                    }
+                }
+                while !self.is_held.get()
+                    && let Some(job) = self.jobs.pop_front()
+                {
+                    (self.start)(job);
+                    if slice.has_passed() {
+                        break;
+                    }
+                }
+                let is_done =
+                    self.readable.is_empty() && (self.jobs.is_empty() || self.is_held.get());
+                if is_done || slice.has_passed() {
+                    return !is_done;
+                }
+            }
+        });
+        self.leave_in_time();
+        self.control.send(&self.mux);
+        has_more
+    }
+
+    fn ended(&mut self, why: &Ended) {
+        let open = self.mux.with(|state| state.streams.len());
+        let c = self.mux.c();
+        let established = c.tls.get().is_some_and(|tls| tls.session.info().is_some());
+        if !established {
+            self.main.metrics.handshake(&c.server().zone, Err(()));
+        }
+        let m = match why {
+            Ended::Fault(text) => Some(format!("QUIC connection failed: {text}")),
+            Ended::Refused(text) if !established => {
+                Some(format!("client ended the QUIC handshake: {text}"))
+            }
+            Ended::TimedOut if open > 0 || !established => {
+                Some("client timed out (110: Connection timed out)".to_owned())
+            }
+            Ended::Closed(_) | Ended::Refused(_) | Ended::Reset if open > 0 => {
+                Some("client prematurely closed connection".to_owned())
+            }
+            _ => None,
+        };
+        if let Some(m) = m {
+            let during = if established { "" } else { " while SSL handshaking" };
+            self.mux.c().log(Level::Info, format_args!("{m}{during}"));
+            // The line tells it of all requests.
+            self.mux.with(|state| state.is_refused |= matches!(why, Ended::Fault(_)));
+        }
+    }
+}
+
+/// Ends a stream whose request ends, be it by a panic.
+struct Ending {
+    mux: Rc<Mux>,
+    id: StreamId,
+    failed: Cell<Option<Code>>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.mux.request_ended(self.id, self.failed.get());
+    }
+}
+
+/// Answers requests, one after the other, as long as none of them has to wait.
+async fn work<A: Answer>(mux: Rc<Mux>, main: Rc<HttpMain>, inbox: Rc<Inbox<Job>>) {
+    loop {
+        answer::<A>(mux.clone(), &main, inbox.next().await).await;
+        if inbox.is_over() {
+            return;
+        }
+    }
+}
+
+/// Answers a request.
+async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
+    let Job { mut r, id, refused } = job;
+    main.stats.add(Field::Writing, 1);
+    let is_over = mux.is_over(id);
+    let ending = Ending { mux, id, failed: Cell::new(Some(Code::InternalError)) };
+    let done = {
+        let run = pin!(async {
+            match refused {
+                None if is_over => {
+                    A::given_up(&mut r).await;
+                    Err(SendFailed)
+                }
+                None => A::answer(&mut r).await,
+                Some(status) => {
+                    let instead = crate::h2::prepare_refused::<A>(&mut r);
+                    A::refuse(&mut r, instead.unwrap_or(status)).await
+                }
+            }
+        });
+        main.life.unless_given_up(run).await
+    };
+    match done {
+        Some(Ok(())) => ending.failed.set(None),
+        Some(Err(SendFailed)) if stream(&mut r).timed_out => {
+            ending.failed.set(Some(Code::RequestCancelled));
+        }
+        Some(Err(SendFailed)) => {}
+        None => give_up::<A>(&mut r).await,
+    }
+    drop(ending);
+    main.stats.sub(Field::Writing, 1);
+    r.give_back();
+}

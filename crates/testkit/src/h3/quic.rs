@@ -1,0 +1,291 @@
+//! A connection over a UDP socket.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use quinn_proto::crypto::rustls::QuicClientConfig;
+use quinn_proto::{
+    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint,
+    EndpointConfig, Event, ReadError, StreamId, TransportConfig, VarInt,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::{AnyCertificate, PATIENCE};
+
+/// How a client connects.
+pub struct Options {
+    /// The server that it asks for.
+    pub name: String,
+    /// The protocols that it offers.
+    pub alpn: Vec<Vec<u8>>,
+    /// Its certificate, with the key.
+    pub certificate: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+    /// Bytes of a stream that it takes before they are read.
+    pub window: u32,
+    /// Sessions to resume, kept over connections.
+    pub sessions: Option<rustls::client::Resumption>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            name: "localhost".to_owned(),
+            alpn: vec![b"h3".to_vec()],
+            certificate: None,
+            window: 1 << 20,
+            sessions: None,
+        }
+    }
+}
+
+/// A connection.
+pub struct Quic {
+    socket: UdpSocket,
+    server: SocketAddr,
+    endpoint: Endpoint,
+    handle: ConnectionHandle,
+    connection: Connection,
+    /// The handshake is at its end.
+    is_connected: bool,
+    lost: Option<ConnectionError>,
+    /// Retry packets that came.
+    retries: u32,
+}
+
+impl Quic {
+    /// Begins to connect to a port of the loopback.
+    pub fn new(port: u16, options: &Options) -> Quic {
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = Arc::new(AnyCertificate);
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("TLS 1.3")
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let mut tls = match &options.certificate {
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(vec![certificate.clone()], key.clone_key())
+                .expect("a key of the certificate"),
+            None => builder.with_no_client_auth(),
+        };
+        tls.alpn_protocols = options.alpn.clone();
+        if let Some(sessions) = &options.sessions {
+            tls.resumption = sessions.clone();
+        }
+        let mut transport = TransportConfig::default();
+        transport.stream_receive_window(options.window.into());
+        let mut config = ClientConfig::new(Arc::new(
+            QuicClientConfig::try_from(tls).expect("suites of TLS 1.3"),
+        ));
+        config.transport_config(Arc::new(transport));
+        let secret = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[7; 32]);
+        let endpoint_config = Arc::new(EndpointConfig::new(Arc::new(secret)));
+        let mut endpoint = Endpoint::new(endpoint_config, None, true, None);
+        let (handle, connection) = endpoint
+            .connect(Instant::now(), config, server, &options.name)
+            .expect("a name and an address");
+        Quic {
+            socket,
+            server,
+            endpoint,
+            handle,
+            connection,
+            is_connected: false,
+            lost: None,
+            retries: 0,
+        }
+    }
+
+    /// The connection's machine.
+    pub fn inner(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    /// Why the connection is over, if it is.
+    pub fn lost(&self) -> Option<&ConnectionError> {
+        self.lost.as_ref()
+    }
+
+    /// The code with which the server has ended the connection, if it has: of HTTP/3, or of QUIC
+    /// itself (0x100 and an alert for one of TLS).
+    pub fn lost_code(&self) -> Option<u64> {
+        match self.lost.as_ref()? {
+            ConnectionError::ApplicationClosed(closed) => Some(closed.error_code.into_inner()),
+            ConnectionError::ConnectionClosed(closed) => Some(u64::from(closed.error_code)),
+            other => panic!("{other}"),
+        }
+    }
+
+    /// Whether the server had it prove its address first.
+    pub fn was_retried(&self) -> bool {
+        self.retries > 0
+    }
+
+    /// The port that it sends from.
+    pub fn port(&self) -> u16 {
+        self.socket.local_addr().expect("a socket").port()
+    }
+
+    /// Whether the handshake is at its end.
+    pub fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    /// Goes on from another port, as clients do behind a translator of addresses.
+    pub fn rebind(&mut self) {
+        self.socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+    }
+
+    /// Sends what there is to send, and takes what comes within a moment.
+    pub fn turn(&mut self) {
+        self.send();
+        let now = Instant::now();
+        let until = self.connection.poll_timeout().map_or(20_000, |at| {
+            at.saturating_duration_since(now).as_micros().clamp(100, 20_000) as u64
+        });
+        self.socket.set_read_timeout(Some(Duration::from_micros(until))).expect("a time");
+        let mut buffer = [0; 65_536];
+        match self.socket.recv_from(&mut buffer) {
+            Ok((n, from)) => {
+                self.take(&buffer[..n], from);
+                self.socket.set_nonblocking(true).expect("a socket");
+                while let Ok((n, from)) = self.socket.recv_from(&mut buffer) {
+                    self.take(&buffer[..n], from);
+                }
+                self.socket.set_nonblocking(false).expect("a socket");
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            // The server is away, or comes back.
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => {}
+            Err(e) => panic!("recv: {e}"),
+        }
+        if self.connection.poll_timeout().is_some_and(|at| at <= Instant::now()) {
+            self.connection.handle_timeout(Instant::now());
+        }
+        self.settle();
+        self.send();
+    }
+
+    fn take(&mut self, bytes: &[u8], from: SocketAddr) {
+        // The long form, of type 3.
+        self.retries += u32::from(bytes.first().is_some_and(|first| first & 0xf0 == 0xf0));
+        let mut answer = Vec::new();
+        let data = BytesMut::from(bytes);
+        let event = self.endpoint.handle(Instant::now(), from, None, None, data, &mut answer);
+        match event {
+            Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection.handle_event(event),
+            Some(DatagramEvent::Response(_)) | None => {}
+            Some(DatagramEvent::NewConnection(_)) => panic!("a client was called"),
+        }
+    }
+
+    fn settle(&mut self) {
+        while let Some(event) = self.connection.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(self.handle, event) {
+                self.connection.handle_event(event);
+            }
+        }
+        while let Some(event) = self.connection.poll() {
+            match event {
+                Event::Connected => self.is_connected = true,
+                Event::ConnectionLost { reason } => self.lost = Some(reason),
+                _ => {}
+            }
+        }
+    }
+
+    fn send(&mut self) {
+        let mut bytes = Vec::new();
+        while let Some(sent) = self.connection.poll_transmit(Instant::now(), 1, &mut bytes) {
+            // A server that is away gets it never, as on any network.
+            let _ = self.socket.send_to(&bytes[..sent.size], self.server);
+            bytes.clear();
+        }
+    }
+
+    /// Turns until `done` gives something.
+    ///
+    /// # Panics
+    /// It does not in time.
+    pub fn until<R>(&mut self, what: &str, mut done: impl FnMut(&mut Quic) -> Option<R>) -> R {
+        let began = Instant::now();
+        loop {
+            if let Some(result) = done(self) {
+                return result;
+            }
+            assert!(began.elapsed() < PATIENCE, "{what}: {:?}", self.lost);
+            self.turn();
+        }
+    }
+
+    /// Opens a stream.
+    pub fn open(&mut self, dir: Dir) -> StreamId {
+        self.until("no stream may be opened", |quic| {
+            assert!(quic.lost.is_none(), "the connection is over: {:?}", quic.lost);
+            quic.connection.streams().open(dir)
+        })
+    }
+
+    /// Writes all of these bytes to a stream.
+    pub fn write(&mut self, id: StreamId, bytes: &[u8]) {
+        let mut left = bytes;
+        self.until("the server takes nothing", |quic| {
+            while !left.is_empty() {
+                match quic.connection.send_stream(id).write(left) {
+                    Ok(n) => left = &left[n..],
+                    Err(quinn_proto::WriteError::Blocked) => return None,
+                    // It wants no more.
+                    Err(_) => break,
+                }
+            }
+            Some(())
+        });
+    }
+
+    /// Ends a stream.
+    pub fn finish(&mut self, id: StreamId) {
+        // One that the server has stopped is over.
+        let _ = self.connection.send_stream(id).finish();
+        self.send();
+    }
+
+    /// Gives a stream up.
+    pub fn reset(&mut self, id: StreamId, code: u32) {
+        let _ = self.connection.send_stream(id).reset(code.into());
+        self.send();
+    }
+
+    /// Wants no more of a stream.
+    pub fn stop(&mut self, id: StreamId, code: u32) {
+        let _ = self.connection.recv_stream(id).stop(code.into());
+        self.send();
+    }
+
+    /// The next bytes of a stream: `None` where there are none now; empty at its end.
+    ///
+    /// # Errors
+    /// The server has reset it, with this code.
+    pub fn read(&mut self, id: StreamId) -> Result<Option<Bytes>, u64> {
+        let mut stream = self.connection.recv_stream(id);
+        let Ok(mut chunks) = stream.read(true) else { return Ok(Some(Bytes::new())) };
+        let read = match chunks.next(usize::MAX) {
+            Ok(Some(chunk)) => Ok(Some(chunk.bytes)),
+            Ok(None) => Ok(Some(Bytes::new())),
+            Err(ReadError::Blocked) => Ok(None),
+            Err(ReadError::Reset(code)) => Err(code.into_inner()),
+        };
+        let _ = chunks.finalize();
+        read
+    }
+
+    /// Closes the connection.
+    pub fn close(&mut self, code: u32) {
+        self.connection.close(Instant::now(), VarInt::from_u32(code), Bytes::new());
+        self.send();
+    }
+}
