@@ -1,6 +1,5 @@
 //! An accepted connection: its task, from the PROXY protocol header to its end.
 
-use std::ops::Deref;
 use std::rc::Rc;
 
 use base::future::rarely;
@@ -9,11 +8,11 @@ use event::Sock;
 use mem::Page;
 use os::SockAddr;
 
+use crate::active::Counted;
 use crate::answer::Answerer;
 use crate::channel::conn::Conn;
 use crate::server::HttpMain;
 use crate::{h1, h2, proxy_header, ssl};
-use engine::life::Work;
 use engine::stats::Field;
 
 /// Makes the connection and its task.
@@ -91,29 +90,4 @@ fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output 
 fn is_http2(c: &Conn) -> bool {
     let tls = c.tls.get().filter(|_| c.listen.ssl);
     tls.is_some_and(|tls| tls.session.info().is_some_and(|i| i.alpn.as_deref() == Some(b"h2")))
-}
-
-/// The engine, which counts a connection as active while it lives, whatever way it ends.
-pub(crate) struct Counted(Rc<HttpMain>, #[allow(dead_code, reason = "kept for its drop")] Work);
-
-impl Counted {
-    pub fn new(main: Rc<HttpMain>) -> Counted {
-        main.stats.add(Field::Active, 1);
-        let work = main.life.work();
-        Counted(main, work)
-    }
-}
-
-impl Deref for Counted {
-    type Target = Rc<HttpMain>;
-
-    fn deref(&self) -> &Rc<HttpMain> {
-        &self.0
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.stats.sub(Field::Active, 1);
-    }
 }

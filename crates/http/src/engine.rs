@@ -15,7 +15,7 @@ use net::{Kind, ListenSpec};
 use quic::Endpoint;
 
 use crate::accept::accept;
-use crate::h3;
+use crate::quic_listen;
 use crate::request::Request;
 use crate::server::HttpMain;
 
@@ -80,11 +80,11 @@ impl Engine for HttpEngine {
         if let Some(relay) = &seat.relay {
             let start = |(i, listener): (usize, Listener)| {
                 let fd = listener.fd().try_clone_to_owned()?;
-                Ok(h3::listen::start(&main, i, fd, (relay, &seat.alone)))
+                Ok(quic_listen::start(&main, i, fd, (relay, &seat.alone)))
             };
             let endpoints = datagrams.into_iter().map(start).collect::<io::Result<Rc<[_]>>>()?;
             if let Some(inbox) = relay.take_inbox() {
-                event::spawn(h3::listen::receive(inbox, endpoints.clone()));
+                event::spawn(quic_listen::receive(inbox, endpoints.clone()));
             }
             self.endpoints.replace(endpoints);
         }

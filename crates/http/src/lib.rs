@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod active;
 pub mod aio;
 mod answer;
 pub mod auth;
@@ -40,6 +41,7 @@ pub mod output;
 mod pause;
 mod phases;
 mod proxy_header;
+mod quic_listen;
 pub mod request;
 mod send;
 pub mod server;

@@ -14,7 +14,6 @@
 //!
 //! | file | concern |
 //! | --- | --- |
-//! | [`listen`] | sockets, and the server of a client by its hello |
 //! | [`session`] | the connection's turns: what came, and the requests that begin |
 //! | [`control`] | streams of the connection itself: settings, tables, GOAWAY |
 //! | [`receive`] | requests: heads, bodies, trailers |
@@ -27,7 +26,6 @@
 mod body;
 mod control;
 mod head;
-pub(crate) mod listen;
 mod mux;
 mod output;
 mod receive;
@@ -44,6 +42,7 @@ use quic::StreamId;
 pub(crate) use body::{drop_buffered, expected, next_piece};
 pub(crate) use head::{interim, start};
 pub(crate) use output::{finish, finish_now, flush, put, put_now};
+pub(crate) use session::Session;
 pub(crate) use tunnel::Tunnel;
 
 use crate::request::Request;

@@ -1,5 +1,6 @@
 //! The turns of a connection: what came on its streams, and the requests that begin with it.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,7 +20,6 @@ use super::control::Control;
 use super::mux::{Entry, Mux};
 use super::receive::{Job, Parties};
 use super::stream;
-use crate::accept::Counted;
 use crate::channel::conn::Conn;
 use crate::channel::{Answer, SendFailed, give_up};
 use crate::h2::{Inbox, Runner, Slice};
@@ -39,6 +39,10 @@ const LEAVE_MS: u64 = 2_000;
 /// What a client is told that breaks the rules; the log has more. nginx's words.
 const PHRASE: &str = "stream error";
 
+/// Has a client's certificate looked up, where its server asks for that; requests wait while the
+/// cell says so.
+type LookUp = fn(&Rc<Conn>, &Rc<Cell<bool>>, &Rc<quic::Connection>);
+
 /// Has a request answered; says whether it waits.
 type Start = Box<dyn FnMut(Job) -> bool>;
 
@@ -51,7 +55,7 @@ enum Leaving {
 }
 
 /// The protocol of a connection.
-pub(super) struct Session {
+pub(crate) struct Session {
     mux: Rc<Mux>,
     main: Rc<HttpMain>,
     control: Control,
@@ -60,11 +64,13 @@ pub(super) struct Session {
     jobs: VecDeque<Job>,
     /// Streams with something that nobody looked at.
     readable: VecDeque<StreamId>,
+    look_up: LookUp,
     /// The client's certificate is being looked up.
     is_held: Rc<Cell<bool>>,
     leaving: Leaving,
     waste: u32,
-    _counted: Counted,
+    /// Held as long as the connection is.
+    _kept: Box<dyn Any>,
 }
 
 impl Drop for Session {
@@ -74,7 +80,12 @@ impl Drop for Session {
 }
 
 impl Session {
-    pub fn new<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, quic: &Rc<quic::Connection>) -> Session {
+    pub fn new<A: Answer>(
+        c: Rc<Conn>,
+        main: Rc<HttpMain>,
+        quic: &Rc<quic::Connection>,
+        (look_up, kept): (LookUp, Box<dyn Any>),
+    ) -> Session {
         let core = &c.server().core;
         let section = core.large_header_buffer_size * core.large_header_buffers;
         let limits = Limits {
@@ -96,10 +107,11 @@ impl Session {
             start: Box::new(move |job| runner.run(job)),
             jobs: VecDeque::new(),
             readable: VecDeque::new(),
+            look_up,
             is_held: Rc::default(),
             leaving: Leaving::No,
             waste: 0,
-            _counted: Counted::new(main.clone()),
+            _kept: kept,
             mux,
             main,
         }
@@ -228,7 +240,7 @@ impl quic::Session for Session {
         let Some(tls) = c.tls.get() else { return };
         self.main.metrics.handshake(&tls.server.zone, Ok(info.is_resumed));
         tls.session.established(info);
-        super::listen::look_up(&c, &self.is_held, self.mux.quic());
+        (self.look_up)(&c, &self.is_held, self.mux.quic());
     }
 
     fn opened(&mut self, dir: Dir) {

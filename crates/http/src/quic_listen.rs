@@ -14,9 +14,10 @@ use os::SockAddr;
 use quic::{Begin, Choice, Chosen, Client, Endpoint, Place, Server};
 use upstream::resolver::Resolving;
 
-use super::session::Session;
+use crate::active::Counted;
 use crate::answer::Answerer;
 use crate::channel::conn::{Conn, Secured};
+use crate::h3::Session;
 use crate::http3_conf::Retry;
 use crate::request::Request;
 use crate::server::HttpMain;
@@ -99,8 +100,10 @@ impl Server for Listening {
         let _ = c.tls.set(Rc::new(Secured { session, server }));
         Box::pin(async move {
             let choice = choose(&c, &main, &hello).await;
-            let begin: Begin =
-                Box::new(move |quic| Box::new(Session::new::<Answerer>(c, main, quic)));
+            let begin: Begin = Box::new(move |quic| {
+                let kept = Box::new(Counted::new(main.clone()));
+                Box::new(Session::new::<Answerer>(c, main, quic, (look_up, kept)))
+            });
             (choice, begin)
         })
     }
@@ -155,7 +158,7 @@ async fn choose(c: &Rc<Conn>, main: &Rc<HttpMain>, hello: &Hello) -> Choice {
 }
 
 /// Has a client's certificate looked up, where its server asks for that; its requests wait.
-pub(super) fn look_up(c: &Rc<Conn>, is_held: &Rc<Cell<bool>>, quic: &Rc<quic::Connection>) {
+fn look_up(c: &Rc<Conn>, is_held: &Rc<Cell<bool>>, quic: &Rc<quic::Connection>) {
     let Some(tls) = c.tls.get() else { return };
     let of = tls_of(c, &tls.server).clone();
     if !of.tls.looks_up_clients() {
