@@ -170,6 +170,50 @@ fn a_client_gives_requests_up() {
 }
 
 #[test]
+fn a_client_that_takes_no_response_is_cut_off() {
+    each_site(
+        |driver| {
+            start(
+                driver,
+                "location / { return 200 ok; }
+                 location /slow { proxy_pass http://127.0.0.1:%PORT1%; }",
+                "server { listen 127.0.0.1:%PORT1%; limit_rate 1; return 200 'a slow response'; }",
+            )
+        },
+        |weir| {
+            // Heads that are never whole leave their streams to others.
+            let mut c = Client::connect(weir.port(0), "localhost");
+            for _ in 0..300 {
+                let id = c.quic().open(Dir::Bi);
+                c.quic().write(id, &[1, 90, 0, 0]);
+                c.quic().turn();
+                c.quic().reset(id, 0x10c);
+            }
+            assert_eq!(c.get("/").status, 200);
+            // Some responses may be given up beside such as are taken.
+            let give_up = |c: &mut Client| {
+                let id = c.begin_with("GET", "/slow", &[]);
+                c.quic().finish(id);
+                c.quic().stop(id, 0x10c);
+                c.quic().turn();
+            };
+            for _ in 0..60 {
+                (0..5).for_each(|_| give_up(&mut c));
+                assert_eq!(c.get("/").status, 200);
+            }
+            let mut c = Client::connect(weir.port(0), "localhost");
+            let most = (0..2_000).find(|_| {
+                give_up(&mut c);
+                c.quic().lost().is_some()
+            });
+            assert!(most.is_some_and(|n| n >= 490), "{most:?}");
+            assert_eq!(c.quic().lost_code(), Some(0x107));
+            weir.wait_for_log("error.log", "client sent too many frames that bring nothing");
+        },
+    );
+}
+
+#[test]
 fn the_name_chooses_the_server_and_its_certificate() {
     each_site(
         |driver| {

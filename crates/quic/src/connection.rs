@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use event::task::caught;
 use quinn_proto::{
     ConnectionError, ConnectionHandle, Dir, Event, FinishError, ReadError, ReadableError,
     StreamEvent, StreamId, TransportErrorCode, VarInt, WriteError,
@@ -138,6 +139,8 @@ pub struct Connection {
     is_listed: Cell<bool>,
     /// When it is looked at for the time's sake.
     planned: Cell<Option<Instant>>,
+    /// A panic has ended it.
+    is_lost: Cell<bool>,
 }
 
 impl fmt::Debug for Connection {
@@ -171,6 +174,7 @@ impl Connection {
             is_shaking: Cell::new(true),
             is_listed: Cell::new(false),
             planned: Cell::new(None),
+            is_lost: Cell::new(false),
         })
     }
 
@@ -194,7 +198,7 @@ impl Connection {
 
     /// Whether the connection is over, or about to be.
     pub fn is_closed(&self) -> bool {
-        self.inner.borrow().is_closed()
+        self.is_lost.get() || self.inner.borrow().is_closed()
     }
 
     /// The next stream that the client has opened.
@@ -314,6 +318,10 @@ impl Connection {
     /// something is left.
     pub(crate) fn turn(&self, endpoint: &Endpoint, outbox: &RefCell<Outbox>) -> bool {
         self.is_listed.set(false);
+        // Its number may be another connection's by now.
+        if self.is_lost.get() {
+            return false;
+        }
         self.tell_endpoint(endpoint);
         if self.is_shaking.get() && (!self.inner.borrow().is_handshaking() || self.is_closed()) {
             self.is_shaking.set(false);
@@ -341,6 +349,20 @@ impl Connection {
         endpoint.plan(self.handle, at, &mut planned);
         self.planned.set(planned);
         has_more || is_full
+    }
+
+    /// A panic has left it in an unknown state: its protocol ends, and nothing more is sent. Gives its
+    /// number, once.
+    pub(crate) fn lose(&self, endpoint: &Endpoint) -> Option<ConnectionHandle> {
+        if self.is_lost.replace(true) {
+            return None;
+        }
+        if self.is_shaking.replace(false) {
+            endpoint.shaken();
+        }
+        let session = self.session.borrow_mut().take();
+        let _ = caught(|| drop(session));
+        Some(self.handle)
     }
 
     /// Looks whether the client has moved, and gives its new address when it has proved that.

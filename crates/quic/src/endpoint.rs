@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use base::log::{Level, os_error};
 use bytes::BytesMut;
-use event::task::Unborn;
+use event::task::{Unborn, caught};
 use event::{Deadline, Fd, Gate};
 use net::quic_id;
 use net::quic_relay::{Owner, Passed, Relay, Relayed};
@@ -239,7 +239,7 @@ impl Endpoint {
         let mut has_more = false;
         let listed = self.listed.take();
         for connection in listed {
-            if connection.turn(self, &self.outbox) {
+            if self.guarded(&connection, |c| c.turn(self, &self.outbox)) {
                 has_more = true;
                 connection.touch();
             }
@@ -321,8 +321,18 @@ impl Endpoint {
         }
     }
 
-    /// A datagram came.
+    /// A datagram came. A panic about it costs the datagram.
     fn datagram(
+        self: &Rc<Endpoint>,
+        now: Instant,
+        client: Client,
+        ecn: Option<EcnCodepoint>,
+        bytes: &[u8],
+    ) {
+        let _ = caught(|| self.take_one(now, client, ecn, bytes));
+    }
+
+    fn take_one(
         self: &Rc<Endpoint>,
         now: Instant,
         client: Client,
@@ -336,7 +346,7 @@ impl Endpoint {
         match event {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(connection) = self.connection(handle) {
-                    connection.take(event);
+                    self.guarded(&connection, |c| c.take(event));
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
@@ -466,7 +476,7 @@ impl Endpoint {
             let due = self.timers.borrow_mut().due(now);
             let Some((at, number)) = due else { break };
             if let Some(connection) = self.connection(ConnectionHandle(number)) {
-                connection.is_due(at, now);
+                self.guarded(&connection, |c| c.is_due(at, now));
             }
         }
         let now_ms = base::time::now_ms();
@@ -477,6 +487,21 @@ impl Endpoint {
                 self.inner.borrow_mut().ignore(incoming);
             }
         }
+    }
+
+    /// Has a connection do something. A panic in it costs that connection: the client learns by
+    /// stateless resets that nobody knows it any more (RFC 9000 section 10.3).
+    fn guarded<T: Default>(
+        &self,
+        connection: &Rc<Connection>,
+        f: impl FnOnce(&Connection) -> T,
+    ) -> T {
+        caught(|| f(connection)).unwrap_or_else(|| {
+            if let Some(handle) = connection.lose(self) {
+                let _ = caught(|| self.take(handle, EndpointEvent::drained()));
+            }
+            T::default()
+        })
     }
 
     /// A handshake is over, whatever way.

@@ -179,6 +179,8 @@ pub(super) struct State {
     pub ended: bool,
     /// It ends for a fault of the client's, which the log tells.
     pub is_refused: bool,
+    /// Requests that were answered to their ends, since the session has looked.
+    pub answered: u32,
     /// Responses that were given to QUIC whole, and whose ends the client has not confirmed.
     pub unconfirmed: HashSet<StreamId, foldhash::fast::RandomState>,
     /// Streams whose bodies may be read on.
@@ -209,6 +211,7 @@ impl Mux {
             scratch: Vec::new(),
             ended: false,
             is_refused: false,
+            answered: 0,
             unconfirmed: HashSet::default(),
             hungry: Vec::new(),
             early: Vec::new(),
@@ -400,6 +403,7 @@ impl Mux {
         match failed {
             Some(code) => self.quic.reset(id, code.number()),
             None => self.with(|state| {
+                state.answered += 1;
                 state.unconfirmed.insert(id);
             }),
         }

@@ -38,6 +38,8 @@ pub(super) struct Brought {
     pub job: Option<Job>,
     /// Frames that say nothing.
     pub empty: u32,
+    /// The client gives the request up.
+    pub is_reset: bool,
 }
 
 /// The parties that a stream concerns.
@@ -56,7 +58,7 @@ impl Parties<'_> {
         self.mux.with(|state| {
             let State { streams, decoder, early, .. } = state;
             let Some(entry) = streams.get_mut(&id) else { return Ok(()) };
-            while entry.phase != Phase::Blocked && self.more(entry, id)? {
+            while entry.phase != Phase::Blocked && self.more(entry, id, &mut brought.is_reset)? {
                 let input = std::mem::take(&mut entry.rest);
                 let (used, event) = entry.reader.next(&input)?;
                 let mut rest = input.clone();
@@ -127,8 +129,9 @@ impl Parties<'_> {
         })
     }
 
-    /// Whether there are bytes to look at: those that are left, or new ones.
-    fn more(&self, entry: &mut Entry, id: StreamId) -> Result<bool, Fault> {
+    /// Whether there are bytes to look at: those that are left, or new ones. Notes where the client
+    /// gives the request up.
+    fn more(&self, entry: &mut Entry, id: StreamId, is_reset: &mut bool) -> Result<bool, Fault> {
         if !entry.rest.is_empty() {
             return Ok(entry.phase == Phase::Head || entry.has_room());
         }
@@ -146,6 +149,7 @@ impl Parties<'_> {
                 Ok(false)
             }
             Read::Reset(_) => {
+                *is_reset = true;
                 entry.reset = true;
                 entry.wake_all();
                 Ok(false)
@@ -176,12 +180,11 @@ impl Parties<'_> {
                 return other.map(|_| None);
             }
         }
-        let finished = builder.finish(ends);
-        if let Err(NoHead::Excess(what)) = finished {
-            r.give_back();
-            return Err(Fault::connection(Code::ExcessiveLoad, what));
-        }
-        let refusal = match finished {
+        let refusal = match builder.finish(ends) {
+            Err(NoHead::Excess(what)) => {
+                r.give_back();
+                return Err(Fault::connection(Code::ExcessiveLoad, what));
+            }
             Ok(Asked::Nothing) => None,
             Ok(Asked::WebSocket) => {
                 as_upgrade(head, &mut s.text, &websocket_key());
@@ -192,7 +195,6 @@ impl Parties<'_> {
                 text: "client asked for an unknown protocol".to_owned(),
             }),
             Err(NoHead::Refused(refusal)) => Some(refusal),
-            Err(NoHead::Excess(_)) => None,
         };
         s.begin(self.mux.clone(), id, head_len);
         // The bytes behind the head of such a request are no body, but the other protocol.

@@ -17,7 +17,7 @@ use quic::{Dir, Ended, StreamId};
 use tls::Info;
 
 use super::control::Control;
-use super::mux::{Entry, Mux};
+use super::mux::{Entry, Mux, Phase};
 use super::receive::{Job, Parties};
 use super::stream;
 use crate::channel::conn::Conn;
@@ -26,11 +26,13 @@ use crate::h2::{Inbox, Runner, Slice};
 use crate::http3_conf::{BLOCKED_MAX, BLOCKED_STREAMS};
 use crate::server::HttpMain;
 
-/// Frames that say nothing, of a client that asks for nothing besides.
+/// Frames that say nothing, of a client that takes no response besides.
 const WASTE_MAX: u32 = 2_000;
 
-/// Such frames that a request makes up for.
-const WASTE_A_REQUEST: u32 = 20;
+/// Such frames that a request that is answered makes up for, and those that one counts for which
+/// the client gives up.
+const WASTE_AN_ANSWER: u32 = 20;
+const WASTE_A_RESET: u32 = 4;
 
 /// The time for which a connection that we leave is there for streams under way to it,
 /// milliseconds.
@@ -146,14 +148,33 @@ impl Session {
 
     fn read_request(&mut self, id: StreamId) -> Result<(), Fault> {
         let brought = Parties { mux: &self.mux, main: &self.main }.read(id)?;
-        if let Some(job) = brought.job {
-            self.waste = self.waste.saturating_sub(WASTE_A_REQUEST);
-            self.jobs.push_back(job);
+        self.jobs.extend(brought.job);
+        if brought.is_reset {
+            self.given_up(id)?;
         }
         self.wasted(brought.empty)
     }
 
+    /// The client gives a request up, or its response.
+    fn given_up(&mut self, id: StreamId) -> Result<(), Fault> {
+        let has_begun = self.mux.with(|state| {
+            let has_begun = state.streams.get(&id).is_some_and(|entry| entry.phase == Phase::Begun);
+            if !has_begun {
+                state.decoder.cancel(id.into());
+                state.streams.remove(&id);
+            }
+            has_begun
+        });
+        // Else the stream ends with the request.
+        if !has_begun {
+            self.mux.quic().reset(id, Code::RequestCancelled.number());
+        }
+        self.wasted(WASTE_A_RESET)
+    }
+
     fn wasted(&mut self, frames: u32) -> Result<(), Fault> {
+        let answered = self.mux.with(|state| std::mem::take(&mut state.answered));
+        self.waste = self.waste.saturating_sub(answered.saturating_mul(WASTE_AN_ANSWER));
         self.waste = self.waste.saturating_add(frames);
         match self.waste > WASTE_MAX {
             true => {
@@ -176,7 +197,7 @@ impl Session {
                         entry.phase
                     })
                 });
-                if entry.is_some_and(|phase| phase != super::mux::Phase::Begun) {
+                if entry.is_some_and(|phase| phase != Phase::Begun) {
                     self.mux.with(|state| state.streams.remove(&id));
                 }
                 self.mux.c().log(Level::Info, format_args!("client sent {}", fault.what));
@@ -276,12 +297,17 @@ impl quic::Session for Session {
 
     fn stopped(&mut self, id: StreamId, _: u64) {
         self.mux.with(|state| state.unconfirmed.remove(&id));
-        let _ = self.mux.of(id, |entry| {
+        let given_up = self.mux.of(id, |entry| {
             entry.reset = true;
             entry.wake_all();
         });
         // The client is told that nothing more comes (RFC 9000 section 3.5).
         self.mux.quic().reset(id, Code::RequestCancelled.number());
+        if given_up.is_ok()
+            && let Err(fault) = self.wasted(WASTE_A_RESET)
+        {
+            self.fail(None, fault);
+        }
     }
 
     fn finished(&mut self, id: StreamId) {
@@ -305,7 +331,8 @@ impl quic::Session for Session {
                 while !self.is_held.get()
                     && let Some(job) = self.jobs.pop_front()
                 {
-                    (self.start)(job);
+                    // A panic costs the request: its stream ends with it.
+                    let _ = event::task::caught(|| (self.start)(job));
                     if slice.has_passed() {
                         break;
                     }
