@@ -344,4 +344,9 @@ impl CoreSrv {
             underscores: self.underscores_in_headers,
         }
     }
+
+    /// Bytes of all `large_client_header_buffers`.
+    pub(crate) fn large_headers(&self) -> usize {
+        self.large_header_buffer_size * self.large_header_buffers
+    }
 }

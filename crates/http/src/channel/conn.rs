@@ -46,7 +46,7 @@ pub struct Conn {
     pub(crate) is_surplus: Cell<bool>,
 }
 
-/// What carries the connection.
+/// The transport of the connection.
 enum Carrier {
     /// A byte stream.
     Stream(Transport),

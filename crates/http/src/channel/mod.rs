@@ -20,6 +20,7 @@ mod files;
 pub(crate) mod head;
 mod linger;
 pub(crate) mod pace;
+pub(crate) mod stream;
 mod upgraded;
 
 use base::future::rarely;

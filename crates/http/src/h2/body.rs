@@ -6,9 +6,9 @@ use base::log::Level;
 use event::Either;
 use mem::Page;
 
-use super::mux::Gone;
 use super::{head, stream};
 use crate::channel::Expected;
+use crate::channel::stream::Gone;
 use crate::module::Verdict;
 use crate::request::Request;
 use crate::status_line::CLIENT_CLOSED;

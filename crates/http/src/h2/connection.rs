@@ -30,7 +30,8 @@ use super::schedule::OUTPUT_MAX;
 use super::slice::Slice;
 use super::stream;
 use crate::channel::conn::Conn;
-use crate::channel::{Answer, SendFailed, give_up, linger};
+use crate::channel::stream::is_worn;
+use crate::channel::{self, Answer, SendFailed, linger};
 use crate::server::HttpMain;
 
 /// Output that the client has not taken, from which on nothing is read from it.
@@ -528,16 +529,6 @@ fn receive(c: &Conn, page: &mut Page, room: usize) -> io::Result<Option<usize>> 
     c.sock().try_recv_into(page)
 }
 
-/// Whether the connection has had as many requests, or as much time, as it gets.
-fn is_worn(c: &Conn) -> bool {
-    let core = &c.server().root.core;
-    let requests = c.requests.get();
-    requests >= core.keepalive_requests
-        || c.is_unwanted() && requests > 0
-        || core.keepalive_timeout == 0 && requests > 0
-        || base::time::now_ms().saturating_sub(c.start_ms) > core.keepalive_time
-}
-
 /// The client is gone.
 fn cut_off(mux: &Mux) -> After {
     let log = |m: &str| mux.c.log(Level::Info, format_args!("{m}"));
@@ -610,41 +601,15 @@ async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
         malformed: refused.is_some(),
         failed: Cell::new(Some(ErrorCode::INTERNAL_ERROR)),
     };
-    let done = {
-        let run = pin!(async {
-            match refused {
-                None if is_over => {
-                    A::given_up(&mut r).await;
-                    Err(SendFailed)
-                }
-                None => A::answer(&mut r).await,
-                Some(status) => {
-                    let instead = prepare_refused::<A>(&mut r);
-                    A::refuse(&mut r, instead.unwrap_or(status)).await
-                }
-            }
-        });
-        main.life.unless_given_up(run).await
-    };
-    match done {
+    match channel::stream::answer::<A>(main, &mut r, refused, is_over).await {
         Some(Ok(())) => ending.failed.set(None),
         // nginx says so, too.
         Some(Err(SendFailed)) if stream(&mut r).timed_out => {
             ending.failed.set(Some(ErrorCode::PROTOCOL_ERROR));
         }
-        Some(Err(SendFailed)) => {}
-        None => give_up::<A>(&mut r).await,
+        Some(Err(SendFailed)) | None => {}
     }
     drop(ending);
     main.stats.sub(Field::Writing, 1);
     r.give_back();
-}
-
-/// Finds the server of a malformed request, as far as that is known.
-pub(crate) fn prepare_refused<A: Answer>(r: &mut crate::request::Request) -> Option<u16> {
-    r.method = r.head.method;
-    if r.head.target.is_empty() {
-        return None;
-    }
-    A::prepare_refused(r, false).err()
 }

@@ -57,7 +57,7 @@ use mem::Chain;
 
 pub(crate) use address::Lines;
 pub(crate) use body::{drop_buffered, expected, next_piece};
-pub(crate) use connection::{prepare_refused, run};
+pub(crate) use connection::run;
 pub(crate) use head::{Block, interim, start};
 pub(crate) use output::{finish, finish_now, flush, put, put_now};
 pub(crate) use receive::websocket_key;

@@ -20,6 +20,7 @@ use super::last_head::LastHead;
 use super::reset_ids::ResetIds;
 use super::schedule::Schedule;
 use crate::channel::conn::Conn;
+use crate::channel::stream::Gone;
 use crate::http2_conf::Http2;
 
 /// Bytes that a stream may have in its queue before its request waits.
@@ -48,17 +49,6 @@ const STALL_TOLD_MS: u64 = 60_000;
 pub(super) struct Key {
     pub slot: u32,
     pub id: u32,
-}
-
-/// The reason why a stream is over before its response is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Gone {
-    /// The client ended it, or we did for a fault of the client's.
-    Reset,
-    /// The connection is.
-    Connection,
-    /// The body is not what it was declared to be.
-    Malformed,
 }
 
 /// Streams whose client took or sent nothing in time.

@@ -9,9 +9,10 @@ use mem::{Buf, Chain};
 use proto::h2::frame::{HEAD_LEN, flag};
 
 use super::head;
-use super::mux::{Gone, Half, QUEUE_MAX, State};
+use super::mux::{Half, QUEUE_MAX, State};
 use super::{HeadState, stream};
 use crate::channel::pace::{self, Allowed, Pace};
+use crate::channel::stream::Gone;
 use crate::channel::{SendFailed, in_pieces, read_settings};
 use crate::request::Request;
 use engine::min_rate;

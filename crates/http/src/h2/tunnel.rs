@@ -5,10 +5,11 @@ use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 
-use event::{Deadline, Either};
+use event::Deadline;
 use mem::{Chain, Page};
 
-use super::mux::{Gone, Key, Mux, QUEUE_MAX};
+use super::mux::{Key, Mux, QUEUE_MAX};
+use crate::channel::stream::until;
 use net::relay::End;
 
 /// The client's end of a tunnel.
@@ -23,17 +24,13 @@ impl Tunnel {
     }
 }
 
-fn broken(_: Gone) -> io::Error {
-    io::ErrorKind::ConnectionReset.into()
-}
-
 impl End for Tunnel {
     fn try_recv_into(&self, page: &mut Page) -> io::Result<Option<usize>> {
         let taken = self.mux.of(self.key, |state, i| match state.take_piece(i) {
             Some(piece) => Some(Some(piece)),
             None => state.streams[i].has_body_ended().then_some(None),
         });
-        match taken.map_err(broken)? {
+        match taken? {
             None => Ok(None),
             Some(None) => Ok(Some(0)),
             Some(Some(piece)) => {
@@ -57,7 +54,7 @@ impl End for Tunnel {
             n as usize
         });
         self.mux.tell();
-        sent.map_err(broken)
+        Ok(sent?)
     }
 
     fn has_unsent(&self) -> bool {
@@ -75,12 +72,5 @@ impl End for Tunnel {
     fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> {
         let ready = poll_fn(|cx| self.mux.poll_room(self.key, false, cx).map(drop));
         until(ready, deadline)
-    }
-}
-
-async fn until(ready: impl Future<Output = ()>, deadline: Deadline) -> io::Result<()> {
-    match event::race(ready, event::sleep_until(deadline)).await {
-        Either::First(()) => Ok(()),
-        Either::Second(()) => Err(io::ErrorKind::TimedOut.into()),
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct Control {
     decoder_out: Vec<u8>,
 }
 
-/// What reading a stream has brought.
+/// The result of a look at a stream.
 #[derive(Default)]
 pub(super) struct Brought {
     /// Frames, and the work that instructions make, as if each insertion were one.

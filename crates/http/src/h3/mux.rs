@@ -16,21 +16,11 @@ use proto::qpack::{self, Decoder, Encoder};
 use quic::{Gone as Refused, StreamId};
 
 use crate::channel::conn::Conn;
+use crate::channel::stream::Gone;
 use crate::server::HttpMain;
 
 /// Bytes of a body that are read ahead of its request.
 const AHEAD_MAX: usize = 64 << 10;
-
-/// The reason why a stream is over before its response is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Gone {
-    /// The client ended it, or we did for a fault of the client's.
-    Reset,
-    /// The connection is.
-    Connection,
-    /// The body is not what it was declared to be.
-    Malformed,
-}
 
 /// The request on a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,14 +51,14 @@ pub(super) struct Entry {
     pub discards: bool,
     /// The client has given the request up, or wants no response.
     pub reset: bool,
-    /// What the client, and the response itself, say about its priority.
+    /// The priority that the client asks for, and that of the response's own field.
     pub asked: Parameters,
     pub own: Parameters,
     /// Wakes the request when something of the body came.
     pub body: Option<Waker>,
     /// The same when QUIC takes more of the response.
     pub room: Option<Waker>,
-    /// Those who wait for the stream's end.
+    /// Tasks that wait for the stream's end.
     pub gone: Vec<Waker>,
 }
 

@@ -10,9 +10,9 @@ use event::Either;
 use mem::{Buf, Chain};
 use proto::h3::frame::{self, HEAD_MAX, kind};
 
-use super::mux::Gone;
 use super::{HeadState, head, stream};
 use crate::channel::pace::{self, Allowed, Pace};
+use crate::channel::stream::Gone;
 use crate::channel::{SendFailed, in_pieces};
 use crate::request::Request;
 use engine::min_rate;

@@ -31,7 +31,7 @@ pub(super) struct Job {
     pub refused: Option<u16>,
 }
 
-/// What reading a stream has brought.
+/// The result of a look at a stream.
 #[derive(Default)]
 pub(super) struct Brought {
     /// A request that is to begin.

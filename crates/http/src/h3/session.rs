@@ -4,7 +4,6 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::rc::Rc;
 
 use base::future::boxed;
@@ -21,7 +20,7 @@ use super::mux::{Entry, Mux, Phase};
 use super::receive::{Job, Parties};
 use super::stream;
 use crate::channel::conn::Conn;
-use crate::channel::{Answer, SendFailed, give_up};
+use crate::channel::{self, Answer, SendFailed};
 use crate::h2::{Inbox, Runner, Slice};
 use crate::http3_conf::{BLOCKED_MAX, BLOCKED_STREAMS};
 use crate::server::HttpMain;
@@ -38,7 +37,7 @@ const WASTE_A_RESET: u32 = 4;
 /// milliseconds.
 const LEAVE_MS: u64 = 2_000;
 
-/// What a client is told that breaks the rules; the log has more. nginx's words.
+/// The reason that a client gets that breaks the rules; the log has more. nginx's words.
 const PHRASE: &str = "stream error";
 
 /// Has a client's certificate looked up, where its server asks for that; requests wait while the
@@ -88,8 +87,7 @@ impl Session {
         quic: &Rc<quic::Connection>,
         (look_up, kept): (LookUp, Box<dyn Any>),
     ) -> Session {
-        let core = &c.server().core;
-        let section = core.large_header_buffer_size * core.large_header_buffers;
+        let section = c.server().core.large_headers();
         let limits = Limits {
             table_capacity: qpack::TABLE_CAPACITY,
             blocked_streams: BLOCKED_STREAMS as usize,
@@ -212,21 +210,12 @@ impl Session {
         }
     }
 
-    /// Whether the connection has had as many requests, or as much time, as it gets.
-    fn is_worn(&self) -> bool {
-        let c = self.mux.c();
-        let core = &c.server().root.core;
-        let requests = c.requests.get();
-        requests >= core.keepalive_requests
-            || c.is_unwanted() && requests > 0
-            || core.keepalive_timeout == 0 && requests > 0
-            || base::time::now_ms().saturating_sub(c.start_ms) > core.keepalive_time
-    }
-
     /// Tells the client that the connection ends, when that is so, and closes it when it is over.
     fn leave_in_time(&mut self) {
         let is_given_up = self.main.life.is_given_up();
-        if self.leaving == Leaving::No && (self.main.life.is_leaving() || self.is_worn()) {
+        if self.leaving == Leaving::No
+            && (self.main.life.is_leaving() || channel::stream::is_worn(&self.mux.c()))
+        {
             self.leaving = Leaving::Told(base::time::now_ms());
             self.control.goaway(self.mux.with(|state| state.next_id));
             let quic = self.mux.quic().clone();
@@ -275,9 +264,7 @@ impl quic::Session for Session {
                 self.mux.quic().stop(id, code);
                 continue;
             } else {
-                let c = self.mux.c();
-                let core = &c.server().core;
-                let section = core.large_header_buffer_size * core.large_header_buffers;
+                let section = self.mux.c().server().core.large_headers();
                 self.mux.with(|state| {
                     state.next_id = u64::from(id) + 4;
                     state.streams.insert(id, Entry::new(section));
@@ -407,29 +394,12 @@ async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
     main.stats.add(Field::Writing, 1);
     let is_over = mux.is_over(id);
     let ending = Ending { mux, id, failed: Cell::new(Some(Code::InternalError)) };
-    let done = {
-        let run = pin!(async {
-            match refused {
-                None if is_over => {
-                    A::given_up(&mut r).await;
-                    Err(SendFailed)
-                }
-                None => A::answer(&mut r).await,
-                Some(status) => {
-                    let instead = crate::h2::prepare_refused::<A>(&mut r);
-                    A::refuse(&mut r, instead.unwrap_or(status)).await
-                }
-            }
-        });
-        main.life.unless_given_up(run).await
-    };
-    match done {
+    match channel::stream::answer::<A>(main, &mut r, refused, is_over).await {
         Some(Ok(())) => ending.failed.set(None),
         Some(Err(SendFailed)) if stream(&mut r).timed_out => {
             ending.failed.set(Some(Code::RequestCancelled));
         }
-        Some(Err(SendFailed)) => {}
-        None => give_up::<A>(&mut r).await,
+        Some(Err(SendFailed)) | None => {}
     }
     drop(ending);
     main.stats.sub(Field::Writing, 1);

@@ -8,13 +8,14 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use event::{Deadline, Either};
+use event::Deadline;
 use mem::{Chain, Page};
 use net::relay::End;
 use quic::StreamId;
 
-use super::mux::{Gone, Mux};
+use super::mux::Mux;
 use super::output::frame_of;
+use crate::channel::stream::until;
 
 /// The client's end of a tunnel.
 pub struct Tunnel {
@@ -30,13 +31,9 @@ impl Tunnel {
     }
 }
 
-fn broken(_: Gone) -> io::Error {
-    io::ErrorKind::ConnectionReset.into()
-}
-
 impl End for Tunnel {
     fn try_recv_into(&self, page: &mut Page) -> io::Result<Option<usize>> {
-        let taken = self.mux.try_piece(self.id).map_err(broken)?;
+        let taken = self.mux.try_piece(self.id)?;
         Ok(taken.map(|piece| {
             page.extend_from_slice(&piece);
             piece.len()
@@ -45,14 +42,14 @@ impl End for Tunnel {
 
     fn try_send(&self, chain: &mut Chain) -> io::Result<usize> {
         let mut frames = self.frames.borrow_mut();
-        if !self.mux.write(self.id, &mut frames).map_err(broken)? {
+        if !self.mux.write(self.id, &mut frames)? {
             return Ok(0);
         }
         let n = chain.len() as usize;
         while let Some(bytes) = chain.pop_front().and_then(mem::Buf::into_bytes) {
             frame_of(bytes, &mut frames);
         }
-        self.mux.write(self.id, &mut frames).map_err(broken)?;
+        self.mux.write(self.id, &mut frames)?;
         Ok(n)
     }
 
@@ -74,12 +71,5 @@ impl End for Tunnel {
             }
         });
         until(ready, deadline)
-    }
-}
-
-async fn until(ready: impl Future<Output = ()>, deadline: Deadline) -> io::Result<()> {
-    match event::race(ready, event::sleep_until(deadline)).await {
-        Either::First(()) => Ok(()),
-        Either::Second(()) => Err(io::ErrorKind::TimedOut.into()),
     }
 }

@@ -124,7 +124,7 @@ impl Receiver {
         let core = &mux.c.server().core;
         let address = mux.with(|state| state.address.clone());
         let did_flood = flooders::has(mux.c.client_ip());
-        let block_max = core.large_header_buffer_size * core.large_header_buffers;
+        let block_max = core.large_headers();
         Receiver {
             // A field has room in one frame.
             reader: Reader::new(core.large_header_buffer_size, block_max.max(frame::FRAME_MAX))

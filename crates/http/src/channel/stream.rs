@@ -1,0 +1,89 @@
+//! The pieces that streams of HTTP/2 and of HTTP/3 share.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+
+use event::{Deadline, Either};
+
+use super::conn::Conn;
+use super::{Answer, SendFailed, give_up};
+use crate::request::Request;
+use crate::server::HttpMain;
+
+/// The reason why a stream is over before its response is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gone {
+    /// The client ended it, or we did for a fault of the client's.
+    Reset,
+    /// The connection is.
+    Connection,
+    /// The body is not what it was declared to be.
+    Malformed,
+}
+
+impl From<Gone> for io::Error {
+    fn from(_: Gone) -> io::Error {
+        io::ErrorKind::ConnectionReset.into()
+    }
+}
+
+/// Answers a request: with the page of status `refused`, where it is malformed, and not at all
+/// where its stream `is_over`. `None` where the worker ends first.
+pub(crate) async fn answer<A: Answer>(
+    main: &HttpMain,
+    r: &mut Request,
+    refused: Option<u16>,
+    is_over: bool,
+) -> Option<Result<(), SendFailed>> {
+    let done = {
+        let run = pin!(async {
+            match refused {
+                None if is_over => {
+                    A::given_up(r).await;
+                    Err(SendFailed)
+                }
+                None => A::answer(r).await,
+                Some(status) => {
+                    let instead = prepare_refused::<A>(r);
+                    A::refuse(r, instead.unwrap_or(status)).await
+                }
+            }
+        });
+        main.life.unless_given_up(run).await
+    };
+    if done.is_none() {
+        give_up::<A>(r).await;
+    }
+    done
+}
+
+/// Finds the server of a malformed request, as far as that is known.
+fn prepare_refused<A: Answer>(r: &mut Request) -> Option<u16> {
+    r.method = r.head.method;
+    if r.head.target.is_empty() {
+        return None;
+    }
+    A::prepare_refused(r, false).err()
+}
+
+/// Whether a connection has had as many requests, or as much time, as it gets.
+pub(crate) fn is_worn(c: &Conn) -> bool {
+    let core = &c.server().root.core;
+    let requests = c.requests.get();
+    requests >= core.keepalive_requests
+        || c.is_unwanted() && requests > 0
+        || core.keepalive_timeout == 0 && requests > 0
+        || base::time::now_ms().saturating_sub(c.start_ms) > core.keepalive_time
+}
+
+/// Waits for a tunnel's end.
+///
+/// # Errors
+/// `TimedOut` behind the deadline.
+pub(crate) async fn until(ready: impl Future<Output = ()>, deadline: Deadline) -> io::Result<()> {
+    match event::race(ready, event::sleep_until(deadline)).await {
+        Either::First(()) => Ok(()),
+        Either::Second(()) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
