@@ -38,7 +38,8 @@ pub(crate) static VARIABLES: &[VarDef] = &[
     }),
 ];
 
-/// What a request has seen: a certificate and its key are of one moment, or they may not match.
+/// The view that a request has taken: a certificate and its key are of one moment, or they may not
+/// match.
 #[derive(Default)]
 struct Seen(Option<Rc<View>>);
 

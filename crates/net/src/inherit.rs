@@ -31,7 +31,7 @@ pub struct InheritedFd {
 pub struct Inherited {
     sockets: Vec<InheritedFd>,
     from_binary: bool,
-    /// What the predecessor had of QUIC.
+    /// The predecessor's key and relays of QUIC.
     pub quic: Option<Handover>,
 }
 

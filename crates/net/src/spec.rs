@@ -184,7 +184,7 @@ impl ListenSpec {
 const QUIC_RCVBUF: usize = 4 << 20;
 
 impl ListenSpec {
-    /// What QUIC needs to know of its datagrams, and how they are sent.
+    /// Sets the options by which QUIC learns of its datagrams, and by which they are sent.
     fn configure_quic(&self, fd: &OwnedFd, tell: &dyn Fn(&str, std::io::Result<()>)) {
         let v6 = matches!(self.addr, SockAddr::V6(_));
         if self.addr.is_wildcard() {

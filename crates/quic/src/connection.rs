@@ -351,8 +351,8 @@ impl Connection {
         has_more || is_full
     }
 
-    /// A panic has left it in an unknown state: its protocol ends, and nothing more is sent. Gives its
-    /// number, once.
+    /// A panic has left it in an unknown state: its protocol ends, and nothing more is sent. Gives
+    /// its number, once.
     pub(crate) fn lose(&self, endpoint: &Endpoint) -> Option<ConnectionHandle> {
         if self.is_lost.replace(true) {
             return None;

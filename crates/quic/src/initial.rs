@@ -16,7 +16,7 @@ pub(crate) struct Greeting {
     messages: Messages,
 }
 
-/// What is known of it.
+/// The state of a client's hello.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Known {
     /// More is to come.

@@ -24,7 +24,7 @@ struct Parcel {
 #[derive(Default)]
 pub(crate) struct Outbox {
     parcels: Vec<Parcel>,
-    /// Those of them that were sent.
+    /// The number of them that were sent.
     done: usize,
     free: Vec<Vec<u8>>,
 }

@@ -1,4 +1,4 @@
-//! What a panic about one connection costs: that connection.
+//! A panic about one connection costs that connection alone.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 use std::net::{SocketAddr, UdpSocket};

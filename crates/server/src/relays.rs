@@ -28,7 +28,7 @@ pub struct Relays {
     living: Option<Living>,
     /// The sending ends of this binary's workers, with their slots.
     own: Vec<(usize, OwnedFd)>,
-    /// Those of the binary before.
+    /// Processes of the binary before.
     before: Vec<Elder>,
 }
 
@@ -76,7 +76,7 @@ impl Relays {
         }
     }
 
-    /// What a worker that was just forked knows of the others.
+    /// The relays as a worker that was just forked sees them.
     pub fn into_worker(self, index: usize, slot: usize, inbox: Option<Inbox>) -> Option<Relay> {
         let Relays { key, half, living, own, before } = self;
         let number = |n: usize| u16::try_from(n).ok();

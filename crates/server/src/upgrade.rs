@@ -25,7 +25,7 @@ pub struct Upgrade {
     pub folder: PathBuf,
     /// The old binary's master, when this is a new binary.
     pub predecessor: Option<i32>,
-    /// What it had of QUIC.
+    /// Its key and relays of QUIC.
     pub quic: Option<Handover>,
 }
 

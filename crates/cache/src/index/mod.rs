@@ -115,7 +115,7 @@ pub fn is_taken_over(folder: &Path, part: u32) -> io::Result<bool> {
     Ok(list(folder)?.iter().any(|file| file.header.is_ok_and(is_later) && file.is_kept()))
 }
 
-/// What keepers that are gone have left: their journals, and the index.
+/// The files that keepers have left that are gone: their journals, and the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
     pub journals: usize,

@@ -19,7 +19,7 @@ use super::settings::VerifyClient;
 pub struct Established {
     /// The terms that both ends agreed on, once they did.
     info: OnceCell<Info>,
-    /// Those of early data, which comes before.
+    /// The facts of early data, which comes before.
     early: OnceCell<Info>,
     /// The name of the server in the client's hello.
     pub server_name: Option<Box<[u8]>>,

@@ -32,7 +32,7 @@ pub(super) struct Steering {
     key: Rc<Key>,
 }
 
-/// What the sockets of QUIC have in common; kept over reloads.
+/// The state that the sockets of QUIC have in common; kept over reloads.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Quic {
     /// Where an address is QUIC's, or was: connections may live on.

@@ -78,7 +78,7 @@ impl Key {
         Key::new(&secret)
     }
 
-    /// What it was made of, to be handed to another process.
+    /// The secret that it was made of, to be handed to another process.
     pub fn secret(&self) -> &[u8; Key::LEN] {
         &self.secret
     }

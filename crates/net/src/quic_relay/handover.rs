@@ -1,5 +1,5 @@
-//! What a new binary gets of the connections of the old one: the key of their ids, and the relays
-//! of the processes that have them.
+//! The connections of an old binary, for a new one: the key of their ids, and the relays of the
+//! processes that have them.
 //!
 //! The variable is `HALF;KEY;SLOT=FD;…`: the old binary's half, the number of a pipe with the key,
 //! and the relays. The key itself is in no environment.

@@ -93,7 +93,7 @@ fn put_ip(head: &mut Vec<u8>, ip: IpAddr, port: Option<u16>) {
     }
 }
 
-/// What is still to be read.
+/// The bytes that are still to be read.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {

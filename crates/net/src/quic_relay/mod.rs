@@ -123,7 +123,7 @@ impl Living {
     }
 }
 
-/// Whose a connection id is.
+/// The process that has a connection, by its id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
     /// This process.
@@ -137,7 +137,7 @@ pub enum Owner {
     None,
 }
 
-/// What became of a datagram that was to be passed on.
+/// The fate of a datagram that was to be passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Passed {
     /// The elder gets it.
@@ -175,7 +175,7 @@ impl Relay {
         Relay::new(key, Place { index: 0, slot: 0, half: false }, None, Vec::new(), None)
     }
 
-    /// What others pass on comes from here; for the first that asks.
+    /// The socket for datagrams that others pass on; for the first that asks.
     pub fn take_inbox(&self) -> Option<Inbox> {
         self.inbox.take()
     }
@@ -195,7 +195,7 @@ impl Relay {
         self.place
     }
 
-    /// Whose connection it is that a genuine id names.
+    /// The owner of the connection that a genuine id names.
     pub fn owner(&self, place: Place) -> Owner {
         if place.half == self.place.half && place.slot == self.place.slot {
             return Owner::Own;

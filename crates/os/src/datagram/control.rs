@@ -16,7 +16,7 @@ impl Control {
     pub const EMPTY: Control = Control([0; Control::LEN]);
 }
 
-/// What is to be sent with a datagram.
+/// Control messages to be sent with a datagram.
 #[derive(Clone, Copy)]
 pub(super) struct Extras {
     /// The local address.

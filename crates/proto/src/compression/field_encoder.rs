@@ -1,4 +1,4 @@
-//! What encoders have in common for those who write a head.
+//! The encoders of HPACK and QPACK, as a writer of heads sees them.
 
 use crate::{h2::hpack, qpack};
 

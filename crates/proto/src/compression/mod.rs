@@ -1,5 +1,5 @@
-//! What HPACK (RFC 7541) and QPACK (RFC 9204) share in the compression of fields: integers,
-//! strings, the Huffman code, names as encoders look them up, and tables.
+//! Compression of fields, as HPACK (RFC 7541) and QPACK (RFC 9204) share it: integers, strings, the
+//! Huffman code, names as encoders look them up, and tables.
 
 mod field_encoder;
 pub(crate) mod huffman;

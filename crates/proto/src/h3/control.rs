@@ -10,7 +10,7 @@ use super::{Code, Fault, Role, varint};
 /// The longest frame that is taken: some settings, or the value of a `Priority` field.
 pub const FRAME_MAX: u64 = 4096;
 
-/// What comes on a control stream.
+/// An event on a control stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<'a> {
     /// The bytes are used up.
@@ -27,7 +27,7 @@ pub enum Event<'a> {
     Nothing,
 }
 
-/// What the bytes belong to.
+/// The part of a frame that the next bytes belong to.
 #[derive(Clone, Copy, Debug)]
 enum State {
     Head,

@@ -65,7 +65,7 @@ impl Code {
     }
 }
 
-/// What a fault ends.
+/// The extent of a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
     /// The stream on which it came, in both directions.
@@ -77,7 +77,7 @@ pub enum Ends {
 /// Something that may not be received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// What ends by it.
+    /// The stream or the connection ends by it.
     pub ends: Ends,
     /// The code for the peer.
     pub code: Code,

@@ -13,7 +13,7 @@
 use super::frame::{FrameHead, Gathered, Place, kind};
 use super::{Code, Fault, Role};
 
-/// What comes on a stream of a request.
+/// An event on a stream of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<'a> {
     /// The bytes are used up.
@@ -29,7 +29,7 @@ pub enum Event<'a> {
     Nothing,
 }
 
-/// What may come.
+/// The part of a message that may come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     /// A head.
@@ -42,7 +42,7 @@ enum Part {
     Trailers,
 }
 
-/// What the bytes belong to.
+/// The part of a frame that the next bytes belong to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Head,

@@ -11,7 +11,7 @@ pub mod id {
     pub const MAX_FIELD_SECTION_SIZE: u64 = 6;
     pub const QPACK_BLOCKED_STREAMS: u64 = 7;
     pub const ENABLE_CONNECT_PROTOCOL: u64 = 8;
-    /// Those of HTTP/2 that HTTP/3 has not, which may not be sent (RFC 9114 section 7.2.4.1).
+    /// Settings of HTTP/2 that HTTP/3 has not, which may not be sent (RFC 9114 section 7.2.4.1).
     pub const OF_HTTP_2: [u64; 5] = [0, 2, 3, 4, 5];
 }
 

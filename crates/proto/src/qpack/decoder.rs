@@ -9,7 +9,7 @@ use crate::compression::scratch::{Scratch, Text};
 use crate::compression::table::{NAME_COPIED_MAX, Table};
 use crate::h3::{Code, Fault};
 
-/// What a decoder takes.
+/// Limits of what a decoder takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// The largest table, as SETTINGS_QPACK_MAX_TABLE_CAPACITY announces it.
@@ -22,7 +22,7 @@ pub struct Limits {
     pub section: usize,
 }
 
-/// What became of a section.
+/// The result for a section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded {
     /// All of its fields were given out.

@@ -5,7 +5,7 @@ use crate::compression::scratch::{Scratch, Text};
 use crate::compression::table::Table;
 use crate::compression::{Malformed, integer};
 
-/// What stands before the field lines, decoded.
+/// The prefix before the field lines, decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Prefix {
     /// Insertions that must have come (section 4.5.1.1).
