@@ -126,9 +126,12 @@ fn kill_and_start(weir: &mut Weir) {
     weir.restart();
 }
 
-/// The loader of this start has seen all files.
+/// The loader of this start has seen all files of both caches.
 fn wait_for_loader(weir: &Weir) {
-    wait_for("the loader", || weir.get("/status").text().contains("\"loaded\":true").then_some(()));
+    wait_for("the loader", || {
+        let status = weir.get("/status").text();
+        (status.matches("\"loaded\":true").count() == 2).then_some(())
+    });
 }
 
 #[test]
@@ -298,6 +301,21 @@ fn a_damaged_index_is_not_believed() {
     assert_eq!(purge(&weir, "/1*", ""), purged(11));
     assert_eq!(ask(&weir, "/1"), pair("MISS", "/1 2"));
     assert_eq!(ask(&weir, "/2"), pair("HIT", "/2 1"));
+}
+
+#[test]
+fn a_reload_while_the_folder_is_read() {
+    each_driver(|driver| {
+        let origin = Origin::start(answer);
+        let mut weir = site(driver, &origin, "loader_files=1 loader_sleep=100ms", TWO).start();
+        fill(&weir, 30);
+        weir.restart();
+        weir.wait_for_log("error.log", "30 entries of the index");
+        assert!(weir.get("/status").text().contains("\"loaded\":false"));
+        weir.reload();
+        wait_for_loader(&weir);
+        assert_eq!(purge(&weir, "/*", ""), purged(30));
+    });
 }
 
 #[test]

@@ -423,11 +423,16 @@ impl Master {
             ChildKind::Helper(helper) => Seat::Helper(helper),
         };
         let current = ended.child.generation == self.state.generation;
-        let wanted = self.state.stop == Stop::No && !self.state.noaccepting && current;
-        if ended.child.exiting || !wanted {
-            return Flow::Continue(());
+        let serves = self.state.stop == Stop::No && !self.state.noaccepting;
+        let is_loader = seat == Seat::Helper(Helper::CacheLoader);
+        if ended.child.exiting || !serves || !current {
+            // One that a reload has ended early leaves the rest of its work to another.
+            return match is_loader && serves {
+                true => self.start_helper(Helper::CacheLoader, 0),
+                false => Flow::Continue(()),
+            };
         }
-        if seat == Seat::Helper(Helper::CacheLoader) && ended.exit == Exit::Code(0)
+        if is_loader && ended.exit == Exit::Code(0)
             || matches!(seat, Seat::Helper(_)) && ended.is_fatal()
         {
             return Flow::Continue(());
