@@ -153,6 +153,11 @@ impl Pebble {
         self.output().matches("accounts in memory").count()
     }
 
+    /// The number of challenges that it has finished looking at, whatever it has found.
+    pub fn validations(&self) -> usize {
+        self.output().matches("VALID by completed challenge").count()
+    }
+
     /// The paths that it was asked for, without their last parts.
     pub fn asked(&self) -> Vec<String> {
         let output = self.output();

@@ -70,9 +70,14 @@ impl Gateway {
         self.shared.with(|state| state.is_open = true);
     }
 
-    /// Waits until the answer is held.
+    /// Waits until the answer is held, and the authority has looked at the challenges that it was
+    /// asked to look at: it does so behind its answer, and one that finds nobody fails the order.
     pub fn wait(&self) {
         wait_until("an answer to hold", || self.shared.with(|state| state.has_come));
+        wait_until("the challenges to be looked at", || {
+            let asked = self.pebble.asked();
+            self.pebble.validations() == asked.iter().filter(|path| *path == "/chalZ/").count()
+        });
     }
 
     /// Holds no answer any more.
