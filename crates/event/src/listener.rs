@@ -207,8 +207,12 @@ impl Listener {
 
     fn attempt(&self, inner: &mut Inner) -> Attempt {
         let shared = &*self.0;
-        if inner.core.has_room_soon() {
-            return Attempt::Yield;
+        if inner.core.is_full() {
+            // Nobody makes room for a connection that is not there.
+            let is_awaited = inner.driver.has_waiting(shared.sock.key, shared.sock.fd());
+            if is_awaited && inner.core.has_room_soon() {
+                return Attempt::Yield;
+            }
         }
         let multi = inner.core.multi_accept || inner.driver.accepts_ahead();
         let accepted = call(inner, shared);
@@ -280,8 +284,7 @@ impl Listener {
 pub fn accept_from(fd: impl AsFd) -> io::Result<Option<Accepted>> {
     let room = with(|inner| {
         let core = &inner.core;
-        let open = core.starved_until_ms.is_none() && !core.relief.is_short();
-        open && core.socks.connections() < core.connections_max
+        core.starved_until_ms.is_none() && !core.relief.is_short() && !core.is_full()
     });
     if !room {
         return Ok(None);
@@ -369,11 +372,13 @@ impl Core {
             && self.accept_held
     }
 
-    /// Whether all connections are taken, and some of them close at this moment: they were parked.
+    /// Whether all connections are taken.
+    fn is_full(&self) -> bool {
+        self.socks.connections() >= self.connections_max
+    }
+
+    /// Whether connections close at this moment: parked ones, which make room.
     fn has_room_soon(&mut self) -> bool {
-        if self.socks.connections() < self.connections_max {
-            return false;
-        }
         self.leaving() > 0 || self.reclaim() && self.leaving() > 0
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base::log::Level;
 use event::testing::listen;
-use event::{AcceptLock, ListenOpts, Listener, Loop, Options};
+use event::{AcceptLock, Deadline, Gate, ListenOpts, Listener, Loop, Options, Wake};
 use os::SockAddr;
 
 /// Runs the test on every driver over real sockets.
@@ -82,6 +82,34 @@ fn connections_beyond_the_limit_are_closed() {
         },
     );
     assert!(lines.take().contains("3 worker_connections are not enough"));
+}
+
+#[test]
+fn only_a_connection_that_waits_makes_others_leave() {
+    run(
+        || Options { connections: 1, multi_accept: true, ..Options::default() },
+        || async {
+            let (listener, addr) = listen().expect("a listener");
+            let left = Rc::new(Cell::new(false));
+            let _first = clients(&addr, 1);
+            let parked = listener.accept().await.expect("accepted").sock;
+            let leaves = left.clone();
+            event::spawn(async move {
+                let (gate, limit) = (Gate::new(), Deadline::in_ms(10_000));
+                // Readiness may be false.
+                while parked.readable_or(&gate, limit).await.expect("no error") == Wake::Ready {
+                    assert!(parked.try_recv().expect("no error").is_none());
+                }
+                leaves.set(true);
+            });
+            assert!(event::timeout(50, listener.accept()).await.is_err());
+            assert!(!left.get());
+            let _second = clients(&addr, 1);
+            let accepted = event::timeout(10_000, listener.accept()).await;
+            accepted.expect("room").expect("accepted");
+            assert!(left.get());
+        },
+    );
 }
 
 #[test]

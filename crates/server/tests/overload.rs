@@ -100,8 +100,11 @@ fn without_overload_all_connections_are_used() {
             )
             .start();
         let busy: Vec<_> = (0..CONNECTIONS).map(|_| slow(&weir)).collect();
-        assert!(busy.iter().all(|(head, _)| head.starts_with("HTTP/1.1 200 ")));
-        assert!(!weir.error_log().contains("are in use"));
+        for (number, (head, _)) in busy.iter().enumerate() {
+            assert!(head.starts_with("HTTP/1.1 200 "), "{number}: {head}");
+        }
+        let log = weir.error_log();
+        assert!(!log.contains("are in use"), "{log}");
     });
 }
 

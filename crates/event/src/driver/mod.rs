@@ -14,6 +14,7 @@ mod uring;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::log::Level as LogLevel;
 
@@ -330,6 +331,15 @@ impl Driver {
     /// Whether connections of a listener have left the kernel's queue.
     pub(crate) fn has_accepted(&self, key: SockKey) -> bool {
         matches!(self, Driver::Uring(uring) if uring.has_accepted(key))
+    }
+
+    /// Whether a connection waits at a listener, here or in the kernel's queue. Asks the kernel.
+    pub(crate) fn has_waiting(&self, key: SockKey, fd: BorrowedFd<'_>) -> bool {
+        match self {
+            Driver::Sim(sim) => sim.net.has_waiting(key),
+            Driver::Uring(uring) => uring.has_accepted(key),
+            _ => os::fd::wait_readable(fd, Duration::ZERO),
+        }
     }
 
     /// Whether a report of a listener can stand for several connections that were accepted.

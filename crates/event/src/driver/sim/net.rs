@@ -259,6 +259,12 @@ impl Net {
         }
     }
 
+    /// Whether a connection has arrived at a listener.
+    pub(crate) fn has_waiting(&self, key: SockKey) -> bool {
+        let listening = self.listeners.iter().find(|listening| listening.key == key);
+        listening.is_some_and(|l| l.backlog.iter().any(|(at, ..)| *at <= self.now_ms))
+    }
+
     pub(crate) fn accept(&mut self, key: SockKey) -> io::Result<(OwnedFd, SockAddr)> {
         let now_ms = self.now_ms;
         let listening = self.listeners.iter_mut().find(|listening| listening.key == key);
