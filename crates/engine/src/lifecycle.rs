@@ -12,6 +12,7 @@
 
 use std::future::Future;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -89,6 +90,13 @@ pub trait Engine: std::any::Any {
     /// Begins to serve: in the worker, with its event loop running. The listeners are those that
     /// [`Engine::listeners`] named, in that order.
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()>;
+
+    /// Receives from a further socket of datagrams, of a worker that there was, after
+    /// [`Engine::start`]. `listener` is its number among [`Engine::listeners`].
+    fn receive_from(&self, listener: usize, socket: OwnedFd) -> io::Result<()> {
+        let _ = (listener, socket);
+        Ok(())
+    }
 
     /// Serves a connection that waited in the queue of another worker, which is stuck. `listener`
     /// is its number among [`Engine::listeners`].

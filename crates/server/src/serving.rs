@@ -112,9 +112,15 @@ pub fn start_engines(
     let workers = if settings.master_process { settings.worker_processes } else { 1 };
     engine::overload::begin(settings.overload, cycle.stats.clone(), workers);
     event::pool::set_workers(workers);
+    let mut further = sockets.further_of(index)?;
+    let mut first = 0;
     for engine in &cycle.engines {
-        let count = engine.listeners().len();
-        engine.start(&seat, listeners.by_ref().take(count).collect())?;
+        let end = first + engine.listeners().len();
+        engine.start(&seat, listeners.by_ref().take(end - first).collect())?;
+        for (listener, fd) in further.extract_if(.., |(listener, _)| *listener < end) {
+            engine.receive_from(listener - first, fd)?;
+        }
+        first = end;
     }
     Ok(())
 }

@@ -215,6 +215,38 @@ fn sessions_outlive_reloads() {
     });
 }
 
+/// Sessions keep their workers over reloads to fewer and to more, and those of new clients begin
+/// while they do.
+#[test]
+fn workers_become_fewer_and_more() {
+    each_driver(|driver| {
+        let server = Echo::start("", 1);
+        let text = |workers: usize| {
+            format!(
+                "worker_processes {workers}; events {{ }}
+                 stream {{ server {{ listen 127.0.0.1:%PORT0% udp;
+                     proxy_pass 127.0.0.1:{}; }}
+                 server {{ listen 127.0.0.1:%PORT9%; return up; }} }}",
+                server.port
+            )
+        };
+        let mut weir = Site::new(built_binary(), driver).config(&text(4)).start();
+        let mut clients = Vec::new();
+        for workers in [4, 1, 3, 2, 5, 1] {
+            weir.set_config(&text(workers));
+            weir.reload();
+            clients.extend((0..20).map(|_| client(weir.port(0))));
+            for (i, c) in clients.iter().enumerate() {
+                assert_eq!(ask(c, &[i as u8]), [i as u8], "{i} of {workers} workers");
+            }
+        }
+        let mut peers = server.peers();
+        peers.sort_unstable();
+        peers.dedup();
+        assert_eq!(peers.len(), clients.len(), "a socket for each client");
+    });
+}
+
 /// A session that ends with its time does not keep a worker from leaving.
 #[test]
 fn a_reload_passes_clients_to_the_new_worker() {

@@ -1,7 +1,8 @@
 //! The `stream` block as an engine of the server: its sockets, its life in a worker.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use common_modules::passing;
@@ -21,6 +22,8 @@ pub struct StreamEngine {
     accepting: Accepting,
     /// The numbers among all listeners of those that accept connections.
     streams: RefCell<Rc<[usize]>>,
+    /// The sessions over UDP that are relayed, where there are sockets for them.
+    table: OnceCell<Rc<Table>>,
     /// The sockets of datagrams, which sessions answer over to their end.
     endpoints: RefCell<Vec<Rc<Endpoint>>>,
     /// The tasks that receive from them.
@@ -34,6 +37,7 @@ impl StreamEngine {
             main,
             accepting: Accepting::default(),
             streams: RefCell::new(Rc::new([])),
+            table: OnceCell::new(),
             endpoints: RefCell::default(),
             receiving: RefCell::default(),
         }
@@ -53,18 +57,14 @@ impl Engine for StreamEngine {
         self.main.stats.use_slot(seat.slot);
         self.main.metrics.use_slot(seat.slot);
         let _ = self.main.seat.set(seat.clone());
-        let (mut streams, mut numbers, mut table) = (Vec::new(), Vec::new(), None);
+        let (mut streams, mut numbers) = (Vec::new(), Vec::new());
         for (i, (listener, listen)) in listeners.into_iter().zip(&self.main.listens).enumerate() {
             if listen.spec.kind == Kind::Stream {
                 streams.push(listener);
                 numbers.push(i);
                 continue;
             }
-            let fd = listener.fd().try_clone_to_owned()?;
-            let table = table.get_or_insert_with(|| Table::start(&self.main));
-            let (endpoint, task) = Endpoint::start(&self.main, table, i, fd, seat.alone.clone())?;
-            self.endpoints.borrow_mut().push(endpoint);
-            self.receiving.borrow_mut().push(task);
+            self.receive_from(i, listener.fd().try_clone_to_owned()?)?;
         }
         let numbers: Rc<[usize]> = numbers.into();
         *self.streams.borrow_mut() = numbers.clone();
@@ -72,6 +72,15 @@ impl Engine for StreamEngine {
         passing::register(&main, main.listens.iter().map(|l| &l.spec));
         self.accepting.begin(streams, move |i, a| accept(&main, numbers[i], a.sock, a.addr));
         self.main.starts.iter().try_for_each(|start| start(&self.main, seat))
+    }
+
+    fn receive_from(&self, listener: usize, socket: OwnedFd) -> io::Result<()> {
+        let table = self.table.get_or_init(|| Table::start(&self.main));
+        let alone = self.main.seat.get().map(|seat| seat.alone.clone()).unwrap_or_default();
+        let (endpoint, task) = Endpoint::start(&self.main, table, listener, socket, alone)?;
+        self.endpoints.borrow_mut().push(endpoint);
+        self.receiving.borrow_mut().push(task);
+        Ok(())
     }
 
     fn take(&self, listener: usize, a: Accepted) {

@@ -5,7 +5,12 @@
 //! sockets that it has in common with the old one (the same descriptors, counted); the old set
 //! closes the rest when it is dropped. An address with `reuseport` has a socket for each worker, in
 //! a fixed order: worker N listens on socket N, in every configuration and in the next binary, so
-//! that every connection in a socket's queue has a worker. [`quic`] says what differs for QUIC.
+//! that every connection in a socket's queue has a worker.
+//!
+//! Sockets of datagrams stay when the workers become fewer, as *spare* ones: a leaving worker with
+//! sessions keeps its own, and the kernel would go on to give it datagrams of new clients, which
+//! nobody reads. The workers share them out ([`Listeners::further_of`]). [`quic`] says what differs
+//! for QUIC.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
@@ -43,7 +48,7 @@ pub struct Bound {
     pub spec: ListenSpec,
     /// The socket, or the sockets of the workers by index when `reuseport` is on.
     pub sockets: Vec<Rc<OwnedFd>>,
-    /// Further sockets of QUIC's, of workers that there were.
+    /// Further sockets of datagrams, of workers that there were.
     spare: Vec<Rc<OwnedFd>>,
     /// The program that gives QUIC's datagrams to their sockets, if there is one.
     steering: RefCell<Option<Steering>>,
@@ -114,7 +119,7 @@ impl Listeners {
         let mut set = Listeners { list: Vec::new(), heartbeats, quic };
         for spec in specs {
             let mut bound = previous.take_over(spec, &mut taken);
-            let (wanted, keeps_spare) = (env.wanted(spec), set.quic.keeps_spare(spec));
+            let (wanted, keeps_spare) = (env.wanted(spec), set.keeps_spare(spec));
             let same = |s: &InheritedFd| s.addr == spec.addr && s.kind == spec.kind;
             while (bound.sockets.len() < wanted || keeps_spare)
                 && let Some(fd) = inherited.take(same)
@@ -136,6 +141,14 @@ impl Listeners {
                 set.abandon();
                 Err(failed)
             }
+        }
+    }
+
+    /// Whether sockets that no worker has as its own are kept.
+    fn keeps_spare(&self, spec: &ListenSpec) -> bool {
+        match spec.quic {
+            true => self.quic.keeps_spare(),
+            false => spec.kind == Kind::Datagram,
         }
     }
 
@@ -308,6 +321,19 @@ impl Listeners {
             os::fd::dup(bound.of_worker(index).ok_or(io::ErrorKind::NotFound)?)
         };
         self.list.iter().map(own).collect()
+    }
+
+    /// The spare sockets that worker `index` receives from besides, with the numbers of their
+    /// addresses, as descriptors of its own. Those of QUIC get nothing.
+    pub fn further_of(&self, index: usize) -> io::Result<Vec<(usize, OwnedFd)>> {
+        let mut further = Vec::new();
+        for (address, bound) in self.list.iter().enumerate().filter(|(_, b)| !b.spec.quic) {
+            let workers = bound.sockets.len().max(1);
+            for fd in bound.spare.iter().skip(index).step_by(workers) {
+                further.push((address, os::fd::dup(fd)?));
+            }
+        }
+        Ok(further)
     }
 
     /// The value of the variable `NGINX` that hands the sockets to a new binary: `6;7;8;`.

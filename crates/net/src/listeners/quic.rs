@@ -84,8 +84,8 @@ impl Quic {
     }
 
     /// Whether sockets that no worker has are kept: where the kernel does not choose them.
-    pub fn keeps_spare(&self, spec: &ListenSpec) -> bool {
-        spec.quic && !self.told.get()
+    pub fn keeps_spare(&self) -> bool {
+        !self.told.get()
     }
 
     /// Steers what is not steered yet: addresses that no configuration before had.

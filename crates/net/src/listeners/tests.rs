@@ -68,6 +68,24 @@ fn sockets_are_taken_over_and_counted() {
 }
 
 #[test]
+fn sockets_of_datagrams_stay_and_are_shared_out() {
+    let (log, _lines) = capture(Level::Info);
+    let none = Listeners::default();
+    let udp = ListenSpec { reuseport: true, kind: Kind::Datagram, ..free() };
+    let open = |before, workers| open(std::slice::from_ref(&udp), before, workers, &log).unwrap();
+    let seven = open(&none, 7);
+    let three = open(&seven, 3);
+    assert!(!seven.retire(&three, &log));
+    let numbers = |set: &Listeners| set.fds().map(|fd| fd.as_raw_fd()).collect::<Vec<_>>();
+    assert_eq!(numbers(&three), numbers(&seven));
+    let further = |set: &Listeners, index| set.further_of(index).unwrap().len();
+    assert_eq!([0, 1, 2].map(|index| further(&three, index)), [2, 1, 1]);
+    assert!((0..7).all(|index| further(&seven, index) == 0));
+    let eight = open(&three, 8);
+    assert_eq!(numbers(&eight)[..7], numbers(&seven));
+}
+
+#[test]
 fn a_wildcard_takes_the_place_of_an_address() {
     let (log, lines) = capture(Level::Info);
     let one = free();
