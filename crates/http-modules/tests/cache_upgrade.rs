@@ -10,16 +10,18 @@ use std::path::{Path, PathBuf};
 
 use cache::index_format::{FILE_HEADER, ReadStep, read};
 use origin::{Answer, Origin};
-use testkit::{Conn, Driver, Response, Site, built_binary, each_driver, signal, wait_for};
+use testkit::{
+    Conn, Daemon, Driver, Response, Site, built_binary, each_driver, is_alive, signal, wait_for,
+};
 
-/// A server in the background, as one has it where binaries are changed.
-struct Daemon {
-    site: Site,
+/// A server with a cache, in the background.
+struct Cached {
+    daemon: Daemon,
     port: u16,
 }
 
-impl Daemon {
-    fn start(driver: Driver, origin: &Origin) -> Daemon {
+impl Cached {
+    fn start(driver: Driver, origin: &Origin) -> Cached {
         let text = format!(
             "worker_processes 2; pid logs/weir.pid; error_log logs/error.log info; events {{}}
              http {{
@@ -37,31 +39,7 @@ impl Daemon {
         );
         let mut site = Site::new(built_binary(), driver).config(&text);
         let port = site.port(0);
-        assert!(site.run(&[]).status.success());
-        Daemon { site, port }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.site.prefix().join(name)
-    }
-
-    fn read_pid(&self, name: &str) -> Option<u32> {
-        std::fs::read_to_string(self.file(name)).ok()?.trim().parse().ok()
-    }
-
-    fn pid(&self) -> u32 {
-        wait_for("the pid file", || self.read_pid("logs/weir.pid"))
-    }
-
-    /// Asks for a new binary, and gives the old master and the new one.
-    fn upgrade(&self) -> (u32, u32) {
-        let old = self.pid();
-        signal(old, "USR2");
-        let new = wait_for("the new binary", || {
-            let new = self.read_pid("logs/weir.pid").filter(|pid| *pid != old);
-            new.filter(|_| self.file("logs/weir.pid.oldbin").exists())
-        });
-        (old, new)
+        Cached { daemon: Daemon::start(site), port }
     }
 
     fn request(&self, method: &str, path: &str) -> Response {
@@ -82,7 +60,7 @@ impl Daemon {
     /// Files of responses.
     fn kept(&self) -> usize {
         let mut count = 0;
-        let mut folders = vec![self.file("cache")];
+        let mut folders = vec![self.daemon.file("cache")];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
                 match entry.path() {
@@ -98,7 +76,7 @@ impl Daemon {
     fn keepers(&self) -> BTreeMap<PathBuf, u32> {
         let locks = std::fs::read_to_string("/proc/locks").unwrap();
         let mut found = BTreeMap::new();
-        let entries = std::fs::read_dir(self.file("cache/.weir.index"));
+        let entries = std::fs::read_dir(self.daemon.file("cache/.weir.index"));
         for entry in entries.into_iter().flatten().flatten() {
             let Ok(meta) = entry.metadata() else { continue };
             let inode = format!(":{}", meta.ino());
@@ -110,30 +88,6 @@ impl Daemon {
         }
         found
     }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.file("logs/error.log")).unwrap()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        for name in ["logs/weir.pid", "logs/weir.pid.oldbin"] {
-            let Some(pid) = self.read_pid(name).filter(|pid| is_alive(*pid)) else { continue };
-            signal(pid, "TERM");
-            wait_for("the server's end", || (!is_alive(pid)).then_some(()));
-        }
-        if !std::thread::panicking() {
-            let log = self.log();
-            assert!(!log.contains("[alert]") && !log.contains("[emerg]"), "{log}");
-            assert!(!log.contains("[crit]"), "{log}");
-        }
-    }
-}
-
-fn is_alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }
 
 /// The parent of a process.
@@ -159,38 +113,38 @@ fn records(path: &Path) -> usize {
 fn a_new_binary_is_warm_at_once() {
     each_driver(|driver| {
         let origin = Origin::start(|asked| Answer::of(format!("{} {}", asked.target, asked.count)));
-        let daemon = Daemon::start(driver, &origin);
+        let cached = Cached::start(driver, &origin);
         let loaded = |what: &str| {
-            wait_for(what, || daemon.status_says("\"loaded\":true").then_some(()));
+            wait_for(what, || cached.status_says("\"loaded\":true").then_some(()));
         };
         loaded("the first loader");
         let all: Vec<String> = (0..30).map(|n| format!("/{n}")).collect();
-        all.iter().for_each(|path| drop(daemon.get(path)));
-        wait_for("the files", || (daemon.kept() == 30).then_some(()));
+        all.iter().for_each(|path| drop(cached.get(path)));
+        wait_for("the files", || (cached.kept() == 30).then_some(()));
         let all_hit = |count: usize| {
             for path in &all {
-                assert_eq!(daemon.get(path), ("HIT".to_owned(), format!("{path} {count}")));
+                assert_eq!(cached.get(path), ("HIT".to_owned(), format!("{path} {count}")));
             }
         };
         let journal = wait_for("the journal", || {
-            daemon.keepers().into_iter().find(|(path, _)| records(path) == 30)
+            cached.keepers().into_iter().find(|(path, _)| records(path) == 30)
         });
         for round in 1..=2 {
-            let (old, new) = daemon.upgrade();
+            let (old, new) = cached.daemon.upgrade();
             if round == 1 {
                 // There was no index: the new one makes it, and leaves the old one's journal alone.
-                wait_for("two journals", || (daemon.keepers().len() == 2).then_some(()));
-                assert_eq!(daemon.keepers().get(&journal.0), Some(&journal.1));
+                wait_for("two journals", || (cached.keepers().len() == 2).then_some(()));
+                assert_eq!(cached.keepers().get(&journal.0), Some(&journal.1));
             }
             // Either server answers from the cache; a new response is kept by the one that fetched
             // it.
             all_hit(1);
             let fresh = |n: usize| format!("/new-{round}-{n}");
             for n in 0..10 {
-                assert_eq!(daemon.get(&fresh(n)).1, format!("{} 1", fresh(n)));
+                assert_eq!(cached.get(&fresh(n)).1, format!("{} 1", fresh(n)));
             }
             // Each of the two has a journal of its own as long as both run.
-            let keepers = daemon.keepers();
+            let keepers = cached.keepers();
             let masters: BTreeSet<u32> = keepers.values().map(|pid| parent(*pid)).collect();
             assert_eq!(masters.len(), keepers.len(), "{keepers:?}");
             assert!(masters.iter().all(|pid| [old, new].contains(pid)), "{keepers:?}");
@@ -200,22 +154,23 @@ fn a_new_binary_is_warm_at_once() {
             all_hit(1);
             for n in 0..10 {
                 let path = fresh(n);
-                wait_for("it to be kept", || (daemon.get(&path).0 == "HIT").then_some(()));
+                wait_for("it to be kept", || (cached.get(&path).0 == "HIT").then_some(()));
                 assert!(origin.count(&path) <= 2, "what the old one fetched at the end");
             }
             // Nothing is lost, and nothing is there twice.
             let there = 30 + 10 * round;
-            assert_eq!(daemon.kept(), there);
-            assert!(daemon.status_says(&format!("\"entries\":{there},")));
-            wait_for("the keys", || daemon.status_says("\"unindexed\":0,").then_some(()));
-            let mine = daemon.keepers().into_values().all(|pid| parent(pid) == new);
-            assert!(mine, "{:?}", daemon.keepers());
+            assert_eq!(cached.kept(), there);
+            assert!(cached.status_says(&format!("\"entries\":{there},")));
+            wait_for("the keys", || cached.status_says("\"unindexed\":0,").then_some(()));
+            let mine = cached.keepers().into_values().all(|pid| parent(pid) == new);
+            assert!(mine, "{:?}", cached.keepers());
         }
-        let log = daemon.log();
+        let log = cached.daemon.log();
+        assert!(!log.contains("[crit]"), "{log}");
         assert!(log.contains("30 entries of the index"), "{log}");
-        let said = daemon.request("PURGE", "/*").text();
+        let said = cached.request("PURGE", "/*").text();
         assert_eq!(said, "{\"purged\":50,\"complete\":true}\n");
-        wait_for("the files to go", || (daemon.kept() == 0).then_some(()));
-        assert_eq!(daemon.get("/1"), ("MISS".to_owned(), "/1 2".to_owned()));
+        wait_for("the files to go", || (cached.kept() == 0).then_some(()));
+        assert_eq!(cached.get("/1"), ("MISS".to_owned(), "/1 2".to_owned()));
     });
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fs;
 
 use common::{BINARY, config, site};
-use testkit::{Conn, Weir, signal, wait_for};
+use testkit::{Conn, Daemon, Weir, is_alive, signal, wait_for};
 
 /// TCP and UDP of one port, and pages elsewhere.
 const QUIC: &str = "ssl_reject_handshake on; server { listen 127.0.0.1:%PORT1% ssl; \
@@ -98,12 +98,8 @@ fn a_worker_that_is_started_again_has_the_socket_of_the_one_before() {
 #[test]
 fn a_new_binary_has_the_sockets_of_the_old_one() {
     let main = "pid logs/weir.pid; error_log logs/error.log info;";
-    let mut site = site(3, main, QUIC);
-    let (page, port) = (site.port(0), site.port(1));
-    let prefix = site.prefix().to_owned();
-    let pid_file = prefix.join("logs/weir.pid");
-    let read_pid = || fs::read_to_string(&pid_file).ok()?.trim().parse::<u32>().ok();
-    assert!(site.run(&[]).status.success());
+    let daemon = Daemon::start(site(3, main, QUIC));
+    let (page, port) = (daemon.port(0), daemon.port(1));
     let workers = |master: u32, count: usize| {
         wait_for("workers", || {
             let list = fs::read_to_string(format!("/proc/{master}/task/{master}/children")).ok()?;
@@ -111,10 +107,8 @@ fn a_new_binary_has_the_sockets_of_the_old_one() {
             (list.len() == count).then_some(list)
         })
     };
-    let old = wait_for("the pid file", read_pid);
-    let three = by_worker(&workers(old, 3), port);
-    signal(old, "USR2");
-    let new = wait_for("the new binary", || read_pid().filter(|pid| *pid != old));
+    let three = by_worker(&workers(daemon.pid(), 3), port);
+    let (old, new) = daemon.upgrade();
     assert_eq!(by_worker(&workers(new, 3), port), three);
     // With the relays of the old workers, beside those of its own ones.
     let count = |pid: u32| {
@@ -124,16 +118,15 @@ fn a_new_binary_has_the_sockets_of_the_old_one() {
     };
     wait_for("the relays", || (count(new) == count(old) + 3).then_some(()));
     signal(old, "QUIT");
-    wait_for("the old master's end", || {
-        (!std::path::Path::new(&format!("/proc/{old}/fd/0")).exists()).then_some(())
-    });
+    wait_for("the old master's end", || (!is_alive(old)).then_some(()));
     assert_eq!(sockets(port).len(), 3);
     let mut conn = Conn::tcp(page);
     conn.send("GET /a.txt HTTP/1.0\r\n\r\n");
     assert_eq!(conn.response().body, b"hello");
     signal(new, "QUIT");
     wait_for("the end", || sockets(port).is_empty().then_some(()));
-    wait_for("the pid file's end", || read_pid().is_none().then_some(()));
+    let pid_file = daemon.file("logs/weir.pid");
+    wait_for("the pid file's end", || (!pid_file.exists()).then_some(()));
 }
 
 #[test]

@@ -10,101 +10,37 @@ use std::path::Path;
 
 use common::{BINARY, SERVER, config, site};
 use testkit::udp::{self, Echo};
-use testkit::{Conn, signal, wait_for};
+use testkit::{Conn, Daemon, is_alive, signal, wait_for};
 
 fn read_pid(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-fn alive(pid: u32) -> bool {
-    let state = common::proc_field(pid, "status", "State");
-    !state.is_empty() && !state.starts_with('Z')
+/// A server in the background; `main` stands beside the `http` block.
+fn start(main: &str, http: &str) -> Daemon {
+    let main = format!("pid logs/weir.pid; error_log logs/error.log info; {main}");
+    Daemon::start(site(2, &main, http))
 }
 
-/// A server in the background, as it runs where binaries are changed.
-struct Daemon {
-    site: testkit::Site,
-    port: u16,
-    pid_file: std::path::PathBuf,
-}
-
-impl Daemon {
-    fn start(http: &str) -> Daemon {
-        Daemon::with("", http)
-    }
-
-    /// With text beside the `http` block.
-    fn with(main: &str, http: &str) -> Daemon {
-        let main = format!("pid logs/weir.pid; error_log logs/error.log info; {main}");
-        let mut site = site(2, &main, http);
-        let port = site.port(0);
-        assert!(site.run(&[]).status.success());
-        let pid_file = site.prefix().join("logs/weir.pid");
-        let daemon = Daemon { site, port, pid_file };
-        daemon.pid();
-        daemon
-    }
-
-    fn pid(&self) -> u32 {
-        wait_for("the pid file", || read_pid(&self.pid_file).filter(|pid| alive(*pid)))
-    }
-
-    fn old_file(&self) -> std::path::PathBuf {
-        self.pid_file.with_extension("pid.oldbin")
-    }
-
-    /// Asks for a new binary and gives its master.
-    fn upgrade(&self) -> (u32, u32) {
-        let old = self.pid();
-        signal(old, "USR2");
-        let new = wait_for("the new binary", || {
-            read_pid(&self.pid_file).filter(|pid| *pid != old && self.old_file().exists())
-        });
-        (old, new)
-    }
-
-    fn get(&self) -> Vec<u8> {
-        let mut conn = Conn::tcp(self.port);
-        conn.send("GET /a.txt HTTP/1.0\r\n\r\n");
-        conn.response().body
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.site.prefix().join("logs/error.log")).unwrap()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // The old master takes its file's name back when the new one has ended.
-        let files = [self.pid_file.clone(), self.old_file()];
-        let masters = files.map(|file| read_pid(&file));
-        for pid in masters.into_iter().flatten() {
-            if alive(pid) {
-                signal(pid, "TERM");
-                wait_for("the server's end", || (!alive(pid)).then_some(()));
-            }
-        }
-        if !std::thread::panicking() {
-            let log = self.log();
-            assert!(!log.contains("[alert]") && !log.contains("[emerg]"), "{log}");
-        }
-    }
+fn get(daemon: &Daemon) -> Vec<u8> {
+    let mut conn = Conn::tcp(daemon.port(0));
+    conn.send("GET /a.txt HTTP/1.0\r\n\r\n");
+    conn.response().body
 }
 
 #[test]
 fn the_new_binary_takes_over() {
     let daemon =
-        Daemon::start(&format!("{SERVER} server {{ listen unix:%PREFIX%/u.sock; root html; }}"));
+        start("", &format!("{SERVER} server {{ listen unix:%PREFIX%/u.sock; root html; }}"));
     let (old, new) = daemon.upgrade();
-    assert_eq!(read_pid(&daemon.old_file()), Some(old));
-    assert_eq!(daemon.get(), b"hello");
+    assert_eq!(daemon.old(), Some(old));
+    assert_eq!(get(&daemon), b"hello");
     signal(old, "QUIT");
-    wait_for("the old master's end", || (!alive(old)).then_some(()));
-    wait_for("its pid file's end", || (!daemon.old_file().exists()).then_some(()));
+    wait_for("the old master's end", || (!is_alive(old)).then_some(()));
+    wait_for("its pid file's end", || (daemon.old().is_none()).then_some(()));
     assert_eq!(daemon.pid(), new);
-    assert_eq!(daemon.get(), b"hello");
-    let socket = daemon.site.prefix().join("u.sock");
+    assert_eq!(get(&daemon), b"hello");
+    let socket = daemon.file("u.sock");
     assert!(socket.exists());
     let mut conn = Conn::unix(&socket);
     conn.send("GET /a.txt HTTP/1.0\r\n\r\n");
@@ -114,13 +50,13 @@ fn the_new_binary_takes_over() {
     let (old, _) = daemon.upgrade();
     assert_eq!(old, new);
     signal(old, "QUIT");
-    wait_for("the old master's end", || (!alive(old)).then_some(()));
-    assert_eq!(daemon.get(), b"hello");
+    wait_for("the old master's end", || (!is_alive(old)).then_some(()));
+    assert_eq!(get(&daemon), b"hello");
 }
 
 /// A server whose old master (the first number) lets its workers go, and has a new one.
 fn retired() -> (Daemon, u32, u32) {
-    let daemon = Daemon::start(SERVER);
+    let daemon = start("", SERVER);
     let (old, new) = daemon.upgrade();
     signal(old, "WINCH");
     (daemon, old, new)
@@ -135,32 +71,32 @@ fn the_old_binary_comes_back() {
         list.split_whitespace().filter(|pid| **pid != new.to_string()).count()
     };
     wait_for("the old workers' end", || (workers(old) == 0).then_some(()));
-    assert_eq!(daemon.get(), b"hello");
+    assert_eq!(get(&daemon), b"hello");
     signal(old, "HUP");
     wait_for("the old workers' return", || (workers(old) == 2).then_some(()));
     signal(new, "QUIT");
-    wait_for("the new master's end", || (!alive(new)).then_some(()));
-    wait_for("the pid file's return", || (read_pid(&daemon.pid_file) == Some(old)).then_some(()));
-    assert!(!daemon.old_file().exists());
-    assert_eq!(daemon.get(), b"hello");
+    wait_for("the new master's end", || (!is_alive(new)).then_some(()));
+    wait_for("the pid file's return", || daemon.is_led_by(old).then_some(()));
+    assert!(daemon.old().is_none());
+    assert_eq!(get(&daemon), b"hello");
     // The sockets are the old binary's to close again, and a reload is one again.
     signal(old, "HUP");
     wait_for("a reload", || (daemon.log().matches("reconfiguring").count() >= 3).then_some(()));
     wait_for("two workers", || (workers(old) == 2).then_some(()));
-    assert_eq!(daemon.get(), b"hello");
+    assert_eq!(get(&daemon), b"hello");
 }
 
 #[test]
 fn a_new_binary_that_ends_brings_the_workers_back() {
     let (daemon, old, new) = retired();
     signal(new, "TERM");
-    wait_for("the pid file's return", || (read_pid(&daemon.pid_file) == Some(old)).then_some(()));
-    assert_eq!(daemon.get(), b"hello");
+    wait_for("the pid file's return", || daemon.is_led_by(old).then_some(()));
+    assert_eq!(get(&daemon), b"hello");
 }
 
 #[test]
 fn two_upgrades_at_a_time_are_refused() {
-    let daemon = Daemon::start(SERVER);
+    let daemon = start("", SERVER);
     let (old, new) = daemon.upgrade();
     for pid in [old, new] {
         let before = daemon.log().matches("the changing binary signal is ignored").count();
@@ -171,7 +107,7 @@ fn two_upgrades_at_a_time_are_refused() {
         });
     }
     signal(new, "TERM");
-    wait_for("the pid file's return", || (read_pid(&daemon.pid_file) == Some(old)).then_some(()));
+    wait_for("the pid file's return", || daemon.is_led_by(old).then_some(()));
 }
 
 #[test]
@@ -239,12 +175,12 @@ fn nginx_is_replaced_and_comes_back() {
             (old_file.exists() && read_pid(&pid_file).is_some_and(|pid| pid != old)).then_some(())
         });
         signal(old, "QUIT");
-        wait_for("the old master's end", || (!alive(old)).then_some(()));
+        wait_for("the old master's end", || (!is_alive(old)).then_some(()));
         answers_as(name);
     }
     let last = pid();
     signal(last, "QUIT");
-    wait_for("the server's end", || (!alive(last)).then_some(()));
+    wait_for("the server's end", || (!is_alive(last)).then_some(()));
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -254,13 +190,13 @@ fn nginx_is_replaced_and_comes_back() {
 fn sessions_over_udp_outlive_the_change() {
     let server = Echo::start("", 1);
     let to = server.port;
-    let mut daemon = Daemon::with(
+    let daemon = start(
         &format!(
             "stream {{ server {{ listen 127.0.0.1:%PORT1% udp; proxy_pass 127.0.0.1:{to}; }} }}"
         ),
         SERVER,
     );
-    let port = daemon.site.port(1);
+    let port = daemon.port(1);
     let ask = |socket: &UdpSocket| assert_eq!(udp::ask(socket, b"x"), b"x");
     let clients: Vec<_> = (0..20).map(|_| udp::client(port)).collect();
     clients.iter().for_each(ask);

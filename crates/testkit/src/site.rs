@@ -132,6 +132,11 @@ impl Site {
         self.ports[n].number()
     }
 
+    /// The same of a port that the configuration names.
+    pub(crate) fn known_port(&self, n: usize) -> u16 {
+        self.ports[n].number()
+    }
+
     /// A receiver of datagrams (a syslog server, say) at the port that `%PORTn%` stands for.
     pub fn datagrams(&mut self, n: usize) -> UdpSocket {
         let socket = UdpSocket::bind(("127.0.0.1", self.port(n)));
