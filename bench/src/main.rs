@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod asks;
 mod backends;
 mod blocks;
 mod cache;

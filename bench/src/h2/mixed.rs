@@ -9,9 +9,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
-use testkit::h2::{self, Frame, Response, Wire, code, kind};
+use testkit::h2::{self, Frame, Wire, code, kind};
 
-use crate::client::{PATIENCE, PLACES, Site, Watch, connect};
+use crate::asks::{Ask, Asker, Expected, Got, message, upload};
+use crate::client::{PATIENCE, Site, Watch, connect};
 use crate::tls;
 
 /// Connections at once.
@@ -22,10 +23,6 @@ const STREAMS: usize = 8;
 pub const LOST_MAX: usize = CLIENTS * STREAMS;
 /// The longest upload: the first window of a stream has room for it.
 const UPLOAD_MAX: usize = 60_000;
-
-/// The longest message of a call, and of its answer.
-const CALL_MAX: usize = 20_000;
-const REPLY_MAX: usize = 1_000;
 
 /// Clients of a kind.
 #[derive(Clone)]
@@ -62,77 +59,27 @@ pub fn begin_some(
         let (clients, site, stop) = (clients.clone(), Arc::clone(site), Arc::clone(stop));
         std::thread::spawn(move || {
             let id = id + usize::from(clients.port) * 100;
-            let random = 0x9e37_79b9_7f4a_7c15 ^ (id as u64 + 1);
-            let (next, faults) = (Vec::new(), Vec::new());
-            Visitor { id, clients, site, stop, random, next, faults }.run()
+            let asker = Asker {
+                name: format!("h2-{id}"),
+                upload_max: UPLOAD_MAX,
+                calls: clients.calls,
+                heads: false,
+                site,
+                watch: clients.watch.clone(),
+                random: 0x9e37_79b9_7f4a_7c15 ^ (id as u64 + 1),
+                next: Vec::new(),
+                faults: Vec::new(),
+            };
+            Visitor { clients, stop, asker }.run()
         })
     };
     (0..count).map(one).collect()
 }
 
-/// The answer to a call: the message's bytes, inverted and repeated as far as its number says.
-pub fn reply(message: &[u8]) -> Vec<u8> {
-    let Some((number, rest)) = message.get(5..).and_then(|m| m.split_at_checked(2)) else {
-        return Vec::new();
-    };
-    let len = usize::from(u16::from_be_bytes([number[0], number[1]]));
-    let mut out = vec![0];
-    out.extend_from_slice(&(len as u32).to_be_bytes());
-    out.extend(rest.iter().chain(number).cycle().take(len).map(|b| !b));
-    out
-}
-
-/// A call's message, which no other one resembles.
-fn message(seed: usize, len: usize) -> Vec<u8> {
-    let mut out = vec![0];
-    out.extend_from_slice(&((len + 2) as u32).to_be_bytes());
-    out.extend_from_slice(&((seed * 7919 % REPLY_MAX) as u16).to_be_bytes());
-    out.extend((0..len).map(|i| (i / 3 * 31 + seed * 13 + (seed >> 7)) as u8));
-    out
-}
-
-/// The body of an answer.
-#[derive(Clone)]
-enum Expected {
-    /// Any.
-    Any,
-    Page,
-    /// A part of a file.
-    File(usize, std::ops::Range<usize>),
-    Upload(usize),
-    /// The reply to a call's message.
-    Call(usize, usize),
-}
-
-/// A request, and the answers to it that are right.
-#[derive(Clone)]
-struct Ask {
-    what: &'static str,
-    method: &'static str,
-    path: String,
-    range: Option<String>,
-    upload: Option<usize>,
-    statuses: &'static [u16],
-    expected: Expected,
-    /// Bytes of the answer behind which the stream is reset.
-    reset_after: Option<usize>,
-    /// When it was sent.
-    since: Instant,
-}
-
 struct Visitor {
-    id: usize,
     clients: Clients,
-    site: Arc<Site>,
     stop: Arc<AtomicBool>,
-    random: u64,
-    /// Requests that come before others: the rest of an upload, and those to be repeated.
-    next: Vec<Ask>,
-    faults: Vec<String>,
-}
-
-fn upload(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i % 253) as u8).collect()
+    asker: Asker,
 }
 
 impl Visitor {
@@ -152,29 +99,16 @@ impl Visitor {
                     format!("{stuck}{text}")
                 }
             };
-            self.fault(since, &what);
+            self.asker.fault(since, &what);
             std::thread::sleep(Duration::from_millis(100));
         }
-        self.faults
+        let faults = self.asker.faults.iter();
+        faults.map(|what| format!("HTTP/2: {what}")).collect()
     }
 
     /// Whether no other request begins. An upload that has begun is deleted before.
     fn is_over(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) && self.next.is_empty()
-    }
-
-    fn fault(&mut self, since: Instant, what: &str) {
-        match &self.clients.watch {
-            Some(watch) => watch.fault(since, what, ""),
-            None => self.faults.push(format!("HTTP/2: {what}")),
-        }
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        ((self.random >> 33) as usize) % limit.max(1)
+        self.stop.load(Ordering::Relaxed) && self.asker.next.is_empty()
     }
 
     /// A connection from its beginning to its end.
@@ -200,14 +134,14 @@ impl Visitor {
         let mut open: BTreeMap<u32, Ask> = BTreeMap::new();
         let began = Instant::now();
         let (mut leaving, mut asked) = (false, 0);
-        let leaves_after = if self.below(10) == 0 { 1 + self.below(40) } else { usize::MAX };
+        let leaves_after =
+            if self.asker.below(10) == 0 { 1 + self.asker.below(40) } else { usize::MAX };
         loop {
             while !leaving && !self.is_over() && open.len() < STREAMS {
                 if let Some(watch) = &self.clients.watch {
                     watch.pace();
                 }
-                let ask = self.next.pop().unwrap_or_else(|| self.choose(&open));
-                let ask = Ask { since: Instant::now(), ..ask };
+                let ask = self.asker.next(open.values().any(Ask::is_upload));
                 let id = client.next_stream();
                 let sent = client.try_send_frames(&frames(&client, id, &ask));
                 open.insert(id, ask);
@@ -216,7 +150,7 @@ impl Visitor {
                 leaving |= sent.is_err();
             }
             if asked >= leaves_after {
-                open.into_values().for_each(|ask| self.leaves(&ask));
+                open.into_values().for_each(|ask| self.asker.leaves(&ask));
                 return Ok(());
             }
             if open.is_empty() {
@@ -225,8 +159,8 @@ impl Visitor {
             let Some(frame) = client.frame() else {
                 let what = if leaving { "lost behind GOAWAY" } else { "cut" };
                 for ask in open.into_values() {
-                    self.fault(ask.since, &format!("{}: {what}", ask.what));
-                    self.given_up(&ask);
+                    self.asker.fault(ask.since, &format!("{}: {what}", ask.what));
+                    self.asker.given_up(&ask);
                 }
                 return Ok(());
             };
@@ -245,29 +179,36 @@ impl Visitor {
         match frame.kind {
             kind::GOAWAY => {
                 if frame.number(4) != code::NO_ERROR {
-                    self.fault(began, &format!("GOAWAY with code {}", frame.number(4)));
+                    self.asker.fault(began, &format!("GOAWAY with code {}", frame.number(4)));
                 }
                 let last = frame.number(0) & 0x7fff_ffff;
-                self.next.extend(open.split_off(&(last.saturating_add(1))).into_values());
+                self.asker.next.extend(open.split_off(&(last.saturating_add(1))).into_values());
             }
             kind::RST_STREAM => {
                 // One behind a whole answer says that the rest of the request is not needed.
                 let Some(ask) = open.remove(&frame.stream) else { return };
                 if frame.number(0) == code::REFUSED_STREAM {
-                    return self.next.push(ask);
+                    return self.asker.next.push(ask);
                 }
                 let code = frame.number(0);
-                self.fault(ask.since, &format!("{}: reset with code {code}", ask.what));
-                self.given_up(&ask);
+                self.asker.fault(ask.since, &format!("{}: reset with code {code}", ask.what));
+                self.asker.given_up(&ask);
             }
             kind::HEADERS | kind::DATA => {
                 let id = frame.stream;
                 let (Some(ask), Some(answer)) = (open.get(&id), client.so_far(id)) else { return };
                 if answer.ended {
                     let ask = ask.clone();
-                    let right = self.check(&ask, answer);
+                    let grpc_status = answer.trailer("grpc-status");
+                    let got = Got {
+                        status: answer.status,
+                        body: &answer.body,
+                        grpc_status: grpc_status.or(answer.header("grpc-status")),
+                        content_length: answer.header("content-length"),
+                    };
+                    let right = self.asker.check(&ask, &got, ask.what);
                     open.remove(&id);
-                    self.goes_on(&ask, right);
+                    self.asker.goes_on(&ask, right);
                 } else if ask.reset_after.is_some_and(|most| answer.body.len() >= most) {
                     if let (Some(watch), Some(ask)) = (&self.clients.watch, open.remove(&id)) {
                         watch.given_up(ask.since);
@@ -277,143 +218,6 @@ impl Visitor {
                 }
             }
             _ => {}
-        }
-    }
-
-    /// A request that may be asked for beside those that are open.
-    fn choose(&mut self, open: &BTreeMap<u32, Ask>) -> Ask {
-        if self.clients.calls {
-            return self.call();
-        }
-        let place = PLACES[self.below(PLACES.len())];
-        let site = Arc::clone(&self.site);
-        let n = site.draw(&mut |limit| self.below(limit));
-        let (name, len) = (self.site.files()[n].0, self.site.files()[n].1.len());
-        let reset_after = (self.below(12) == 0).then(|| self.below(len + 1));
-        let ask = |what, path: String, statuses, expected| Ask {
-            what,
-            method: "GET",
-            path,
-            range: None,
-            upload: None,
-            statuses,
-            expected,
-            reset_after: None,
-            since: Instant::now(),
-        };
-        let file =
-            |what, range| ask(what, format!("/{place}/{name}"), &[200], Expected::File(n, range));
-        match self.below(100) {
-            0..70 => Ask { reset_after, ..file(place, 0..len) },
-            70..80 if len > 0 => {
-                let from = self.below(len);
-                let to = from + 1 + self.below(len - from);
-                let range = Some(format!("bytes={from}-{}", to - 1));
-                Ask { range, statuses: &[206], ..file("range", from..to) }
-            }
-            80..86 => ask("page", "/page/page.html".to_string(), &[200], Expected::Page),
-            86..89 => ask("listed", "/listed/".to_string(), &[200], Expected::Any),
-            89..92 => ask("none", "/auto/none.txt".to_string(), &[404], Expected::Any),
-            _ if !self.uploads(open) => {
-                let len = [0, 10, 5_000, UPLOAD_MAX][self.below(4)];
-                let path = format!("/put/h2-{}", self.id);
-                let put = ask("put", path, &[201, 204], Expected::Any);
-                Ask { method: "PUT", upload: Some(len), ..put }
-            }
-            _ => file("auto", 0..len),
-        }
-    }
-
-    /// A unary call.
-    fn call(&mut self) -> Ask {
-        let (seed, short) = (self.below(1 << 30), self.below(10) > 0);
-        let len = self.below(if short { 500 } else { CALL_MAX });
-        let reset_after = (self.below(20) == 0).then_some(0);
-        Ask {
-            what: "call",
-            method: "POST",
-            path: "/soak.Echo/Call".to_string(),
-            range: None,
-            upload: None,
-            statuses: &[200],
-            expected: Expected::Call(seed, len),
-            reset_after,
-            since: Instant::now(),
-        }
-    }
-
-    /// Whether an upload is under way: there is one name for each client.
-    fn uploads(&self, open: &BTreeMap<u32, Ask>) -> bool {
-        open.values().chain(&self.next).any(|ask| ask.path.starts_with("/put/"))
-    }
-
-    /// Whether an answer is right.
-    fn check(&mut self, ask: &Ask, answer: &Response) -> bool {
-        if !ask.statuses.contains(&answer.status) {
-            self.fault(ask.since, &format!("{}: status {}", ask.what, answer.status));
-            return false;
-        }
-        let same = match &ask.expected {
-            Expected::Any => true,
-            Expected::Page if self.site.is_page_without_part(&answer.body) => {
-                self.fault(ask.since, "page: status 502 of a part");
-                return false;
-            }
-            Expected::Page => answer.body == self.site.page(),
-            Expected::File(n, range) => answer.body == self.site.files()[*n].1[range.clone()],
-            Expected::Upload(len) => answer.body == upload(*len),
-            Expected::Call(seed, len) => {
-                let status = answer.trailer("grpc-status").or(answer.header("grpc-status"));
-                if status != Some("0") {
-                    let text = status.unwrap_or("none").to_string();
-                    self.fault(ask.since, &format!("call: grpc-status {text}"));
-                    return false;
-                }
-                answer.body == reply(&message(*seed, *len))
-            }
-        };
-        if !same {
-            self.fault(ask.since, &format!("{}: another body", ask.what));
-        } else if let Some(watch) = &self.clients.watch {
-            watch.right(ask.since, ask.what);
-        }
-        same
-    }
-
-    /// The next step of an upload.
-    fn goes_on(&mut self, ask: &Ask, right: bool) {
-        match (ask.method, ask.upload) {
-            ("PUT", Some(len)) if right => self.next.push(Ask {
-                what: "got",
-                method: "GET",
-                statuses: &[200],
-                expected: Expected::Upload(len),
-                ..ask.clone()
-            }),
-            ("PUT" | "GET", Some(_)) => self.given_up(ask),
-            _ => {}
-        }
-    }
-
-    /// The client goes away.
-    fn leaves(&mut self, ask: &Ask) {
-        if let Some(watch) = &self.clients.watch {
-            watch.given_up(ask.since);
-        }
-        self.given_up(ask);
-    }
-
-    /// Nothing more comes of a request: a file that it may have left is deleted.
-    fn given_up(&mut self, ask: &Ask) {
-        if ask.path.starts_with("/put/") {
-            self.next.push(Ask {
-                what: "delete",
-                method: "DELETE",
-                upload: None,
-                statuses: &[204, 404],
-                expected: Expected::Any,
-                ..ask.clone()
-            });
         }
     }
 }
@@ -440,73 +244,4 @@ fn frames(client: &h2::Client, id: u32, ask: &Ask) -> Vec<Frame> {
         frames.push(Frame::data(id, b"", true));
     }
     frames
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn visitor() -> Visitor {
-        let folder = std::env::temp_dir().join(format!("weir-bench-h2-{}", std::process::id()));
-        let site = Arc::new(Site::new(folder.clone()).unwrap());
-        let _ = std::fs::remove_dir_all(folder);
-        let stop = Arc::new(AtomicBool::new(false));
-        let clients = Clients { port: 0, tls: None, calls: false, watch: None, patience: PATIENCE };
-        Visitor { id: 1, clients, site, stop, random: 5, next: Vec::new(), faults: Vec::new() }
-    }
-
-    fn answer(status: u16, body: &[u8]) -> Response {
-        Response { status, body: body.to_vec(), ended: true, ..Response::default() }
-    }
-
-    #[test]
-    fn other_statuses_and_bodies_are_faults() {
-        let mut visitor = visitor();
-        let whole = visitor.site.files()[1].1.clone();
-        let expected = Expected::File(1, 3..9);
-        let ask = Ask {
-            what: "range",
-            method: "GET",
-            path: "/auto/small.txt".to_string(),
-            range: None,
-            upload: None,
-            statuses: &[206],
-            expected,
-            reset_after: None,
-            since: Instant::now(),
-        };
-        assert!(visitor.check(&ask, &answer(206, &whole[3..9])));
-        assert!(!visitor.check(&ask, &answer(206, &whole[3..8])));
-        assert!(!visitor.check(&ask, &answer(200, &whole[3..9])));
-        assert_eq!(visitor.faults, ["HTTP/2: range: another body", "HTTP/2: range: status 200"]);
-    }
-
-    #[test]
-    fn replies_belong_to_their_calls() {
-        let one = message(5, 100);
-        assert_eq!(one[1..5], (one.len() as u32 - 5).to_be_bytes());
-        let answer = reply(&one);
-        assert_eq!(answer.len(), 5 + 5 * 7919 % REPLY_MAX);
-        assert_ne!(answer, reply(&message(5 + REPLY_MAX, 100)), "of the same length");
-        assert!(reply(b"short").is_empty());
-    }
-
-    #[test]
-    fn an_upload_ends_with_its_deletion() {
-        let mut visitor = visitor();
-        let open = BTreeMap::new();
-        let chosen: Vec<Ask> = (0..1000).map(|_| visitor.choose(&open)).collect();
-        let put = chosen.iter().find(|ask| ask.method == "PUT").unwrap();
-        visitor.goes_on(put, true);
-        assert!(visitor.uploads(&open), "no second upload to the same name");
-        let got = visitor.next.pop().unwrap();
-        assert_eq!((got.method, got.statuses), ("GET", &[200][..]));
-        visitor.goes_on(&got, true);
-        let delete = visitor.next.pop().unwrap();
-        assert_eq!((delete.method, &delete.path), ("DELETE", &put.path));
-        visitor.goes_on(&delete, true);
-        assert!(visitor.next.is_empty());
-        visitor.given_up(put);
-        assert_eq!(visitor.next.pop().unwrap().method, "DELETE");
-    }
 }

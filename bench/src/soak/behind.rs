@@ -10,7 +10,7 @@ use testkit::h2::{Came, Frame, Peer, Reply, kind};
 
 use crate::backends::message;
 use crate::stream::mixed::Content;
-use crate::{Outcome, h2};
+use crate::{Outcome, asks};
 
 /// A server of HTTP/1: `/bytes/NUMBER/LENGTH` is content, a POST is answered with its digest, and
 /// an upgraded connection gets its bytes back.
@@ -88,7 +88,7 @@ fn echo(stream: &mut TcpStream, begun: &[u8]) {
     }
 }
 
-/// A server of gRPC's calls: each message is answered by [`h2::mixed::reply`], and trailers.
+/// A server of gRPC's calls: each message is answered by [`asks::reply`], and trailers.
 pub fn calls() -> u16 {
     let server = Scripted::start(|stream, _| {
         let _ = stream.set_nodelay(true);
@@ -116,7 +116,7 @@ pub fn calls() -> u16 {
                     if len > 0 {
                         peer.send(&[Frame::window_update(0, len as u32)]);
                     }
-                    let reply = Reply::of(h2::mixed::reply(&request.body))
+                    let reply = Reply::of(asks::reply(&request.body))
                         .with("content-type", "application/grpc")
                         .trailer("grpc-status", "0")
                         .trailer("x-length", &request.body.len().to_string());

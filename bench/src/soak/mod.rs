@@ -5,7 +5,8 @@
 //!           ├─▶ stream ──────────────────────────────────────────▶│
 //!           ├─▶ stream ── TLS ──▶ HTTP/1 over TLS ────────────────▶│ the site of the mixed load
 //!           ├─▶ HTTP/1 ── HTTP/2 ──▶ HTTP/2 to itself ────────────▶│
-//!           ├─▶ HTTP/1 and HTTP/2 over TLS, HTTP/2 ───────────────▶│
+//!           ├─▶ HTTP/1 and HTTP/2 over TLS, HTTP/2, HTTP/3 ───────▶│
+//!           ├─▶ HTTP/3 in early data ── HTTP/1 ───────────────────▶│
 //!           ├─▶ telephones: 30 kB/s with pauses of 5 s ────────────┘
 //!           ├─▶ gRPC, WebSocket, FastCGI, UDP ▶ servers here
 //!           ├─▶ two caches, purges ───────────▶ an origin here
@@ -21,6 +22,7 @@ mod cache;
 mod disturb;
 mod dns;
 mod fastcgi;
+mod h3;
 mod http;
 mod log;
 mod names;
@@ -82,6 +84,7 @@ struct Ports {
     secured: u16,
     direct: u16,
     site_tls: u16,
+    early: u16,
     grpc: u16,
     tunnels: u16,
     cache: u16,
@@ -162,6 +165,7 @@ fn ports() -> Outcome<Ports> {
         secured: quiet_port()?,
         direct: quiet_port()?,
         site_tls: quiet_port()?,
+        early: quiet_port()?,
         grpc: quiet_port()?,
         tunnels: quiet_port()?,
         cache: quiet_port()?,
@@ -194,6 +198,7 @@ fn start(options: &Options) -> Outcome<Place> {
         ("%TLS%", ports.tls),
         ("%PLAIN%", ports.plain),
         ("%SECURED%", ports.secured),
+        ("%EARLY%", ports.early),
         ("%GRPC%", ports.grpc),
         ("%TUNNELS%", ports.tunnels),
         ("%CACHE%", ports.cache),
@@ -212,8 +217,8 @@ fn start(options: &Options) -> Outcome<Place> {
         ("%H2_PORT%", ports.direct),
     ];
     let listen = format!(
-        "listen 127.0.0.1:{} ssl http2 backlog=4096; ssl_certificate {chain}; \
-         ssl_certificate_key {key}; ssl_session_cache shared:site:1m;",
+        "listen 127.0.0.1:{0} ssl http2 backlog=4096; listen 127.0.0.1:{0} quic; http3 on; \
+         ssl_certificate {chain}; ssl_certificate_key {key}; ssl_session_cache shared:site:1m;",
         ports.site_tls
     );
     let driver = options.driver.as_ref();
@@ -281,6 +286,9 @@ fn begin(
     }
     if only(10) {
         threads.extend(names::begin(ports.names, &place.names, tally));
+    }
+    if only(11) {
+        threads.extend(h3::begin(site_tls, ports.early, site, tally));
     }
     let udp = alone::Clients::start(ports.udp, UDP_CLIENTS, UDP_REST, load << 56)?;
     Ok((threads, udp))

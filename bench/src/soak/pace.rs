@@ -21,13 +21,17 @@ impl Pace {
         Self { began: Instant::now(), interval_ns, next_ns: AtomicU64::new(0) }
     }
 
-    /// Waits for the next turn.
-    pub fn wait(&self) {
+    /// Takes the next turn, and says when it is.
+    pub fn turn(&self) -> Instant {
         let now = self.began.elapsed().as_nanos() as u64;
         let taken = |next: u64| Some(next.max(now) + self.interval_ns);
         let turn = self.next_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
-        let turn = turn.unwrap_or(now).max(now);
-        std::thread::sleep(Duration::from_nanos(turn - now));
+        self.began + Duration::from_nanos(turn.unwrap_or(now).max(now))
+    }
+
+    /// Waits for the next turn.
+    pub fn wait(&self) {
+        std::thread::sleep(self.turn().saturating_duration_since(Instant::now()));
     }
 }
 

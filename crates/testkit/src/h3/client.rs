@@ -33,6 +33,11 @@ impl Response {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| &value[..])
     }
+
+    /// Whether nothing more comes.
+    pub fn is_over(&self) -> bool {
+        self.is_whole || self.reset.is_some()
+    }
 }
 
 /// A client.
@@ -43,6 +48,8 @@ pub struct Client {
     decoder: Decoder,
     readers: HashMap<StreamId, (Reader, Vec<u8>, Response)>,
     theirs: HashMap<StreamId, (Option<u64>, stream::Reader, control::Reader)>,
+    /// The own control stream is open.
+    has_control: bool,
     /// The GOAWAY that came.
     pub goaway: Option<u64>,
     /// The server's settings.
@@ -63,15 +70,18 @@ impl Client {
     /// # Panics
     /// The handshake fails.
     pub fn with(port: u16, options: &Options) -> Client {
-        let mut quic = Quic::new(port, options);
-        quic.until("no connection", |quic| {
+        let mut client = Client::start(port, options);
+        client.quic.until("no connection", |quic| {
             assert!(quic.lost().is_none(), "{:?}", quic.lost());
             quic.is_connected().then_some(())
         });
-        let id = quic.open(Dir::Uni);
-        let mut preface = Vec::new();
-        Settings::default().write_preface(&mut preface);
-        quic.write(id, &preface);
+        client.is_open();
+        client
+    }
+
+    /// Begins to connect: requests may be made once [`Client::is_open`] says so.
+    pub fn start(port: u16, options: &Options) -> Client {
+        let quic = Quic::new(port, options);
         let limits =
             Limits { table_capacity: 0, blocked_streams: 0, blocked_bytes: 0, section: 1 << 20 };
         Client {
@@ -81,9 +91,29 @@ impl Client {
             decoder: Decoder::new(limits),
             readers: HashMap::new(),
             theirs: HashMap::new(),
+            has_control: false,
             goaway: None,
             settings: None,
         }
+    }
+
+    /// Whether requests may be made: the handshake is at its end, or early data may be sent.
+    pub fn is_open(&mut self) -> bool {
+        let may = self.quic.is_connected() || self.quic.inner().has_0rtt();
+        if may && !std::mem::replace(&mut self.has_control, true) {
+            let id = self.quic.open(Dir::Uni);
+            let mut preface = Vec::new();
+            Settings::default().write_preface(&mut preface);
+            self.quic.write(id, &preface);
+        }
+        may
+    }
+
+    /// Begins anew, as the server has not taken the early data: nothing is left of its requests.
+    pub fn begin_again(&mut self) {
+        self.readers.clear();
+        self.has_control = false;
+        self.is_open();
     }
 
     /// The connection below.
@@ -122,12 +152,35 @@ impl Client {
         self.begin(&all)
     }
 
-    /// Sends a part of a request's body.
-    pub fn send(&mut self, id: StreamId, body: &[u8]) {
+    /// A DATA frame.
+    pub fn data(body: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         frame::write_head(&mut out, frame::kind::DATA, body.len() as u64);
         out.extend_from_slice(body);
-        self.quic.write(id, &out);
+        out
+    }
+
+    /// Sends a part of a request's body.
+    pub fn send(&mut self, id: StreamId, body: &[u8]) {
+        self.quic.write(id, &Client::data(body));
+    }
+
+    /// Gives a request up, whatever of it is under way, with a code.
+    pub fn give_up(&mut self, id: StreamId, code: u32) {
+        self.readers.remove(&id);
+        self.quic.reset(id, code);
+        self.quic.stop(id, code);
+    }
+
+    /// As much of a response as came.
+    pub fn so_far(&self, id: StreamId) -> Option<&Response> {
+        self.readers.get(&id).map(|entry| &entry.2)
+    }
+
+    /// The response to a request that is over, for which nobody has to wait.
+    pub fn take_over(&mut self, id: StreamId) -> Option<Response> {
+        self.readers.get(&id).filter(|(_, _, response)| response.is_over())?;
+        self.readers.remove(&id).map(|entry| entry.2)
     }
 
     /// A whole request.
@@ -171,8 +224,7 @@ impl Client {
         loop {
             self.look();
             let entry = self.readers.get_mut(&id).expect("a request of this client's");
-            let is_over = entry.2.is_whole || entry.2.reset.is_some();
-            if is_over || self.quic.lost().is_some() {
+            if entry.2.is_over() || self.quic.lost().is_some() {
                 return self.readers.remove(&id).map(|entry| entry.2).unwrap_or_default();
             }
             let response = &self.readers[&id].2;

@@ -14,4 +14,4 @@ mod quic;
 
 pub use client::{Client, Response};
 pub use quic::{Options, Quic};
-pub use quinn_proto::{Dir, StreamId};
+pub use quinn_proto::{ConnectionError, Dir, Side, StreamId};

@@ -6,14 +6,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use os::SockAddr;
+use os::datagram::{Batch, set_join};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint,
-    EndpointConfig, Event, ReadError, StreamId, TransportConfig, VarInt,
+    EndpointConfig, Event, IdleTimeout, ReadError, StreamId, TransportConfig, VarInt,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::{AnyCertificate, PATIENCE};
+
+/// The longest wait of a turn.
+const TURN: Duration = Duration::from_millis(20);
+
+/// The longest that the kernel joins datagrams to.
+const DATAGRAMS_MAX: usize = 65_536;
 
 /// How a client connects.
 pub struct Options {
@@ -27,6 +37,12 @@ pub struct Options {
     pub window: u32,
     /// Sessions to resume, kept over connections.
     pub sessions: Option<rustls::client::Resumption>,
+    /// Early data is sent where a session allows it.
+    pub early: bool,
+    /// The time without a sign of the server after which the connection is over.
+    pub idle: Option<Duration>,
+    /// How often the server is asked for a sign.
+    pub keep_alive: Option<Duration>,
 }
 
 impl Default for Options {
@@ -37,6 +53,9 @@ impl Default for Options {
             certificate: None,
             window: 1 << 20,
             sessions: None,
+            early: false,
+            idle: Some(Duration::from_secs(30)),
+            keep_alive: None,
         }
     }
 }
@@ -44,6 +63,8 @@ impl Default for Options {
 /// A connection.
 pub struct Quic {
     socket: UdpSocket,
+    /// Taken while its datagrams are given to the connection.
+    batch: Option<Batch>,
     server: SocketAddr,
     endpoint: Endpoint,
     handle: ConnectionHandle,
@@ -59,7 +80,8 @@ impl Quic {
     /// Begins to connect to a port of the loopback.
     pub fn new(port: u16, options: &Options) -> Quic {
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        let socket = socket();
+        let batch = Batch::new(DATAGRAMS_MAX).expect("memory for datagrams");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let verifier = Arc::new(AnyCertificate);
         let builder = rustls::ClientConfig::builder_with_provider(provider)
@@ -77,8 +99,12 @@ impl Quic {
         if let Some(sessions) = &options.sessions {
             tls.resumption = sessions.clone();
         }
+        tls.enable_early_data = options.early;
         let mut transport = TransportConfig::default();
-        transport.stream_receive_window(options.window.into());
+        transport
+            .stream_receive_window(options.window.into())
+            .max_idle_timeout(options.idle.and_then(|idle| IdleTimeout::try_from(idle).ok()))
+            .keep_alive_interval(options.keep_alive);
         let mut config = ClientConfig::new(Arc::new(
             QuicClientConfig::try_from(tls).expect("suites of TLS 1.3"),
         ));
@@ -91,6 +117,7 @@ impl Quic {
             .expect("a name and an address");
         Quic {
             socket,
+            batch: Some(batch),
             server,
             endpoint,
             handle,
@@ -138,32 +165,23 @@ impl Quic {
 
     /// Goes on from another port, as clients do behind a translator of addresses.
     pub fn rebind(&mut self) {
-        self.socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        self.socket = socket();
     }
 
     /// Sends what there is to send, and takes what comes within a moment.
     pub fn turn(&mut self) {
+        self.turn_within(TURN);
+    }
+
+    /// The same with the longest wait for something to come.
+    pub fn turn_within(&mut self, limit: Duration) {
         self.send();
         let now = Instant::now();
-        let until = self.connection.poll_timeout().map_or(20_000, |at| {
-            at.saturating_duration_since(now).as_micros().clamp(100, 20_000) as u64
+        let until = self.connection.poll_timeout().map_or(limit, |at| {
+            at.saturating_duration_since(now).max(Duration::from_micros(100)).min(limit)
         });
-        self.socket.set_read_timeout(Some(Duration::from_micros(until))).expect("a time");
-        let mut buffer = [0; 65_536];
-        match self.socket.recv_from(&mut buffer) {
-            Ok((n, from)) => {
-                self.take(&buffer[..n], from);
-                self.socket.set_nonblocking(true).expect("a socket");
-                while let Ok((n, from)) = self.socket.recv_from(&mut buffer) {
-                    self.take(&buffer[..n], from);
-                }
-                self.socket.set_nonblocking(false).expect("a socket");
-            }
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            // The server is away, or comes back.
-            Err(e) if e.kind() == ErrorKind::ConnectionRefused => {}
-            Err(e) => panic!("recv: {e}"),
-        }
+        self.wait(until);
+        self.receive();
         if self.connection.poll_timeout().is_some_and(|at| at <= Instant::now()) {
             self.connection.handle_timeout(Instant::now());
         }
@@ -171,11 +189,45 @@ impl Quic {
         self.send();
     }
 
-    fn take(&mut self, bytes: &[u8], from: SocketAddr) {
+    fn wait(&self, limit: Duration) {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        let limit = Timespec::try_from(limit).expect("a time");
+        match poll(&mut fds, Some(&limit)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => panic!("poll: {e}"),
+        }
+    }
+
+    /// Takes what is there.
+    fn receive(&mut self) {
+        let mut batch = self.batch.take().expect("nobody else takes it");
+        loop {
+            match batch.recv(&self.socket) {
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                // The server is away, or comes back.
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => continue,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) => panic!("recv: {e}"),
+            }
+            for (received, bytes) in batch.iter() {
+                let from = received.from.as_ref().and_then(SockAddr::to_std);
+                let from = from.expect("the sender's address");
+                // One piece of memory for all that came together.
+                let mut rest = BytesMut::from(bytes);
+                while !rest.is_empty() {
+                    let datagram = rest.split_to(received.segment.max(1).min(rest.len()));
+                    self.take(datagram, from);
+                }
+            }
+        }
+        self.batch = Some(batch);
+    }
+
+    fn take(&mut self, data: BytesMut, from: SocketAddr) {
         // The long form, of type 3.
-        self.retries += u32::from(bytes.first().is_some_and(|first| first & 0xf0 == 0xf0));
+        self.retries += u32::from(data.first().is_some_and(|first| first & 0xf0 == 0xf0));
         let mut answer = Vec::new();
-        let data = BytesMut::from(bytes);
         let event = self.endpoint.handle(Instant::now(), from, None, None, data, &mut answer);
         match event {
             Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection.handle_event(event),
@@ -247,6 +299,11 @@ impl Quic {
         });
     }
 
+    /// Writes as many of these bytes to a stream as it takes now.
+    pub fn write_some(&mut self, id: StreamId, bytes: &[u8]) -> usize {
+        self.connection.send_stream(id).write(bytes).unwrap_or(0)
+    }
+
     /// Ends a stream.
     pub fn finish(&mut self, id: StreamId) {
         // One that the server has stopped is over.
@@ -288,4 +345,12 @@ impl Quic {
         self.connection.close(Instant::now(), VarInt::from_u32(code), Bytes::new());
         self.send();
     }
+}
+
+/// A socket at a port of the kernel's choice, which joins datagrams where it can.
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+    socket.set_nonblocking(true).expect("a socket");
+    let _ = set_join(&socket);
+    socket
 }
