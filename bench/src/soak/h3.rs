@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustls::client::Resumption;
+use rustls::ClientConfig;
 use testkit::h3::{Client, ConnectionError, Options, Response, StreamId};
 
 use super::tally::{Lane, PATIENCE, Tally};
@@ -58,7 +58,7 @@ const REQUEST_CANCELLED: u32 = 0x10c;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Visitor,
-    /// Its address changes.
+    /// Its address changes; it resumes sessions.
     Mover,
     /// Its connections are short, and begin with early data.
     Early,
@@ -88,7 +88,8 @@ struct Visitor {
     port: u16,
     lane: Lane,
     asker: Asker,
-    sessions: Resumption,
+    /// What its connections share, where they resume sessions.
+    tls: Option<Arc<ClientConfig>>,
     /// When the next request may begin, if it has a turn already.
     turn: Option<Instant>,
     /// When it moves next.
@@ -145,9 +146,11 @@ impl Visitor {
             next: Vec::new(),
             faults: Vec::new(),
         };
-        let (sessions, moves_at) = (Resumption::in_memory_sessions(8), Instant::now());
-        let (turn, connections, early, right, moves) = (None, 0, 0, 0, 0);
-        Self { kind, port, lane, asker, sessions, turn, moves_at, connections, early, right, moves }
+        let early = kind == Kind::Early;
+        let tls = (kind != Kind::Visitor).then(|| Options { early, ..Options::default() }.tls());
+        let (turn, moves_at) = (None, Instant::now());
+        let (connections, early, right, moves) = (0, 0, 0, 0);
+        Self { kind, port, lane, asker, tls, turn, moves_at, connections, early, right, moves }
     }
 
     fn run(mut self) {
@@ -176,15 +179,12 @@ impl Visitor {
     }
 
     fn connect(&mut self) -> Visit {
-        let mut options = Options {
-            early: self.kind == Kind::Early,
+        let options = Options {
             idle: Some(SILENCE),
             keep_alive: Some(KEEP_ALIVE),
+            tls: self.tls.clone(),
             ..Options::default()
         };
-        if self.kind == Kind::Early {
-            options.sessions = Some(self.sessions.clone());
-        }
         let leaves_after = match self.kind {
             Kind::Early => 1 + self.asker.below(20),
             _ if self.asker.below(10) == 0 => 1 + self.asker.below(40),

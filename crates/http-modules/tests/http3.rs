@@ -371,6 +371,39 @@ fn a_client_moves_to_another_address() {
 }
 
 #[test]
+fn requests_come_in_early_data() {
+    each_site(
+        |driver| {
+            start(
+                driver,
+                "ssl_early_data on; ssl_session_cache shared:a:1m;
+                 return 200 '$ssl_session_reused $ssl_early_data $request_uri';",
+                "",
+            )
+        },
+        |weir| {
+            let options = Options { early: true, ..Options::default() };
+            let options = Options { tls: Some(options.tls()), ..options };
+            let mut c = Client::with(weir.port(0), &options);
+            assert_eq!(c.get("/a").body, b".  /a");
+            c.quic().close(0x100);
+            let mut c = Client::start(weir.port(0), &options);
+            assert!(c.is_open(), "a session is there");
+            let ids = ["/b", "/c"].map(|path| {
+                let id = c.begin_with("GET", path, &[]);
+                c.quic().finish(id);
+                id
+            });
+            let bodies = ids.map(|id| c.response(id).body);
+            assert_eq!(bodies, [b"r 1 /b", b"r 1 /c"]);
+            c.quic().until("no end of the handshake", |quic| quic.is_connected().then_some(()));
+            assert!(c.quic().inner().accepted_0rtt());
+            assert_eq!(c.get("/d").body, b"r  /d");
+        },
+    );
+}
+
+#[test]
 fn other_versions_are_told_the_one_that_is_spoken() {
     each_site(site, |weir| {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -35,10 +35,10 @@ pub struct Options {
     pub certificate: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
     /// Bytes of a stream that it takes before they are read.
     pub window: u32,
-    /// Sessions to resume, kept over connections.
-    pub sessions: Option<rustls::client::Resumption>,
     /// Early data is sent where a session allows it.
     pub early: bool,
+    /// What [`Options::tls`] made of the above: connections that share it resume their sessions.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
     /// The time without a sign of the server after which the connection is over.
     pub idle: Option<Duration>,
     /// How often the server is asked for a sign.
@@ -52,11 +52,33 @@ impl Default for Options {
             alpn: vec![b"h3".to_vec()],
             certificate: None,
             window: 1 << 20,
-            sessions: None,
             early: false,
+            tls: None,
             idle: Some(Duration::from_secs(30)),
             keep_alive: None,
         }
+    }
+}
+
+impl Options {
+    /// The configuration of TLS, with memory for sessions.
+    pub fn tls(&self) -> Arc<rustls::ClientConfig> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = Arc::new(AnyCertificate);
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .expect("TLS 1.3")
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let mut tls = match &self.certificate {
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(vec![certificate.clone()], key.clone_key())
+                .expect("a key of the certificate"),
+            None => builder.with_no_client_auth(),
+        };
+        tls.alpn_protocols = self.alpn.clone();
+        tls.enable_early_data = self.early;
+        Arc::new(tls)
     }
 }
 
@@ -82,24 +104,7 @@ impl Quic {
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let socket = socket();
         let batch = Batch::new(DATAGRAMS_MAX).expect("memory for datagrams");
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let verifier = Arc::new(AnyCertificate);
-        let builder = rustls::ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .expect("TLS 1.3")
-            .dangerous()
-            .with_custom_certificate_verifier(verifier);
-        let mut tls = match &options.certificate {
-            Some((certificate, key)) => builder
-                .with_client_auth_cert(vec![certificate.clone()], key.clone_key())
-                .expect("a key of the certificate"),
-            None => builder.with_no_client_auth(),
-        };
-        tls.alpn_protocols = options.alpn.clone();
-        if let Some(sessions) = &options.sessions {
-            tls.resumption = sessions.clone();
-        }
-        tls.enable_early_data = options.early;
+        let tls = options.tls.clone().unwrap_or_else(|| options.tls());
         let mut transport = TransportConfig::default();
         transport
             .stream_receive_window(options.window.into())
