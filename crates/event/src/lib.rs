@@ -17,6 +17,7 @@ pub mod pool;
 mod race;
 mod runtime;
 mod sock;
+mod socketless;
 pub mod testing;
 
 pub use deadline::{Deadline, Elapsed, sleep, sleep_until, timeout};
@@ -40,3 +41,4 @@ pub use runtime::victims::{
     Asked, displace, forget_unmoved, give_back, shed, shed_parked, shed_unmoved,
 };
 pub use sock::Sock;
+pub use socketless::{Call, Rest, Socketless, has_room};

@@ -47,11 +47,20 @@ pub(crate) mod out {
 pub(crate) enum SockKind {
     Vacant,
     Connection,
+    /// A connection without a socket: see [`crate::socketless`].
+    Socketless,
     Listener,
     /// A descriptor that is no connection: an eventfd, a signalfd, a datagram socket.
     Other,
     /// The same, of a set: `reader` has the set, and `writer` the tag.
     Member,
+}
+
+impl SockKind {
+    /// Whether it counts as a connection.
+    pub(crate) fn is_connection(self) -> bool {
+        matches!(self, SockKind::Connection | SockKind::Socketless)
+    }
 }
 
 /// Names an entry for as long as one socket has it. It is also the driver's token.
@@ -122,14 +131,22 @@ pub(crate) struct Socks {
     pub(crate) clients: Clients,
     free: u32,
     connections: usize,
+    /// Those of them that have no socket.
+    socketless: usize,
 }
 
 impl Socks {
     pub(crate) fn new() -> Socks {
-        Socks { list: Vec::new(), clients: Clients::new(), free: NONE, connections: 0 }
+        Socks {
+            list: Vec::new(),
+            clients: Clients::new(),
+            free: NONE,
+            connections: 0,
+            socketless: 0,
+        }
     }
 
-    fn insert(&mut self, kind: SockKind, bits: u8) -> SockKey {
+    pub(crate) fn insert(&mut self, kind: SockKind, bits: u8) -> SockKey {
         let index = match self.free {
             NONE => {
                 self.list.push(SockEntry::VACANT);
@@ -141,7 +158,8 @@ impl Socks {
                 index
             }
         };
-        self.connections += usize::from(kind == SockKind::Connection);
+        self.connections += usize::from(kind.is_connection());
+        self.socketless += usize::from(kind == SockKind::Socketless);
         let entry = &mut self.list[index as usize];
         (entry.reader, entry.writer, entry.bits, entry.kind) = (NONE, NONE, bits, kind);
         (entry.flights, entry.out) = (0, 0);
@@ -152,12 +170,12 @@ impl Socks {
     pub(crate) fn remove(&mut self, key: SockKey) {
         let next = self.free;
         let Some(entry) = self.get(key) else { return };
-        let connection = entry.kind == SockKind::Connection;
-        entry.kind = SockKind::Vacant;
+        let kind = std::mem::replace(&mut entry.kind, SockKind::Vacant);
         entry.generation = entry.generation.wrapping_add(1);
         entry.reader = next;
         self.free = key.index;
-        self.connections -= usize::from(connection);
+        self.connections -= usize::from(kind.is_connection());
+        self.socketless -= usize::from(kind == SockKind::Socketless);
         self.clients.clear(key.index);
     }
 
@@ -202,9 +220,14 @@ impl Socks {
         &self.list
     }
 
-    /// Connections among the sockets.
+    /// Connections among the sockets, and those without one.
     pub(crate) fn connections(&self) -> usize {
         self.connections
+    }
+
+    /// Connections that have a descriptor.
+    pub(crate) fn with_descriptor(&self) -> usize {
+        self.connections - self.socketless
     }
 }
 
@@ -404,7 +427,7 @@ impl Sock {
 }
 
 #[cold]
-fn log_shortage(shortage: Shortage) {
+pub(crate) fn log_shortage(shortage: Shortage) {
     let (max, what) = match shortage {
         Shortage::Connections(max) => (max, "worker_connections"),
         Shortage::Descriptors(max) => (max, "open files"),

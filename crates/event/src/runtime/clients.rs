@@ -125,7 +125,7 @@ impl Clients {
     }
 
     /// The place of the client at `index`, where a share is so many connections.
-    fn standing(&mut self, index: u32, share: u32) -> Standing {
+    pub(crate) fn standing(&mut self, index: u32, share: u32) -> Standing {
         let client = self.at(index);
         let counted = self.counted();
         match counted.of(client) {

@@ -386,6 +386,30 @@ impl Slots {
         self.parked -= 1;
     }
 
+    /// Changes the terms of an operation that waits still.
+    pub(crate) fn change(&mut self, key: SlotKey, park: Park, deadline_ms: u64) {
+        if self.state(key) != SlotState::Waiting {
+            return;
+        }
+        let (index, slot) = (key.index, &mut self.list[key.index as usize]);
+        let before = slot.park;
+        if slot.deadline_ms != deadline_ms {
+            self.wheel.remove(&mut self.list, index);
+            self.list[index as usize].deadline_ms = deadline_ms;
+            if deadline_ms != u64::MAX {
+                self.wheel.insert(&mut self.list, index);
+            }
+        }
+        if before != park {
+            if before != Park::No {
+                self.unpark(index);
+            }
+            if park != Park::No {
+                self.park(index, park);
+            }
+        }
+    }
+
     /// Connections that are parked and may be given up.
     pub(crate) fn parked(&self) -> usize {
         self.parked

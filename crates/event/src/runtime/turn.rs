@@ -175,7 +175,7 @@ impl Core {
     /// lowest free number: when `newest` was opened, all below it were in use. Freed lower numbers
     /// hide the others for a while, so the recent maximum is taken.
     fn descriptors_used(&mut self, newest: usize) -> usize {
-        let connections = self.socks.connections();
+        let connections = self.socks.with_descriptor();
         let others = (newest + 1).saturating_sub(connections);
         let period = base::time::unix_secs() / 16;
         if others > self.others || period != self.others_period {
@@ -206,7 +206,7 @@ impl Core {
             connections,
             parked: self.slots.parked(),
             connections_max: self.connections_max,
-            descriptors: connections + self.others,
+            descriptors: self.socks.with_descriptor() + self.others,
             descriptors_max: self.descriptors_max,
             lacks_memory: self.relief.is_on(),
             lent: 0,

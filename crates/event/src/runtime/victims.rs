@@ -227,7 +227,7 @@ impl Core {
                 continue;
             }
             let entry = &self.socks.all()[index];
-            if entry.kind != SockKind::Connection || entry.bits & bits::DISPLACED != 0 {
+            if !entry.kind.is_connection() || entry.bits & bits::DISPLACED != 0 {
                 continue;
             }
             let waits = [entry.writer, entry.reader].into_iter();

@@ -171,7 +171,7 @@ impl Net {
                     self.attach(key, end);
                 }
             }
-            SockKind::Other | SockKind::Member | SockKind::Vacant => (),
+            SockKind::Other | SockKind::Member | SockKind::Socketless | SockKind::Vacant => (),
         }
     }
 
