@@ -393,6 +393,13 @@ impl Stats {
         self.counters.line(self.slot.get()).sub(field as usize, n);
     }
 
+    /// Counts one in this worker's counter while the result lives, whatever way it ends: a panic
+    /// drops it as well.
+    pub fn gauge(&self, field: Field) -> Gauge<'_> {
+        self.add(field, 1);
+        Gauge { stats: self, field }
+    }
+
     /// The sum over all workers.
     pub fn sum(&self, field: Field) -> u64 {
         self.counters.sum(field as usize)
@@ -424,10 +431,37 @@ fn name_hash(name: &str) -> u64 {
     u64::from(base::murmur2::murmur2(name.as_bytes())) << 1 | 1
 }
 
+/// One in a counter: see [`Stats::gauge`].
+#[must_use = "it counts while it lives"]
+pub struct Gauge<'a> {
+    stats: &'a Stats,
+    field: Field,
+}
+
+impl Drop for Gauge<'_> {
+    fn drop(&mut self) {
+        self.stats.sub(self.field, 1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use event::pool::Counters as OfPools;
+
+    #[test]
+    fn a_panic_takes_a_request_out_of_its_counter() {
+        let stats = Stats::new(1).unwrap();
+        let kept = stats.gauge(Field::Writing);
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _writing = stats.gauge(Field::Writing);
+            assert_eq!(stats.sum(Field::Writing), 1, "a panic of the test");
+        }));
+        assert!(ended.is_err());
+        assert_eq!(stats.sum(Field::Writing), 1);
+        drop(kept);
+        assert_eq!(stats.sum(Field::Writing), 0);
+    }
 
     #[test]
     fn reports_of_a_dead_worker_are_cleared() {

@@ -593,7 +593,7 @@ async fn work<A: Answer>(mux: Rc<Mux>, main: Rc<HttpMain>, inbox: Rc<Inbox<Job>>
 /// Answers a request.
 async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
     let Job { mut r, key, refused } = job;
-    main.stats.add(Field::Writing, 1);
+    let writing = main.stats.gauge(Field::Writing);
     let is_over = mux.is_over(key);
     let ending = Ending {
         mux,
@@ -610,6 +610,6 @@ async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
         Some(Err(SendFailed)) | None => {}
     }
     drop(ending);
-    main.stats.sub(Field::Writing, 1);
+    drop(writing);
     r.give_back();
 }

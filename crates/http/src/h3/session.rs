@@ -391,7 +391,7 @@ async fn work<A: Answer>(mux: Rc<Mux>, main: Rc<HttpMain>, inbox: Rc<Inbox<Job>>
 /// Answers a request.
 async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
     let Job { mut r, id, refused } = job;
-    main.stats.add(Field::Writing, 1);
+    let writing = main.stats.gauge(Field::Writing);
     let is_over = mux.is_over(id);
     let ending = Ending { mux, id, failed: Cell::new(Some(Code::InternalError)) };
     match channel::stream::answer::<A>(main, &mut r, refused, is_over).await {
@@ -402,6 +402,6 @@ async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
         Some(Err(SendFailed)) | None => {}
     }
     drop(ending);
-    main.stats.sub(Field::Writing, 1);
+    drop(writing);
     r.give_back();
 }
