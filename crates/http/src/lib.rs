@@ -5,6 +5,7 @@
 
 mod accept;
 mod active;
+mod address;
 pub mod aio;
 mod answer;
 pub mod auth;

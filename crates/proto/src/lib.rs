@@ -23,3 +23,4 @@ pub mod range;
 pub mod tls_hello;
 pub mod tls_names;
 pub mod uri;
+pub mod waste;

@@ -22,13 +22,13 @@ use proto::h2::read::Fault;
 use proto::h2::settings::id;
 use proto::h2::window::{INITIAL, MAX};
 
-use super::address;
 use super::mux::Mux;
 use super::receive::{Job, LEAVING, Leaving, Parties, Receiver, Taken};
 use super::run::{Inbox, Runner};
 use super::schedule::OUTPUT_MAX;
 use super::slice::Slice;
 use super::stream;
+use crate::address;
 use crate::channel::conn::Conn;
 use crate::channel::stream::is_worn;
 use crate::channel::{self, Answer, SendFailed, linger};
@@ -540,7 +540,8 @@ fn cut_off(mux: &Mux) -> After {
 
 /// Ends the connection for a fault of the client's.
 async fn refuse(mux: &Mux, receiver: &Receiver, fault: Fault) -> After {
-    address::tell_fault(&mux.c, &fault);
+    let is_flood = fault.code == ErrorCode::ENHANCE_YOUR_CALM;
+    address::tell_fault(&mux.c, fault.what, is_flood);
     goodbye(mux, receiver, fault.code).await;
     After::Drain
 }

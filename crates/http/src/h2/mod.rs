@@ -26,11 +26,9 @@
 //! | [`last_head`] | response heads that are the same as the one before |
 //! | [`output`] | response bodies |
 //! | [`body`] | request bodies |
-//! | [`address`] | limits of a client's address |
 //! | [`unread`] | clients that ask and do not read |
 //! | [`tunnel`] | streams that became something else: CONNECT, WebSocket |
 
-mod address;
 mod body;
 mod connection;
 mod data;
@@ -55,7 +53,6 @@ use std::rc::Rc;
 
 use mem::Chain;
 
-pub(crate) use address::Lines;
 pub(crate) use body::{drop_buffered, expected, next_piece};
 pub(crate) use connection::run;
 pub(crate) use head::{Block, interim, start};
@@ -65,8 +62,8 @@ pub(crate) use run::{Inbox, Runner};
 pub(crate) use slice::Slice;
 pub(crate) use tunnel::Tunnel;
 
+use crate::address::Address;
 use crate::request::Request;
-use address::Address;
 use mux::{Key, Mux};
 
 /// The head of a response on its way.
@@ -214,7 +211,7 @@ impl Stream {
     pub(crate) fn tells_of_temp_file(&self) -> bool {
         self.mux().with(|state| {
             let another = |address: &Rc<Address>| address.files.another(base::time::now_ms());
-            state.address.as_ref().is_none_or(another)
+            state.held.address().is_none_or(another)
         })
     }
 

@@ -14,11 +14,11 @@ use proto::h2::settings::Settings;
 use proto::h2::window::{Overflow, Window};
 use proto::priority::Parameters;
 
-use super::address::Address;
 pub(super) use super::entry::{Entry, Half};
 use super::last_head::LastHead;
 use super::reset_ids::ResetIds;
 use super::schedule::Schedule;
+use crate::address::{Address, Held};
 use crate::channel::conn::Conn;
 use crate::channel::stream::Gone;
 use crate::http2_conf::Http2;
@@ -103,10 +103,8 @@ pub(super) struct State {
     pub scratch: Vec<u8>,
     /// Bytes of memory for heads.
     pub heads_held: usize,
-    /// Bytes of memory for requests, heads and parts of bodies.
-    pub held: usize,
-    /// The account of the client's address.
-    pub address: Option<Rc<Address>>,
+    /// Memory for requests, heads and parts of bodies.
+    pub held: Held,
     /// Streams that were answered before all of their requests came, with the time of that.
     lame: VecDeque<(Key, u64)>,
     /// Streams that we have reset: frames of theirs may be on their way.
@@ -265,7 +263,7 @@ impl Mux {
             let another = |address: &Rc<Address>| {
                 !address.is_strained() && address.broken_off.another(base::time::now_ms())
             };
-            !state.is_refused && !state.is_strained && state.address.as_ref().is_none_or(another)
+            !state.is_refused && !state.is_strained && state.held.address().is_none_or(another)
         })
     }
 
@@ -353,8 +351,7 @@ impl State {
             unreturned: 0,
             scratch: Vec::new(),
             heads_held: 0,
-            held: 0,
-            address,
+            held: Held::new(address),
             lame: VecDeque::new(),
             reset_ids: ResetIds::default(),
         }
@@ -438,7 +435,7 @@ impl State {
         let head_size = entry.head_size;
         self.heads_held -= head_size;
         self.drop_body(i);
-        self.release(head_size);
+        self.held.sub(head_size);
         self.streams[i].clear();
         self.free.push(i as u32);
         self.open -= 1;
@@ -512,6 +509,13 @@ impl State {
         self.last_head = LastHead::default();
     }
 
+    /// Drops the part of a body that nothing has read.
+    pub fn drop_body(&mut self, i: usize) {
+        let entry = &mut self.streams[i];
+        entry.received.clear();
+        self.held.sub(std::mem::take(&mut entry.body_held));
+    }
+
     /// Ends a stream from our side, with its request told.
     pub fn reset(&mut self, i: usize, code: ErrorCode) {
         self.reset_id(self.streams[i].id, code);
@@ -536,7 +540,7 @@ impl State {
         let entry = &mut self.streams[i];
         let page = entry.received.pop_front()?;
         entry.body_held -= page.len();
-        self.release(page.len());
+        self.held.sub(page.len());
         self.give_window(i, page.len());
         Some(page)
     }

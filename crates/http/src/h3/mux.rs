@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crate::h2::Lines;
+use crate::address::Lines;
 use bytes::Bytes;
 use mem::Page;
 use os::SockAddr;

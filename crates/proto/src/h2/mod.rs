@@ -10,7 +10,6 @@
 //! | [`response`] | the fields of a header block to a response's head |
 //! | [`settings`] | the parameters of a connection |
 //! | [`tree`] | the dependencies of RFC 7540 among streams |
-//! | [`waste`] | the account of frames that bring nothing |
 //! | [`websocket`] | requests for WebSocket as HTTP/1 has them, for servers of HTTP/2 |
 //! | [`window`] | flow control |
 
@@ -22,7 +21,6 @@ pub mod request;
 pub mod response;
 pub mod settings;
 pub mod tree;
-pub mod waste;
 pub mod websocket;
 pub mod window;
 

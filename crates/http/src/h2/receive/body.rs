@@ -34,7 +34,7 @@ impl Rules {
                     return Ok(());
                 }
                 state.reset_id(id, ErrorCode::STREAM_CLOSED);
-                return self.waste.reset(base::time::now_ms());
+                return Ok(self.waste.reset(base::time::now_ms())?);
             };
             self.data_of(state, i, (data, flow), end_stream)
         })
@@ -54,7 +54,7 @@ impl Rules {
             }
             // The client's own reset was its last word.
             state.reset_id(state.streams[i].id, ErrorCode::STREAM_CLOSED);
-            return self.waste.reset(base::time::now_ms());
+            return Ok(self.waste.reset(base::time::now_ms())?);
         }
         if entry.has_body_ended() {
             return self.fail(state, i, ErrorCode::STREAM_CLOSED);
@@ -80,7 +80,7 @@ impl Rules {
             }
             entry.body_held += data.len();
             entry.wake_body();
-            state.hold(data.len());
+            state.held.add(data.len());
         }
         match end_stream {
             true => self.end_of_body(state, i),

@@ -15,12 +15,13 @@ use proto::h2::hpack::{Decoder, HpackError};
 use proto::h2::read::{Dependency, Event, Fault, Reader};
 use proto::h2::request::{Asked, HeadBuilder, NoHead, Refusal, as_upgrade, is_trailer};
 use proto::h2::window::{MAX, Window};
+use proto::waste::Flood;
 
-use super::address::{Account, flood};
 use super::mux::{Half, Key, Mux, State};
 use super::priority;
 use super::repeated::{Heads, Sent};
 use super::unread::Unread;
+use crate::address::Account;
 use crate::request::Request;
 use crate::server::HttpMain;
 
@@ -122,7 +123,7 @@ pub(super) enum Taken {
 impl Receiver {
     pub fn new(mux: &Mux) -> Receiver {
         let core = &mux.c.server().core;
-        let address = mux.with(|state| state.address.clone());
+        let address = mux.with(|state| state.held.address().cloned());
         let did_flood = flooders::has(mux.c.client_ip());
         let block_max = core.large_headers();
         Receiver {
@@ -355,10 +356,10 @@ impl Rules {
         let unread = &mut self.unread;
         let is_excess = mux.with(|state| unread.is_excess(state.ends, || mux.c.tcp_sent()));
         if is_excess && unread.refused() {
-            return Err(flood("requests without an end, and reads no responses"));
+            return Err(Flood("requests without an end, and reads no responses").into());
         }
         let full = mux.with(|state| {
-            if let Some(address) = state.address.as_ref().filter(|address| address.is_full()) {
+            if let Some(address) = state.held.address().filter(|address| address.is_full()) {
                 address.tell(&mux.c, "too much memory is held for requests");
                 return true;
             }
@@ -412,7 +413,7 @@ impl Rules {
             entry.head_size = head_size;
             entry.expected = head.content_length.filter(|_| !end_stream);
             state.heads_held += head_size;
-            state.hold(head_size);
+            state.held.add(head_size);
             let lines = head.fields.all(FieldId::Priority).map(|field| field.value.of(&s.text));
             let field = priority::of_field(lines);
             let asked = priority::Asked { field, dependency, is_tunnel };
@@ -546,7 +547,7 @@ impl Rules {
     /// Ends a stream for a fault of the client's.
     fn fail(&mut self, state: &mut State, i: usize, code: ErrorCode) -> Result<(), Fault> {
         state.reset(i, code);
-        self.waste.reset(base::time::now_ms())
+        Ok(self.waste.reset(base::time::now_ms())?)
     }
 
     fn window_update(&mut self, mux: &Mux, id: u32, n: u32) -> Result<(), Fault> {
@@ -568,8 +569,8 @@ impl Rules {
                 let left = state.unreturned.checked_sub(u64::from(n));
                 state.unreturned = left.unwrap_or(0);
                 return match left {
-                    Some(_) => self.waste.update(n, base::time::now_ms()),
-                    None => self.waste.frame(base::time::now_ms()),
+                    Some(_) => Ok(self.waste.update(n, base::time::now_ms())?),
+                    None => Ok(self.waste.frame(base::time::now_ms())?),
                 };
             };
             if n == 0 {
@@ -579,7 +580,7 @@ impl Rules {
                 return self.fail(state, i, ErrorCode::FLOW_CONTROL_ERROR);
             }
             state.may_send(i);
-            self.waste.update(n, base::time::now_ms())
+            Ok(self.waste.update(n, base::time::now_ms())?)
         })
     }
 
@@ -590,13 +591,13 @@ impl Rules {
         let i = mux.with(|state| state.find(id).filter(|i| !state.streams[*i].reset));
         let Some(i) = i else {
             self.unread.reset_late();
-            return self.waste.frame(base::time::now_ms());
+            return Ok(self.waste.frame(base::time::now_ms())?);
         };
         if self.resets.len() < RESETS_TOLD {
             self.resets.push((id, code));
         }
         mux.with(|state| state.was_reset(i));
-        self.waste.reset(base::time::now_ms())
+        Ok(self.waste.reset(base::time::now_ms())?)
     }
 }
 

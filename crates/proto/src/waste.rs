@@ -1,8 +1,7 @@
-//! The account of frames that make a server work and bring nothing: the client pays for them with
-//! time, or with requests.
+//! The account of frames that make a server work and bring nothing, over HTTP/2 and HTTP/3: the
+//! client pays for them with time, or with requests.
 
-use super::frame::ErrorCode;
-use super::read::Fault;
+use crate::{h2, h3};
 
 /// Frames without a request that a client may send at once.
 const FRAMES: u32 = 4_000;
@@ -24,6 +23,23 @@ const ADDRESS_RESETS_A_SECOND: u64 = 500;
 
 /// A WINDOW_UPDATE of so many bytes or more is worth its work.
 const UPDATE_MIN: u32 = 1024;
+
+/// A client sends too much that brings nothing: the connection ends. Holds the fault in words, for the
+/// log, behind `client sent `.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flood(pub &'static str);
+
+impl From<Flood> for h2::read::Fault {
+    fn from(flood: Flood) -> h2::read::Fault {
+        h2::read::Fault::connection(h2::frame::ErrorCode::ENHANCE_YOUR_CALM, flood.0)
+    }
+}
+
+impl From<Flood> for h3::Fault {
+    fn from(flood: Flood) -> h3::Fault {
+        h3::Fault::connection(h3::Code::ExcessiveLoad, flood.0)
+    }
+}
 
 /// The account of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -63,11 +79,20 @@ impl Waste {
     ///
     /// # Errors
     /// The client sends too many of them.
-    pub fn frame(&mut self, now_ms: u64) -> Result<(), Fault> {
-        if self.frames == 0 {
+    #[inline]
+    pub fn frame(&mut self, now_ms: u64) -> Result<(), Flood> {
+        self.frames(1, now_ms)
+    }
+
+    /// The same for so many frames, or for work that is worth as many.
+    ///
+    /// # Errors
+    /// As [`Waste::frame`].
+    pub fn frames(&mut self, n: u32, now_ms: u64) -> Result<(), Flood> {
+        if self.frames < n {
             self.credit(now_ms);
         }
-        match self.frames.checked_sub(1) {
+        match self.frames.checked_sub(n) {
             Some(left) => self.frames = left,
             None => return calm("too many frames without data"),
         }
@@ -89,7 +114,7 @@ impl Waste {
     ///
     /// # Errors
     /// There were too many of them.
-    pub fn reset(&mut self, now_ms: u64) -> Result<(), Fault> {
+    pub fn reset(&mut self, now_ms: u64) -> Result<(), Flood> {
         self.credit(now_ms);
         match self.resets.checked_sub(1) {
             Some(left) => self.resets = left,
@@ -177,8 +202,8 @@ impl Budget {
 }
 
 #[cold]
-fn calm(what: &'static str) -> Result<(), Fault> {
-    Err(Fault::connection(ErrorCode::ENHANCE_YOUR_CALM, what))
+fn calm(what: &'static str) -> Result<(), Flood> {
+    Err(Flood(what))
 }
 
 #[cfg(test)]
@@ -191,7 +216,7 @@ mod tests {
         for _ in 0..FRAMES {
             waste.frame(1000).unwrap();
         }
-        assert_eq!(waste.frame(1000).unwrap_err().code, ErrorCode::ENHANCE_YOUR_CALM);
+        assert_eq!(waste.frame(1000), Err(Flood("too many frames without data")));
         for _ in 0..1000 {
             waste.frame(2000).unwrap();
         }

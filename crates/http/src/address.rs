@@ -13,11 +13,8 @@ use std::rc::Rc;
 use base::log::Level;
 use engine::{flooders, told};
 use os::sockaddr::block_of;
-use proto::h2::frame::ErrorCode;
-use proto::h2::read::Fault;
-use proto::h2::waste::{AddressWaste, Waste};
+use proto::waste::{AddressWaste, Flood, Waste};
 
-use super::mux::State;
 use crate::channel::conn::Conn;
 
 /// Memory that requests of an address may hold in a worker, bytes: their heads, and parts of bodies
@@ -57,7 +54,7 @@ impl Lines {
 }
 
 /// The account of an address.
-pub(super) struct Address {
+pub(crate) struct Address {
     waste: RefCell<AddressWaste>,
     held: Cell<usize>,
     /// Lines about streams that the client has reset, or that were refused.
@@ -130,7 +127,7 @@ impl Address {
 }
 
 /// The accounts that a connection's frames are charged to.
-pub(super) struct Account {
+pub(crate) struct Account {
     own: Waste,
     address: Option<Rc<Address>>,
     /// Frames that were not charged to the address yet.
@@ -147,6 +144,11 @@ impl Account {
     pub fn new(max_streams: u32, address: Option<Rc<Address>>, did_flood: bool) -> Account {
         let own = Waste::new(max_streams, base::time::now_ms());
         Account { own, address, frames: 0, streams: 0, resets: 0, did_flood }
+    }
+
+    /// The client has another address, which pays from now on.
+    pub fn moves(&mut self, address: Option<Rc<Address>>) {
+        self.address = address;
     }
 
     /// Whether the client may be one that floods.
@@ -178,18 +180,26 @@ impl Account {
     ///
     /// # Errors
     /// There are too many of them.
-    pub fn frame(&mut self, now_ms: u64) -> Result<(), Fault> {
-        self.own.frame(now_ms)?;
-        self.frames += 1;
+    pub fn frame(&mut self, now_ms: u64) -> Result<(), Flood> {
+        self.frames(1, now_ms)
+    }
+
+    /// The same for so many frames, or for work that is worth as many.
+    ///
+    /// # Errors
+    /// There are too many of them.
+    pub fn frames(&mut self, n: u32, now_ms: u64) -> Result<(), Flood> {
+        self.own.frames(n, now_ms)?;
+        self.frames += n;
         if self.frames < LUMP {
             return Ok(());
         }
-        self.frames = 0;
-        let streams = std::mem::take(&mut self.streams);
+        let (frames, streams) =
+            (std::mem::take(&mut self.frames), std::mem::take(&mut self.streams));
         let Some(address) = &self.address else { return Ok(()) };
-        match address.waste.borrow_mut().frames(LUMP, streams, now_ms) {
+        match address.waste.borrow_mut().frames(frames, streams, now_ms) {
             true => Ok(()),
-            false => Err(flood("too many frames without data by connections of one address")),
+            false => Err(Flood("too many frames without data by connections of one address")),
         }
     }
 
@@ -198,7 +208,7 @@ impl Account {
     /// # Errors
     /// There are too many small ones.
     #[inline]
-    pub fn update(&mut self, n: u32, now_ms: u64) -> Result<(), Fault> {
+    pub fn update(&mut self, n: u32, now_ms: u64) -> Result<(), Flood> {
         if Waste::is_small(n) { self.frame(now_ms) } else { Ok(()) }
     }
 
@@ -206,31 +216,24 @@ impl Account {
     ///
     /// # Errors
     /// There were too many of them.
-    pub fn reset(&mut self, now_ms: u64) -> Result<(), Fault> {
+    pub fn reset(&mut self, now_ms: u64) -> Result<(), Flood> {
         self.resets += 1;
         self.own.reset(now_ms)?;
         let Some(address) = &self.address else { return Ok(()) };
         let suffices = address.waste.borrow_mut().reset(now_ms);
         match suffices || self.own.resets_used() <= RESETS_SPARED {
             true => Ok(()),
-            false => Err(flood("too many streams that were reset by connections of one address")),
+            false => Err(Flood("too many streams that were reset by connections of one address")),
         }
     }
-}
-
-/// A fault for which the client is cut off, and the log has few lines about it for a minute.
-#[cold]
-pub(super) fn flood(what: &'static str) -> Fault {
-    Fault::connection(ErrorCode::ENHANCE_YOUR_CALM, what)
 }
 
 /// Writes a line about a connection that ends for a fault of the client's. A client gets one a
 /// minute for each fault, and one for all floods; it has the number of those that were left out.
 /// A log of level `debug` has all.
 #[cold]
-pub(super) fn tell_fault(c: &Conn, fault: &Fault) {
-    let (ip, what) = (c.client_ip(), fault.what);
-    let is_flood = fault.code == ErrorCode::ENHANCE_YOUR_CALM;
+pub(crate) fn tell_fault(c: &Conn, what: &'static str, is_flood: bool) {
+    let ip = c.client_ip();
     if is_flood {
         flooders::cut_off(ip);
     }
@@ -250,35 +253,57 @@ pub(super) fn tell_fault(c: &Conn, fault: &Fault) {
     }
 }
 
-impl State {
+/// Memory that requests of a connection hold, which counts for its client's address as well.
+#[derive(Default)]
+pub(crate) struct Held {
+    own: usize,
+    address: Option<Rc<Address>>,
+}
+
+impl Held {
+    /// Nothing is held yet.
+    pub fn new(address: Option<Rc<Address>>) -> Held {
+        Held { own: 0, address }
+    }
+
+    /// The account of the client's address.
+    pub fn address(&self) -> Option<&Rc<Address>> {
+        self.address.as_ref()
+    }
+
+    /// Whether the connections of the address hold as much as they may.
+    pub fn is_full(&self) -> bool {
+        self.address.as_ref().is_some_and(|address| address.is_full())
+    }
+
     /// A request holds more memory.
-    pub fn hold(&mut self, n: usize) {
-        self.held += n;
+    pub fn add(&mut self, n: usize) {
+        self.own += n;
         if let Some(address) = &self.address {
             address.held.set(address.held.get() + n);
         }
     }
 
     /// A request gives memory back.
-    pub fn release(&mut self, n: usize) {
-        self.held -= n;
+    pub fn sub(&mut self, n: usize) {
+        self.own -= n;
         if let Some(address) = &self.address {
             address.held.set(address.held.get() - n);
         }
     }
 
-    /// Drops the part of a body that nothing has read.
-    pub fn drop_body(&mut self, i: usize) {
-        let entry = &mut self.streams[i];
-        entry.received.clear();
-        let n = std::mem::take(&mut entry.body_held);
-        self.release(n);
+    /// So much is held now.
+    pub fn set(&mut self, n: usize) {
+        match n.checked_sub(self.own) {
+            Some(more) => self.add(more),
+            None => self.sub(self.own - n),
+        }
     }
 }
 
-impl Drop for State {
+impl Drop for Held {
     fn drop(&mut self) {
-        self.release(self.held);
+        self.sub(self.own);
     }
 }
 
@@ -328,13 +353,15 @@ mod tests {
     fn memory_of_requests_is_counted_until_they_end() {
         let mut accounts = Accounts::default();
         let address = accounts.of(IpAddr::from([127, 0, 0, 1]), 1_000);
-        let mut states = [State::new(Some(address.clone())), State::new(Some(address.clone()))];
-        states[0].hold(HELD_MAX);
-        states[1].hold(1);
-        assert!(address.is_full());
-        states[0].release(1);
+        let mut held = [Held::new(Some(address.clone())), Held::new(Some(address.clone()))];
+        held[0].add(HELD_MAX);
+        held[1].set(1);
+        assert!(address.is_full() && held[0].is_full());
+        held[0].sub(1);
         assert!(!address.is_full());
-        drop(states);
+        held[0].set(5);
+        assert_eq!(address.held.get(), 6);
+        drop(held);
         assert_eq!(address.held.get(), 0);
     }
 }
