@@ -136,6 +136,29 @@ fn a_response_that_is_paced_comes_whole() {
 }
 
 #[test]
+fn a_file_at_a_low_rate_begins_at_once() {
+    each_site(
+        |driver| {
+            with_a(driver)
+                .file("html/large.bin", "0123456789abcdef".repeat(10_000))
+                .http(
+                    "ssl_certificate a.pem; ssl_certificate_key a.key;
+                     server { listen 127.0.0.1:%PORT0% quic; root html; limit_rate 1k; }",
+                )
+                .start()
+        },
+        |weir| {
+            let mut c = Client::connect(weir.port(0), "localhost");
+            let id = c.begin_with("GET", "/large.bin", &[]);
+            c.quic().finish(id);
+            // The first piece that is read of the file would take a minute.
+            c.response_until(id, |r| r.status == 200 && !r.body.is_empty());
+            c.response_until(id, |r| r.body.len() >= 2048);
+        },
+    );
+}
+
+#[test]
 fn a_client_gives_requests_up() {
     each_site(
         |driver| {

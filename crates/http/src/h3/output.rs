@@ -136,11 +136,11 @@ pub(crate) async fn finish(r: &mut Request) -> Result<(), SendFailed> {
 async fn hand_over(r: &mut Request) -> Result<(), SendFailed> {
     if stream(r).head == HeadState::Begun {
         if matches!(stream(r).output.front(), Some(Buf::File { .. })) {
-            // Before the head goes: where that fails, there can still be another answer.
-            frame_piece(r, true).await?;
-        } else {
-            push_head(r);
+            read_first(r).await?;
         }
+        let mut out = Vec::with_capacity(HEAD_ROOM);
+        head::write(r, &mut out);
+        stream(r).frames.push_back(out.into());
     }
     let rate = pace::rate(r);
     if rate > 0 {
@@ -149,10 +149,15 @@ async fn hand_over(r: &mut Request) -> Result<(), SendFailed> {
     send_output(r).await
 }
 
-fn push_head(r: &mut Request) {
-    let mut out = Vec::with_capacity(HEAD_ROOM);
-    head::write(r, &mut out);
-    stream(r).frames.push_back(out.into());
+/// Reads the first piece of the file in front, before the head goes: where that fails, there can
+/// still be another answer.
+async fn read_first(r: &mut Request) -> Result<(), SendFailed> {
+    let mut output = std::mem::take(&mut stream(r).output);
+    let read = in_pieces(r, &mut output, (0, PIECE_MAX)).await;
+    let mut first = read?;
+    first.append(&mut output);
+    stream(r).output = first;
+    Ok(())
 }
 
 /// Frames all of the output and has QUIC take it, a piece after the other.
@@ -162,20 +167,16 @@ async fn send_output(r: &mut Request) -> Result<(), SendFailed> {
         if stream(r).output.is_empty() {
             return Ok(());
         }
-        frame_piece(r, false).await?;
+        frame_piece(r).await?;
     }
 }
 
-/// Frames the front of the output: what is there in memory, or a piece of a file; the response's
-/// head first where `begins`.
-async fn frame_piece(r: &mut Request, begins: bool) -> Result<(), SendFailed> {
+/// Frames the front of the output: what is there in memory, or a piece of a file.
+async fn frame_piece(r: &mut Request) -> Result<(), SendFailed> {
     let mut output = std::mem::take(&mut stream(r).output);
     let read = in_pieces(r, &mut output, (0, PIECE_MAX)).await;
     stream(r).output = output;
     let mut piece = read?;
-    if begins {
-        push_head(r);
-    }
     let frames = &mut stream(r).frames;
     while let Some(buf) = piece.pop_front() {
         if let Some(bytes) = buf.into_bytes() {
