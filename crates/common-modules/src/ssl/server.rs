@@ -103,6 +103,9 @@ const TIMEOUT_S: u64 = 300;
 /// for each look for the one behind it.
 const EARLY_DATA_MAX: u32 = 128 * 1024;
 
+/// Sessions that a worker keeps for a server with early data that has no cache.
+const EARLY_SESSIONS: usize = 4096;
+
 /// The engine that a server belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Engine {
@@ -467,6 +470,11 @@ fn sessions(
 ) -> SessionCache {
     match s.cache.as_ref().map_or(CacheUse::None, |cache| cache.resolve()) {
         CacheUse::Off => SessionCache::off(),
+        // What tickets would do: see `tickets`. No other process knows the sessions, so that none
+        // can be taken twice.
+        CacheUse::None if s.early_data == Some(true) && s.tickets != Some(false) => {
+            SessionCache::builtin(EARLY_SESSIONS, context, timeout_s)
+        }
         CacheUse::None => SessionCache::none(),
         CacheUse::Builtin(sessions) => SessionCache::builtin(sessions, context, timeout_s),
         CacheUse::Shared(zone) => match shared.zone(&zone.name) {
