@@ -336,7 +336,12 @@ fn slow_message(way: &Way, wire: &[u8]) -> Vec<Seen> {
             }
             return seen;
         };
+        // The head of a request is passed over, and answered.
+        let is_excess = kind == 1
+            && len > SECTION_MAX as u64
+            && (sections, tunnel, way.role) == (0, false, Role::Server);
         let refused = match kind {
+            _ if is_excess => None,
             0 if sections != 1 => Some((Ends::Connection, Code::FrameUnexpected)),
             1 if sections > 1 || tunnel => Some((Ends::Connection, Code::FrameUnexpected)),
             1 if len == 0 => Some((Ends::Connection, Code::FrameError)),
@@ -355,6 +360,10 @@ fn slow_message(way: &Way, wire: &[u8]) -> Vec<Seen> {
                 if !payload.is_empty() {
                     data(&mut seen, payload);
                 }
+            }
+            1 if is_excess => {
+                sections += 1;
+                text(&mut seen, message::Event::Excess);
             }
             1 if is_whole => {
                 sections += 1;

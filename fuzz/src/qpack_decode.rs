@@ -12,8 +12,13 @@ type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 /// Tables, of which the first byte chooses one.
 const CAPACITIES: [usize; 4] = [0, 100, 220, 4096];
 
-const LIMITS: Limits =
-    Limits { table_capacity: 0, blocked_streams: 3, blocked_bytes: 300, section: 3000 };
+const LIMITS: Limits = Limits {
+    table_capacity: 0,
+    blocked_streams: 3,
+    blocked_bytes: 300,
+    section: 3000,
+    text: usize::MAX,
+};
 
 /// Why something is not decoded.
 type Refused = (Ends, Code);
@@ -405,7 +410,7 @@ impl Slow {
             let field = self.line(&mut input, required, base).map_err(|_| BROKEN)?;
             size += field.0.len() + field.1.len() + OVERHEAD;
             if size > self.limits.section {
-                return Err((Ends::Stream, Code::ExcessiveLoad));
+                return Err(BROKEN);
             }
             fields.push(field);
         }

@@ -25,6 +25,7 @@ fn site(driver: Driver) -> Weir {
                      location /body { client_max_body_size 5; proxy_pass http://127.0.0.1:%PORT1%/echo; }
                      location /long { set $long '%LONG%'; return 200 $long$long$long; }
                      location /slow { limit_rate 100k; alias html/large.bin; }
+                     location /slower { limit_rate 1k; alias html/large.bin; }
                  }
                  server {
                      listen 127.0.0.1:%PORT1%;
@@ -124,6 +125,11 @@ fn heads_without_bodies() {
 fn a_response_that_is_paced_comes_whole() {
     each_site(site, |weir| {
         let mut c = Client::connect(weir.port(0), "localhost");
+        let began = std::time::Instant::now();
+        let slower = c.begin_with("GET", "/slower", &[]);
+        c.quic().finish(slower);
+        c.response_until(slower, |r| !r.body.is_empty());
+        assert!(began.elapsed().as_secs() < 10, "a piece of a file takes 65 s");
         let id = c.begin_with("GET", "/slow", &[]);
         c.quic().finish(id);
         c.response_until(id, |r| r.body.len() >= 100_000);
@@ -206,7 +212,7 @@ fn a_client_that_takes_no_response_is_cut_off() {
         |weir| {
             // Heads that are never whole leave their streams to others.
             let mut c = Client::connect(weir.port(0), "localhost");
-            for _ in 0..300 {
+            for _ in 0..100 {
                 let id = c.quic().open(Dir::Bi);
                 c.quic().write(id, &[1, 90, 0, 0]);
                 c.quic().turn();
@@ -220,7 +226,7 @@ fn a_client_that_takes_no_response_is_cut_off() {
                 c.quic().stop(id, 0x10c);
                 c.quic().turn();
             };
-            for _ in 0..60 {
+            for _ in 0..20 {
                 (0..5).for_each(|_| give_up(&mut c));
                 assert_eq!(c.get("/").status, 200);
             }
@@ -229,9 +235,9 @@ fn a_client_that_takes_no_response_is_cut_off() {
                 give_up(&mut c);
                 c.quic().lost().is_some()
             });
-            assert!(most.is_some_and(|n| n >= 490), "{most:?}");
+            assert!(most.is_some_and(|n| n >= 250), "{most:?}");
             assert_eq!(c.quic().lost_code(), Some(0x107));
-            weir.wait_for_log("error.log", "client sent too many frames that bring nothing");
+            weir.wait_for_log("error.log", "client sent too many streams that were reset");
         },
     );
 }
@@ -335,7 +341,7 @@ fn a_client_that_says_nothing_for_long_is_cut_off() {
         let mut c = Client::connect(weir.port(0), "localhost");
         let id = c.quic().open(Dir::Bi);
         // Frames of a reserved type and of no length.
-        let empty = [0x21, 0].repeat(4_000);
+        let empty = [0x21, 0].repeat(20_000);
         c.quic().write(id, &empty);
         assert_eq!(c.quic().until("not cut off", |quic| quic.lost_code()), 0x107);
     });
@@ -498,6 +504,22 @@ fn connections_outlive_a_reload() {
             assert_eq!(c.get("/here").body, b"here");
             for c in &mut before {
                 assert_eq!(c.quic().until("no end", |quic| quic.lost_code()), 0x100);
+            }
+        },
+    );
+}
+
+#[test]
+fn early_data_needs_no_cache_of_sessions() {
+    each_site(
+        |driver| start(driver, "ssl_early_data on; return 200 $ssl_session_reused;", ""),
+        |weir| {
+            let options = Options::default();
+            let options = Options { tls: Some(options.tls()), ..options };
+            for reused in [".", "r", "r"] {
+                let mut c = Client::with(weir.port(0), &options);
+                assert_eq!(c.get("/").body, reused.as_bytes());
+                c.quic().close(0x100);
             }
         },
     );

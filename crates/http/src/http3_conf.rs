@@ -36,6 +36,8 @@ pub(crate) enum Retry {
 pub(crate) struct Http3 {
     /// Its clients may speak HTTP/3.
     pub enabled: bool,
+    /// Streams that a client may have open at once.
+    pub max_streams: u32,
     /// The terms of its connections.
     pub transport: Transport,
     /// When clients prove their addresses.
@@ -69,6 +71,7 @@ impl Http3 {
         let host_key = written.host_key.as_ref().map(read_key).transpose()?;
         Ok(Http3 {
             enabled: written.enable.unwrap_or(true),
+            max_streams: u32::try_from(settings.streams).unwrap_or(u32::MAX),
             transport: Transport::new(&settings),
             retry: written.retry.unwrap_or_default(),
             host_key,

@@ -116,8 +116,8 @@ impl Server for Listening {
         }
     }
 
-    fn has_room(&self, open: usize) -> bool {
-        open < event::connections_max()
+    fn has_room(&self, waiting: usize) -> bool {
+        event::has_room(waiting + 1)
     }
 }
 

@@ -164,6 +164,7 @@ fn section_decoding(list: Fields) -> f64 {
         blocked_streams: 16,
         blocked_bytes: 1 << 16,
         section: 1 << 16,
+        text: 1 << 16,
     };
     let (mut encoder, mut decoder) = (qpack::Encoder::new(), qpack::Decoder::new(limits));
     let mut section = Vec::new();

@@ -71,8 +71,9 @@ pub trait Server {
     /// are under way.
     fn asks_proof(&self, under_way: usize) -> bool;
 
-    /// Whether there is room for another connection beside so many.
-    fn has_room(&self, open: usize) -> bool;
+    /// Whether there is room for another connection, where the servers of so many are not chosen
+    /// yet.
+    fn has_room(&self, waiting: usize) -> bool;
 }
 
 /// A socket's place in its server.
@@ -113,8 +114,7 @@ pub struct Endpoint {
     waker: Cell<Option<Waker>>,
     /// A buffer for answers that belong to no connection.
     scratch: RefCell<Vec<u8>>,
-    /// Connections, and those of them whose handshakes are under way.
-    open: Cell<usize>,
+    /// Connections whose handshakes are under way.
     shaking: Cell<usize>,
 }
 
@@ -155,7 +155,6 @@ impl Endpoint {
             outbox: RefCell::default(),
             waker: Cell::new(None),
             scratch: RefCell::default(),
-            open: Cell::new(0),
             shaking: Cell::new(0),
         });
         let own = endpoint.clone();
@@ -375,7 +374,7 @@ impl Endpoint {
     ) {
         let waiting = self.waiting.borrow().len();
         let under_way = waiting + self.shaking.get();
-        if !self.server.has_room(waiting + self.open.get()) {
+        if !self.server.has_room(waiting) {
             let sent = self.inner.borrow_mut().refuse(incoming, answer);
             self.outbox.borrow_mut().push(std::mem::take(answer), sent);
             return;
@@ -450,7 +449,6 @@ impl Endpoint {
             Ok((handle, inner)) => {
                 let connection = Connection::new(self, handle, inner);
                 connection.begin(begin(&connection));
-                self.open.set(self.open.get() + 1);
                 self.shaking.set(self.shaking.get() + 1);
                 let mut all = self.connections.borrow_mut();
                 if all.len() <= handle.0 {
@@ -533,9 +531,8 @@ impl Endpoint {
     ) -> Option<ConnectionEvent> {
         if event.is_drained()
             && let Some(place) = self.connections.borrow_mut().get_mut(handle.0)
-            && place.take().is_some()
         {
-            self.open.set(self.open.get().saturating_sub(1));
+            *place = None;
         }
         self.inner.borrow_mut().handle_event(handle, event)
     }

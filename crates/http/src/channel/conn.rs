@@ -9,7 +9,7 @@ use base::log::{Context, Fields, Level, Log};
 use common_modules::passing::Passed;
 use common_modules::ssl::Established;
 use engine::overload;
-use event::Sock;
+use event::{Sock, Socketless};
 use net::Transport;
 use os::SockAddr;
 
@@ -50,8 +50,8 @@ pub struct Conn {
 enum Carrier {
     /// A byte stream.
     Stream(Transport),
-    /// A connection of QUIC.
-    Quic,
+    /// A connection of QUIC, with its place among the worker's connections.
+    Quic(Rc<Socketless>),
 }
 
 /// TLS with the client.
@@ -115,7 +115,8 @@ impl Conn {
     ) -> Conn {
         let address = main.listens[listen].address(|| local.clone());
         let local = local.or_else(|| Some(address.addr.clone()));
-        let c = Conn::of(main, address, Carrier::Quic, peer, main.stats.next_connection());
+        let carrier = Carrier::Quic(Rc::new(Socketless::new(peer.ip_addr())));
+        let c = Conn::of(main, address, carrier, peer, main.stats.next_connection());
         let _ = c.local.set(local);
         c.look_for_room();
         c
@@ -159,8 +160,10 @@ impl Conn {
 
     /// Asks whether there is room for it, once its client is known.
     pub(crate) fn look_for_room(&self) {
-        let Carrier::Stream(sock) = &self.carrier else { return };
-        let standing = |share| sock.standing(share);
+        let standing = |share| match &self.carrier {
+            Carrier::Stream(sock) => sock.standing(share),
+            Carrier::Quic(place) => place.standing(share),
+        };
         self.is_surplus.set(overload::is_surplus(self.client_ip(), standing));
     }
 
@@ -168,7 +171,10 @@ impl Conn {
     /// a minute for a client.
     #[cold]
     pub fn is_displaced(&self, log: impl FnOnce(&str)) -> bool {
-        let is_displaced = self.stream().is_some_and(Transport::is_displaced);
+        let is_displaced = match &self.carrier {
+            Carrier::Stream(sock) => sock.is_displaced(),
+            Carrier::Quic(place) => place.is_displaced(),
+        };
         if is_displaced && overload::is_told(self.client_ip()) {
             log("closing a connection to make room for others");
         }
@@ -222,16 +228,31 @@ impl Conn {
     fn stream(&self) -> Option<&Transport> {
         match &self.carrier {
             Carrier::Stream(sock) => Some(sock),
-            Carrier::Quic => None,
+            Carrier::Quic(_) => None,
+        }
+    }
+
+    /// The place of a connection over QUIC among the worker's connections.
+    pub(crate) fn place(&self) -> Option<&Rc<Socketless>> {
+        match &self.carrier {
+            Carrier::Stream(_) => None,
+            Carrier::Quic(place) => Some(place),
         }
     }
 
     /// The same connection over QUIC, whose client has another address now: for later requests.
+    ///
+    /// # Panics
+    /// It is one over QUIC.
     pub(crate) fn moved(&self, main: &HttpMain, peer: SockAddr) -> Conn {
+        let place = self.place().expect("a connection over QUIC has its place").clone();
+        if let Some(ip) = peer.ip_addr() {
+            place.set_client(ip);
+        }
         let Conn { number, listen, start_ms, local, tls, requests, is_surplus, .. } = self;
         Conn {
             debug: Cell::new(main.debug_connection(&peer)),
-            carrier: Carrier::Quic,
+            carrier: Carrier::Quic(place),
             number: *number,
             peer,
             listen: listen.clone(),

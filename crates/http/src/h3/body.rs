@@ -92,7 +92,7 @@ fn broke_off(r: &mut Request, status: u16) -> Verdict {
 pub(crate) fn expected(r: &mut Request) -> Expected {
     let length = r.head.content_length;
     let (mux, id) = stream(r).at();
-    let known = mux.of(id, |entry| (entry.has_body_ended(), entry.held as u64));
+    let known = mux.of(id, |entry| (entry.has_body_ended(), entry.body_held as u64));
     let (ended, there) = known.unwrap_or((true, 0));
     Expected { length: if ended { Some(there) } else { length }, with_head: 0 }
 }

@@ -6,7 +6,6 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use crate::address::Lines;
 use bytes::Bytes;
 use mem::Page;
 use os::SockAddr;
@@ -15,6 +14,7 @@ use proto::priority::Parameters;
 use proto::qpack::{self, Decoder, Encoder};
 use quic::{Gone as Refused, StreamId};
 
+use crate::address::{Address, Held};
 use crate::channel::conn::Conn;
 use crate::channel::stream::Gone;
 use crate::server::HttpMain;
@@ -41,7 +41,12 @@ pub(super) struct Entry {
     pub rest: Bytes,
     /// Data of the body that its request has not taken.
     pub received: VecDeque<Page>,
-    pub held: usize,
+    /// Bytes of it.
+    pub body_held: usize,
+    /// Bytes of memory for the head.
+    pub head_size: usize,
+    /// Memory for head and body, as the client's address pays for it.
+    pub held: Held,
     /// Nothing follows.
     pub ended: bool,
     /// The bytes of the body that are still to come, where its length was declared.
@@ -63,13 +68,15 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub fn new(section_max: usize) -> Entry {
+    pub fn new(section_max: usize, address: Option<Rc<Address>>) -> Entry {
         Entry {
             phase: Phase::Head,
             reader: message::Reader::new(Role::Server, section_max),
             rest: Bytes::new(),
             received: VecDeque::new(),
-            held: 0,
+            body_held: 0,
+            head_size: 0,
+            held: Held::new(address),
             ended: false,
             expected: None,
             malformed: false,
@@ -90,7 +97,7 @@ impl Entry {
 
     /// Whether more of the body may be read before its request takes some.
     pub fn has_room(&self) -> bool {
-        self.held < AHEAD_MAX
+        self.body_held < AHEAD_MAX
     }
 
     /// Takes data of the body.
@@ -108,7 +115,7 @@ impl Entry {
             Some(page) if page.spare() >= data.len() => page.extend_from_slice(data),
             _ => self.received.push_back(Page::copied(data)),
         }
-        self.held += data.len();
+        self.body_held += data.len();
         Entry::wake(&mut self.body);
     }
 
@@ -132,12 +139,20 @@ impl Entry {
     pub fn drop_body(&mut self) {
         self.discards = true;
         self.received.clear();
-        self.held = 0;
+        self.body_held = 0;
+        self.weigh();
+    }
+
+    /// Memory that the stream holds has changed.
+    pub fn weigh(&mut self) {
+        let begun = self.reader.memory() + self.rest.len();
+        self.held.set(begun + self.head_size + self.body_held);
     }
 
     fn take_piece(&mut self) -> Option<Page> {
         let page = self.received.pop_front()?;
-        self.held -= page.len();
+        self.body_held -= page.len();
+        self.weigh();
         Some(page)
     }
 
@@ -169,8 +184,10 @@ pub(super) struct State {
     pub ended: bool,
     /// It ends for a fault of the client's, which the log tells.
     pub is_refused: bool,
-    /// Requests that were answered to their ends, since the session has looked.
-    pub answered: u32,
+    /// Streams whose requests have begun.
+    pub begun: usize,
+    /// The account of the client's address.
+    pub address: Option<Rc<Address>>,
     /// Responses that were given to QUIC whole, and whose ends the client has not confirmed.
     pub unconfirmed: HashSet<StreamId, foldhash::fast::RandomState>,
     /// Streams whose bodies may be read on.
@@ -179,9 +196,8 @@ pub(super) struct State {
     pub early: Vec<(u64, Parameters)>,
     /// The number of the first stream that the client has not opened.
     pub next_id: u64,
-    /// Lines about streams that the client broke off, and about temporary files.
-    broken_off: Lines,
-    files: Lines,
+    /// The client resets one stream after the other, or may be about to.
+    pub is_strained: bool,
 }
 
 /// A connection, for its streams.
@@ -201,13 +217,13 @@ impl Mux {
             scratch: Vec::new(),
             ended: false,
             is_refused: false,
-            answered: 0,
+            begun: 0,
+            address: Address::of(&c),
             unconfirmed: HashSet::default(),
             hungry: Vec::new(),
             early: Vec::new(),
             next_id: 0,
-            broken_off: Lines::default(),
-            files: Lines::default(),
+            is_strained: false,
         };
         Mux { c: RefCell::new(c), quic, state: RefCell::new(state) }
     }
@@ -220,7 +236,9 @@ impl Mux {
     /// The client has another address.
     pub fn moved(&self, main: &HttpMain, to: SockAddr) {
         let moved = Rc::new(self.c.borrow().moved(main, to));
+        let address = Address::of(&moved);
         self.c.replace(moved);
+        self.with(|state| state.address = address);
     }
 
     /// The connection below.
@@ -373,27 +391,38 @@ impl Mux {
 
     /// Whether a line tells that a stream, or the connection's end, broke a request off: not where
     /// the connection was ended for a fault, which has a line, and not for more than a few of its
-    /// streams.
+    /// streams, or of a client that resets one after the other.
     pub fn tells_of_end(&self) -> bool {
-        self.with(|state| !state.is_refused && state.broken_off.another(base::time::now_ms()))
+        self.with(|state| {
+            let another = |address: &Rc<Address>| {
+                !address.is_strained() && address.broken_off.another(base::time::now_ms())
+            };
+            !state.is_refused && !state.is_strained && state.address.as_ref().is_none_or(another)
+        })
     }
 
     /// Whether a line tells of a temporary file for one of the streams.
     pub fn tells_of_temp_file(&self) -> bool {
-        self.with(|state| state.files.another(base::time::now_ms()))
+        self.with(|state| {
+            let another = |address: &Rc<Address>| address.files.another(base::time::now_ms());
+            state.address.as_ref().is_none_or(another)
+        })
     }
 
     /// A request is over; its stream ends with it. With `failed`, the response is not whole.
     pub fn request_ended(&self, id: StreamId, failed: Option<Code>) {
         let Some(mut entry) = self.with(|state| state.streams.remove(&id)) else { return };
         entry.wake_all();
-        if self.with(|state| state.ended) {
+        let has_ended = self.with(|state| {
+            state.begun -= usize::from(entry.phase == Phase::Begun);
+            state.ended
+        });
+        if has_ended {
             return;
         }
         match failed {
             Some(code) => self.quic.reset(id, code.number()),
             None => self.with(|state| {
-                state.answered += 1;
                 state.unconfirmed.insert(id);
             }),
         }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Buf;
-use proto::h1::{FieldId, Method, Version};
+use proto::h1::{Field, FieldId, Method, Version};
 use proto::h2::request::{Asked, HeadBuilder, NoHead, Refusal, as_upgrade, is_trailer};
 use proto::h3::message::Event;
 use proto::h3::{Code, Fault};
@@ -23,12 +23,17 @@ const READ_MAX: usize = 64 << 10;
 /// The urgency of a response about which nothing is said (RFC 9218 section 4.1), and the least one.
 const URGENCY: u8 = 3;
 
+/// The status of a request whose head is too large (nginx's number; clients get 400).
+const TOO_LARGE: u16 = 494;
+
 /// A request whose head came.
 pub(super) struct Job {
     pub r: Box<Request>,
     pub id: StreamId,
     /// It is malformed: the reason was logged.
     pub refused: Option<u16>,
+    /// Its head did not come whole in time.
+    pub is_late: bool,
 }
 
 /// The result of a look at a stream.
@@ -56,8 +61,12 @@ impl Parties<'_> {
     pub fn read(&self, id: StreamId) -> Result<Brought, Fault> {
         let mut brought = Brought::default();
         self.mux.with(|state| {
-            let State { streams, decoder, early, .. } = state;
+            let State { streams, decoder, early, begun, .. } = state;
             let Some(entry) = streams.get_mut(&id) else { return Ok(()) };
+            if entry.phase == Phase::Head && entry.held.is_full() {
+                self.is_full(entry);
+                return Err(Fault::stream(Code::RequestRejected, "a request too many"));
+            }
             while entry.phase != Phase::Blocked && self.more(entry, id, &mut brought.is_reset)? {
                 let input = std::mem::take(&mut entry.rest);
                 let (used, event) = entry.reader.next(&input)?;
@@ -80,12 +89,22 @@ impl Parties<'_> {
                             }
                         }
                         let ends = entry.ended && rest.is_empty();
-                        let made = self.request(id, ends, section.len(), |builder| {
+                        let len = section.len();
+                        let made = self.request(id, ends, len, |builder| {
                             let field = |name: &[u8], value: &[u8]| builder.field(name, value);
                             decoder.decode(id.into(), section, field)
                         })?;
-                        entry.phase = if made.is_some() { Phase::Begun } else { Phase::Blocked };
-                        brought.job = made.map(|job| begin(self.mux, entry, early, job));
+                        match made {
+                            Some(job) => {
+                                *begun += 1;
+                                brought.job = Some(begin(self.mux, entry, early, job));
+                            }
+                            None => (entry.phase, entry.head_size) = (Phase::Blocked, len),
+                        }
+                    }
+                    Event::Excess => {
+                        *begun += 1;
+                        brought.job = Some(begin(self.mux, entry, early, self.excessive(id)));
                     }
                     Event::Trailers(section) => {
                         let mut is_sound = true;
@@ -103,6 +122,7 @@ impl Parties<'_> {
                     entry.end();
                 }
             }
+            entry.weigh();
             Ok(())
         })?;
         Ok(brought)
@@ -115,7 +135,7 @@ impl Parties<'_> {
     pub fn unblocked(&self, held: &Held) -> Result<Option<Job>, Fault> {
         let Some(id) = quic::stream_id(held.stream) else { return Ok(None) };
         self.mux.with(|state| {
-            let State { streams, decoder, early, .. } = state;
+            let State { streams, decoder, early, begun, .. } = state;
             let Some(entry) = streams.get_mut(&id).filter(|e| e.phase == Phase::Blocked) else {
                 return Ok(None);
             };
@@ -124,9 +144,59 @@ impl Parties<'_> {
                 let field = |name: &[u8], value: &[u8]| builder.field(name, value);
                 decoder.decode_held(held, field).map(|()| Decoded::Whole)
             })?;
-            entry.phase = Phase::Begun;
+            *begun += usize::from(made.is_some());
             Ok(made.map(|job| begin(self.mux, entry, early, job)))
         })
+    }
+
+    /// The head of a stream did not come whole in time: what is to be logged, if any of it came.
+    /// `None`: it did, or the stream is over.
+    pub fn late(&self, id: StreamId) -> Option<Option<Job>> {
+        self.mux.with(|state| {
+            let State { streams, decoder, begun, .. } = state;
+            let entry = streams.get_mut(&id).filter(|e| e.phase != Phase::Begun && !e.reset)?;
+            decoder.cancel(id.into());
+            if entry.phase == Phase::Head && !entry.reader.has_begun() {
+                streams.remove(&id);
+                return Some(None);
+            }
+            (entry.phase, entry.head_size) = (Phase::Begun, 0);
+            entry.drop_body();
+            *begun += 1;
+            let m = "client timed out (110: Connection timed out)";
+            let mut job = self.without_head(id);
+            job.is_late = true;
+            job.r.log(Level::Info, format_args!("{m} while reading client request headers"));
+            Some(Some(job))
+        })
+    }
+
+    /// A request whose head is larger than any that is taken.
+    fn excessive(&self, id: StreamId) -> Job {
+        let mut job = self.without_head(id);
+        let m = "client sent too large header while reading client request headers";
+        job.r.log(Level::Info, format_args!("{m}"));
+        job.refused = Some(TOO_LARGE);
+        job
+    }
+
+    /// A request of which nothing is known.
+    fn without_head(&self, id: StreamId) -> Job {
+        let mut r = Request::take_quic(self.mux.c(), self.main);
+        r.start_now();
+        r.head.clear();
+        r.head.version = Version::HTTP_30;
+        let s = r.channel.http3().expect("it was taken as a request over HTTP/3");
+        s.begin(self.mux.clone(), id, 0);
+        Job { r, id, refused: None, is_late: false }
+    }
+
+    /// Requests of the client's address hold as much memory as they may.
+    #[cold]
+    fn is_full(&self, entry: &Entry) {
+        if let Some(address) = entry.held.address() {
+            address.tell(&self.mux.c(), "too much memory is held for requests");
+        }
     }
 
     /// Whether there are bytes to look at: those that are left, or new ones. Notes where the client
@@ -149,8 +219,8 @@ impl Parties<'_> {
                 Ok(false)
             }
             Read::Reset(_) => {
-                *is_reset = true;
-                entry.reset = true;
+                // It may have been stopped before.
+                *is_reset = !std::mem::replace(&mut entry.reset, true);
                 entry.wake_all();
                 Ok(false)
             }
@@ -182,8 +252,7 @@ impl Parties<'_> {
         }
         let refusal = match builder.finish(ends) {
             Err(NoHead::Excess(what)) => {
-                r.give_back();
-                return Err(Fault::connection(Code::ExcessiveLoad, what));
+                Some(Refusal { status: TOO_LARGE, text: format!("client sent {what}") })
             }
             Ok(Asked::Nothing) => None,
             Ok(Asked::WebSocket) => {
@@ -206,7 +275,7 @@ impl Parties<'_> {
             r.log(Level::Info, format_args!("{m} while reading client request headers"));
             refusal.status
         });
-        Ok(Some(Job { r, id, refused }))
+        Ok(Some(Job { r, id, refused, is_late: false }))
     }
 }
 
@@ -214,6 +283,8 @@ impl Parties<'_> {
 fn begin(mux: &Mux, entry: &mut Entry, early: &mut Vec<(u64, Parameters)>, mut job: Job) -> Job {
     let r = &mut *job.r;
     let s = r.channel.http3().expect("it was taken as a request over HTTP/3");
+    entry.phase = Phase::Begun;
+    entry.head_size = s.text.capacity() + r.head.fields.len() * size_of::<Field>();
     entry.expected = r.head.content_length.filter(|_| !s.is_bare);
     if s.is_tunnel {
         entry.reader.tunnel();

@@ -8,7 +8,9 @@ use std::rc::Rc;
 
 use base::future::boxed;
 use base::log::Level;
+use engine::flooders;
 use engine::stats::Field;
+use event::{Call, Deadline, Rest, Socketless};
 use os::SockAddr;
 use proto::h3::{Code, Ends, Fault};
 use proto::qpack::{self, Limits};
@@ -19,23 +21,22 @@ use super::control::Control;
 use super::mux::{Entry, Mux, Phase};
 use super::receive::{Job, Parties};
 use super::stream;
+use crate::address::{self, Account};
 use crate::channel::conn::Conn;
 use crate::channel::{self, Answer, SendFailed};
 use crate::h2::{Inbox, Runner, Slice};
 use crate::http3_conf::{BLOCKED_MAX, BLOCKED_STREAMS};
 use crate::server::HttpMain;
 
-/// Frames that say nothing, of a client that takes no response besides.
-const WASTE_MAX: u32 = 2_000;
-
-/// Such frames that a request that is answered makes up for, and those that one counts for which
-/// the client gives up.
-const WASTE_AN_ANSWER: u32 = 20;
-const WASTE_A_RESET: u32 = 4;
-
 /// The time for which a connection that we leave is there for streams under way to it,
 /// milliseconds.
 const LEAVE_MS: u64 = 2_000;
+
+/// Streams that are over and may be kept track of, beyond as many as are open.
+const HEADS_KEPT: usize = 16;
+
+/// The line about a client that is late. nginx's words.
+const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
 
 /// The reason that a client gets that breaks the rules; the log has more. nginx's words.
 const PHRASE: &str = "stream error";
@@ -65,17 +66,34 @@ pub(crate) struct Session {
     jobs: VecDeque<Job>,
     /// Streams with something that nobody looked at.
     readable: VecDeque<StreamId>,
+    /// Streams that were opened since the last turn.
+    opened: Vec<StreamId>,
     look_up: LookUp,
     /// The client's certificate is being looked up.
     is_held: Rc<Cell<bool>>,
     leaving: Leaving,
-    waste: u32,
+    /// The budget of frames that bring nothing, and of resets.
+    waste: Account,
+    /// Its place among the worker's connections, and what was said of it last.
+    place: Rc<Socketless>,
+    calls: Rc<Cell<Option<Call>>>,
+    /// The handshake is at its end.
+    is_established: bool,
+    /// Streams whose heads were not whole when they were looked at first, with the times at which
+    /// they are to be, the soonest first.
+    heads: VecDeque<(StreamId, u64)>,
+    /// Since when there are no streams, milliseconds.
+    quiet_ms: Option<u64>,
+    /// It counts as one that waits for a request.
+    is_waiting: bool,
     /// Held as long as the connection is.
     _kept: Box<dyn Any>,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.place.close();
+        self.counts_as_waiting(false);
         self.mux.end();
     }
 }
@@ -87,13 +105,17 @@ impl Session {
         quic: &Rc<quic::Connection>,
         (look_up, kept): (LookUp, Box<dyn Any>),
     ) -> Session {
-        let section = c.server().core.large_headers();
+        let server = c.server().clone();
+        let section = server.core.large_headers();
         let limits = Limits {
             table_capacity: qpack::TABLE_CAPACITY,
             blocked_streams: BLOCKED_STREAMS as usize,
             blocked_bytes: BLOCKED_MAX,
             section: section.saturating_mul(2),
+            text: server.core.large_header_buffer_size,
         };
+        let place = c.place().expect("a connection over QUIC has its place").clone();
+        let did_flood = flooders::has(c.client_ip());
         let mux = Rc::new(Mux::new(c, quic.clone(), limits));
         let mut runner = {
             let (mux, main) = (mux.clone(), main.clone());
@@ -102,15 +124,25 @@ impl Session {
                 boxed(|| work::<A>(mux, main, inbox))
             })
         };
+        let calls = Rc::default();
+        event::spawn(listen(place.clone(), Rc::clone(&calls), quic.clone()));
+        let address = mux.with(|state| state.address.clone());
         Session {
             control: Control::new(section),
             start: Box::new(move |job| runner.run(job)),
             jobs: VecDeque::new(),
             readable: VecDeque::new(),
+            opened: Vec::new(),
             look_up,
             is_held: Rc::default(),
             leaving: Leaving::No,
-            waste: 0,
+            waste: Account::new(server.http3.max_streams, address, did_flood),
+            place,
+            calls,
+            is_established: false,
+            heads: VecDeque::new(),
+            quiet_ms: None,
+            is_waiting: false,
             _kept: kept,
             mux,
             main,
@@ -130,7 +162,7 @@ impl Session {
 
     fn read_control(&mut self, id: StreamId) -> Result<(), Fault> {
         let brought = self.control.read(&self.mux, id)?;
-        self.wasted(brought.frames)?;
+        self.waste.frames(brought.frames, base::time::now_ms())?;
         if !brought.has_entries {
             return Ok(());
         }
@@ -150,7 +182,22 @@ impl Session {
         if brought.is_reset {
             self.given_up(id)?;
         }
-        self.wasted(brought.empty)
+        self.waste.frames(brought.empty, base::time::now_ms())?;
+        Ok(())
+    }
+
+    /// A stream was looked at for the first time: the rest of its head has a time to come.
+    fn awaits_head(&mut self, id: StreamId) {
+        if self.mux.of(id, |entry| entry.phase == Phase::Begun) != Ok(false) {
+            return;
+        }
+        // Most of them have begun since.
+        if self.heads.len() > 2 * self.mux.with(|state| state.streams.len()) + HEADS_KEPT {
+            let mux = self.mux.clone();
+            self.heads.retain(|(id, _)| mux.of(*id, |e| e.phase == Phase::Begun) == Ok(false));
+        }
+        let ms = self.mux.c().head_timeout();
+        self.heads.push_back((id, base::time::now_ms().saturating_add(ms)));
     }
 
     /// The client gives a request up, or its response.
@@ -167,19 +214,15 @@ impl Session {
         if !has_begun {
             self.mux.quic().reset(id, Code::RequestCancelled.number());
         }
-        self.wasted(WASTE_A_RESET)
+        self.was_reset()
     }
 
-    fn wasted(&mut self, frames: u32) -> Result<(), Fault> {
-        let answered = self.mux.with(|state| std::mem::take(&mut state.answered));
-        self.waste = self.waste.saturating_sub(answered.saturating_mul(WASTE_AN_ANSWER));
-        self.waste = self.waste.saturating_add(frames);
-        match self.waste > WASTE_MAX {
-            true => {
-                Err(Fault::connection(Code::ExcessiveLoad, "too many frames that bring nothing"))
-            }
-            false => Ok(()),
-        }
+    /// A stream was reset, by the client or for a fault of the client's.
+    fn was_reset(&mut self) -> Result<(), Fault> {
+        let reset = self.waste.reset(base::time::now_ms());
+        let is_strained = self.waste.is_strained();
+        self.mux.with(|state| state.is_strained = is_strained);
+        Ok(reset?)
     }
 
     /// A stream of the client's, or the connection, ends for a fault.
@@ -198,13 +241,19 @@ impl Session {
                 if entry.is_some_and(|phase| phase != Phase::Begun) {
                     self.mux.with(|state| state.streams.remove(&id));
                 }
-                self.mux.c().log(Level::Info, format_args!("client sent {}", fault.what));
+                if self.waste.tells() {
+                    self.mux.c().log(Level::Info, format_args!("client sent {}", fault.what));
+                }
                 self.mux.quic().reset(id, code);
                 self.mux.quic().stop(id, code);
+                if let Err(flood) = self.was_reset() {
+                    self.fail(None, flood);
+                }
             }
             _ => {
                 self.mux.with(|state| state.is_refused = true);
-                self.mux.c().log(Level::Info, format_args!("client sent {}", fault.what));
+                let is_flood = fault.code == Code::ExcessiveLoad;
+                address::tell_fault(&self.mux.c(), fault.what, is_flood);
                 self.mux.quic().close(code, PHRASE);
             }
         }
@@ -218,12 +267,6 @@ impl Session {
         {
             self.leaving = Leaving::Told(base::time::now_ms());
             self.control.goaway(self.mux.with(|state| state.next_id));
-            let quic = self.mux.quic().clone();
-            // One that goes on to say nothing is closed then.
-            event::spawn(async move {
-                event::sleep(LEAVE_MS).await;
-                quic.touch();
-            });
         }
         let Leaving::Told(since_ms) = self.leaving else { return };
         let is_idle =
@@ -231,6 +274,126 @@ impl Session {
         if is_given_up || is_idle && base::time::now_ms() >= since_ms + LEAVE_MS {
             self.mux.quic().close(Code::NoError.number(), "");
         }
+    }
+
+    /// Times that have passed.
+    fn look_at_time(&mut self) {
+        let now_ms = base::time::now_ms();
+        let c = self.mux.c();
+        if !self.is_established && now_ms >= self.handshake_ends_ms(&c) {
+            c.log(Level::Info, format_args!("{TIMED_OUT} while SSL handshaking"));
+            return self.mux.quic().close(Code::NoError.number(), "");
+        }
+        while let Some((id, _)) = self.heads.front().copied().filter(|(_, at_ms)| *at_ms <= now_ms)
+        {
+            self.heads.pop_front();
+            self.head_is_late(id);
+        }
+        if self.quiet_ms.is_some_and(|since_ms| now_ms >= since_ms.saturating_add(kept_ms(&c))) {
+            self.mux.quic().close(Code::NoError.number(), "");
+        }
+    }
+
+    fn handshake_ends_ms(&self, c: &Conn) -> u64 {
+        c.start_ms.saturating_add(c.head_timeout())
+    }
+
+    /// A head did not come whole in time: its stream ends, and where the head has begun, the access
+    /// log has a line of it.
+    fn head_is_late(&mut self, id: StreamId) {
+        let parties = Parties { mux: &self.mux, main: &self.main };
+        match parties.late(id) {
+            None => {}
+            Some(Some(job)) => self.jobs.push_back(job),
+            Some(None) => {
+                let code = Code::GeneralProtocolError.number();
+                self.mux.quic().reset(id, code);
+                self.mux.quic().stop(id, code);
+            }
+        }
+    }
+
+    /// The worker asks for the connection.
+    fn make_room(&mut self, call: Call) {
+        let c = self.mux.c();
+        match call {
+            Call::Due => return self.look_at_time(),
+            Call::Reclaimed if self.rest() == Rest::Busy => return,
+            Call::Reclaimed => {}
+            Call::Displaced => {
+                let _ = c.is_displaced(|m| c.log(Level::Info, format_args!("{m}")));
+            }
+        }
+        self.mux.with(|state| state.is_refused = true);
+        self.mux.quic().close(Code::NoError.number(), "");
+    }
+
+    /// How the connection stands, for a worker that is short of room.
+    fn rest(&self) -> Rest {
+        let (is_busy, is_empty) = self.mux.with(|state| {
+            // A response is on its way as long as its end is not confirmed.
+            let is_busy = state.begun > 0 || !state.unconfirmed.is_empty();
+            (is_busy, state.streams.is_empty())
+        });
+        if is_busy || self.is_held.get() || !self.jobs.is_empty() {
+            Rest::Busy
+        } else if is_empty && self.is_established && self.mux.c().requests.get() > 0 {
+            Rest::Idle
+        } else {
+            Rest::Owes
+        }
+    }
+
+    /// Says how the connection stands, and when it is to be looked at for the time's sake.
+    fn settle(&mut self) {
+        let (c, rest) = (self.mux.c(), self.rest());
+        let is_quiet = self.is_established
+            && self.mux.with(|state| state.streams.is_empty() && state.unconfirmed.is_empty());
+        let now_ms = base::time::now_ms();
+        self.quiet_ms = is_quiet.then(|| self.quiet_ms.unwrap_or(now_ms));
+        self.counts_as_waiting(rest == Rest::Idle);
+        while let Some((id, _)) = self.heads.front()
+            && self.mux.of(*id, |entry| entry.phase == Phase::Begun) != Ok(false)
+        {
+            self.heads.pop_front();
+        }
+        let leaves_ms = match self.leaving {
+            Leaving::Told(since_ms) if now_ms < since_ms + LEAVE_MS => Some(since_ms + LEAVE_MS),
+            _ => None,
+        };
+        let times = [
+            self.heads.front().map(|(_, at_ms)| *at_ms),
+            self.quiet_ms.map(|since_ms| since_ms.saturating_add(kept_ms(&c))),
+            (!self.is_established).then(|| self.handshake_ends_ms(&c)),
+            leaves_ms,
+        ];
+        let next = times.into_iter().flatten().min();
+        self.place.stands(rest, next.map_or(Deadline::NEVER, Deadline::at));
+    }
+
+    fn counts_as_waiting(&mut self, is_waiting: bool) {
+        match (std::mem::replace(&mut self.is_waiting, is_waiting), is_waiting) {
+            (false, true) => self.main.stats.add(Field::Waiting, 1),
+            (true, false) => self.main.stats.sub(Field::Waiting, 1),
+            _ => {}
+        }
+    }
+}
+
+/// The time for which a connection is kept without streams, milliseconds.
+fn kept_ms(c: &Conn) -> u64 {
+    match c.server().root.core.keepalive_timeout {
+        // It has that of a first request.
+        0 => c.head_timeout(),
+        ms => ms,
+    }
+}
+
+/// Hands the loop's calls for a connection to its session, until it is over.
+async fn listen(place: Rc<Socketless>, calls: Rc<Cell<Option<Call>>>, quic: Rc<quic::Connection>) {
+    while let Some(call) = place.called().await {
+        calls.set(Some(call));
+        quic.touch();
     }
 }
 
@@ -243,9 +406,11 @@ impl quic::Session for Session {
 
     fn moved(&mut self, to: SocketAddr) {
         self.mux.moved(&self.main, SockAddr::from(to));
+        self.waste.moves(self.mux.with(|state| state.address.clone()));
     }
 
     fn established(&mut self, info: Info) {
+        self.is_established = true;
         let c = self.mux.c();
         let Some(tls) = c.tls.get() else { return };
         self.main.metrics.handshake(&tls.server.zone, Ok(info.is_resumed));
@@ -262,13 +427,19 @@ impl quic::Session for Session {
                 let code = Code::RequestRejected.number();
                 self.mux.quic().reset(id, code);
                 self.mux.quic().stop(id, code);
+                if let Err(flood) = self.waste.frame(base::time::now_ms()) {
+                    self.fail(None, flood.into());
+                }
                 continue;
             } else {
                 let section = self.mux.c().server().core.large_headers();
                 self.mux.with(|state| {
                     state.next_id = u64::from(id) + 4;
-                    state.streams.insert(id, Entry::new(section));
+                    let address = state.address.clone();
+                    state.streams.insert(id, Entry::new(section, address));
                 });
+                self.waste.stream();
+                self.opened.push(id);
             }
             self.readable.push_back(id);
         }
@@ -290,9 +461,12 @@ impl quic::Session for Session {
         });
         // The client is told that nothing more comes (RFC 9000 section 3.5).
         self.mux.quic().reset(id, Code::RequestCancelled.number());
-        if given_up.is_ok()
-            && let Err(fault) = self.wasted(WASTE_A_RESET)
-        {
+        let counted = match given_up {
+            Ok(()) => self.was_reset(),
+            // To the client the stream was open, as all of its end had not come.
+            Err(_) => self.waste.frame(base::time::now_ms()).map_err(Fault::from),
+        };
+        if let Err(fault) = counted {
             self.fail(None, fault);
         }
     }
@@ -302,8 +476,11 @@ impl quic::Session for Session {
     }
 
     fn turn(&mut self) -> bool {
+        if let Some(call) = self.calls.take() {
+            self.make_room(call);
+        }
         let mut slice = Slice::default();
-        slice.begin(false);
+        slice.begin(self.waste.is_suspect());
         let hungry = self.mux.with(|state| std::mem::take(&mut state.hungry));
         self.readable.extend(hungry);
         let files = self.main.clone();
@@ -331,8 +508,12 @@ impl quic::Session for Session {
                 }
             }
         });
+        for id in std::mem::take(&mut self.opened) {
+            self.awaits_head(id);
+        }
         self.leave_in_time();
         self.control.send(&self.mux);
+        self.settle();
         has_more
     }
 
@@ -348,9 +529,7 @@ impl quic::Session for Session {
             Ended::Refused(text) if !established => {
                 Some(format!("client ended the QUIC handshake: {text}"))
             }
-            Ended::TimedOut if open > 0 || !established => {
-                Some("client timed out (110: Connection timed out)".to_owned())
-            }
+            Ended::TimedOut if open > 0 || !established => Some(TIMED_OUT.to_owned()),
             Ended::Closed(_) | Ended::Refused(_) | Ended::Reset if open > 0 => {
                 Some("client prematurely closed connection".to_owned())
             }
@@ -390,14 +569,24 @@ async fn work<A: Answer>(mux: Rc<Mux>, main: Rc<HttpMain>, inbox: Rc<Inbox<Job>>
 
 /// Answers a request.
 async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
-    let Job { mut r, id, refused } = job;
+    let Job { mut r, id, refused, is_late } = job;
     let writing = main.stats.gauge(Field::Writing);
     let is_over = mux.is_over(id);
     let ending = Ending { mux, id, failed: Cell::new(Some(Code::InternalError)) };
-    match channel::stream::answer::<A>(main, &mut r, refused, is_over).await {
+    let done = match is_late {
+        false => channel::stream::answer::<A>(main, &mut r, refused, is_over).await,
+        true => {
+            // It is logged, and not answered.
+            (r.err_status, stream(&mut r).timed_out) = (408, true);
+            A::log(&mut r).await;
+            Some(Err(SendFailed))
+        }
+    };
+    match done {
         Some(Ok(())) => ending.failed.set(None),
+        // nginx says so, too.
         Some(Err(SendFailed)) if stream(&mut r).timed_out => {
-            ending.failed.set(Some(Code::RequestCancelled));
+            ending.failed.set(Some(Code::GeneralProtocolError));
         }
         Some(Err(SendFailed)) | None => {}
     }

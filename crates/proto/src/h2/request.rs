@@ -57,7 +57,7 @@ pub enum NoHead {
     /// The request is refused.
     Refused(Refusal),
     /// They are larger than anything we take: a connection of HTTP/2 ends (ENHANCE_YOUR_CALM), and
-    /// a stream of HTTP/3 (H3_EXCESSIVE_LOAD).
+    /// a request of HTTP/3 is refused. As much of the head as is known stands in it, for the log.
     Excess(&'static str),
 }
 
@@ -331,11 +331,11 @@ impl<'a> HeadBuilder<'a> {
     /// The request is refused, or the connection is to end. As much of the head as is known stands
     /// in it, for the log.
     pub fn finish(mut self, end_stream: bool) -> Result<Asked, NoHead> {
-        if let Some(what) = self.excess {
-            return Err(NoHead::Excess(what));
-        }
         if self.refusal.is_none() && !self.has_line {
             self.refusal = self.line().err();
+        }
+        if let Some(what) = self.excess {
+            return Err(NoHead::Excess(what));
         }
         if self.refusal.is_none() {
             self.refusal = self.whole(end_stream).err();

@@ -107,6 +107,11 @@ impl Gathered {
         self.0 = Vec::new();
     }
 
+    /// Bytes of memory held.
+    pub fn memory(&self) -> usize {
+        self.0.capacity()
+    }
+
     /// Takes the next part of the payload: how much of `input` that is, and all of the payload
     /// where this is the end of it.
     #[inline]

@@ -27,6 +27,8 @@ pub enum Event<'a> {
     Trailers(&'a [u8]),
     /// A frame that brings nothing: DATA without any, or one of an unknown type.
     Nothing,
+    /// The section of a request's head is too large. Its bytes are passed over.
+    Excess,
 }
 
 /// The part of a message that may come.
@@ -65,7 +67,8 @@ pub struct Reader {
 type Read<'a> = Result<(usize, Event<'a>), Fault>;
 
 impl Reader {
-    /// A reader; `role` is ours. Sections of more than `section_max` bytes are refused.
+    /// A reader; `role` is ours. Sections of more than `section_max` bytes are refused; those of
+    /// heads of requests are passed over.
     pub fn new(role: Role, section_max: usize) -> Reader {
         Reader {
             role,
@@ -92,6 +95,10 @@ impl Reader {
                 };
                 used += taken;
                 self.begin(head)?;
+                if self.state == State::Skipped && head.kind == kind::HEADERS {
+                    self.settle();
+                    return Ok((used, Event::Excess));
+                }
                 if self.state == State::Skipped || head.kind == kind::DATA && head.len == 0 {
                     self.settle();
                     return Ok((used, Event::Nothing));
@@ -175,7 +182,9 @@ impl Reader {
                 // Its prefix is missing.
                 return Err(Fault::connection(Code::FrameError, "HEADERS frame of no length"));
             }
-            if len > self.section_max {
+            if len > self.section_max && self.role == Role::Server && self.part == Part::Start {
+                (self.part, self.state) = (Part::Body, State::Skipped);
+            } else if len > self.section_max {
                 return Err(Fault::stream(Code::ExcessiveLoad, "too large header"));
             }
         }
@@ -193,6 +202,11 @@ impl Reader {
     /// 4.4).
     pub fn tunnel(&mut self) {
         self.part = Part::Tunnel;
+    }
+
+    /// Bytes of memory that the beginning of a section holds.
+    pub fn memory(&self) -> usize {
+        self.gathered.memory()
     }
 
     /// Whether a head has come, or the beginning of one.

@@ -1,7 +1,7 @@
 //! Sections into fields, and the table that they refer to.
 
 use super::held::{Held, Waiting};
-use super::instruction::{self, Coded, Instruction, Name, NoInstruction};
+use super::instruction::{self, Coded, Instruction, Name, NoInstruction, Room};
 use super::section::{BadSection, Prefix, Tables};
 use super::{OVERHEAD, static_table};
 use crate::compression::integer;
@@ -20,6 +20,8 @@ pub struct Limits {
     pub blocked_bytes: usize,
     /// Bytes of the fields of a section, with 32 for each (RFC 9114 section 4.2.2).
     pub section: usize,
+    /// Bytes of a name or a value of a new entry, as they come.
+    pub text: usize,
 }
 
 /// The result for a section.
@@ -89,7 +91,7 @@ impl Decoder {
         let (mut rest, mut copied) = (bytes, 0);
         while !self.begun.is_empty() && !rest.is_empty() {
             // No more is gathered than the instruction needs.
-            let missing = match instruction::parse(&self.begun, self.table.size_max()) {
+            let missing = match instruction::parse(&self.begun, self.room()) {
                 Err(NoInstruction::Cut(missing)) => missing,
                 _ => 0,
             };
@@ -117,11 +119,14 @@ impl Decoder {
     /// Carries out the instruction at the beginning of `bytes`: its length, and the size of the
     /// entry that it made. `None`: it is not whole.
     fn execute(&mut self, bytes: &[u8]) -> Result<Option<(usize, usize)>, Fault> {
-        let (instruction, len) = match instruction::parse(bytes, self.table.size_max()) {
+        let (instruction, len) = match instruction::parse(bytes, self.room()) {
             Ok(parsed) => parsed,
             Err(NoInstruction::Cut(_)) => return Ok(None),
             Err(NoInstruction::Integer) => return refuse("too large integer on encoder stream"),
             Err(NoInstruction::TooLarge) => return refuse(TOO_LARGE),
+            Err(NoInstruction::TooLong) => {
+                return Err(Fault::connection(Code::ExcessiveLoad, "too large field line"));
+            }
         };
         let size = match instruction {
             Instruction::Insert { name, value } => self.insert(name, value)?,
@@ -129,6 +134,11 @@ impl Decoder {
             Instruction::Duplicate(index) => self.duplicate(index)?,
         };
         Ok(Some((len, size)))
+    }
+
+    /// The room for a new entry.
+    fn room(&self) -> Room {
+        Room { entry: self.table.size_max().checked_sub(OVERHEAD), text: self.limits.text }
     }
 
     fn set_capacity(&mut self, capacity: u64) -> Result<usize, Fault> {
@@ -240,7 +250,10 @@ impl Decoder {
             let (name, value) = (name.of(&self.scratch), value.of(&self.scratch));
             match room.checked_sub(name.len() + value.len() + OVERHEAD) {
                 Some(left) => room = left,
-                None => return Err(Fault::stream(Code::ExcessiveLoad, "too large header")),
+                None => {
+                    let code = Code::QpackDecompressionFailed;
+                    return Err(Fault::connection(code, "a field section beyond all limits"));
+                }
             }
             field(name, value);
         }

@@ -1,6 +1,5 @@
 //! The instructions of an encoder (section 4.3), as they come.
 
-use super::OVERHEAD;
 use crate::compression::{Malformed, integer};
 
 /// A string as it stands in an instruction.
@@ -40,14 +39,24 @@ pub(super) enum NoInstruction {
     Integer,
     /// The entry is larger than the table.
     TooLarge,
+    /// The name or the value is longer than one may be.
+    TooLong,
+}
+
+/// The room for a new entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Bytes of its name and its value that fit into the table; none where no entry does.
+    pub entry: Option<usize>,
+    /// The most bytes of either, as they come.
+    pub text: usize,
 }
 
 type Parsed<T> = Result<T, NoInstruction>;
 
-/// The instruction at the beginning of `bytes`, and its length. `capacity` is that of the table:
-/// strings that cannot fit are refused before they come.
-pub(super) fn parse(bytes: &[u8], capacity: usize) -> Parsed<(Instruction<'_>, usize)> {
-    let mut room = capacity.checked_sub(OVERHEAD);
+/// The instruction at the beginning of `bytes`, and its length. Strings that do not
+/// fit into the room are refused before they come.
+pub(super) fn parse(bytes: &[u8], mut room: Room) -> Parsed<(Instruction<'_>, usize)> {
     let (&first, mut input) = bytes.split_first().ok_or(NoInstruction::Cut(1))?;
     let instruction = match first {
         0x80.. => {
@@ -72,25 +81,23 @@ fn number(first: u8, bits: u32, input: &mut &[u8]) -> Parsed<u64> {
     })
 }
 
-fn value<'a>(input: &mut &'a [u8], room: &mut Option<usize>) -> Parsed<Coded<'a>> {
+fn value<'a>(input: &mut &'a [u8], room: &mut Room) -> Parsed<Coded<'a>> {
     let (&first, rest) = input.split_first().ok_or(NoInstruction::Cut(1))?;
     *input = rest;
     string(first, 7, input, room)
 }
 
-fn string<'a>(
-    first: u8,
-    bits: u32,
-    input: &mut &'a [u8],
-    room: &mut Option<usize>,
-) -> Parsed<Coded<'a>> {
+fn string<'a>(first: u8, bits: u32, input: &mut &'a [u8], room: &mut Room) -> Parsed<Coded<'a>> {
     let is_huffman = first & 1 << bits != 0;
     let len = usize::try_from(number(first, bits, input)?).map_err(|_| NoInstruction::TooLarge)?;
     // A symbol has 30 bits at most, and the padding eight.
     let least = if is_huffman { (len.saturating_mul(8)).saturating_sub(8) / 30 } else { len };
-    *room = room.and_then(|room| room.checked_sub(least));
-    if room.is_none() {
+    room.entry = room.entry.and_then(|room| room.checked_sub(least));
+    if room.entry.is_none() {
         return Err(NoInstruction::TooLarge);
+    }
+    if len > room.text {
+        return Err(NoInstruction::TooLong);
     }
     let Some((text, rest)) = input.split_at_checked(len) else {
         return Err(NoInstruction::Cut(len - input.len()));

@@ -82,8 +82,13 @@ impl Client {
     /// Begins to connect: requests may be made once [`Client::is_open`] says so.
     pub fn start(port: u16, options: &Options) -> Client {
         let quic = Quic::new(port, options);
-        let limits =
-            Limits { table_capacity: 0, blocked_streams: 0, blocked_bytes: 0, section: 1 << 20 };
+        let limits = Limits {
+            table_capacity: 0,
+            blocked_streams: 0,
+            blocked_bytes: 0,
+            section: 1 << 20,
+            text: 0,
+        };
         Client {
             quic,
             name: options.name.clone(),
@@ -119,6 +124,11 @@ impl Client {
     /// The connection below.
     pub fn quic(&mut self) -> &mut Quic {
         &mut self.quic
+    }
+
+    /// The connection below, which goes on without its protocol.
+    pub fn into_quic(self) -> Quic {
+        self.quic
     }
 
     /// A HEADERS frame.
@@ -326,7 +336,7 @@ impl Client {
                     is_end = true;
                 }
                 Event::Data(n) => data = n,
-                Event::More | Event::Nothing => {}
+                Event::More | Event::Nothing | Event::Excess => {}
             }
             rest = &rest[used..];
             response.body.extend_from_slice(&rest[..data]);

@@ -1,7 +1,7 @@
 //! A connection over a UDP socket.
 
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,8 @@ pub struct Options {
     pub idle: Option<Duration>,
     /// How often the server is asked for a sign.
     pub keep_alive: Option<Duration>,
+    /// The address that it sends from.
+    pub from: Ipv4Addr,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             tls: None,
             idle: Some(Duration::from_secs(30)),
             keep_alive: None,
+            from: Ipv4Addr::LOCALHOST,
         }
     }
 }
@@ -102,7 +105,7 @@ impl Quic {
     /// Begins to connect to a port of the loopback.
     pub fn new(port: u16, options: &Options) -> Quic {
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let socket = socket();
+        let socket = socket(options.from.into());
         let batch = Batch::new(DATAGRAMS_MAX).expect("memory for datagrams");
         let tls = options.tls.clone().unwrap_or_else(|| options.tls());
         let mut transport = TransportConfig::default();
@@ -170,7 +173,8 @@ impl Quic {
 
     /// Goes on from another port, as clients do behind a translator of addresses.
     pub fn rebind(&mut self) {
-        self.socket = socket();
+        let from = self.socket.local_addr().expect("a bound socket").ip();
+        self.socket = socket(from);
     }
 
     /// Sends what there is to send, and takes what comes within a moment.
@@ -256,7 +260,13 @@ impl Quic {
         }
     }
 
-    fn send(&mut self) {
+    /// The socket alone, with nothing that would answer.
+    pub fn into_socket(self) -> UdpSocket {
+        self.socket
+    }
+
+    /// Sends what there is to send.
+    pub fn send(&mut self) {
         let mut bytes = Vec::new();
         while let Some(sent) = self.connection.poll_transmit(Instant::now(), 1, &mut bytes) {
             // A server that is away gets it never, as on any network.
@@ -353,8 +363,8 @@ impl Quic {
 }
 
 /// A socket at a port of the kernel's choice, which joins datagrams where it can.
-fn socket() -> UdpSocket {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+fn socket(from: IpAddr) -> UdpSocket {
+    let socket = UdpSocket::bind((from, 0)).expect("a socket");
     socket.set_nonblocking(true).expect("a socket");
     let _ = set_join(&socket);
     socket

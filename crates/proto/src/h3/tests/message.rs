@@ -30,6 +30,7 @@ fn read(role: Role, wire: &[u8], step: usize) -> Seen {
                 Event::Head(section) => seen.parts.push(('H', section.to_vec())),
                 Event::Trailers(section) => seen.parts.push(('T', section.to_vec())),
                 Event::Nothing => seen.nothing += 1,
+                Event::Excess => seen.parts.push(('E', Vec::new())),
                 Event::Data(n) => {
                     assert!(n > 0);
                     let (data, behind) = rest.split_at(n);
@@ -155,9 +156,15 @@ fn a_stream_ends_between_frames() {
 fn sections_have_limits() {
     let fits = frame(kind::HEADERS, &[1; SECTION_MAX]);
     assert_eq!(code(&[fits]), None);
-    let mut large = Vec::new();
-    frame::write_head(&mut large, kind::HEADERS, SECTION_MAX as u64 + 1);
-    assert_eq!(code(&[large]), Some((Ends::Stream, Code::ExcessiveLoad)));
+    // A request is answered, and what follows its head is read.
+    let large = frame(kind::HEADERS, &[1; SECTION_MAX + 1]);
+    let seen = whole(Role::Server, &[large.clone(), data()].concat());
+    assert_eq!((seen.nothing, seen.fault), (0, None));
+    assert_eq!(seen.parts, [('E', vec![]), ('D', b"some data".to_vec())]);
+    let excessive = Some((Ends::Stream, Code::ExcessiveLoad));
+    assert_eq!(code(&[head(), large.clone()]), excessive, "trailers");
+    let fault = whole(Role::Client, &large).fault.unwrap();
+    assert_eq!(Some((fault.ends, fault.code)), excessive, "a response");
     assert_eq!(code(&[frame(kind::HEADERS, b"")]), connection(Code::FrameError));
 }
 

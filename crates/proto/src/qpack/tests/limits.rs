@@ -36,13 +36,36 @@ fn a_section_has_a_limit_and_leaves_the_decoder_as_it_was() {
     decoder.encoder_stream(&[b'v'; 1920]).unwrap();
     let section = [hex("0200"), vec![0x80; 11]].concat();
     let fault = decode(&mut decoder, 0, &section).unwrap_err();
-    assert_eq!((fault.ends, fault.code), (Ends::Stream, Code::ExcessiveLoad));
+    let expected = (Ends::Connection, Code::QpackDecompressionFailed);
+    assert_eq!((fault.ends, fault.code), expected);
     assert_eq!(decode(&mut decoder, 0, &section[..12]).unwrap().len(), 10);
 }
 
 #[test]
+fn names_and_values_of_new_entries_have_a_limit() {
+    let limits = Limits { text: 100, ..LIMITS };
+    let insert = |name: usize, value: usize| {
+        let mut wire = hex("3fe11f");
+        crate::compression::integer::write(0x40, 5, name, &mut wire);
+        wire.extend(std::iter::repeat_n(b'n', name));
+        crate::compression::integer::write(0, 7, value, &mut wire);
+        wire.extend(std::iter::repeat_n(b'v', value));
+        wire
+    };
+    assert!(Decoder::new(limits).encoder_stream(&insert(100, 100)).is_ok());
+    for (name, value) in [(101, 1), (1, 101)] {
+        // It is refused by its length, before it has come.
+        let wire = insert(name, value);
+        for len in [wire.len() - 90, wire.len()] {
+            let fault = Decoder::new(limits).encoder_stream(&wire[..len]).unwrap_err();
+            assert_eq!((fault.ends, fault.code), (Ends::Connection, Code::ExcessiveLoad));
+        }
+    }
+}
+
+#[test]
 fn memory_is_bounded_by_the_table() {
-    let mut decoder = Decoder::new(LIMITS);
+    let mut decoder = Decoder::new(Limits { text: 4096, ..LIMITS });
     let mut wire = hex("3fe11f");
     for n in 0..2000 {
         let len = n % 4000;

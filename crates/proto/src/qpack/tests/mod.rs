@@ -10,8 +10,13 @@ use crate::h3::{Code, Ends, Fault};
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
-const LIMITS: Limits =
-    Limits { table_capacity: 4096, blocked_streams: 4, blocked_bytes: 1000, section: 20_000 };
+const LIMITS: Limits = Limits {
+    table_capacity: 4096,
+    blocked_streams: 4,
+    blocked_bytes: 1000,
+    section: 20_000,
+    text: 20_000,
+};
 
 /// Bytes in hexadecimal; blanks are skipped.
 fn hex(text: &str) -> Vec<u8> {
