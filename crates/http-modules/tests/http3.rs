@@ -416,18 +416,24 @@ fn requests_come_in_early_data() {
             let mut c = Client::with(weir.port(0), &options);
             assert_eq!(c.get("/a").body, b".  /a");
             c.quic().close(0x100);
-            let mut c = Client::start(weir.port(0), &options);
-            assert!(c.is_open(), "a session is there");
-            let ids = ["/b", "/c"].map(|path| {
-                let id = c.begin_with("GET", path, &[]);
+            // The client draws the fixed bit of packets at random now (RFC 9287).
+            let mut early = 0;
+            for _ in 0..8 {
+                let mut c = Client::start(weir.port(0), &options);
+                assert!(c.is_open(), "a session is there");
+                let id = c.begin_with("GET", "/b", &[]);
                 c.quic().finish(id);
-                id
-            });
-            let bodies = ids.map(|id| c.response(id).body);
-            assert_eq!(bodies, [b"r 1 /b", b"r 1 /c"]);
-            c.quic().until("no end of the handshake", |quic| quic.is_connected().then_some(()));
-            assert!(c.quic().inner().accepted_0rtt());
-            assert_eq!(c.get("/d").body, b"r  /d");
+                let body = c.response(id).body;
+                assert!(body == b"r 1 /b" || body == b"r  /b", "{}", body.escape_ascii());
+                early += u32::from(body == b"r 1 /b");
+                let end = "no end of the handshake";
+                c.quic().until(end, |quic| quic.is_connected().then_some(()));
+                assert!(c.quic().inner().accepted_0rtt());
+                assert_eq!(c.get("/c").body, b"r  /c");
+                c.quic().close(0x100);
+            }
+            // The handshake may have come to its end before the request was looked at.
+            assert!(early > 0);
         },
     );
 }

@@ -74,8 +74,9 @@ impl<'a> Input<'a> {
 /// The Initial packet in front of these bytes, if it is one and whole.
 pub fn initial(bytes: &[u8]) -> Option<Initial<'_>> {
     let mut input = Input(bytes);
-    // The long form, the fixed bit, and the type.
-    if input.byte()? & 0xf0 != 0xc0 {
+    // The long form, and the type. The fixed bit between them may have any value: a client that
+    // remembers that the server takes such packets draws it at random (RFC 9287 section 3.1).
+    if input.byte()? & 0xb0 != 0x80 {
         return None;
     }
     let version = input.take(4)?.iter().fold(0, |n, &b| n << 8 | u32::from(b));
@@ -264,7 +265,9 @@ mod tests {
         for n in 0..1200 {
             assert_eq!(initial(&packet[..n]), None, "{n} bytes of it");
         }
-        let others = [0x43, 0xd3, 0xe3, 0xf3, 0x83];
+        packet[0] = 0x83;
+        assert_eq!(initial(&packet).map(|found| found.end), Some(1200), "without the fixed bit");
+        let others = [0x43, 0xd3, 0xe3, 0xf3, 0x93];
         assert!(others.iter().all(|&first| {
             packet[0] = first;
             initial(&packet).is_none()
