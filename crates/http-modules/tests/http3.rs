@@ -171,6 +171,7 @@ fn a_client_gives_requests_up() {
             start(
                 driver,
                 "location / { proxy_pass http://127.0.0.1:%PORT1%; }
+                 location = /now { return 200; }
                  location /up { client_max_body_size 1m; proxy_pass http://127.0.0.1:%PORT1%; }",
                 "server { listen 127.0.0.1:%PORT1%; limit_rate 1; return 200 'a slow response'; }",
             )
@@ -181,15 +182,14 @@ fn a_client_gives_requests_up() {
             let head = [("content-length", "1000")];
             let id = c.begin_with("POST", "/up", &head);
             c.send(id, b"a part");
-            c.quic().turn();
-            c.quic().turn();
+            assert_eq!(c.get("/now").status, 200, "the request before has begun");
             c.quic().reset(id, 0x10c);
             c.quic().turn();
             weir.wait_for_log("access.log", "POST /up HTTP/3.0|499|h3|");
             // While its response comes.
             let id = c.begin_with("GET", "/down", &[]);
             c.quic().finish(id);
-            c.quic().turn();
+            assert_eq!(c.get("/now").status, 200);
             c.quic().stop(id, 0x10c);
             c.quic().turn();
             weir.wait_for_log("access.log", "GET /down HTTP/3.0|499|h3|");
