@@ -25,7 +25,8 @@ pub struct Response {
     pub trailers: Vec<(String, String)>,
     /// The stream was reset, with this code.
     pub reset: Option<u64>,
-    is_whole: bool,
+    /// Its end came.
+    pub is_whole: bool,
 }
 
 impl Response {
