@@ -12,17 +12,12 @@ mod backends;
 mod blocks;
 mod cache;
 mod cached;
-mod cgroup;
-mod client;
 mod cold;
 mod counts;
-mod deploy;
 mod differential;
-mod disk;
 mod drivers;
 mod h2;
 mod h3;
-mod helper;
 mod idle;
 mod leaks;
 mod limit_soak;
@@ -32,19 +27,13 @@ mod metered;
 mod mixed;
 mod modules_off;
 mod mysql;
-mod options;
 mod overload;
-mod proc;
 mod proxied;
-mod report;
-mod server;
 mod soak;
 mod standstill;
 mod storm;
 mod strain;
 mod stream;
-mod subject;
-mod syscalls;
 mod tagged;
 mod throughput;
 mod tiers;
@@ -52,14 +41,15 @@ mod tls;
 mod tunnels;
 mod upstream_h2;
 mod upstream_stall;
-mod wrk;
 
 use std::process::ExitCode;
 
-use options::Options;
+use rig::{
+    Outcome, cgroup, client, deploy, disk, helper, options, proc, report, server, subject,
+    syscalls, wrk,
+};
 
-/// Anything that can go wrong here ends the load with a sentence.
-type Outcome<T = ()> = Result<T, String>;
+use options::Options;
 
 /// A load by name.
 struct Load {

@@ -15,17 +15,17 @@ use crate::options::Options;
 use crate::{Outcome, deploy, proc};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const CONFIG: &str = include_str!("../configs/static.conf");
+const CONFIG: &str = include_str!("../../configs/static.conf");
 /// Two workers, and limits over both.
-pub const LIMITS: &str = include_str!("../configs/limits.conf");
+pub const LIMITS: &str = include_str!("../../configs/limits.conf");
 /// Filters of bodies.
-pub const FILTERS: &str = include_str!("../configs/filters.conf");
+pub const FILTERS: &str = include_str!("../../configs/filters.conf");
 /// Text as people write it: this project's own.
 const TEXTS: [&str; 4] = [
-    include_str!("../../ARCHITECTURE.md"),
-    include_str!("../../CONTRIBUTING.md"),
-    include_str!("../../docs/REWRITING.md"),
-    include_str!("../../docs/directives.md"),
+    include_str!("../../../ARCHITECTURE.md"),
+    include_str!("../../../CONTRIBUTING.md"),
+    include_str!("../../../docs/REWRITING.md"),
+    include_str!("../../../docs/directives.md"),
 ];
 const JOIN: &str = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift
     ulimit -v "$SPACE_KB"; exec "$@""#;

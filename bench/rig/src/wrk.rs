@@ -4,9 +4,9 @@ use std::process::{Child, Command, Stdio};
 
 use crate::Outcome;
 
-const REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/wrk/report.lua");
-const PIPELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/wrk/pipeline.lua");
-const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/wrk/files.lua");
+const REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wrk/report.lua");
+const PIPELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wrk/pipeline.lua");
+const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wrk/files.lua");
 
 /// The requests of a load.
 pub struct Load<'a> {
