@@ -515,6 +515,29 @@ fn connections_outlive_a_reload() {
     );
 }
 
+/// The request goes on behind its response, whose end the client confirms meanwhile.
+#[test]
+fn a_request_that_goes_on_keeps_no_connection() {
+    each_site(
+        |driver| {
+            start(
+                driver,
+                "location / { return 200 ok; post_action @behind; }
+                 location @behind { proxy_pass http://127.0.0.1:%PORT1%; }",
+                "server { listen 127.0.0.1:%PORT1%; limit_rate 100; return 200 'some text'; }",
+            )
+        },
+        |weir| {
+            let mut c = Client::connect(weir.port(0), "localhost");
+            assert_eq!(c.get("/").body, b"ok");
+            c.quic().turn();
+            weir.wait_for_log("access.log", "GET / HTTP/3.0|200|h3|");
+            weir.signal("HUP");
+            assert_eq!(c.quic().until("no end", |quic| quic.lost_code()), 0x100);
+        },
+    );
+}
+
 #[test]
 fn early_data_needs_no_cache_of_sessions() {
     each_site(

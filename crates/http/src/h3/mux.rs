@@ -56,6 +56,8 @@ pub(super) struct Entry {
     pub discards: bool,
     /// The client has given the request up, or wants no response.
     pub reset: bool,
+    /// The client has confirmed the end of the response, or wants no more of it.
+    is_settled: bool,
     /// The priority that the client asks for, and that of the response's own field.
     pub asked: Parameters,
     pub own: Parameters,
@@ -82,6 +84,7 @@ impl Entry {
             malformed: false,
             discards: false,
             reset: false,
+            is_settled: false,
             asked: Parameters::default(),
             own: Parameters::default(),
             body: None,
@@ -422,6 +425,8 @@ impl Mux {
         }
         match failed {
             Some(code) => self.quic.reset(id, code.number()),
+            // The request may have gone on behind its response.
+            None if entry.is_settled => {}
             None => self.with(|state| {
                 state.unconfirmed.insert(id);
             }),
@@ -430,6 +435,16 @@ impl Mux {
             let code = if entry.malformed { Code::MessageError } else { Code::NoError };
             self.quic.stop(id, failed.unwrap_or(code).number());
         }
+    }
+
+    /// QUIC has no more to say of a response: its end was confirmed, or the client wants no more.
+    pub fn settled(&self, id: StreamId) {
+        self.with(|state| {
+            state.unconfirmed.remove(&id);
+            if let Some(entry) = state.streams.get_mut(&id) {
+                entry.is_settled = true;
+            }
+        });
     }
 
     /// The connection is gone: every stream learns it.

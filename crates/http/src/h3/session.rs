@@ -454,7 +454,7 @@ impl quic::Session for Session {
     }
 
     fn stopped(&mut self, id: StreamId, _: u64) {
-        self.mux.with(|state| state.unconfirmed.remove(&id));
+        self.mux.settled(id);
         let given_up = self.mux.of(id, |entry| {
             entry.reset = true;
             entry.wake_all();
@@ -472,7 +472,7 @@ impl quic::Session for Session {
     }
 
     fn finished(&mut self, id: StreamId) {
-        self.mux.with(|state| state.unconfirmed.remove(&id));
+        self.mux.settled(id);
     }
 
     fn turn(&mut self) -> bool {
