@@ -23,6 +23,10 @@ use crate::outbox::{Outbox, SEGMENTS_MAX};
 /// The calls' worth of datagrams that a connection sends before others have their turns.
 const PARCELS: usize = 2;
 
+/// What a client's first datagram has at least (RFC 9000 section 14.1). It is not counted among
+/// those that came.
+const FIRST_MIN: u64 = 1200;
+
 /// The questions of a path that are remembered.
 const ASKED_MAX: usize = 16;
 
@@ -135,6 +139,8 @@ pub struct Connection {
     watch: Option<Arc<PathWatch>>,
     /// The handshake is under way.
     is_shaking: Cell<bool>,
+    /// The client has shown that it gets what is sent to the address that it began with.
+    is_proved: Cell<bool>,
     /// It is on the endpoint's list.
     is_listed: Cell<bool>,
     /// When it is looked at for the time's sake.
@@ -158,6 +164,7 @@ impl Connection {
         endpoint: &Rc<Endpoint>,
         handle: ConnectionHandle,
         inner: quinn_proto::Connection,
+        is_proved: bool,
     ) -> Rc<Connection> {
         let known = Cell::new(inner.remote_address());
         let watch = inner.crypto_session().peer_identity();
@@ -172,6 +179,7 @@ impl Connection {
             inner: RefCell::new(inner),
             session: RefCell::default(),
             is_shaking: Cell::new(true),
+            is_proved: Cell::new(is_proved),
             is_listed: Cell::new(false),
             planned: Cell::new(None),
             is_lost: Cell::new(false),
@@ -454,6 +462,21 @@ impl Connection {
         info.downcast::<Info>().ok().map(|info| *info)
     }
 
+    /// The most datagrams that may leave now: to an address that may be somebody else's, three
+    /// times as much as came from there (RFC 9000 section 8.1). quinn-proto sends up to one
+    /// datagram more.
+    fn allowed(&self, inner: &quinn_proto::Connection) -> usize {
+        let is_proved = || self.watch.as_ref().is_none_or(|watch| watch.is_proved());
+        if self.is_proved.get() || is_proved() {
+            self.is_proved.set(true);
+            return SEGMENTS_MAX;
+        }
+        let stats = inner.stats();
+        let left = (3 * (FIRST_MIN + stats.udp_rx.bytes)).saturating_sub(stats.udp_tx.bytes);
+        let datagrams = left / u64::from(inner.current_mtu().max(1));
+        usize::try_from(datagrams).map_or(SEGMENTS_MAX, |n| n.min(SEGMENTS_MAX))
+    }
+
     /// Takes the datagrams that may leave now; says whether there may be more.
     fn send(&self, outbox: &mut Outbox) -> bool {
         let mut inner = self.inner.borrow_mut();
@@ -462,8 +485,12 @@ impl Connection {
             if outbox.is_full() {
                 return true;
             }
+            let most = self.allowed(&inner);
+            if most == 0 {
+                return false;
+            }
             let mut bytes = outbox.buffer();
-            match inner.poll_transmit(now, SEGMENTS_MAX, &mut bytes) {
+            match inner.poll_transmit(now, most, &mut bytes) {
                 Some(sent) => {
                     self.note_asked(sent.destination);
                     outbox.push(bytes, sent);

@@ -444,10 +444,11 @@ impl Endpoint {
         config.transport_config(transport.0);
         let mut answer = Vec::new();
         let (config, now) = (Some(Arc::new(config)), clock::now());
+        let is_proved = incoming.remote_address_validated();
         let accepted = self.inner.borrow_mut().accept(incoming, now, &mut answer, config);
         match accepted {
             Ok((handle, inner)) => {
-                let connection = Connection::new(self, handle, inner);
+                let connection = Connection::new(self, handle, inner, is_proved);
                 connection.begin(begin(&connection));
                 self.shaking.set(self.shaking.get() + 1);
                 let mut all = self.connections.borrow_mut();

@@ -171,6 +171,8 @@ impl crypto::ServerConfig for Refusal {
 #[derive(Debug, Default)]
 pub struct PathWatch {
     is_on: AtomicBool,
+    /// A packet came that only somebody who got one of ours can seal.
+    is_proved: AtomicBool,
     seen: Mutex<PathsSeen>,
 }
 
@@ -194,6 +196,12 @@ impl PathWatch {
     /// Whether somebody looks.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Whether a packet of the handshake came: the client has the address that it sends from (RFC
+    /// 9000 section 8.1).
+    pub fn is_proved(&self) -> bool {
+        self.is_proved.load(Ordering::Relaxed)
     }
 
     /// Takes the challenges that were sent since the last call.
@@ -252,6 +260,41 @@ impl PacketKey for Watched {
         if self.watch.is_on() {
             self.watch.look(payload, false);
         }
+        Ok(())
+    }
+
+    fn tag_len(&self) -> usize {
+        self.key.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.key.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.key.integrity_limit()
+    }
+}
+
+/// The key that opens a client's packets of the handshake.
+struct Proving {
+    key: Box<dyn rustls::quic::PacketKey>,
+    watch: Arc<PathWatch>,
+}
+
+impl PacketKey for Proving {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        self.key.encrypt(packet, buf, header_len);
+    }
+
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        PacketKey::decrypt(&self.key, packet, header, payload)?;
+        self.watch.is_proved.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -412,7 +455,17 @@ impl crypto::Session for Session {
             self.session_id = random_of(out.get(begin..).unwrap_or_default());
         }
         Some(match change? {
-            KeyChange::Handshake { keys } => keys_of(keys),
+            KeyChange::Handshake { keys } => {
+                let (header, remote) = (
+                    KeyPair {
+                        local: header(keys.local.header),
+                        remote: header(keys.remote.header),
+                    },
+                    Proving { key: keys.remote.packet, watch: self.watch.clone() },
+                );
+                let local = Box::new(keys.local.packet) as Box<dyn PacketKey>;
+                Keys { header, packet: KeyPair { local, remote: Box::new(remote) } }
+            }
             KeyChange::OneRtt { keys, next } => {
                 self.next = Some(next);
                 let header = KeyPair {
