@@ -45,6 +45,7 @@ mod site;
 mod stalling;
 mod turns;
 pub mod udp;
+pub mod udp_relay;
 mod weir;
 
 pub use any_certificate::{AnyCertificate, AnySignature};
