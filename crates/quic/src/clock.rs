@@ -31,6 +31,25 @@ pub(crate) fn now() -> Instant {
 /// The first millisecond of the loop's that is not before an instant.
 pub(crate) fn deadline(at: Instant) -> Deadline {
     let (origin, us) = origin();
-    let at_us = us + at.saturating_duration_since(origin).as_micros() as u64;
+    let after = at.saturating_duration_since(origin);
+    // A fraction counts: an entry that is looked at too early is looked at again at once.
+    let at_us = us + after.as_nanos().div_ceil(1000) as u64;
     Deadline::at(at_us.div_ceil(1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_are_not_before_their_instants() {
+        base::time::pin(5_000, 0);
+        let at = now();
+        for (ns, ms) in
+            [(0, 5_000), (1, 5_001), (999_999, 5_001), (1_000_000, 5_001), (1_000_001, 5_002)]
+        {
+            assert_eq!(deadline(at + Duration::from_nanos(ns)), Deadline::at(ms), "{ns}");
+        }
+        base::time::unpin();
+    }
 }
