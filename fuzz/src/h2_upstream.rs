@@ -145,7 +145,7 @@ fn head(b: u8) -> Vec<u8> {
 }
 
 async fn play(world: World, script: Script) {
-    let World { addr, origin, memory } = world;
+    let World { addr, origin, memory, .. } = world;
     let judged = script.judged;
     let serving = event::spawn(serve(origin, Rc::new(RefCell::new(script))));
     let under_way = Rc::new(());

@@ -10,8 +10,10 @@
 //! Nothing hangs: every wait is limited by [`PATIENCE`](crate::PATIENCE).
 
 mod client;
+mod machine;
 mod quic;
 
 pub use client::{Client, Response};
+pub use machine::Machine;
 pub use quic::{Options, Quic};
 pub use quinn_proto::{ConnectionError, Dir, Side, StreamId};

@@ -8,15 +8,12 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use os::SockAddr;
 use os::datagram::{Batch, set_join};
-use quinn_proto::crypto::rustls::QuicClientConfig;
-use quinn_proto::{
-    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Dir, Endpoint,
-    EndpointConfig, Event, IdleTimeout, ReadError, StreamId, TransportConfig, VarInt,
-};
+use quinn_proto::{Connection, ConnectionError, Dir, StreamId, VarInt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::Machine;
 use crate::{AnyCertificate, PATIENCE};
 
 /// The longest wait of a turn.
@@ -91,14 +88,7 @@ pub struct Quic {
     /// Taken while its datagrams are given to the connection.
     batch: Option<Batch>,
     server: SocketAddr,
-    endpoint: Endpoint,
-    handle: ConnectionHandle,
-    connection: Connection,
-    /// The handshake is at its end.
-    is_connected: bool,
-    lost: Option<ConnectionError>,
-    /// Retry packets that came.
-    retries: u32,
+    machine: Machine,
 }
 
 impl Quic {
@@ -107,49 +97,24 @@ impl Quic {
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let socket = socket(options.from.into());
         let batch = Batch::new(DATAGRAMS_MAX).expect("memory for datagrams");
-        let tls = options.tls.clone().unwrap_or_else(|| options.tls());
-        let mut transport = TransportConfig::default();
-        transport
-            .stream_receive_window(options.window.into())
-            .max_idle_timeout(options.idle.and_then(|idle| IdleTimeout::try_from(idle).ok()))
-            .keep_alive_interval(options.keep_alive);
-        let mut config = ClientConfig::new(Arc::new(
-            QuicClientConfig::try_from(tls).expect("suites of TLS 1.3"),
-        ));
-        config.transport_config(Arc::new(transport));
-        let secret = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[7; 32]);
-        let endpoint_config = Arc::new(EndpointConfig::new(Arc::new(secret)));
-        let mut endpoint = Endpoint::new(endpoint_config, None, true, None);
-        let (handle, connection) = endpoint
-            .connect(Instant::now(), config, server, &options.name)
-            .expect("a name and an address");
-        Quic {
-            socket,
-            batch: Some(batch),
-            server,
-            endpoint,
-            handle,
-            connection,
-            is_connected: false,
-            lost: None,
-            retries: 0,
-        }
+        let machine = Machine::new(Instant::now(), server, options);
+        Quic { socket, batch: Some(batch), server, machine }
     }
 
     /// The connection's machine.
     pub fn inner(&mut self) -> &mut Connection {
-        &mut self.connection
+        self.machine.inner()
     }
 
     /// Why the connection is over, if it is.
     pub fn lost(&self) -> Option<&ConnectionError> {
-        self.lost.as_ref()
+        self.machine.lost()
     }
 
     /// The code with which the server has ended the connection, if it has: of HTTP/3, or of QUIC
     /// itself (0x100 and an alert for one of TLS).
     pub fn lost_code(&self) -> Option<u64> {
-        match self.lost.as_ref()? {
+        match self.machine.lost()? {
             ConnectionError::ApplicationClosed(closed) => Some(closed.error_code.into_inner()),
             ConnectionError::ConnectionClosed(closed) => Some(u64::from(closed.error_code)),
             other => panic!("{other}"),
@@ -158,7 +123,7 @@ impl Quic {
 
     /// Whether the server had it prove its address first.
     pub fn was_retried(&self) -> bool {
-        self.retries > 0
+        self.machine.was_retried()
     }
 
     /// The port that it sends from.
@@ -168,7 +133,7 @@ impl Quic {
 
     /// Whether the handshake is at its end.
     pub fn is_connected(&self) -> bool {
-        self.is_connected
+        self.machine.is_connected()
     }
 
     /// Goes on from another port, as clients do behind a translator of addresses.
@@ -186,15 +151,12 @@ impl Quic {
     pub fn turn_within(&mut self, limit: Duration) {
         self.send();
         let now = Instant::now();
-        let until = self.connection.poll_timeout().map_or(limit, |at| {
+        let until = self.inner().poll_timeout().map_or(limit, |at| {
             at.saturating_duration_since(now).max(Duration::from_micros(100)).min(limit)
         });
         self.wait(until);
         self.receive();
-        if self.connection.poll_timeout().is_some_and(|at| at <= Instant::now()) {
-            self.connection.handle_timeout(Instant::now());
-        }
-        self.settle();
+        self.machine.settle(Instant::now());
         self.send();
     }
 
@@ -226,38 +188,11 @@ impl Quic {
                 let mut rest = BytesMut::from(bytes);
                 while !rest.is_empty() {
                     let datagram = rest.split_to(received.segment.max(1).min(rest.len()));
-                    self.take(datagram, from);
+                    self.machine.take(Instant::now(), from, datagram);
                 }
             }
         }
         self.batch = Some(batch);
-    }
-
-    fn take(&mut self, data: BytesMut, from: SocketAddr) {
-        // The long form, of type 3.
-        self.retries += u32::from(data.first().is_some_and(|first| first & 0xf0 == 0xf0));
-        let mut answer = Vec::new();
-        let event = self.endpoint.handle(Instant::now(), from, None, None, data, &mut answer);
-        match event {
-            Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection.handle_event(event),
-            Some(DatagramEvent::Response(_)) | None => {}
-            Some(DatagramEvent::NewConnection(_)) => panic!("a client was called"),
-        }
-    }
-
-    fn settle(&mut self) {
-        while let Some(event) = self.connection.poll_endpoint_events() {
-            if let Some(event) = self.endpoint.handle_event(self.handle, event) {
-                self.connection.handle_event(event);
-            }
-        }
-        while let Some(event) = self.connection.poll() {
-            match event {
-                Event::Connected => self.is_connected = true,
-                Event::ConnectionLost { reason } => self.lost = Some(reason),
-                _ => {}
-            }
-        }
     }
 
     /// The socket alone, with nothing that would answer.
@@ -267,12 +202,11 @@ impl Quic {
 
     /// Sends what there is to send.
     pub fn send(&mut self) {
-        let mut bytes = Vec::new();
-        while let Some(sent) = self.connection.poll_transmit(Instant::now(), 1, &mut bytes) {
+        let Quic { socket, server, machine, .. } = self;
+        machine.send(Instant::now(), |bytes| {
             // A server that is away gets it never, as on any network.
-            let _ = self.socket.send_to(&bytes[..sent.size], self.server);
-            bytes.clear();
-        }
+            let _ = socket.send_to(bytes, *server);
+        });
     }
 
     /// Turns until `done` gives something.
@@ -285,7 +219,7 @@ impl Quic {
             if let Some(result) = done(self) {
                 return result;
             }
-            assert!(began.elapsed() < PATIENCE, "{what}: {:?}", self.lost);
+            assert!(began.elapsed() < PATIENCE, "{what}: {:?}", self.lost());
             self.turn();
         }
     }
@@ -293,8 +227,8 @@ impl Quic {
     /// Opens a stream.
     pub fn open(&mut self, dir: Dir) -> StreamId {
         self.until("no stream may be opened", |quic| {
-            assert!(quic.lost.is_none(), "the connection is over: {:?}", quic.lost);
-            quic.connection.streams().open(dir)
+            assert!(quic.lost().is_none(), "the connection is over: {:?}", quic.lost());
+            quic.inner().streams().open(dir)
         })
     }
 
@@ -303,7 +237,7 @@ impl Quic {
         let mut left = bytes;
         self.until("the server takes nothing", |quic| {
             while !left.is_empty() {
-                match quic.connection.send_stream(id).write(left) {
+                match quic.inner().send_stream(id).write(left) {
                     Ok(n) => left = &left[n..],
                     Err(quinn_proto::WriteError::Blocked) => return None,
                     // It wants no more.
@@ -316,25 +250,25 @@ impl Quic {
 
     /// Writes as many of these bytes to a stream as it takes now.
     pub fn write_some(&mut self, id: StreamId, bytes: &[u8]) -> usize {
-        self.connection.send_stream(id).write(bytes).unwrap_or(0)
+        self.inner().send_stream(id).write(bytes).unwrap_or(0)
     }
 
     /// Ends a stream.
     pub fn finish(&mut self, id: StreamId) {
         // One that the server has stopped is over.
-        let _ = self.connection.send_stream(id).finish();
+        let _ = self.inner().send_stream(id).finish();
         self.send();
     }
 
     /// Gives a stream up.
     pub fn reset(&mut self, id: StreamId, code: u32) {
-        let _ = self.connection.send_stream(id).reset(code.into());
+        let _ = self.inner().send_stream(id).reset(code.into());
         self.send();
     }
 
     /// Wants no more of a stream.
     pub fn stop(&mut self, id: StreamId, code: u32) {
-        let _ = self.connection.recv_stream(id).stop(code.into());
+        let _ = self.inner().recv_stream(id).stop(code.into());
         self.send();
     }
 
@@ -343,21 +277,12 @@ impl Quic {
     /// # Errors
     /// The server has reset it, with this code.
     pub fn read(&mut self, id: StreamId) -> Result<Option<Bytes>, u64> {
-        let mut stream = self.connection.recv_stream(id);
-        let Ok(mut chunks) = stream.read(true) else { return Ok(Some(Bytes::new())) };
-        let read = match chunks.next(usize::MAX) {
-            Ok(Some(chunk)) => Ok(Some(chunk.bytes)),
-            Ok(None) => Ok(Some(Bytes::new())),
-            Err(ReadError::Blocked) => Ok(None),
-            Err(ReadError::Reset(code)) => Err(code.into_inner()),
-        };
-        let _ = chunks.finalize();
-        read
+        self.machine.read(id)
     }
 
     /// Closes the connection.
     pub fn close(&mut self, code: u32) {
-        self.connection.close(Instant::now(), VarInt::from_u32(code), Bytes::new());
+        self.inner().close(Instant::now(), VarInt::from_u32(code), Bytes::new());
         self.send();
     }
 }
