@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use proto::h3::message::{Event, Reader};
 use proto::h3::settings::Settings;
 use proto::h3::{Role, frame};
