@@ -251,18 +251,24 @@ impl Connection {
     /// It takes nothing any more.
     pub fn write(&self, id: StreamId, bytes: &mut [Bytes]) -> Result<usize, Gone> {
         let mut inner = self.inner.borrow_mut();
-        let mut taken = 0;
+        let (mut taken, mut has_taken) = (0, false);
         // Until it says so, a stream that took a part will not tell that it takes more.
         while let Some(rest) = bytes.get_mut(taken..).filter(|rest| !rest.is_empty()) {
             match inner.send_stream(id).write_chunks(rest) {
-                Ok(written) => taken += written.chunks,
+                Ok(written) => {
+                    taken += written.chunks;
+                    has_taken |= written.bytes > 0;
+                }
                 Err(WriteError::Blocked) if inner.is_closed() => return Err(Gone),
                 Err(WriteError::Blocked) => break,
                 Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return Err(Gone),
             }
         }
         drop(inner);
-        self.touch();
+        // What tries again in each turn does not bring about the next one.
+        if has_taken {
+            self.touch();
+        }
         Ok(taken)
     }
 

@@ -23,6 +23,16 @@ const GATHER_MAX: u64 = 16 << 10;
 /// The most bytes of a file in a piece, which is a frame.
 const PIECE_MAX: usize = 64 << 10;
 
+/// The same of all streams of a connection together: each may have one that its client does not
+/// take.
+const PIECES_MAX: usize = 1 << 20;
+
+/// The most bytes of a file in the next piece.
+fn piece_max(r: &mut Request) -> usize {
+    let streams = stream(r).at().0.with(|state| state.begun);
+    PIECE_MAX.min(PIECES_MAX / streams.max(1))
+}
+
 /// Bytes that are copied behind their frame's head: less than what it costs to keep them apart.
 const COPIED_MAX: usize = 2 << 10;
 
@@ -152,8 +162,9 @@ async fn hand_over(r: &mut Request) -> Result<(), SendFailed> {
 /// Reads the first piece of the file in front, before the head goes: where that fails, there can
 /// still be another answer.
 async fn read_first(r: &mut Request) -> Result<(), SendFailed> {
+    let most = piece_max(r);
     let mut output = std::mem::take(&mut stream(r).output);
-    let read = in_pieces(r, &mut output, (0, PIECE_MAX)).await;
+    let read = in_pieces(r, &mut output, (0, most)).await;
     let mut first = read?;
     first.append(&mut output);
     stream(r).output = first;
@@ -173,8 +184,9 @@ async fn send_output(r: &mut Request) -> Result<(), SendFailed> {
 
 /// Frames the front of the output: what is there in memory, or a piece of a file.
 async fn frame_piece(r: &mut Request) -> Result<(), SendFailed> {
+    let most = piece_max(r);
     let mut output = std::mem::take(&mut stream(r).output);
-    let read = in_pieces(r, &mut output, (0, PIECE_MAX)).await;
+    let read = in_pieces(r, &mut output, (0, most)).await;
     stream(r).output = output;
     let mut piece = read?;
     let frames = &mut stream(r).frames;
