@@ -381,6 +381,24 @@ fn clients_prove_their_addresses_first() {
 }
 
 #[test]
+fn a_token_of_a_retry_that_cannot_be_read_ends_the_connection() {
+    each_site(
+        |driver| start(driver, "return 200 ok;", ""),
+        |weir| {
+            let with = |len| Options { token: Some(vec![7; len]), ..Options::default() };
+            for len in [57, 69] {
+                let mut quic = Quic::new(weir.port(0), &with(len));
+                assert_eq!(quic.until("no end", |quic| quic.lost_code()), 0xb, "{len}");
+            }
+            // Others count as none: they may be old, or another server's.
+            for len in [1, 46, 56, 70] {
+                assert_eq!(Client::with(weir.port(0), &with(len)).get("/").body, b"ok", "{len}");
+            }
+        },
+    );
+}
+
+#[test]
 fn a_client_moves_to_another_address() {
     each_site(
         |driver| start(driver, "return 200 $remote_port;", ""),

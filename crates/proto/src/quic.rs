@@ -10,6 +10,10 @@ pub struct Initial<'a> {
     pub version: u32,
     /// The id of the server's end.
     pub destination: &'a [u8],
+    /// The id of the client's end.
+    pub source: &'a [u8],
+    /// The token; empty where there is none.
+    pub token: &'a [u8],
     /// The place of the packet's number, which is protected.
     pub number_at: usize,
     /// The end of the packet: others may follow in its datagram.
@@ -81,13 +85,14 @@ pub fn initial(bytes: &[u8]) -> Option<Initial<'_>> {
     }
     let version = input.take(4)?.iter().fold(0, |n, &b| n << 8 | u32::from(b));
     let destination = input.id()?;
-    input.id()?;
+    let source = input.id()?;
     let token = usize::try_from(input.varint()?).ok()?;
-    input.take(token)?;
+    let token = input.take(token)?;
     let len = usize::try_from(input.varint()?).ok()?;
     let number_at = bytes.len() - input.0.len();
     let end = number_at.checked_add(len).filter(|&end| end <= bytes.len())?;
-    (len >= SAMPLED).then_some(Initial { version, destination, number_at, end })
+    let packet = Initial { version, destination, source, token, number_at, end };
+    (len >= SAMPLED).then_some(packet)
 }
 
 /// The frames that prove an address (RFC 9000 section 8.2), of a packet of an established

@@ -23,13 +23,13 @@ use os::SockAddr;
 use os::datagram::{self, Batch};
 use quinn_proto::{
     ConnectionEvent, ConnectionHandle, ConnectionId, ConnectionIdGenerator, DatagramEvent,
-    EcnCodepoint, EndpointConfig, EndpointEvent, Incoming, ServerConfig,
+    EcnCodepoint, EndpointConfig, EndpointEvent, Incoming, ServerConfig, Transmit,
 };
 
 use crate::clock;
 use crate::connection::{Connection, Session};
 use crate::ids::{Ids, id_of};
-use crate::initial::{Greeting, Hello, Known, first_id};
+use crate::initial::{Greeting, Hello, Known, first_id, has_retry_token, invalid_token};
 use crate::outbox::Outbox;
 use crate::settings::Choice;
 use crate::timers::Timers;
@@ -377,6 +377,16 @@ impl Endpoint {
         if !self.server.has_room(waiting) {
             let sent = self.inner.borrow_mut().refuse(incoming, answer);
             self.outbox.borrow_mut().push(std::mem::take(answer), sent);
+            return;
+        }
+        if !incoming.remote_address_validated() && has_retry_token(datagram, client.remote) {
+            self.inner.borrow_mut().ignore(incoming);
+            if let Some(bytes) = invalid_token(datagram) {
+                let Client { remote: destination, local: src_ip } = client;
+                let size = bytes.len();
+                let sent = Transmit { destination, ecn: None, size, segment_size: None, src_ip };
+                self.outbox.borrow_mut().push(bytes, sent);
+            }
             return;
         }
         if incoming.may_retry() && self.server.asks_proof(under_way) {

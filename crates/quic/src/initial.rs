@@ -1,5 +1,7 @@
 //! A client's hello, read before its connection is made: the server is chosen by it.
 
+use std::net::SocketAddr;
+
 use bytes::BytesMut;
 use proto::quic::{self, Initial, Messages};
 use proto::tls_hello::{ClientHello, Malformed, Verdict, parse_message};
@@ -31,6 +33,52 @@ pub(crate) enum Known {
 pub(crate) fn first_id(datagram: &[u8]) -> Option<ConnectionId> {
     let packet = quic::initial(datagram)?;
     Some(ConnectionId::new(packet.destination))
+}
+
+/// Bytes of a token of ours, without addresses and ids: its kind, a time, a tag and a random part.
+const TOKEN_LEN: usize = 1 + 8 + 16 + 16;
+
+/// Whether a client's token has the length of one that a Retry packet of ours has: an address with
+/// its port, and the id that the client began with. One for a later connection has an address
+/// alone, and is shorter.
+pub(crate) fn has_retry_token(datagram: &[u8], client: SocketAddr) -> bool {
+    let Some(packet) = quic::initial(datagram) else { return false };
+    let address = if client.is_ipv4() { 1 + 4 + 2 } else { 1 + 16 + 2 };
+    let id = packet.token.len().checked_sub(TOKEN_LEN + address + 1);
+    id.is_some_and(|id| (ID_MIN..=ID_MAX).contains(&id))
+}
+
+/// The lengths of ids that clients choose (RFC 9000 section 7.2).
+const ID_MIN: usize = 8;
+const ID_MAX: usize = 20;
+
+/// INVALID_TOKEN of RFC 9000 section 20.1.
+const INVALID_TOKEN: u8 = 0x0b;
+
+/// The end of a connection whose client has a token of a Retry packet that cannot be used: it takes
+/// no other (RFC 9000 section 8.1.2).
+pub(crate) fn invalid_token(datagram: &[u8]) -> Option<Vec<u8>> {
+    let packet = quic::initial(datagram)?;
+    let keys = tls::quic::initial_keys(packet.version, packet.destination).ok()?;
+    // A packet number of four bytes, which is 0; CONNECTION_CLOSE without a reason.
+    let (number, frame) = ([0; 4], [0x1c, INVALID_TOKEN, 0, 0]);
+    let mut out = vec![0xc3];
+    out.extend_from_slice(&packet.version.to_be_bytes());
+    for id in [packet.source, packet.destination] {
+        out.push(id.len() as u8);
+        out.extend_from_slice(id);
+    }
+    let tag = keys.packet.local.tag_len();
+    // It has no token.
+    out.extend_from_slice(&[0, (number.len() + frame.len() + tag) as u8]);
+    let number_at = out.len();
+    out.extend_from_slice(&number);
+    let head_len = out.len();
+    out.extend_from_slice(&frame);
+    out.resize(out.len() + tag, 0);
+    keys.packet.local.encrypt(0, &mut out, head_len);
+    keys.header.local.encrypt(number_at, &mut out);
+    Some(out)
 }
 
 impl Greeting {

@@ -8,10 +8,22 @@ use bytes::{Bytes, BytesMut};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Endpoint,
-    EndpointConfig, Event, IdleTimeout, ReadError, StreamId, TransportConfig,
+    EndpointConfig, Event, IdleTimeout, ReadError, StreamId, TokenStore, TransportConfig,
 };
 
 use super::Options;
+
+/// The same token each time.
+#[derive(Debug)]
+struct OneToken(Vec<u8>);
+
+impl TokenStore for OneToken {
+    fn insert(&self, _: &str, _: Bytes) {}
+
+    fn take(&self, _: &str) -> Option<Bytes> {
+        Some(self.0.clone().into())
+    }
+}
 
 /// A client's end of a connection.
 pub struct Machine {
@@ -37,6 +49,9 @@ impl Machine {
             QuicClientConfig::try_from(tls).expect("suites of TLS 1.3"),
         ));
         config.transport_config(Arc::new(transport));
+        if let Some(token) = &options.token {
+            config.token_store(Arc::new(OneToken(token.clone())));
+        }
         let secret = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[7; 32]);
         let endpoint_config = Arc::new(EndpointConfig::new(Arc::new(secret)));
         let mut endpoint = Endpoint::new(endpoint_config, None, true, None);

@@ -42,6 +42,8 @@ pub struct Options {
     pub keep_alive: Option<Duration>,
     /// The address that it sends from.
     pub from: Ipv4Addr,
+    /// A token that it has from before.
+    pub token: Option<Vec<u8>>,
 }
 
 impl Default for Options {
@@ -56,6 +58,7 @@ impl Default for Options {
             idle: Some(Duration::from_secs(30)),
             keep_alive: None,
             from: Ipv4Addr::LOCALHOST,
+            token: None,
         }
     }
 }
