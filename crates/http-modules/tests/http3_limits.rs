@@ -316,13 +316,58 @@ fn entries_and_sections_of_the_table_have_limits() {
                 [&[1, 0x40 | (n + 2 >> 8) as u8, (n + 2) as u8, 2, 0][..], &vec![0x80; n]].concat()
             };
             let id = c.quic().open(Dir::Bi);
-            c.quic().write(id, &section(20));
+            assert_eq!(section(4).len(), 9);
+            c.quic().write(id, &section(4));
+            c.quic().finish(id);
+            c.quic().until("no answer", |quic| quic.read(id).ok().flatten());
+            assert!(c.quic().lost().is_none(), "it is answered");
+            let id = c.quic().open(Dir::Bi);
+            c.quic().write(id, &section(200));
             assert_eq!(end(&mut c), 0x200);
             let mut c = from(&weir, 1);
             let encoder = c.quic().open(Dir::Uni);
             c.quic().write(encoder, &insert(513));
             assert_eq!(end(&mut c), 0x107);
             weir.wait_for_log("error.log", "client sent too large field line");
+        },
+    );
+}
+
+/// Hundredths of a second that a process has run.
+fn ran(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// Memory of a process that is no file's, KB.
+fn memory_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_client_that_takes_nothing_costs_little() {
+    each_site(
+        |driver| with(driver, "access_log off;"),
+        |weir| {
+            assert_eq!(from(&weir, 1).get("/large.bin").status, 200);
+            let pid = weir.workers()[0];
+            let memory = memory_kb(pid);
+            let options = Options { window: 0, ..Options::default() };
+            let mut c = Client::with(weir.port(0), &options);
+            for _ in 0..120 {
+                let id = c.begin_with("GET", "/large.bin", &[]);
+                c.quic().finish(id);
+            }
+            wait(&mut c, Duration::from_millis(500));
+            let before = ran(pid);
+            wait(&mut c, Duration::from_secs(2));
+            let more = ran(pid) - before;
+            assert!(more < 60, "the worker has run for {more} hundredths of two seconds");
+            let grown = memory_kb(pid).saturating_sub(memory);
+            assert!(grown < 5_000, "{grown} KB");
         },
     );
 }

@@ -32,6 +32,11 @@ use crate::server::HttpMain;
 /// milliseconds.
 const LEAVE_MS: u64 = 2_000;
 
+/// A field section may be so many times as large as a head that is taken, and has such a size at
+/// least, bytes, 32 for each field included: up to that it is answered.
+const SECTION_TIMES: usize = 4;
+const SECTION_MIN: usize = 64 << 10;
+
 /// Streams that are over and may be kept track of, beyond as many as are open.
 const HEADS_KEPT: usize = 16;
 
@@ -111,7 +116,7 @@ impl Session {
             table_capacity: qpack::TABLE_CAPACITY,
             blocked_streams: BLOCKED_STREAMS as usize,
             blocked_bytes: BLOCKED_MAX,
-            section: section.saturating_mul(2),
+            section: section.saturating_mul(SECTION_TIMES).max(SECTION_MIN),
             text: server.core.large_header_buffer_size,
         };
         let place = c.place().expect("a connection over QUIC has its place").clone();
