@@ -8,13 +8,14 @@ use crate::options::Options;
 use crate::report::{self, row};
 use crate::server::{Kind, Server, Setup};
 use crate::tls::idle::Idle;
-use crate::{Outcome, h2, proc, stream};
+use crate::{Outcome, h2, h3, proc, stream};
 
-/// Connections in the clear, over TLS, or of HTTP/2; sessions of `stream`.
+/// Connections in the clear, over TLS, of HTTP/2 or of HTTP/3; sessions of `stream`.
 enum Means {
     Plain,
     Tls(Idle),
     H2(h2::idle::Idle),
+    H3(h3::idle::Idle),
     Stream(stream::idle::Idle),
 }
 
@@ -32,6 +33,7 @@ impl Means {
             Means::Plain => (Setup::default(), None),
             Means::Tls(idle) => idle.setup().map(|(setup, port)| (setup, Some(port)))?,
             Means::H2(idle) => idle.setup(kind).map(|(setup, port)| (setup, Some(port)))?,
+            Means::H3(idle) => idle.setup(kind).map(|(setup, port)| (setup, Some(port)))?,
             Means::Stream(idle) => return idle.setup(connections),
         };
         Ok((Setup { connections, ..setup }, port))
@@ -43,6 +45,7 @@ impl Means {
             Means::Plain => plain(port).map(Held::Tcp),
             Means::Tls(idle) => idle.one(port).map(Held::Tcp),
             Means::H2(idle) => idle.one(port).map(Held::Tcp),
+            Means::H3(idle) => Ok(Held::Udp(idle.one(port))),
             Means::Stream(idle) => idle.one(port),
         }
     }
@@ -55,6 +58,7 @@ pub fn run(options: &Options, name: &str) -> Outcome {
         "tls-idle" => Means::Tls(Idle::new()?),
         "h2-idle" => Means::H2(h2::idle::Idle::new(false)?),
         "h2-tls-idle" => Means::H2(h2::idle::Idle::new(true)?),
+        "h3-idle" => Means::H3(h3::idle::Idle::new()?),
         "stream-idle" => Means::Stream(stream::idle::Idle::new(options, false)?),
         "stream-udp-idle" => Means::Stream(stream::idle::Idle::new(options, true)?),
         _ => Means::Plain,

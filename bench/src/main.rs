@@ -133,6 +133,8 @@ const LOADS: &[Load] = &[
     load("h3-1m", "1 MB file over HTTP/3", false, h3::run),
     load("h3-post", "POST of 10 KB over HTTP/3, passed on", false, h3::run),
     load("h3-handshakes", "HTTP/3: a connection for each request of 1 KB", false, h3::run),
+    load("h3-idle", "idle connections of HTTP/3: memory each", false, idle::run),
+    load("h3-floods", "attacks over HTTP/3: cut off, cost, p99 of others", false, h3::floods::run),
     load("h3-settings", "HTTP/3: the floor's settings, 1 KB", false, h3::settings),
     load("h3-settings-100k", "HTTP/3: the floor's settings, 100 KB", false, h3::settings),
     load("fastcgi", "1 KB from php-fpm over kept connections", false, proxied::run),

@@ -17,18 +17,20 @@ use crate::{Outcome, proc, proxied};
 use testkit::h2::scan::{self as client, Scan};
 
 /// Between two requests of the well-behaved client.
-const PACE: Duration = Duration::from_millis(2);
+pub const PACE: Duration = Duration::from_millis(2);
 /// Between two connections of the attacker.
 const BREAK: Duration = Duration::from_millis(10);
 
 /// The well-behaved client's view, and the server's cost, of a stretch of time.
-struct Stretch {
-    p99_us: f64,
-    failed: usize,
+pub struct Stretch {
+    /// The 99th percentile of its latencies.
+    pub p99_us: f64,
+    /// Its requests that failed.
+    pub failed: usize,
     /// CPUs busy with the server.
-    cpu: f64,
+    pub cpu: f64,
     /// Memory of the worker at most.
-    memory: u64,
+    pub memory: u64,
 }
 
 /// The attacker's view.
@@ -85,15 +87,16 @@ fn one(
 ) -> Outcome<Vec<String>> {
     let (server, _) = Server::start(options, kind, setup)?;
     let time = Duration::from_secs(options.seconds.into());
-    stretch(&server, port, Duration::from_millis(300))?;
+    let stretch = |time| stretch(&server, time, |until| witness(port, until));
+    stretch(Duration::from_millis(300))?;
     let before = anonymous(server.worker());
     let lines = log_lines(&server);
-    let alone = stretch(&server, port, time)?;
+    let alone = stretch(time)?;
     let (count, counted) = mpsc::channel();
     let (with, (all, above), felt) = std::thread::scope(|scope| {
         let until = Instant::now() + time;
         let attacker = scope.spawn(move || assail(port, attack, until, &counted));
-        let with = stretch(&server, port, time);
+        let with = stretch(time);
         let lines = log_lines(&server);
         // What the server writes about the attacker's own end is no part of it.
         let _ = count.send(());
@@ -124,7 +127,7 @@ fn one(
 }
 
 /// The lines of the error log, and those of them of a level above `info`.
-fn log_lines(server: &Server) -> (usize, usize) {
+pub fn log_lines(server: &Server) -> (usize, usize) {
     let log = std::fs::read(server.prefix().join("error.log")).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let is_below = |line: &&str| line.contains("[info]") || line.contains("[debug]");
@@ -132,7 +135,7 @@ fn log_lines(server: &Server) -> (usize, usize) {
 }
 
 /// Memory of a process that is no file's.
-fn anonymous(pid: u32) -> u64 {
+pub fn anonymous(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("RssAnon:"));
     let kb = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
@@ -140,12 +143,16 @@ fn anonymous(pid: u32) -> u64 {
 }
 
 /// A well-behaved client for that time, with a look at the server all the while.
-fn stretch(server: &Server, port: u16, time: Duration) -> Outcome<Stretch> {
+pub fn stretch(
+    server: &Server,
+    time: Duration,
+    witness: impl FnOnce(Instant) -> (Vec<u64>, usize) + Send,
+) -> Outcome<Stretch> {
     let pids = server.pids();
     let worker = server.worker();
     let (began, cpu) = (Instant::now(), proc::cpu_ns(&pids));
     let (memory, (mut latencies, failed)) = std::thread::scope(|scope| {
-        let witness = scope.spawn(|| witness(port, began + time));
+        let witness = scope.spawn(move || witness(began + time));
         let looks = scope.spawn(|| {
             proc::pin(1);
             let mut memory = 0;

@@ -1,4 +1,9 @@
-//! HTTP/3: the cost of a request. The load is `tools/src/bin/h3load.rs` on CPU 1.
+//! HTTP/3: the cost of a request, of an idle connection, and of attacks. The load of requests is
+//! `tools/src/bin/h3load.rs` on CPU 1.
+
+mod attacks;
+pub mod floods;
+pub mod idle;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +15,7 @@ use crate::subject::{self, Subject};
 use crate::tls::Certificate;
 use crate::{Outcome, wrk};
 
-const CONFIG: &str = include_str!("../configs/h3.conf");
+const CONFIG: &str = include_str!("../../configs/h3.conf");
 /// The loads that measure requests.
 pub const LOADS: &[&str] = &[
     "h3-1k",
