@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use bare::attacks::h2::{ATTACKS, Attack, Attacker};
 use testkit::h2::kind;
 
-use super::attacks::{ATTACKS, Attack, Attacker};
 use super::prompt_setup;
 use crate::options::Options;
 use crate::report::{self, row};

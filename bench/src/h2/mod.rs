@@ -1,6 +1,5 @@
 //! HTTP/2, in the clear by prior knowledge and over TLS: the cost of a request.
 
-mod attacks;
 pub mod bomb;
 pub mod floods;
 pub mod h2load;

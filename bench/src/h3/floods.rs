@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use bare::attacks::h3::{ATTACKS, Attack, Attacker};
 use testkit::h3::Client;
 
-use super::attacks::{ATTACKS, Attack, Attacker};
 use super::setup;
 use crate::h2::floods::{PACE, anonymous, log_lines, stretch};
 use crate::helper::Helper;

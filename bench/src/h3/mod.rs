@@ -1,7 +1,6 @@
 //! HTTP/3: the cost of a request, of an idle connection, and of attacks. The load of requests is
 //! `tools/src/bin/h3load.rs` on CPU 1.
 
-mod attacks;
 pub mod floods;
 pub mod idle;
 

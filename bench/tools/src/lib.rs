@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attacks;
 pub mod content;
 pub mod fastcgi;
 pub mod h2;

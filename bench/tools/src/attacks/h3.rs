@@ -166,7 +166,7 @@ impl Attacker {
     }
 
     fn streams(&mut self, path: &str, behind: fn(&mut Quic, StreamId)) {
-        let head = bare::h3::request(path, b"");
+        let head = crate::h3::request(path, b"");
         self.each_stream(|quic, id| {
             quic.write(id, &head);
             behind(quic, id);
