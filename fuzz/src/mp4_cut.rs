@@ -1,7 +1,7 @@
 //! Films: the index of a file, which may say anything.
 
-use proto::mp4::atom::atoms;
-use proto::mp4::{Layout, Window, cut};
+use mp4::atom::atoms;
+use mp4::{Layout, Window, cut};
 
 /// The first four bytes are the window, the rest is the content of `moov`. A cut lies in the file,
 /// its index is hardly larger than the film's, and is itself a readable index.

@@ -1,6 +1,6 @@
 //! `mp4` and `flv`: parts of films by time and by place.
 
-use proto::mp4::atom::{copy, write};
+use mp4::atom::{copy, write};
 use testkit::{Driver, Site, Weir, built_binary, each_site};
 
 const HTTP: &str = "

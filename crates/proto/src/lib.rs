@@ -13,7 +13,6 @@ pub mod h1;
 pub mod h2;
 pub mod h3;
 pub mod memcached;
-pub mod mp4;
 pub mod params;
 pub mod priority;
 pub mod proxy_protocol;

@@ -15,7 +15,7 @@ use http::output::Body;
 use http::request::Request;
 use mem::Chain;
 use proto::h1::Method;
-use proto::mp4::Window;
+use ::mp4::Window;
 
 use self::walk::{Film, Limits, Trouble};
 use crate::static_file::{not_a_file, not_opened, send_file};

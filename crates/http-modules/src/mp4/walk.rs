@@ -4,8 +4,8 @@ use std::io;
 use std::ops::Range;
 
 use bytes::Bytes;
-use proto::mp4::atom::{HEADER_MAX, Header, copy};
-use proto::mp4::{Fault, Layout, Window};
+use ::mp4::atom::{HEADER_MAX, Header, copy};
+use ::mp4::{Fault, Layout, Window};
 
 /// The limits on reading.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ pub(super) fn film(
     let mut head = Vec::new();
     copy(&mut head, b"ftyp", ftyp.as_deref());
     let layout = Layout { ftyp_len: head.len() as u64, mdat, file_len };
-    let cut = proto::mp4::cut(&moov, &layout, window)?;
+    let cut = ::mp4::cut(&moov, &layout, window)?;
     head.extend_from_slice(&cut.head);
     Ok(Some(Film { head: Bytes::from(head), data: cut.data }))
 }
@@ -149,7 +149,7 @@ impl File<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::mp4::atom::write;
+    use ::mp4::atom::write;
 
     fn walk(file: &[u8], limits: Limits, window: &Window) -> Result<Option<Film>, Trouble> {
         let mut read = |pos: u64, len: usize| {

@@ -1,6 +1,6 @@
 use super::super::cut;
 use super::*;
-use crate::mp4::atom::{copy, write};
+use crate::atom::{copy, write};
 
 /// A film of two tracks: 100 frames of 40 ms, a key frame each 10, 4 in a chunk; and sound, 50
 /// samples of 80 ms, all of 16 bytes, 2 in a chunk. Frame n has `n` bytes more than 10.

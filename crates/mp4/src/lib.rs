@@ -12,6 +12,8 @@
 //!
 //! Everything in a file may be a lie; a contradiction is a [`Fault`].
 
+#![forbid(unsafe_code)]
+
 pub mod atom;
 mod chunks;
 mod movie;
