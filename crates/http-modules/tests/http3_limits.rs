@@ -371,3 +371,27 @@ fn a_client_that_takes_nothing_costs_little() {
         },
     );
 }
+
+#[test]
+fn instructions_without_an_end_are_a_flood() {
+    each_site(
+        |driver| with(driver, ""),
+        |weir| {
+            for (what, instructions) in [
+                ("capacities", [0x20, 0x3f, 0xe1, 0x1f].repeat(4_096)),
+                ("entries", [&[0xc0, 0x64][..], &[b'v'; 100]].concat().repeat(160)),
+            ] {
+                let mut c = from(&weir, 1);
+                let encoder = c.quic().open(Dir::Uni);
+                c.quic().write(encoder, &[2, 0x3f, 0xe1, 0x1f]);
+                let is_over = (0..400).any(|_| {
+                    c.quic().write(encoder, &instructions);
+                    c.quic().turn();
+                    c.quic().lost().is_some()
+                });
+                assert!(is_over, "{what}");
+                assert_eq!(c.quic().lost_code(), Some(0x107), "{what}");
+            }
+        },
+    );
+}

@@ -142,7 +142,8 @@ impl Control {
                 Stream::Encoder => {
                     let copied = mux.with(|state| state.decoder.encoder_stream(bytes))?;
                     brought.has_entries = true;
-                    brought.frames += (copied / 256) as u32;
+                    // Not all instructions copy anything.
+                    brought.frames += ((copied + bytes.len()) / 256) as u32;
                     bytes.len()
                 }
                 Stream::Decoder => {
