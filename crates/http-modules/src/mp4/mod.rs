@@ -3,6 +3,7 @@
 
 mod walk;
 
+use ::mp4::Window;
 use bytes::Bytes;
 use conf::ConfError;
 use conf::table::{Args, Contexts, Directive};
@@ -15,7 +16,6 @@ use http::output::Body;
 use http::request::Request;
 use mem::Chain;
 use proto::h1::Method;
-use ::mp4::Window;
 
 use self::walk::{Film, Limits, Trouble};
 use crate::static_file::{not_a_file, not_opened, send_file};

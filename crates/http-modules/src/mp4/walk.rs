@@ -3,9 +3,9 @@
 use std::io;
 use std::ops::Range;
 
-use bytes::Bytes;
 use ::mp4::atom::{HEADER_MAX, Header, copy};
 use ::mp4::{Fault, Layout, Window};
+use bytes::Bytes;
 
 /// The limits on reading.
 #[derive(Clone, Copy, Debug)]

@@ -18,6 +18,7 @@ mod client_end;
 pub mod conn;
 mod files;
 pub(crate) mod head;
+pub(crate) mod incoming;
 mod linger;
 pub(crate) mod pace;
 pub(crate) mod stream;

@@ -2,17 +2,13 @@
 
 use std::future::poll_fn;
 
-use base::log::Level;
-use event::Either;
 use mem::Page;
 
-use super::{head, stream};
+use super::{Stream, head, stream};
 use crate::channel::Expected;
-use crate::channel::stream::Gone;
+use crate::channel::incoming::{self, Incoming};
 use crate::module::Verdict;
 use crate::request::Request;
-use crate::status_line::CLIENT_CLOSED;
-use engine::min_rate;
 
 /// The window that a body has at least while it is read, bytes.
 const WINDOW: u32 = 64 << 10;
@@ -23,51 +19,29 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
     let s = stream(r);
     let (mux, key) = (s.mux().clone(), s.key);
     let piece = poll_fn(|cx| mux.poll_piece(key, cx));
-    let (min, timeout) = (r.body_min_rate(), r.loc.core.client_body_timeout);
-    let limit_ms = r.body_credit.limit(min, timeout);
-    let began_ms = base::time::now_ms();
-    let taken = match event::race(piece, event::sleep(limit_ms)).await {
-        Either::First(taken) => taken,
-        Either::Second(()) => {
-            let too_slow = r.body_credit.is_why(min, timeout);
-            let tells = mux.timed_out();
-            if let Some(m) = min_rate::reason(too_slow, r.c().client_ip()).filter(|_| tells) {
-                r.log(Level::Info, format_args!("{m} while reading client request body"));
-            }
-            stream(r).timed_out = true;
-            return Err(broke_off(r, 408));
-        }
-    };
-    match taken {
-        Ok(Some(page)) => {
-            let waited_ms = base::time::now_ms() - began_ms;
-            r.body_credit.moved(min, waited_ms, page.len() as u64);
-            let max = r.loc.core.client_max_body_size;
-            let len = r.body.len() + page.len() as u64;
-            if max > 0 && len > max && r.head.content_length.is_none() {
-                let m = "client intended to send too large body";
-                r.log(Level::Error, format_args!("{m}: {len} bytes"));
-                r.body.refuse();
-                discard(r);
-                return Err(Verdict::Status(413));
-            }
-            r.body.count(page.len(), page.len());
-            Ok(Some(page))
-        }
-        Ok(None) => Ok(None),
-        Err(Gone::Malformed) => {
-            let m = "client sent a body of another length than declared";
-            r.log(Level::Info, format_args!("{m}"));
-            r.body.refuse();
-            Err(Verdict::Status(400))
-        }
-        Err(gone) => {
-            let what = if gone == Gone::Reset { "stream" } else { "connection" };
-            if stream(r).tells_of_end() {
-                r.log(Level::Info, format_args!("client prematurely closed {what}"));
-            }
-            Err(broke_off(r, CLIENT_CLOSED))
-        }
+    incoming::next_piece::<Stream>(r, piece).await
+}
+
+impl Incoming for Stream {
+    fn of(r: &mut Request) -> &mut Stream {
+        stream(r)
+    }
+
+    fn timed_out(&mut self) -> bool {
+        self.timed_out = true;
+        self.mux().timed_out()
+    }
+
+    fn tells_of_end(&self) -> bool {
+        self.mux().tells_of_end()
+    }
+
+    fn discard(&mut self) {
+        // Of a stream that is gone nothing comes.
+        let _ = self.mux().of(self.key, |state, i| {
+            state.streams[i].discards = true;
+            state.drop_body(i);
+        });
     }
 }
 
@@ -91,11 +65,6 @@ fn begin(r: &mut Request) {
     }
 }
 
-fn broke_off(r: &mut Request, status: u16) -> Verdict {
-    r.err_status = status;
-    Verdict::Close
-}
-
 /// Size and place of the data that is still to come.
 pub(crate) fn expected(r: &mut Request) -> Expected {
     let length = r.head.content_length;
@@ -115,16 +84,6 @@ pub(crate) fn expected(r: &mut Request) -> Expected {
 /// comes. The client may go on to send it, and is told not to by the end of the stream.
 pub(crate) fn drop_buffered(r: &mut Request) -> bool {
     stream(r).expect_tested = true;
-    discard(r);
+    stream(r).discard();
     true
-}
-
-fn discard(r: &mut Request) {
-    let s = stream(r);
-    // Of a stream that is gone nothing comes.
-    let _ = s.mux().of(s.key, |state, i| {
-        let entry = &mut state.streams[i];
-        entry.discards = true;
-        state.drop_body(i);
-    });
 }

@@ -202,11 +202,6 @@ impl Stream {
         Tunnel::new(self.mux().clone(), self.key)
     }
 
-    /// Whether a line tells that the client has broken the request off.
-    pub(crate) fn tells_of_end(&self) -> bool {
-        self.mux().tells_of_end()
-    }
-
     /// Whether a line tells that a file holds what the client does not take, or has sent.
     pub(crate) fn tells_of_temp_file(&self) -> bool {
         self.mux().with(|state| {

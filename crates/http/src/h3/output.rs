@@ -11,6 +11,7 @@ use mem::{Buf, Chain};
 use proto::h3::frame::{self, HEAD_MAX, kind};
 
 use super::{HeadState, head, stream};
+use crate::channel::incoming::Incoming;
 use crate::channel::pace::{self, Allowed, Pace};
 use crate::channel::stream::Gone;
 use crate::channel::{SendFailed, in_pieces};
