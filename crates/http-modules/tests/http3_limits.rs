@@ -1,4 +1,5 @@
 //! What clients over HTTP/3 may take: budgets, connections, times, and sizes of heads.
+#![allow(clippy::unwrap_used)]
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -313,7 +314,8 @@ fn entries_and_sections_of_the_table_have_limits() {
             assert_eq!(c.get("/a.txt").body, b"hello");
             // The entry may be named more often than there is room for.
             let section = |n: usize| {
-                [&[1, 0x40 | (n + 2 >> 8) as u8, (n + 2) as u8, 2, 0][..], &vec![0x80; n]].concat()
+                [&[1, 0x40 | ((n + 2) >> 8) as u8, (n + 2) as u8, 2, 0][..], &vec![0x80; n]]
+                    .concat()
             };
             let id = c.quic().open(Dir::Bi);
             assert_eq!(section(4).len(), 9);
