@@ -556,6 +556,27 @@ fn a_request_that_goes_on_keeps_no_connection() {
     );
 }
 
+/// The client wants no response before its request is there, and then gives it up.
+#[test]
+fn a_request_that_was_stopped_keeps_no_connection() {
+    each_site(
+        |driver| start(driver, "return 200 ok;", ""),
+        |weir| {
+            let mut c = Client::connect(weir.port(0), "localhost");
+            for part in [&b"\x01"[..], b""] {
+                let id = c.quic().open(Dir::Bi);
+                c.quic().write(id, part);
+                c.quic().stop(id, 0x10c);
+                assert_eq!(c.get("/").body, b"ok", "the stream before was looked at");
+                c.quic().reset(id, 0x10c);
+            }
+            assert_eq!(c.get("/").body, b"ok");
+            weir.signal("HUP");
+            assert_eq!(c.quic().until("no end", |quic| quic.lost_code()), 0x100);
+        },
+    );
+}
+
 #[test]
 fn early_data_needs_no_cache_of_sessions() {
     each_site(

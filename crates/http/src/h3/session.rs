@@ -460,16 +460,23 @@ impl quic::Session for Session {
 
     fn stopped(&mut self, id: StreamId, _: u64) {
         self.mux.settled(id);
-        let given_up = self.mux.of(id, |entry| {
-            entry.reset = true;
+        let has_begun = self.mux.with(|state| {
+            let entry = state.streams.get_mut(&id).filter(|entry| !entry.reset)?;
+            entry.reset = entry.phase == Phase::Begun;
             entry.wake_all();
+            Some(entry.reset)
         });
         // The client is told that nothing more comes (RFC 9000 section 3.5).
         self.mux.quic().reset(id, Code::RequestCancelled.number());
-        let counted = match given_up {
-            Ok(()) => self.was_reset(),
+        let counted = match has_begun {
+            Some(true) => self.was_reset(),
+            Some(false) => {
+                // No request begins that cannot be answered.
+                self.mux.quic().stop(id, Code::RequestCancelled.number());
+                self.given_up(id)
+            }
             // To the client the stream was open, as all of its end had not come.
-            Err(_) => self.waste.frame(base::time::now_ms()).map_err(Fault::from),
+            None => self.waste.frame(base::time::now_ms()).map_err(Fault::from),
         };
         if let Err(fault) = counted {
             self.fail(None, fault);
