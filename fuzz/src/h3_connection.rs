@@ -492,6 +492,7 @@ impl Response {
                     assert_eq!(decoded, Ok(Decoded::Whole));
                 }
                 Event::Data(n) => data = n,
+                Event::Excess => panic!("a request's head in a response"),
                 Event::More | Event::Nothing => {}
             }
             rest = &rest[used..];
@@ -529,8 +530,13 @@ async fn play(world: World, mode: u8, way: u8, rest: Vec<u8>) {
     let origin = (Instant::now(), base::time::now_ms());
     let window = if mode & 16 != 0 { 500 } else { 1 << 20 };
     let options = Options { name: "a".to_owned(), window, ..Options::default() };
-    let limits =
-        Limits { table_capacity: 0, blocked_streams: 0, blocked_bytes: 0, section: 1 << 20 };
+    let limits = Limits {
+        table_capacity: 0,
+        blocked_streams: 0,
+        blocked_bytes: 0,
+        section: 1 << 20,
+        text: 0,
+    };
     let mut client = Client {
         server,
         socket: socket(),
