@@ -397,7 +397,7 @@ impl Stats {
     /// drops it as well.
     pub fn gauge(&self, field: Field) -> Gauge<'_> {
         self.add(field, 1);
-        Gauge { stats: self, field }
+        Gauge { stats: self, field: Cell::new(field) }
     }
 
     /// The sum over all workers.
@@ -435,12 +435,21 @@ fn name_hash(name: &str) -> u64 {
 #[must_use = "it counts while it lives"]
 pub struct Gauge<'a> {
     stats: &'a Stats,
-    field: Field,
+    field: Cell<Field>,
+}
+
+impl Gauge<'_> {
+    /// Counts in another counter from now on.
+    #[inline]
+    pub fn becomes(&self, field: Field) {
+        self.stats.sub(self.field.replace(field), 1);
+        self.stats.add(field, 1);
+    }
 }
 
 impl Drop for Gauge<'_> {
     fn drop(&mut self) {
-        self.stats.sub(self.field, 1);
+        self.stats.sub(self.field.get(), 1);
     }
 }
 
@@ -454,11 +463,12 @@ mod tests {
         let stats = Stats::new(1).unwrap();
         let kept = stats.gauge(Field::Writing);
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let _writing = stats.gauge(Field::Writing);
+            let writing = stats.gauge(Field::Reading);
+            writing.becomes(Field::Writing);
             assert_eq!(stats.sum(Field::Writing), 1, "a panic of the test");
         }));
         assert!(ended.is_err());
-        assert_eq!(stats.sum(Field::Writing), 1);
+        assert_eq!((stats.sum(Field::Writing), stats.sum(Field::Reading)), (1, 0));
         drop(kept);
         assert_eq!(stats.sum(Field::Writing), 0);
     }

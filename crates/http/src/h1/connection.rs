@@ -158,17 +158,14 @@ async fn serve<A: Answer>(
     let after = match begun {
         Some(after) => after,
         None => {
-            main.stats.add(Field::Reading, 1);
+            let state = main.stats.gauge(Field::Reading);
             let done = {
-                let batch = pin!(requests::batch::<A>(c, main, &mut r));
+                let batch = pin!(requests::batch::<A>(c, &mut r, &state));
                 main.life.unless_given_up(batch).await
             };
             match done {
-                Some(after) => {
-                    main.stats.sub(Field::Reading, 1);
-                    after
-                }
-                None => give_up::<A>(main, &mut r).await,
+                Some(after) => after,
+                None => give_up::<A>(&mut r).await,
             }
         }
     };
@@ -182,9 +179,7 @@ async fn serve<A: Answer>(
 
 /// Ends a request that has begun and is not answered whole. It is logged all the same.
 #[cold]
-async fn give_up<A: Answer>(main: &HttpMain, r: &mut Request) -> After {
-    let has_begun = r.flags.unlogged;
-    main.stats.sub(if has_begun { Field::Writing } else { Field::Reading }, 1);
+async fn give_up<A: Answer>(r: &mut Request) -> After {
     r.close_connection();
     rarely(channel::give_up::<A>(r)).await;
     After::Close

@@ -11,11 +11,11 @@ use super::{body, drain, output, read_head, refused, stream};
 use crate::channel::conn::Conn;
 use crate::channel::{Answer, SendFailed};
 use crate::request::Request;
-use crate::server::HttpMain;
-use engine::stats::Field;
+use engine::stats::{Field, Gauge};
 
-/// Answers requests until the page is empty or the connection is to end.
-pub(super) async fn batch<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut Request) -> After {
+/// Answers requests until the page is empty or the connection is to end; `state` counts it among
+/// those that read or write.
+pub(super) async fn batch<A: Answer>(c: &Rc<Conn>, r: &mut Request, state: &Gauge<'_>) -> After {
     let mut parser = HeadParser::new();
     let limits = c.server().core.head_limits();
     let mut deadline = None;
@@ -24,11 +24,9 @@ pub(super) async fn batch<A: Answer>(c: &Rc<Conn>, main: &Rc<HttpMain>, r: &mut 
             Step::Done { len } => {
                 stream(r).head_len = len;
                 deadline = None;
-                main.stats.sub(Field::Reading, 1);
-                main.stats.add(Field::Writing, 1);
+                state.becomes(Field::Writing);
                 let after = one::<A>(c, r).await;
-                main.stats.sub(Field::Writing, 1);
-                main.stats.add(Field::Reading, 1);
+                state.becomes(Field::Reading);
                 if let Some(after) = after {
                     return after;
                 }
