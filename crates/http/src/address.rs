@@ -10,12 +10,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use base::log::Level;
-use engine::{flooders, told};
 use os::sockaddr::block_of;
 use proto::waste::{AddressWaste, Flood, Waste};
-
-use crate::channel::conn::Conn;
 
 /// Memory that requests of an address may hold in a worker, bytes: their heads, and parts of bodies
 /// that nothing has read. Those of a connection without bodies hold 768 KB at most.
@@ -101,8 +97,8 @@ impl Accounts {
 
 impl Address {
     /// The account of a connection's client.
-    pub fn of(c: &Conn) -> Option<Rc<Address>> {
-        let block = block_of(c.client_ip()?);
+    pub fn of(client: Option<IpAddr>) -> Option<Rc<Address>> {
+        let block = block_of(client?);
         let now_ms = base::time::now_ms();
         Some(ACCOUNTS.with(|accounts| accounts.borrow_mut().of(block, now_ms)))
     }
@@ -115,14 +111,6 @@ impl Address {
     /// Whether its clients reset so many streams that lines about single ones would fill the log.
     pub fn is_strained(&self) -> bool {
         self.waste.borrow_mut().is_strained(base::time::now_ms())
-    }
-
-    /// Writes a line about the address, unless there was one lately.
-    #[cold]
-    pub fn tell(&self, c: &Conn, what: &'static str) {
-        if told::is_due(c.client_ip(), what) {
-            c.log(Level::Warn, format_args!("{what} by connections of one address"));
-        }
     }
 }
 
@@ -224,31 +212,6 @@ impl Account {
         match suffices || self.own.resets_used() <= RESETS_SPARED {
             true => Ok(()),
             false => Err(Flood("too many streams that were reset by connections of one address")),
-        }
-    }
-}
-
-/// Writes a line about a connection that ends for a fault of the client's. A client gets one a
-/// minute for each fault, and one for all floods; it has the number of those that were left out.
-/// A log of level `debug` has all.
-#[cold]
-pub(crate) fn tell_fault(c: &Conn, what: &'static str, is_flood: bool) {
-    let ip = c.client_ip();
-    if is_flood {
-        flooders::cut_off(ip);
-    }
-    let (level, subject) = if is_flood { (Level::Warn, "flood") } else { (Level::Info, what) };
-    let due = told::due(ip, subject);
-    let left_out = match due {
-        Some(n) => n + flooders::take_left_out(ip),
-        None if c.log_enabled(&c.server().root.core.error_log, Level::Debug) => 0,
-        None => return,
-    };
-    match left_out {
-        0 => c.log(level, format_args!("client sent {what}")),
-        n => {
-            let m = format_args!("client sent {what}; lines about it that were left out: {n}");
-            c.log(level, m);
         }
     }
 }

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 
+use base::log::Level;
+use engine::{flooders, told};
 use event::{Deadline, Either};
 
 use super::conn::Conn;
@@ -85,5 +87,38 @@ pub(crate) async fn until(ready: impl Future<Output = ()>, deadline: Deadline) -
     match event::race(ready, event::sleep_until(deadline)).await {
         Either::First(()) => Ok(()),
         Either::Second(()) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// Writes a line about the address of a connection's client, unless there was one lately.
+#[cold]
+pub(crate) fn tell_of_address(c: &Conn, what: &'static str) {
+    if told::is_due(c.client_ip(), what) {
+        c.log(Level::Warn, format_args!("{what} by connections of one address"));
+    }
+}
+
+/// Writes a line about a connection that ends for a fault of the client's. A client gets one a
+/// minute for each fault, and one for all floods; it has the number of those that were left out.
+/// A log of level `debug` has all.
+#[cold]
+pub(crate) fn tell_fault(c: &Conn, what: &'static str, is_flood: bool) {
+    let ip = c.client_ip();
+    if is_flood {
+        flooders::cut_off(ip);
+    }
+    let (level, subject) = if is_flood { (Level::Warn, "flood") } else { (Level::Info, what) };
+    let due = told::due(ip, subject);
+    let left_out = match due {
+        Some(n) => n + flooders::take_left_out(ip),
+        None if c.log_enabled(&c.server().root.core.error_log, Level::Debug) => 0,
+        None => return,
+    };
+    match left_out {
+        0 => c.log(level, format_args!("client sent {what}")),
+        n => {
+            let m = format_args!("client sent {what}; lines about it that were left out: {n}");
+            c.log(level, m);
+        }
     }
 }

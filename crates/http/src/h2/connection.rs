@@ -28,7 +28,6 @@ use super::run::{Inbox, Runner};
 use super::schedule::OUTPUT_MAX;
 use super::slice::Slice;
 use super::stream;
-use crate::address;
 use crate::channel::conn::Conn;
 use crate::channel::stream::is_worn;
 use crate::channel::{self, Answer, SendFailed, linger};
@@ -541,7 +540,7 @@ fn cut_off(mux: &Mux) -> After {
 /// Ends the connection for a fault of the client's.
 async fn refuse(mux: &Mux, receiver: &Receiver, fault: Fault) -> After {
     let is_flood = fault.code == ErrorCode::ENHANCE_YOUR_CALM;
-    address::tell_fault(&mux.c, fault.what, is_flood);
+    channel::stream::tell_fault(&mux.c, fault.what, is_flood);
     goodbye(mux, receiver, fault.code).await;
     After::Drain
 }

@@ -124,7 +124,7 @@ pub(super) struct Mux {
 
 impl Mux {
     pub fn new(c: Rc<Conn>, conf: Http2) -> Mux {
-        let address = Address::of(&c);
+        let address = Address::of(c.client_ip());
         Mux {
             c,
             conf,

@@ -221,7 +221,7 @@ impl Mux {
             ended: false,
             is_refused: false,
             begun: 0,
-            address: Address::of(&c),
+            address: Address::of(c.client_ip()),
             unconfirmed: HashSet::default(),
             hungry: Vec::new(),
             early: Vec::new(),
@@ -239,7 +239,7 @@ impl Mux {
     /// The client has another address.
     pub fn moved(&self, main: &HttpMain, to: SockAddr) {
         let moved = Rc::new(self.c.borrow().moved(main, to));
-        let address = Address::of(&moved);
+        let address = Address::of(moved.client_ip());
         self.c.replace(moved);
         self.with(|state| state.address = address);
     }

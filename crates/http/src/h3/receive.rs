@@ -13,6 +13,7 @@ use proto::qpack::{Decoded, Held};
 use quic::{Read, StreamId};
 
 use super::mux::{Entry, Mux, Phase, State};
+use crate::channel::stream::tell_of_address;
 use crate::h2::websocket_key;
 use crate::request::Request;
 use crate::server::HttpMain;
@@ -64,7 +65,7 @@ impl Parties<'_> {
             let State { streams, decoder, early, begun, .. } = state;
             let Some(entry) = streams.get_mut(&id) else { return Ok(()) };
             if entry.phase == Phase::Head && entry.held.is_full() {
-                self.is_full(entry);
+                tell_of_address(&self.mux.c(), "too much memory is held for requests");
                 return Err(Fault::stream(Code::RequestRejected, "a request too many"));
             }
             while entry.phase != Phase::Blocked && self.more(entry, id, &mut brought.is_reset)? {
@@ -189,14 +190,6 @@ impl Parties<'_> {
         let s = r.channel.http3().expect("it was taken as a request over HTTP/3");
         s.begin(self.mux.clone(), id, 0);
         Job { r, id, refused: None, is_late: false }
-    }
-
-    /// Requests of the client's address hold as much memory as they may.
-    #[cold]
-    fn is_full(&self, entry: &Entry) {
-        if let Some(address) = entry.held.address() {
-            address.tell(&self.mux.c(), "too much memory is held for requests");
-        }
     }
 
     /// Whether there are bytes to look at: those that are left, or new ones. Notes where the client

@@ -21,7 +21,7 @@ use super::control::Control;
 use super::mux::{Entry, Mux, Phase};
 use super::receive::{Job, Parties};
 use super::stream;
-use crate::address::{self, Account};
+use crate::address::Account;
 use crate::channel::conn::Conn;
 use crate::channel::{self, Answer, SendFailed};
 use crate::h2::{Inbox, Runner, Slice};
@@ -258,7 +258,7 @@ impl Session {
             _ => {
                 self.mux.with(|state| state.is_refused = true);
                 let is_flood = fault.code == Code::ExcessiveLoad;
-                address::tell_fault(&self.mux.c(), fault.what, is_flood);
+                channel::stream::tell_fault(&self.mux.c(), fault.what, is_flood);
                 self.mux.quic().close(code, PHRASE);
             }
         }

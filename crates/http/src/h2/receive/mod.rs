@@ -22,6 +22,7 @@ use super::priority;
 use super::repeated::{Heads, Sent};
 use super::unread::Unread;
 use crate::address::Account;
+use crate::channel::stream::tell_of_address;
 use crate::request::Request;
 use crate::server::HttpMain;
 
@@ -359,8 +360,8 @@ impl Rules {
             return Err(Flood("requests without an end, and reads no responses").into());
         }
         let full = mux.with(|state| {
-            if let Some(address) = state.held.address().filter(|address| address.is_full()) {
-                address.tell(&mux.c, "too much memory is held for requests");
+            if state.held.is_full() {
+                tell_of_address(&mux.c, "too much memory is held for requests");
                 return true;
             }
             is_excess || state.open >= mux.conf.max_streams as usize || state.heads_held > HEADS_MAX
