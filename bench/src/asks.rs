@@ -95,7 +95,7 @@ pub struct Asker {
     /// Some requests for files are made with HEAD.
     pub heads: bool,
     pub site: Arc<Site>,
-    /// Who looks on, in place of a list of faults.
+    /// The observer, in place of a list of faults.
     pub watch: Option<Arc<dyn Watch>>,
     pub random: u64,
     /// Requests that come before others: the rest of an upload, and those to be repeated.
@@ -191,7 +191,7 @@ impl Asker {
         }
     }
 
-    /// What is wrong with an answer.
+    /// The fault of an answer.
     fn wrong(&self, ask: &Ask, got: &Got<'_>) -> Option<String> {
         if !ask.statuses.contains(&got.status) {
             return Some(format!("{}: status {}", ask.what, got.status));

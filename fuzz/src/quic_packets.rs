@@ -1,4 +1,4 @@
-//! What a server reads of a client's packets by itself: the header of an Initial packet, the
+//! Parts of a client's packets that a server reads by itself: the header of an Initial packet, the
 //! messages of the handshake, and frames about paths. A slow reader of the parts agrees, whatever
 //! their order.
 

@@ -33,7 +33,7 @@ pub struct Clients {
     pub tls: Option<Arc<ClientConfig>>,
     /// Calls of gRPC instead of the site's files.
     pub calls: bool,
-    /// Who looks on, in place of a list of faults.
+    /// The observer, in place of a list of faults.
     pub watch: Option<Arc<dyn Watch>>,
     /// The limit of a wait for a frame.
     pub patience: Duration,

@@ -35,7 +35,7 @@ const STREAMS: usize = 8;
 /// The longest upload: several times what a stream has room for.
 const UPLOAD_MAX: usize = 300_000;
 
-/// How often a client that waits asks for a sign of the server, and how long it waits for one.
+/// The pauses in which a waiting client asks for a sign of the server, and its wait for one.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(15);
 /// Stalls of the machine that explain a silence.
@@ -88,7 +88,7 @@ struct Visitor {
     port: u16,
     lane: Lane,
     asker: Asker,
-    /// What its connections share, where they resume sessions.
+    /// The TLS configuration that its connections share, where they resume sessions.
     tls: Option<Arc<ClientConfig>>,
     /// When the next request may begin, if it has a turn already.
     turn: Option<Instant>,
@@ -106,7 +106,7 @@ struct Visitor {
 struct Open {
     id: StreamId,
     ask: Ask,
-    /// What of its body is to be sent, and how much of that was.
+    /// The body to be sent, and how much of it was.
     body: Vec<u8>,
     sent: usize,
     /// It is given up behind so many bytes of its body.
@@ -114,7 +114,7 @@ struct Open {
     /// The length of the response so far, and when it or the request moved last.
     got: usize,
     moved: Instant,
-    /// What is special about it: the client moved meanwhile, or it was sent as early data.
+    /// Its speciality: the client moved meanwhile, or it was sent as early data.
     special: Option<&'static str>,
 }
 
@@ -358,7 +358,7 @@ impl Visitor {
                 code => format!("closed with code {code:#x}"),
             },
             ConnectionError::ConnectionClosed(closed) => format!("closed: {}", closed.error_code),
-            // What the server sent breaks the rules.
+            // The server has broken the rules.
             other => format!("wrong: {other}"),
         };
         let silent = matches!(why, ConnectionError::TimedOut);

@@ -1,4 +1,4 @@
-//! What clients over HTTP/3 may take: budgets, connections, times, and sizes of heads.
+//! Limits of clients over HTTP/3: budgets, connections, times, and sizes of heads.
 #![allow(clippy::unwrap_used)]
 
 use std::net::Ipv4Addr;

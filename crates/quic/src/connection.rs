@@ -23,7 +23,7 @@ use crate::outbox::{Outbox, SEGMENTS_MAX};
 /// The calls' worth of datagrams that a connection sends before others have their turns.
 const PARCELS: usize = 2;
 
-/// What a client's first datagram has at least (RFC 9000 section 14.1). It is not counted among
+/// The least length of a client's first datagram (RFC 9000 section 14.1). It is not counted among
 /// those that came.
 const FIRST_MIN: u64 = 1200;
 

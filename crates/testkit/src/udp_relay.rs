@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::rng::Rng;
 
-/// What happens to datagrams, each in so many of a hundred cases.
+/// The fates of datagrams, each in so many of a hundred cases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Faults {
     /// They are lost.
@@ -81,9 +81,9 @@ impl Count {
 /// The datagrams that the server has got, and those that it has sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Those that reached the server.
+    /// Datagrams that reached the server.
     pub up: Count,
-    /// Those that left the server, whether they arrived or not.
+    /// Datagrams that left the server, whether they arrived or not.
     pub down: Count,
 }
 
@@ -193,7 +193,7 @@ impl Relay {
         lock(&self.state).last_up.clone()
     }
 
-    /// What the server has got and sent so far.
+    /// The datagrams that the server has got and sent so far.
     pub fn counts(&self) -> Counts {
         lock(&self.state).counts
     }

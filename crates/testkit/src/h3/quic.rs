@@ -34,11 +34,11 @@ pub struct Options {
     pub window: u32,
     /// Early data is sent where a session allows it.
     pub early: bool,
-    /// What [`Options::tls`] made of the above: connections that share it resume their sessions.
+    /// The work of [`Options::tls`] on the above: connections that share it resume their sessions.
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// The time without a sign of the server after which the connection is over.
     pub idle: Option<Duration>,
-    /// How often the server is asked for a sign.
+    /// The pause between two requests for a sign of the server.
     pub keep_alive: Option<Duration>,
     /// The address that it sends from.
     pub from: Ipv4Addr,
