@@ -65,7 +65,7 @@ fn the_one_that_is_parked_makes_room() {
         turns().await;
         assert_eq!(*calls.borrow(), [(5, Some(Call::Reclaimed)), (5, None)]);
         assert_eq!((event::connections_in_use(), event::room().parked), (6, 0));
-        // Those with a socket ask for room as well.
+        // Connections with a socket ask for room as well.
         all[1].stands(Rest::Owes, Deadline::NEVER);
         let _pair = pair().unwrap();
         turns().await;

@@ -56,9 +56,9 @@ pub(crate) struct Address {
     /// Lines about streams that the client has reset, or that were refused.
     pub resets: Lines,
     /// Lines about requests that such a reset, or the connection's end, broke off.
-    pub broken_off: Lines,
+    broken_off: Lines,
     /// Lines about temporary files.
-    pub files: Lines,
+    files: Lines,
 }
 
 #[derive(Default)]
@@ -111,6 +111,16 @@ impl Address {
     /// Whether its clients reset so many streams that lines about single ones would fill the log.
     pub fn is_strained(&self) -> bool {
         self.waste.borrow_mut().is_strained(base::time::now_ms())
+    }
+
+    /// Whether a line tells that a stream, or a connection's end, broke a request off.
+    pub fn tells_of_end(&self) -> bool {
+        !self.is_strained() && self.broken_off.another(base::time::now_ms())
+    }
+
+    /// Whether a line tells of a temporary file.
+    pub fn tells_of_temp_file(&self) -> bool {
+        self.files.another(base::time::now_ms())
     }
 }
 

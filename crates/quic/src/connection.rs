@@ -265,7 +265,7 @@ impl Connection {
             }
         }
         drop(inner);
-        // What tries again in each turn does not bring about the next one.
+        // A try again in each turn does not bring about the next one.
         if has_taken {
             self.touch();
         }

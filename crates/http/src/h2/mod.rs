@@ -62,7 +62,6 @@ pub(crate) use run::{Inbox, Runner};
 pub(crate) use slice::Slice;
 pub(crate) use tunnel::Tunnel;
 
-use crate::address::Address;
 use crate::request::Request;
 use mux::{Key, Mux};
 
@@ -204,10 +203,7 @@ impl Stream {
 
     /// Whether a line tells that a file holds what the client does not take, or has sent.
     pub(crate) fn tells_of_temp_file(&self) -> bool {
-        self.mux().with(|state| {
-            let another = |address: &Rc<Address>| address.files.another(base::time::now_ms());
-            state.held.address().is_none_or(another)
-        })
+        self.mux().with(|state| state.held.address().is_none_or(|a| a.tells_of_temp_file()))
     }
 
     /// Something to wait for the client's end with, beside other work.

@@ -260,10 +260,8 @@ impl Mux {
     /// streams, or of a client that resets one after the other.
     pub fn tells_of_end(&self) -> bool {
         self.with(|state| {
-            let another = |address: &Rc<Address>| {
-                !address.is_strained() && address.broken_off.another(base::time::now_ms())
-            };
-            !state.is_refused && !state.is_strained && state.held.address().is_none_or(another)
+            let address = || state.held.address().is_none_or(|address| address.tells_of_end());
+            !state.is_refused && !state.is_strained && address()
         })
     }
 

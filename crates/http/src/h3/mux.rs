@@ -397,19 +397,14 @@ impl Mux {
     /// streams, or of a client that resets one after the other.
     pub fn tells_of_end(&self) -> bool {
         self.with(|state| {
-            let another = |address: &Rc<Address>| {
-                !address.is_strained() && address.broken_off.another(base::time::now_ms())
-            };
-            !state.is_refused && !state.is_strained && state.address.as_ref().is_none_or(another)
+            let address = || state.address.as_ref().is_none_or(|address| address.tells_of_end());
+            !state.is_refused && !state.is_strained && address()
         })
     }
 
     /// Whether a line tells of a temporary file for one of the streams.
     pub fn tells_of_temp_file(&self) -> bool {
-        self.with(|state| {
-            let another = |address: &Rc<Address>| address.files.another(base::time::now_ms());
-            state.address.as_ref().is_none_or(another)
-        })
+        self.with(|state| state.address.as_ref().is_none_or(|a| a.tells_of_temp_file()))
     }
 
     /// A request is over; its stream ends with it. With `failed`, the response is not whole.
