@@ -13,6 +13,7 @@ const TIERS: &[&[&str]] = &[
     &["shm"],
     &["conf"],
     &["event"],
+    &["mail-proto"],
     &["proto", "mp4"],
     &["tls"],
     &["net"],
@@ -40,7 +41,7 @@ const OUTSIDE: &str = "modules/";
 const INTERFACE: &str = "module";
 
 /// These stay usable without an event loop, wherever they stand in the order.
-const WITHOUT_EVENT: &[&str] = &["base", "os", "mem", "shm", "conf", "proto", "mp4"];
+const WITHOUT_EVENT: &[&str] = &["base", "os", "mem", "shm", "conf", "mail-proto", "proto", "mp4"];
 
 /// Checks every member's manifest.
 pub fn run(ws: &Workspace) -> Findings {

@@ -18,10 +18,6 @@ pub enum Escape {
     Refresh,
     /// A memcached key: control characters, space and `%`.
     Memcached,
-    /// A value of the mail authentication protocol: as `Memcached`.
-    MailAuth,
-    /// xtext of RFC 3461: `+41` instead of `%41`; space, `+`, `=`, and all but printable ASCII.
-    MailXtext,
 }
 
 type Table = [bool; 256];
@@ -32,7 +28,6 @@ static COMPONENT: Table = table(b" !\"#$%&'()*+,/:;<=>?@[\\]^`{|}", true);
 static HTML: Table = table(b" \"#%<>\\^`{|}'", true);
 static REFRESH: Table = table(b" \"<>\\^`{|~'", true);
 static MEMCACHED: Table = table(b" %", false);
-static XTEXT: Table = table(b" +=", true);
 
 /// Control characters and those of `more`; with `high`, DEL and all bytes above as well.
 const fn table(more: &[u8], high: bool) -> Table {
@@ -58,8 +53,7 @@ impl Escape {
             Escape::UriComponent => &COMPONENT,
             Escape::Html => &HTML,
             Escape::Refresh => &REFRESH,
-            Escape::Memcached | Escape::MailAuth => &MEMCACHED,
-            Escape::MailXtext => &XTEXT,
+            Escape::Memcached => &MEMCACHED,
         }
     }
 
@@ -74,13 +68,12 @@ impl Escape {
 pub fn escape(src: &[u8], kind: Escape, out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let table = kind.table();
-    let prefix = if kind == Escape::MailXtext { b'+' } else { b'%' };
     let mut rest = src;
     while let Some(at) = rest.iter().position(|byte| table[*byte as usize]) {
         let (plain, tail) = rest.split_at(at);
         out.extend_from_slice(plain);
         let Some((&byte, tail)) = tail.split_first() else { return };
-        out.extend_from_slice(&[prefix, HEX[(byte >> 4) as usize], HEX[(byte & 15) as usize]]);
+        out.extend_from_slice(&[b'%', HEX[(byte >> 4) as usize], HEX[(byte & 15) as usize]]);
         rest = tail;
     }
     out.extend_from_slice(rest);
@@ -187,8 +180,6 @@ mod tests {
             (Escape::Html, " \"#%'<>\\^`{|}", true, true),
             (Escape::Refresh, " \"'<>\\^`{|~", true, true),
             (Escape::Memcached, " %", false, false),
-            (Escape::MailAuth, " %", false, false),
-            (Escape::MailXtext, " +=", true, true),
         ] {
             assert_eq!(escaped(kind), want, "{kind:?}");
             assert_eq!(kind.count(&[0x7f]) == 1, del, "{kind:?}");
@@ -204,9 +195,6 @@ mod tests {
         let mut out = b"x".to_vec();
         escape(b"/a b\xff?\n", Escape::Uri, &mut out);
         assert_eq!(out, b"x/a%20b%FF%3F%0A");
-        out.clear();
-        escape(b"a+b=c", Escape::MailXtext, &mut out);
-        assert_eq!(out, b"a+2Bb+3Dc");
         out.clear();
         escape_html(b"<a href=\"x\">&'", &mut out);
         assert_eq!(out, b"&lt;a href=&quot;x&quot;&gt;&amp;'");
