@@ -7,9 +7,9 @@
 //! ```
 
 use crate::Method;
-use crate::client::{Action, Common, Fault};
+use crate::common::{Action, Attempt, Common, Fault};
 use crate::input::{Input, is_clean, without_end};
-use crate::sasl::{self, Attempt, Exchange, Step};
+use crate::sasl::{self, Exchange, Step};
 use bytes::Bytes;
 use std::mem;
 

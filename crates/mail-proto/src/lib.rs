@@ -12,6 +12,7 @@
 pub mod auth;
 pub mod backend;
 pub mod client;
+mod common;
 mod escape;
 pub mod host;
 mod imap;
@@ -20,9 +21,12 @@ mod note;
 mod pop3;
 mod sasl;
 mod smtp;
+#[cfg(test)]
+mod tests;
 mod texts;
 
-pub use client::{Action, Dialogue};
+pub use client::Dialogue;
+pub use common::Action;
 pub use note::Note;
 pub use smtp::IMPROPER_PIPELINING;
 pub use texts::Texts;

@@ -1,6 +1,6 @@
 //! SASL exchanges (RFC 4422), the same in the three protocols but for their prompts.
 
-use crate::client::Fault;
+use crate::common::{Attempt, Fault};
 use crate::{Method, Methods, Note};
 use bytes::Bytes;
 
@@ -39,14 +39,6 @@ impl Challenge {
         line.extend_from_slice(b"\r\n");
         Bytes::from(line)
     }
-}
-
-/// What one attempt was made of.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Attempt {
-    pub(crate) method: Method,
-    pub(crate) login: Bytes,
-    pub(crate) password: Bytes,
 }
 
 /// The course of an exchange.

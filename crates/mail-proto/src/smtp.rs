@@ -6,9 +6,9 @@
 //!   ╰── MAIL ─▶ from is set ── RCPT ─▶ Start: method none
 //! ```
 
-use crate::client::{Action, Common, Fault};
+use crate::common::{Action, Attempt, Common, Fault};
 use crate::input::{Input, is_clean, without_end, words};
-use crate::sasl::{self, Attempt, Exchange, Step};
+use crate::sasl::{self, Exchange, Step};
 use crate::{Credentials, Envelope, Method, Methods, Note};
 use bytes::Bytes;
 
