@@ -6,12 +6,12 @@ pub(crate) fn push_hex(prefix: u8, byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[prefix, digit(byte >> 4), digit(byte & 15)]);
 }
 
-/// Appends a value of the authentication protocol: control characters below 0x20, space and `%` as
-/// `%20`.
+/// Appends a value of the authentication protocol: control characters, space and `%` as `%20`.
+/// nginx leaves DEL, which no field may hold (RFC 9110 section 5.5).
 pub(crate) fn escape_percent(value: &[u8], out: &mut Vec<u8>) {
     for byte in value {
         match byte {
-            0..=b' ' | b'%' => push_hex(b'%', *byte, out),
+            0..=b' ' | 0x7f | b'%' => push_hex(b'%', *byte, out),
             byte => out.push(*byte),
         }
     }
@@ -39,7 +39,7 @@ mod tests {
             escape_percent(&[byte], &mut percent);
             escape_xtext(&[byte], &mut xtext);
             let hex = format!("{byte:02X}");
-            let plain = byte > b' ' && byte != b'%';
+            let plain = byte > b' ' && byte != 0x7f && byte != b'%';
             let want = if plain { vec![byte] } else { [b"%", hex.as_bytes()].concat() };
             assert_eq!(percent, want, "{byte}");
             let plain = byte.is_ascii_graphic() && byte != b'+' && byte != b'=';

@@ -12,7 +12,7 @@ use bytes::Bytes;
 fn credentials(method: Method) -> Credentials {
     Credentials {
         method,
-        login: Bytes::from_static(b"jo e%\r\nX: y\xff"),
+        login: Bytes::from_static(b"jo e%\r\nX: y\x7f\xff"),
         password: Bytes::from_static(b"p+\"\0\t"),
         salt: None,
         tag: Bytes::new(),
@@ -55,7 +55,7 @@ fn a_plain_question() {
             "GET /a%20b%0D%0AX:%20y%7F%20 HTTP/1.0",
             "Host: auth.example",
             "Auth-Method: plain",
-            "Auth-User: jo%20e%25%0D%0AX:%20y\u{fffd}",
+            "Auth-User: jo%20e%25%0D%0AX:%20y%7F\u{fffd}",
             "Auth-Pass: p+\"%00%09",
             "Auth-Protocol: imap",
             "Auth-Login-Attempt: 3",
