@@ -1,7 +1,7 @@
 //! DNS messages (RFC 1035), as far as a stub resolver needs them: one question out, and back the
-//! answers of types A, AAAA, CNAME and SRV, and the lifetime of a negative answer.
+//! answers of types A, AAAA, CNAME, PTR and SRV, and the lifetime of a negative answer.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A type of record.
 pub mod kind {
@@ -11,6 +11,8 @@ pub mod kind {
     pub const CNAME: u16 = 5;
     /// The start of a zone's authority.
     pub const SOA: u16 = 6;
+    /// The name of an address (RFC 1035 section 3.5).
+    pub const PTR: u16 = 12;
     /// An IPv6 address.
     pub const AAAA: u16 = 28;
     /// Host and port of a service (RFC 2782).
@@ -70,6 +72,8 @@ pub enum Data {
     Aaaa(Ipv6Addr),
     /// The name that the owner stands for.
     Cname(Vec<u8>),
+    /// The name of an address.
+    Ptr(Vec<u8>),
     /// Where a service is.
     Srv {
         /// Servers with a lower one are preferred.
@@ -198,6 +202,7 @@ impl<'a> Reader<'a> {
                 Data::Aaaa(bytes.into())
             }
             kind::CNAME => Data::Cname(self.name()?),
+            kind::PTR => Data::Ptr(self.name()?),
             kind::SRV => {
                 let (priority, weight, port) = (self.u16()?, self.u16()?, self.u16()?);
                 Data::Srv { priority, weight, port, target: self.name()? }
@@ -274,6 +279,27 @@ pub fn read(message: &[u8]) -> Result<Response, Malformed> {
     Ok(response)
 }
 
+/// The name under which the name of an address is looked up (RFC 1035 section 3.5, RFC 3596 section
+/// 2.5).
+pub fn name_of_address(ip: IpAddr) -> Vec<u8> {
+    let mut name = String::new();
+    match ip {
+        IpAddr::V4(ip) => {
+            for octet in ip.octets().iter().rev() {
+                name.push_str(&format!("{octet}."));
+            }
+            name.push_str("in-addr.arpa");
+        }
+        IpAddr::V6(ip) => {
+            for octet in ip.octets().iter().rev() {
+                name.push_str(&format!("{:x}.{:x}.", octet & 15, octet >> 4));
+            }
+            name.push_str("ip6.arpa");
+        }
+    }
+    name.into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,6 +358,21 @@ mod tests {
         let srv = Data::Srv { priority: 1, weight: 2, port: 8080, target };
         assert_eq!(of(3).2, srv);
         assert_eq!(of(4).2, Data::Other(16));
+    }
+
+    #[test]
+    fn names_of_addresses() {
+        let of = |ip: &str| String::from_utf8(name_of_address(ip.parse().unwrap())).unwrap();
+        assert_eq!(of("192.0.2.10"), "10.2.0.192.in-addr.arpa");
+        let zeros = "0.".repeat(19);
+        assert_eq!(of("2001:db8::1f"), format!("f.1.0.0.0.{zeros}8.b.d.0.1.0.0.2.ip6.arpa"));
+        let m = response(
+            "10.2.0.192.in-addr.arpa",
+            kind::PTR,
+            0x8180,
+            &[b"\xc0\x0c\0\x0c\0\x01\0\0\0\x05\0\x05\x01c\x01d\0"],
+        );
+        assert_eq!(read(&m).unwrap().answers[0].data, Data::Ptr(b"c.d".to_vec()));
     }
 
     #[test]

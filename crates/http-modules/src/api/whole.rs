@@ -145,10 +145,6 @@ fn write_resolver(o: &mut Object<'_>, metrics: &Metrics, part: &NamedStatus) {
                     o.number(name, *value);
                 }
             }
-            if group == "requests" {
-                // Addresses are never resolved to names here.
-                o.number("addr", 0);
-            }
         });
     }
 }

@@ -417,6 +417,7 @@ fn resolver_table(r: &Request) -> Table {
     let all = columns(&[
         ("nginxplus_resolver_name", Untyped, "Queries for addresses."),
         ("nginxplus_resolver_srv", Untyped, "Queries for SRV records."),
+        ("nginxplus_resolver_addr", Untyped, "Queries for names of addresses."),
         ("nginxplus_resolver_noerror", Untyped, "Answers without an error."),
         ("nginxplus_resolver_formerr", Untyped, "Answers FORMERR."),
         ("nginxplus_resolver_servfail", Untyped, "Answers SERVFAIL."),

@@ -28,7 +28,7 @@ use base::time::unix_secs;
 use bytes::Bytes;
 use event::{Deadline, Notify, TaskId};
 use os::SockAddr;
-use proto::dns::{Data, Record, Response, kind};
+use proto::dns::{Data, Record, Response, kind, name_of_address};
 
 use ask::{Question, Silence, ask};
 
@@ -75,6 +75,8 @@ enum QueryKind {
     Host,
     /// The hosts of a service.
     Service,
+    /// The name of an address.
+    Name,
 }
 
 type Key = (Bytes, QueryKind);
@@ -141,6 +143,21 @@ impl Resolver {
     /// The name servers' reason, or [`Failure::TimedOut`].
     pub async fn addresses(&self, name: &[u8], timeout_ms: u64) -> Result<Addresses, Failure> {
         within(timeout_ms, self.both(name)).await
+    }
+
+    /// The name of an address, waiting `timeout_ms` at most; 0 is no limit. Whoever has the address
+    /// chose it: it is to be looked up in turn before it is believed.
+    ///
+    /// # Errors
+    /// The name servers' reason, or [`Failure::TimedOut`].
+    pub async fn name(&self, ip: IpAddr, timeout_ms: u64) -> Result<Bytes, Failure> {
+        let name = Bytes::from(name_of_address(ip));
+        let found = within(timeout_ms, self.lookup(&name, QueryKind::Name)).await?;
+        let first = found.data.iter().find_map(|data| match data {
+            Data::Ptr(name) => Some(canonical(name)),
+            _ => None,
+        });
+        first.ok_or(Failure::NotFound)
     }
 
     async fn both(&self, name: &[u8]) -> Result<Addresses, Failure> {
@@ -248,6 +265,10 @@ impl Resolver {
                 return (Ok(Rc::new(Records { data, valid })), valid);
             }
             if end == name {
+                if *what == QueryKind::Name && answers.iter().any(|(_, r)| !r.answers.is_empty()) {
+                    // An answer to another question does not say that there is no name.
+                    return (Err(Failure::Format), 0);
+                }
                 let until = answers.iter().map(|(_, r)| refusal_until(r, now)).min();
                 return (Err(Failure::NotFound), until.unwrap_or(0));
             }
@@ -269,6 +290,7 @@ impl Resolver {
         };
         let answers = match what {
             QueryKind::Service => [ask(true, kind::SRV).await, None],
+            QueryKind::Name => [ask(true, kind::PTR).await, None],
             QueryKind::Host => {
                 let (v4, v6) = (ask(self.config.ipv4, kind::A), ask(self.config.ipv6, kind::AAAA));
                 join(v4, v6).await.into()
@@ -353,6 +375,7 @@ fn collect(answers: &[Record], name: &Bytes, kind: u16) -> (Vec<Data>, Bytes, u6
             Data::A(_) => kind == kind::A,
             Data::Aaaa(_) => kind == kind::AAAA,
             Data::Srv { .. } => kind == kind::SRV,
+            Data::Ptr(_) => kind == kind::PTR,
             _ => false,
         };
         if fits && chain.iter().any(|n| r.name.eq_ignore_ascii_case(n)) {

@@ -10,9 +10,10 @@ use shm::{Zone, ZoneState};
 pub struct Status(Zone);
 
 /// Names of the counters, in their order.
-pub const NAMES: [(&str, &str); 10] = [
+pub const NAMES: [(&str, &str); 11] = [
     ("requests", "name"),
     ("requests", "srv"),
+    ("requests", "addr"),
     ("responses", "noerror"),
     ("responses", "formerr"),
     ("responses", "servfail"),
@@ -41,15 +42,19 @@ impl Status {
     }
 
     pub(super) fn asked(&self, kind: u16) {
-        self.add(usize::from(kind == kind::SRV));
+        self.add(match kind {
+            kind::SRV => 1,
+            kind::PTR => 2,
+            _ => 0,
+        });
     }
 
     pub(super) fn answered(&self, code: u8) {
-        self.add(if code < 6 { 2 + usize::from(code) } else { 9 });
+        self.add(if code < 6 { 3 + usize::from(code) } else { 10 });
     }
 
     pub(super) fn timed_out(&self) {
-        self.add(8);
+        self.add(9);
     }
 
     /// The counters, in the order of [`NAMES`].
@@ -71,6 +76,7 @@ mod tests {
         let status = Status::new().unwrap();
         status.asked(kind::A);
         status.asked(kind::SRV);
+        status.asked(kind::PTR);
         status.answered(3);
         status.answered(0);
         status.answered(99);
@@ -79,7 +85,7 @@ mod tests {
         let of = |name: &str| {
             NAMES.iter().zip(values).find(|((_, n), _)| *n == name).map(|(_, value)| value)
         };
-        for name in ["name", "srv", "nxdomain", "noerror", "unknown", "timedout"] {
+        for name in ["name", "srv", "addr", "nxdomain", "noerror", "unknown", "timedout"] {
             assert_eq!(of(name), Some(1), "{name}");
         }
         assert_eq!(of("refused"), Some(0));
