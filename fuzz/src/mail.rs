@@ -1,10 +1,10 @@
 //! Mail: clients, mail servers and the authentication server.
 
 use bytes::Bytes;
-use proto::mail::auth::{Parsed, Question, TlsFields, Verdict, parse, refusal, write};
-use proto::mail::backend::{Backend, Login, Said, XClient};
-use proto::mail::host::ClientHost;
-use proto::mail::{
+use mail_proto::auth::{Parsed, Question, TlsFields, Verdict, parse, refusal, write};
+use mail_proto::backend::{Backend, Login, Said, XClient};
+use mail_proto::host::ClientHost;
+use mail_proto::{
     Action, Credentials, Dialogue, Envelope, Method, Methods, Protocol, Settings, StartTls, Texts,
 };
 use std::rc::Rc;

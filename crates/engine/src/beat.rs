@@ -67,10 +67,12 @@ pub enum Doing {
     Log,
     /// A session of `stream`.
     Session,
+    /// A session of `mail`.
+    Mail,
 }
 
 impl Doing {
-    const ALL: [(Doing, &'static str); 12] = [
+    const ALL: [(Doing, &'static str); 13] = [
         (Doing::Nothing, "no request"),
         (Doing::Head, "the head of a request"),
         (Doing::PostRead, "the post-read phase"),
@@ -83,6 +85,7 @@ impl Doing {
         (Doing::Response, "a response"),
         (Doing::Log, "the log phase"),
         (Doing::Session, "a stream session"),
+        (Doing::Mail, "a mail session"),
     ];
 
     fn name(number: u64) -> &'static str {

@@ -27,6 +27,7 @@ mod texts;
 
 pub use client::Dialogue;
 pub use common::Action;
+pub use host::ClientHost;
 pub use note::Note;
 pub use smtp::IMPROPER_PIPELINING;
 pub use texts::Texts;
@@ -106,6 +107,16 @@ impl Methods {
     /// The union of two sets.
     pub const fn or(self, more: Methods) -> Methods {
         Methods(self.0 | more.0)
+    }
+
+    /// The set as a number, for tables of the configuration language.
+    pub const fn bits(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// The set of such a number; bits without a meaning are left out.
+    pub const fn from_bits(bits: u64) -> Methods {
+        Methods((bits & 63) as u8)
     }
 
     /// All of `methods` are in this set.

@@ -23,6 +23,3 @@ pub mod tls_hello;
 pub mod tls_names;
 pub mod uri;
 pub mod waste;
-
-/// Mail, which is a crate of its own.
-pub use mail_proto as mail;

@@ -81,7 +81,7 @@ fn name_of(path: &[u8]) -> String {
 /// Whether a module of that name is built in, with or without the parts that names vary in: nginx's
 /// files have `http_`, and `_filter` where the documentation has not.
 fn is_here(name: &str, modules: Modules, added: &[Added]) -> bool {
-    if name == "stream" {
+    if matches!(name, "stream" | "mail") {
         return true;
     }
     if let Some(of_stream) = name.strip_prefix("stream_") {

@@ -30,6 +30,7 @@ const fn block(name: &'static str, doc: &'static str) -> Directive<MainBlock> {
 static BLOCKS: &[Directive<MainBlock>] = &[
     block("http", "The web server's configuration."),
     block("stream", "The configuration of servers of TCP connections and UDP datagrams."),
+    block("mail", "The configuration of servers that pass clients of mail on to mail servers."),
 ];
 
 /// The directive that the parser itself handles.

@@ -10,6 +10,7 @@ use conf::{ConfError, Node};
 use engine::beat::Beats;
 use engine::{Engine, LoadEnv, SLOTS, Stats};
 use http::engine::HttpEngine;
+use mail::engine::MailEngine;
 use stream::engine::StreamEngine;
 
 use crate::added;
@@ -50,6 +51,7 @@ pub struct EngineBlock {
 pub static ALL: &[EngineBlock] = &[
     EngineBlock { name: "http", build: build_http },
     EngineBlock { name: "stream", build: build_stream },
+    EngineBlock { name: "mail", build: build_mail },
 ];
 
 /// The engines' directives with the places where they may stand, so that a stray one is called
@@ -57,7 +59,10 @@ pub static ALL: &[EngineBlock] = &[
 pub fn directives() -> impl Iterator<Item = (&'static str, Contexts)> {
     let modules = added::modules().iter().flat_map(|m| m.directives);
     let of_stream = stream_modules().iter().flat_map(|m| m.directives);
-    modules.map(|d| (d.name, d.contexts)).chain(of_stream.map(|d| (d.name, d.contexts)))
+    let of_mail = mail::MODULES.iter().flat_map(|m| m.directives);
+    let of_others =
+        of_stream.map(|d| (d.name, d.contexts)).chain(of_mail.map(|d| (d.name, d.contexts)));
+    modules.map(|d| (d.name, d.contexts)).chain(of_others)
 }
 
 /// The facts of each directive of the engines.
@@ -66,6 +71,9 @@ pub fn entries(add: &mut dyn FnMut(Entry)) {
         module.directives.iter().for_each(|d| add(Entry::new(d, module.name)));
     }
     for module in stream_modules() {
+        module.directives.iter().for_each(|d| add(Entry::new(d, module.name)));
+    }
+    for module in mail::MODULES {
         module.directives.iter().for_each(|d| add(Entry::new(d, module.name)));
     }
 }
@@ -88,4 +96,9 @@ fn build_http(node: &Node, env: LoadEnv) -> Result<Rc<dyn Engine>, ConfError> {
 fn build_stream(node: &Node, env: LoadEnv) -> Result<Rc<dyn Engine>, ConfError> {
     let main = stream::build::build(node, env, stream_modules())?;
     Ok(Rc::new(StreamEngine::new(main)))
+}
+
+fn build_mail(node: &Node, env: LoadEnv) -> Result<Rc<dyn Engine>, ConfError> {
+    let main = mail::build::build(node, env, mail::MODULES)?;
+    Ok(Rc::new(MailEngine::new(main)))
 }

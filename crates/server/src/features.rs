@@ -31,6 +31,8 @@ pub const WITH: &[&str] = &[
     "--with-http_sub_module",
     "--with-http_v2_module",
     "--with-http_v3_module",
+    "--with-mail",
+    "--with-mail_ssl_module",
     "--with-stream",
     "--with-stream_geoip_module",
     "--with-stream_realip_module",

@@ -1,0 +1,109 @@
+//! The core's directives.
+
+use conf::table::{Args, Contexts as C, Directive, directive, join};
+use conf::value::{set_msec, set_num, set_str};
+use conf::{ConfError, Node};
+use engine::settings::{ConfType, Scope};
+use mail_proto::Protocol;
+use upstream::resolver::{self, Resolving, Statuses};
+
+use crate::core_conf::CoreDraft;
+use crate::core_listen;
+use crate::module::{Cx, MS, Module};
+
+/// The core's table.
+pub static MODULE: Module = Module {
+    name: "core",
+    directives: DIRECTIVES,
+    confs: &[
+        ConfType::of::<CoreDraft>(Scope::Server),
+        ConfType::of::<Resolving>(Scope::Server),
+        ConfType::of::<Statuses>(Scope::Main),
+    ],
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &join::<_, { OWN.len() + RESOLVER.len() }>(&[OWN, RESOLVER]);
+
+const RESOLVER: &[Directive<Cx>] = &resolver::directives(MS);
+
+const OWN: &[Directive<Cx>] = &[
+    directive(
+        "server",
+        C::MAIL,
+        Args::BLOCK.or(Args::NONE),
+        "",
+        "A server of IMAP, POP3 or SMTP, which passes clients on to mail servers.",
+        Cx::server_block,
+    ),
+    directive(
+        "listen",
+        C::MAIL_SERVER,
+        Args::ONE_MORE,
+        "",
+        "An address to listen on, with the options of its socket.",
+        core_listen::listen,
+    ),
+    directive(
+        "protocol",
+        C::MAIL_SERVER,
+        Args::T1,
+        "",
+        "The protocol: imap, pop3 or smtp; by default that of the port, if it is a usual one.",
+        protocol,
+    ),
+    directive(
+        "server_name",
+        MS,
+        Args::T1,
+        "the host's name",
+        "The name in greetings and challenges, and in HELO and EHLO to mail servers.",
+        |cx, n| set_str(&mut cx.loc::<CoreDraft>().server_name, n),
+    ),
+    directive(
+        "error_log",
+        MS,
+        Args::ONE_MORE,
+        "logs/error.log error",
+        "The log of errors: its file or syslog server, its level, and JSON with `format=json`.",
+        error_log,
+    ),
+    directive(
+        "timeout",
+        MS,
+        Args::T1,
+        "60s",
+        "The time within which a client must be logged in, and a mail server answer.",
+        |cx, n| set_msec(&mut cx.loc::<CoreDraft>().timeout, n),
+    ),
+    directive(
+        "max_errors",
+        MS,
+        Args::T1,
+        "5",
+        "The number of invalid commands after which the connection is closed.",
+        |cx, n| set_num(&mut cx.loc::<CoreDraft>().max_errors, n),
+    ),
+];
+
+fn protocol(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let block = &mut cx.top().block;
+    if block.protocol.is_some() {
+        return Err(ConfError::directive(n, "is duplicate"));
+    }
+    let all = [Protocol::Imap, Protocol::Pop3, Protocol::Smtp];
+    let word = n.arg(0)?;
+    let named = all.into_iter().find(|p| p.name().as_bytes() == word.bytes());
+    let unknown = || ConfError::at(word, format!("unknown protocol \"{}\"", word.lossy()));
+    block.protocol = Some(named.ok_or_else(unknown)?);
+    Ok(())
+}
+
+fn error_log(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let sink = cx.env.logs.error_log(n)?;
+    let draft = cx.loc::<CoreDraft>();
+    let mut sinks = draft.error_log.take().map_or(Vec::new(), |(sinks, _)| sinks);
+    sinks.push(sink);
+    draft.error_log = Some((sinks.clone(), base::log::Log::new(sinks)));
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! The way to a mail server: the connection, the login there, and then bytes both ways.
+
+use std::io;
+use std::net::SocketAddr;
+
+use base::log::{Level, lossy};
+use bytes::Bytes;
+use conf::table::{Args, Directive, directive};
+use conf::value::{set_enum, set_flag, set_msec, set_size};
+use engine::Client;
+use engine::settings::{ConfType, Scope};
+use event::{Deadline, Sock};
+use mail_proto::backend::{Backend, Login, Said, XClient};
+use mail_proto::{ClientHost, Method};
+use mem::{Chain, Page};
+use os::SockAddr;
+use proto::proxy_protocol::{write_v1, write_v2};
+use upstream::socket::{self, SocketConf};
+
+use crate::auth_http::Destination;
+use crate::dialogue::{Over, internal_error, send};
+use crate::module::{Cx, MS, Module};
+use crate::relay;
+use crate::session::MailSession;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "proxy",
+    directives: DIRECTIVES,
+    confs: &[ConfType::of::<ProxyDraft>(Scope::Server)],
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive("proxy", MS, Args::FLAG, "on", "Clients are always passed on.", |cx, n| {
+        let on = &mut cx.loc::<ProxyDraft>().on;
+        set_flag(on, n)?;
+        if *on == Some(false) {
+            conf::warn(n.arg(0)?, "\"proxy off\" has no effect: a mail server is a proxy");
+        }
+        Ok(())
+    }),
+    directive(
+        "proxy_buffer",
+        MS,
+        Args::T1,
+        "4k",
+        "The most bytes of an answer of a mail server before its client is logged in.",
+        |cx, n| set_size(&mut cx.loc::<ProxyDraft>().buffer, n),
+    ),
+    directive(
+        "proxy_pass_error_message",
+        MS,
+        Args::FLAG,
+        "off",
+        "Passes the refusal of a mail server on to the client.",
+        |cx, n| set_flag(&mut cx.loc::<ProxyDraft>().pass_error_message, n),
+    ),
+    directive(
+        "proxy_protocol",
+        MS,
+        Args::T1,
+        "off",
+        "The PROXY protocol header to mail servers: off, on (version 1), v1 or v2.",
+        |cx, n| {
+            let (v1, v2) = (Some(Version::V1), Some(Version::V2));
+            let all = [("off", None), ("on", v1), ("v1", v1), ("v2", v2)];
+            set_enum(&mut cx.loc::<ProxyDraft>().protocol, n, &all)
+        },
+    ),
+    directive(
+        "proxy_smtp_auth",
+        MS,
+        Args::FLAG,
+        "off",
+        "Logs in at mail servers of SMTP, with AUTH PLAIN.",
+        |cx, n| set_flag(&mut cx.loc::<ProxyDraft>().smtp_auth, n),
+    ),
+    directive(
+        "proxy_timeout",
+        MS,
+        Args::T1,
+        "24h",
+        "The time without a byte after which a session is ended.",
+        |cx, n| set_msec(&mut cx.loc::<ProxyDraft>().timeout, n),
+    ),
+    directive(
+        "xclient",
+        MS,
+        Args::FLAG,
+        "on",
+        "Tells mail servers of SMTP about the client, with XCLIENT.",
+        |cx, n| set_flag(&mut cx.loc::<ProxyDraft>().xclient, n),
+    ),
+];
+
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy)]
+enum Version {
+    V1,
+    V2,
+}
+
+engine::settings! {
+    /// The settings of one level.
+    pub(crate) struct ProxyDraft {
+        on: Option<bool>,
+        buffer: Option<usize>,
+        pass_error_message: Option<bool>,
+        protocol: Option<Option<Version>>,
+        smtp_auth: Option<bool>,
+        timeout: Option<u64>,
+        xclient: Option<bool>,
+    }
+}
+
+/// The settings of a server.
+pub(crate) struct ProxyConf {
+    buffer: usize,
+    pass_error_message: bool,
+    protocol: Option<Version>,
+    smtp_auth: bool,
+    /// Milliseconds.
+    pub(crate) timeout: u64,
+    xclient: bool,
+}
+
+impl ProxyConf {
+    /// The settings that hold.
+    pub(crate) fn new(draft: &ProxyDraft) -> ProxyConf {
+        const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+        ProxyConf {
+            buffer: draft.buffer.unwrap_or(4096),
+            pass_error_message: draft.pass_error_message.unwrap_or(false),
+            protocol: draft.protocol.flatten(),
+            smtp_auth: draft.smtp_auth.unwrap_or(false),
+            timeout: draft.timeout.unwrap_or(DAY_MS),
+            xclient: draft.xclient.unwrap_or(true),
+        }
+    }
+}
+
+/// Serves a client that was let in. `pending` came from it behind its command.
+pub(crate) async fn run(s: &mut MailSession, to: Destination, pending: Vec<u8>) {
+    let logged_in = Box::pin(log_in(s, to)).await;
+    match logged_in {
+        Ok((server, first)) => {
+            s.now("");
+            s.log(Level::Info, format_args!("client logged in"));
+            s.now("proxying");
+            relay::run(s, server, first, pending).await;
+        }
+        Err(Some(text)) => {
+            // The session ends in any case.
+            let _: Result<(), Over> = send(s, text, Deadline::in_ms(s.server.core.timeout)).await;
+        }
+        Err(None) => {
+            let _: Result<(), Over> = internal_error(s).await;
+        }
+    }
+}
+
+/// Logs in at the mail server; gives the connection, and what the client is sent first.
+///
+/// # Errors
+/// It failed, for a reason that the log was told; with a text for the client if there is one.
+async fn log_in(s: &mut MailSession, to: Destination) -> Result<(Sock, Vec<u8>), Option<Bytes>> {
+    let server = s.server.clone();
+    let until = Deadline::in_ms(server.core.timeout);
+    let sock = connect(s, &to.addrs, until).await.ok_or(None)?;
+    if let Some(version) = server.proxy.protocol {
+        s.now("sending PROXY protocol header to upstream");
+        put(s, &sock, header(s, version), until).await.ok_or(None)?;
+    }
+    let mut backend = Backend::new(login(s, to));
+    let mut page = Page::new();
+    loop {
+        match backend.step() {
+            Said::More => {
+                s.now("reading response from upstream");
+                if page.is_empty() && !receive(s, &sock, &mut page, until).await {
+                    return Err(None);
+                }
+                let n = backend.room().min(page.len());
+                backend.feed(&page[..n]);
+                page.consume(n);
+            }
+            Said::Send { line, doing } => {
+                s.now(doing);
+                put(s, &sock, line.into(), until).await.ok_or(None)?;
+            }
+            Said::Done { mut to_client } => {
+                to_client.extend_from_slice(&page);
+                return Ok((sock, to_client));
+            }
+            Said::Failed { answer, to_client } => {
+                let level = if to_client.is_some() { Level::Info } else { Level::Error };
+                let answer = lossy(&answer);
+                s.log(level, format_args!("upstream sent invalid response: \"{answer}\""));
+                return Err(to_client.map(Bytes::from));
+            }
+            Said::TooLong(answer) => {
+                let answer = lossy(&answer);
+                let m = format_args!("upstream sent too long response line: \"{answer}\"");
+                s.log(Level::Error, m);
+                return Err(None);
+            }
+            Said::NoPassword => {
+                s.log(Level::Error, format_args!("no password available"));
+                return Err(None);
+            }
+            Said::Unsendable(what) => {
+                s.log(Level::Error, format_args!("{what} has a line's end in it"));
+                return Err(None);
+            }
+        }
+    }
+}
+
+/// A connection to the first of the addresses that can be reached.
+async fn connect(s: &mut MailSession, addrs: &[SockAddr], until: Deadline) -> Option<Sock> {
+    s.now("connecting to upstream");
+    for addr in addrs {
+        s.upstream = Some(Bytes::from(addr.to_string()));
+        let sock = socket::open(s, &SocketConf::default(), addr).ok()?;
+        match sock.connect(addr, until).await {
+            Ok(()) => {
+                if !addr.is_unix() {
+                    // The commands of a login are small, and each waits for its answer.
+                    let _ = os::socket::set_nodelay(sock.fd(), true);
+                }
+                return Some(sock);
+            }
+            Err(e) => failed(s, &e, "connect()"),
+        }
+    }
+    None
+}
+
+async fn put(s: &MailSession, sock: &Sock, line: Vec<u8>, until: Deadline) -> Option<()> {
+    let mut chain = Chain::new();
+    chain.push_bytes(line.into());
+    sock.send(&mut chain, until).await.map_err(|e| failed(s, &e, "send()")).ok()
+}
+
+/// Receives more of the mail server's answer; false at its end.
+async fn receive(s: &MailSession, sock: &Sock, page: &mut Page, until: Deadline) -> bool {
+    match sock.recv_into(page, until).await {
+        Ok(0) => {
+            s.log(Level::Error, format_args!("upstream closed the connection too early"));
+            false
+        }
+        Ok(_) => true,
+        Err(e) => {
+            failed(s, &e, "recv()");
+            false
+        }
+    }
+}
+
+fn failed(s: &MailSession, e: &io::Error, what: &str) {
+    if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() {
+        s.log(Level::Error, format_args!("upstream timed out (110: Connection timed out)"));
+    } else {
+        s.log_os(Level::Error, format_args!("{what}"), e);
+    }
+}
+
+/// The PROXY protocol header of a session.
+fn header(s: &MailSession, version: Version) -> Vec<u8> {
+    let socket = |addr: &SockAddr| Some(SocketAddr::new(addr.ip_addr()?, addr.port()));
+    let source = socket(s.address());
+    let destination = s.local().as_ref().and_then(socket);
+    let mut out = Vec::with_capacity(128);
+    match version {
+        Version::V1 => write_v1(source, destination, &mut out),
+        Version::V2 => {
+            // Without further fields it fits.
+            write_v2(source, destination, false, &[], &mut out);
+        }
+    }
+    out
+}
+
+/// The login of a client at its mail server.
+fn login(s: &MailSession, to: Destination) -> Login {
+    let (proxy, core) = (&s.server.proxy, &s.server.core);
+    let Destination { credentials, password, .. } = to;
+    let xclient = proxy.xclient.then(|| XClient {
+        addr: s.address().ip_addr(),
+        name: s.host.clone().unwrap_or(ClientHost::Unavailable),
+    });
+    Login {
+        protocol: s.server.dialogue.protocol,
+        login: if credentials.method == Method::None { Bytes::new() } else { credentials.login },
+        password,
+        tag: credentials.tag,
+        smtp: credentials.smtp,
+        helo: credentials.helo,
+        esmtp: credentials.esmtp,
+        server_name: core.server_name.clone(),
+        xclient,
+        smtp_auth: proxy.smtp_auth,
+        pass_error_message: proxy.pass_error_message,
+        buffer: proxy.buffer,
+    }
+}
