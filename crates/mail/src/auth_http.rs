@@ -3,10 +3,11 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use base::log::{Level, lossy};
 use bytes::Bytes;
-use conf::table::{Args, Directive, directive};
+use conf::table::{Args, Directive, directive, join, named};
 use conf::value::{set_flag, set_msec};
 use conf::{ConfError, Node};
 use engine::Client;
@@ -15,9 +16,12 @@ use event::{Deadline, Sock};
 use mail_proto::auth::{self, Parsed, ProxyFields, Question, TlsFields, Verdict};
 use mail_proto::{Credentials, Protocol};
 use mem::{Chain, Page};
+use net::Transport;
 use os::SockAddr;
 use proto::tls_names;
 use upstream::resolver::Resolving;
+use upstream::ssl::{Fixed, NoSession, SslDraft};
+use upstream::ssl_directives::{self, Place};
 use upstream::url;
 
 use crate::module::{Cx, MS, Module};
@@ -31,13 +35,45 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] = &[
+static DIRECTIVES: &[Directive<Cx>] = &join::<_, { OWN.len() + TLS.len() }>(&[OWN, TLS]);
+
+/// The place of `auth_http_ssl_…`.
+struct Authentication;
+
+impl Place<MailSession> for Authentication {
+    fn draft(cx: &mut Cx) -> &mut SslDraft {
+        &mut cx.loc::<AuthDraft>().ssl
+    }
+}
+
+const TLS: &[Directive<Cx>] = &named::<Cx, { ssl_directives::COUNT }>(
+    &[
+        "auth_http_ssl_session_reuse",
+        "auth_http_ssl_protocols",
+        "auth_http_ssl_ciphers",
+        "auth_http_ssl_conf_command",
+        "auth_http_ssl_name",
+        "auth_http_ssl_server_name",
+        "auth_http_ssl_verify",
+        "auth_http_ssl_verify_depth",
+        "auth_http_ssl_trusted_certificate",
+        "auth_http_ssl_crl",
+        "auth_http_ssl_certificate",
+        "auth_http_ssl_certificate_key",
+        "auth_http_ssl_certificate_cache",
+        "auth_http_ssl_key_log",
+        "auth_http_ssl_password_file",
+    ],
+    &[&ssl_directives::directives::<MailSession, Authentication>(MS)],
+);
+
+const OWN: &[Directive<Cx>] = &[
     directive(
         "auth_http",
         MS,
         Args::T1,
         "",
-        "The authentication server: http://HOST:PORT/URI.",
+        "The authentication server: http://HOST:PORT/URI, or the same with https.",
         set_server,
     ),
     directive(
@@ -71,6 +107,7 @@ engine::settings! {
         server: Option<Server>,
         headers: Option<Vec<(Bytes, Bytes)>>,
         pass_client_cert: Option<bool>,
+        ssl: SslDraft,
         timeout: Option<u64>,
     }
 }
@@ -83,6 +120,7 @@ struct Server {
     /// The value of `Host`.
     host: Bytes,
     uri: Bytes,
+    is_secure: bool,
 }
 
 /// The authentication server of a server.
@@ -92,31 +130,43 @@ pub(crate) struct AuthHttp {
     pass_client_cert: bool,
     /// Milliseconds.
     timeout: u64,
+    tls: Option<Fixed>,
 }
 
 impl AuthHttp {
     /// The settings that hold; none without `auth_http`.
-    pub(crate) fn new(confs: &ConfSet) -> Option<AuthHttp> {
-        let draft = confs.get::<AuthDraft>()?;
-        Some(AuthHttp {
-            server: draft.server.clone()?,
+    ///
+    /// # Errors
+    /// A file of TLS cannot be used.
+    pub(crate) fn new(confs: &ConfSet) -> Result<Option<AuthHttp>, ConfError> {
+        let Some(draft) = confs.get::<AuthDraft>() else { return Ok(None) };
+        let Some(server) = draft.server.clone() else { return Ok(None) };
+        let tls = match server.is_secure {
+            true => {
+                let tls = Rc::new(draft.ssl.finish("auth_http", &[])?);
+                let wrong = |end| ConfError::new(format!("auth_http{end} cannot have variables"));
+                Some(Fixed::new(&tls, &server.host).map_err(wrong)?)
+            }
+            false => None,
+        };
+        Ok(Some(AuthHttp {
+            server,
+            tls,
             headers: draft.headers.clone().unwrap_or_default(),
             pass_client_cert: draft.pass_client_cert.unwrap_or(false),
             timeout: draft.timeout.unwrap_or(60_000),
-        })
+        }))
     }
 }
 
 fn set_server(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let word = n.arg(0)?;
     let text = word.bytes();
-    if text.starts_with(b"https://") {
-        let m = format!("\"https\" is not supported in auth_http \"{}\"", word.lossy());
-        return Err(ConfError::at(word, m));
-    }
-    let text = Bytes::copy_from_slice(text.strip_prefix(b"http://").unwrap_or(text));
+    let secure = text.strip_prefix(b"https://");
+    let rest = secure.or_else(|| text.strip_prefix(b"http://")).unwrap_or(text);
+    let (is_secure, text) = (secure.is_some(), Bytes::copy_from_slice(rest));
     let wrong = |m: &str| ConfError::at(word, format!("{m} in auth_http \"{}\"", lossy(&text)));
-    let url = url::parse(&text, 80, true).map_err(wrong)?;
+    let url = url::parse(&text, if is_secure { 443 } else { 80 }, true).map_err(wrong)?;
     let addrs = match url.addr {
         Some(addr) => vec![addr],
         None => {
@@ -127,7 +177,7 @@ fn set_server(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let is_unix = addrs.iter().any(SockAddr::is_unix);
     let host = if is_unix { Bytes::from_static(b"localhost") } else { url.host };
     let uri = if url.uri.is_empty() { Bytes::from_static(b"/") } else { url.uri };
-    cx.loc::<AuthDraft>().server = Some(Server { addrs, host, uri });
+    cx.loc::<AuthDraft>().server = Some(Server { addrs, host, uri, is_secure });
     Ok(())
 }
 
@@ -157,6 +207,8 @@ pub(crate) enum Answer {
 pub(crate) struct Destination {
     /// Its addresses; another one is tried where one cannot be reached.
     pub addrs: Vec<SockAddr>,
+    /// Its name, or its address in text: for TLS.
+    pub host: Bytes,
     /// What the client logs in with there.
     pub credentials: Credentials,
     /// None where the authentication server knows one that is not the client's, and does not tell.
@@ -231,7 +283,7 @@ async fn go(
         s.log(Level::Error, m);
         return Answer::Failed;
     };
-    Answer::Go(Box::new(Destination { addrs, credentials, password }))
+    Answer::Go(Box::new(Destination { addrs, host: host.clone(), credentials, password }))
 }
 
 /// The addresses of a mail server. A name is one for the resolver, if there is one.
@@ -297,7 +349,7 @@ async fn exchange(s: &MailSession, credentials: &Credentials) -> Option<Verdict>
 }
 
 /// A connection to the authentication server.
-async fn connect(s: &MailSession, until: Deadline) -> Option<(Sock, SockAddr)> {
+async fn connect(s: &MailSession, until: Deadline) -> Option<(Transport, SockAddr)> {
     for addr in &s.server.auth.server.addrs {
         let connected = match os::socket::socket(addr, os::socket::Kind::Stream) {
             Ok(fd) => {
@@ -307,7 +359,21 @@ async fn connect(s: &MailSession, until: Deadline) -> Option<(Sock, SockAddr)> {
             Err(e) => Err(e),
         };
         match connected {
-            Ok(sock) => return Some((sock, addr.clone())),
+            Ok(sock) => {
+                let Some(tls) = &s.server.auth.tls else {
+                    return Some((sock.into(), addr.clone()));
+                };
+                match tls.connect(sock, addr, until).await {
+                    Ok(sock) => return Some((sock, addr.clone())),
+                    Err(NoSession::TimedOut) => {
+                        let m = format_args!("auth http server {addr} timed out in its handshake");
+                        s.log(Level::Error, m);
+                        return None;
+                    }
+                    Err(NoSession::Failed(level, m)) => s.log(level, format_args!("{m}")),
+                    Err(NoSession::NoCertificate(m)) => s.log(Level::Error, format_args!("{m}")),
+                }
+            }
             Err(e) => s.log_os(Level::Error, format_args!("connect() to {addr}"), &e),
         }
     }

@@ -90,7 +90,7 @@ impl Merge<'_> {
         };
         let confs = top.below(self.modules, &mut level)?.set;
         let core = CoreConf::new(confs.get().unwrap_or(&CoreDraft::default()), self.log);
-        let Some(auth) = AuthHttp::new(&confs) else {
+        let Some(auth) = AuthHttp::new(&confs)? else {
             return missing("no \"auth_http\" is defined");
         };
         let tls = self.tls.of(&confs, ssl::engine(protocol), at)?;
@@ -98,7 +98,7 @@ impl Merge<'_> {
         if starttls != StartTls::Off && !tls.has_certificates() {
             return missing("no \"ssl_certificate\" is defined for the \"starttls\" directive");
         }
-        let proxy = ProxyConf::new(confs.get().unwrap_or(&ProxyDraft::default()));
+        let proxy = ProxyConf::new(confs.get().unwrap_or(&ProxyDraft::default()))?;
         let (dialogue, greeting_delay) = protocols::dialogue(&confs, protocol, starttls, &core);
         let server = Rc::new(Server {
             names: Box::new([ServerName::empty(at)]),

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use base::log::{Level, lossy};
 use bytes::Bytes;
-use conf::table::{Args, Directive, directive};
+use conf::ConfError;
+use conf::table::{Args, Directive, directive, join, named};
 use conf::value::{set_enum, set_flag, set_msec, set_size};
 use engine::Client;
 use engine::settings::{ConfType, Scope};
@@ -13,9 +14,13 @@ use event::{Deadline, Sock};
 use mail_proto::backend::{Backend, Login, Said, XClient};
 use mail_proto::{ClientHost, Method};
 use mem::{Chain, Page};
+use net::Transport;
 use os::SockAddr;
 use proto::proxy_protocol::{write_v1, write_v2};
+use upstream::failure;
 use upstream::socket::{self, SocketConf};
+use upstream::ssl::{Shake, SslDraft, UpstreamTls};
+use upstream::ssl_directives::{self, Place};
 
 use crate::auth_http::Destination;
 use crate::dialogue::{Over, internal_error, send};
@@ -31,7 +36,39 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] = &[
+static DIRECTIVES: &[Directive<Cx>] = &join::<_, { OWN.len() + TLS.len() }>(&[OWN, TLS]);
+
+/// The place of `proxy_ssl_…`.
+struct Servers;
+
+impl Place<MailSession> for Servers {
+    fn draft(cx: &mut Cx) -> &mut SslDraft {
+        &mut cx.loc::<ProxyDraft>().ssl
+    }
+}
+
+const TLS: &[Directive<Cx>] = &named::<Cx, { ssl_directives::COUNT }>(
+    &[
+        "proxy_ssl_session_reuse",
+        "proxy_ssl_protocols",
+        "proxy_ssl_ciphers",
+        "proxy_ssl_conf_command",
+        "proxy_ssl_name",
+        "proxy_ssl_server_name",
+        "proxy_ssl_verify",
+        "proxy_ssl_verify_depth",
+        "proxy_ssl_trusted_certificate",
+        "proxy_ssl_crl",
+        "proxy_ssl_certificate",
+        "proxy_ssl_certificate_key",
+        "proxy_ssl_certificate_cache",
+        "proxy_ssl_key_log",
+        "proxy_ssl_password_file",
+    ],
+    &[&ssl_directives::directives::<MailSession, Servers>(MS)],
+);
+
+const OWN: &[Directive<Cx>] = &[
     directive("proxy", MS, Args::FLAG, "on", "Clients are always passed on.", |cx, n| {
         let on = &mut cx.loc::<ProxyDraft>().on;
         set_flag(on, n)?;
@@ -77,6 +114,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         |cx, n| set_flag(&mut cx.loc::<ProxyDraft>().smtp_auth, n),
     ),
     directive(
+        "proxy_ssl",
+        MS,
+        Args::FLAG,
+        "off",
+        "Speaks TLS to mail servers, from the first byte.",
+        |cx, n| set_flag(&mut cx.loc::<ProxyDraft>().ssl_on, n),
+    ),
+    directive(
         "proxy_timeout",
         MS,
         Args::T1,
@@ -109,6 +154,8 @@ engine::settings! {
         pass_error_message: Option<bool>,
         protocol: Option<Option<Version>>,
         smtp_auth: Option<bool>,
+        ssl: SslDraft,
+        ssl_on: Option<bool>,
         timeout: Option<u64>,
         xclient: Option<bool>,
     }
@@ -120,6 +167,7 @@ pub(crate) struct ProxyConf {
     pass_error_message: bool,
     protocol: Option<Version>,
     smtp_auth: bool,
+    tls: Option<UpstreamTls>,
     /// Milliseconds.
     pub(crate) timeout: u64,
     xclient: bool,
@@ -127,16 +175,24 @@ pub(crate) struct ProxyConf {
 
 impl ProxyConf {
     /// The settings that hold.
-    pub(crate) fn new(draft: &ProxyDraft) -> ProxyConf {
+    ///
+    /// # Errors
+    /// A file of TLS cannot be used.
+    pub(crate) fn new(draft: &ProxyDraft) -> Result<ProxyConf, ConfError> {
         const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-        ProxyConf {
+        let tls = match draft.ssl_on {
+            Some(true) => Some(draft.ssl.finish("proxy", &[])?),
+            _ => None,
+        };
+        Ok(ProxyConf {
             buffer: draft.buffer.unwrap_or(4096),
             pass_error_message: draft.pass_error_message.unwrap_or(false),
             protocol: draft.protocol.flatten(),
             smtp_auth: draft.smtp_auth.unwrap_or(false),
             timeout: draft.timeout.unwrap_or(DAY_MS),
             xclient: draft.xclient.unwrap_or(true),
-        }
+            tls,
+        })
     }
 }
 
@@ -164,14 +220,13 @@ pub(crate) async fn run(s: &mut MailSession, to: Destination, pending: Vec<u8>) 
 ///
 /// # Errors
 /// It failed, for a reason that the log was told; with a text for the client if there is one.
-async fn log_in(s: &mut MailSession, to: Destination) -> Result<(Sock, Vec<u8>), Option<Bytes>> {
+async fn log_in(
+    s: &mut MailSession,
+    to: Destination,
+) -> Result<(Transport, Vec<u8>), Option<Bytes>> {
     let server = s.server.clone();
     let until = Deadline::in_ms(server.core.timeout);
-    let sock = connect(s, &to.addrs, until).await.ok_or(None)?;
-    if let Some(version) = server.proxy.protocol {
-        s.now("sending PROXY protocol header to upstream");
-        put(s, &sock, header(s, version), until).await.ok_or(None)?;
-    }
+    let sock = connect(s, &to, until).await.ok_or(None)?;
     let mut backend = Backend::new(login(s, to));
     let mut page = Page::new();
     loop {
@@ -187,7 +242,7 @@ async fn log_in(s: &mut MailSession, to: Destination) -> Result<(Sock, Vec<u8>),
             }
             Said::Send { line, doing } => {
                 s.now(doing);
-                put(s, &sock, line.into(), until).await.ok_or(None)?;
+                put(s, &sock, line, until).await.ok_or(None)?;
             }
             Said::Done { mut to_client } => {
                 to_client.extend_from_slice(&page);
@@ -217,8 +272,34 @@ async fn log_in(s: &mut MailSession, to: Destination) -> Result<(Sock, Vec<u8>),
     }
 }
 
+/// A connection to the first of the addresses that can be reached, with what comes before the
+/// dialogue.
+async fn connect(s: &mut MailSession, to: &Destination, until: Deadline) -> Option<Transport> {
+    let server = s.server.clone();
+    let (sock, addr) = reach(s, &to.addrs, until).await?;
+    if let Some(version) = server.proxy.protocol {
+        s.now("sending PROXY protocol header to upstream");
+        let mut chain = Chain::new();
+        chain.push_bytes(header(s, version).into());
+        sock.send(&mut chain, until).await.map_err(|e| failed(s, &e, "send()")).ok()?;
+    }
+    let Some(tls) = &server.proxy.tls else { return Some(sock.into()) };
+    s.now("");
+    let name = tls.name.as_ref().map_or_else(|| to.host.clone(), |name| name.eval(s));
+    let certificate = tls.changing.as_ref().map(|c| (c.certificate.eval(s), c.key.eval(s)));
+    let peer = addr.to_string();
+    let (peer, name, counted) = (peer.as_bytes(), &name[..], None);
+    let shake = Shake { peer, name, certificate, deadline: until, counted };
+    let secured = Box::pin(tls.connect(sock, shake)).await;
+    secured.map_err(|fault| failure::no_session(s, &fault)).ok()
+}
+
 /// A connection to the first of the addresses that can be reached.
-async fn connect(s: &mut MailSession, addrs: &[SockAddr], until: Deadline) -> Option<Sock> {
+async fn reach(
+    s: &mut MailSession,
+    addrs: &[SockAddr],
+    until: Deadline,
+) -> Option<(Sock, SockAddr)> {
     s.now("connecting to upstream");
     for addr in addrs {
         s.upstream = Some(Bytes::from(addr.to_string()));
@@ -229,7 +310,7 @@ async fn connect(s: &mut MailSession, addrs: &[SockAddr], until: Deadline) -> Op
                     // The commands of a login are small, and each waits for its answer.
                     let _ = os::socket::set_nodelay(sock.fd(), true);
                 }
-                return Some(sock);
+                return Some((sock, addr.clone()));
             }
             Err(e) => failed(s, &e, "connect()"),
         }
@@ -237,14 +318,14 @@ async fn connect(s: &mut MailSession, addrs: &[SockAddr], until: Deadline) -> Op
     None
 }
 
-async fn put(s: &MailSession, sock: &Sock, line: Vec<u8>, until: Deadline) -> Option<()> {
+async fn put(s: &MailSession, sock: &Transport, line: Bytes, until: Deadline) -> Option<()> {
     let mut chain = Chain::new();
-    chain.push_bytes(line.into());
+    chain.push_bytes(line);
     sock.send(&mut chain, until).await.map_err(|e| failed(s, &e, "send()")).ok()
 }
 
 /// Receives more of the mail server's answer; false at its end.
-async fn receive(s: &MailSession, sock: &Sock, page: &mut Page, until: Deadline) -> bool {
+async fn receive(s: &MailSession, sock: &Transport, page: &mut Page, until: Deadline) -> bool {
     match sock.recv_into(page, until).await {
         Ok(0) => {
             s.log(Level::Error, format_args!("upstream closed the connection too early"));

@@ -4,7 +4,7 @@ use base::future::boxed;
 use base::log::Level;
 use base::time::now_ms;
 use engine::{Client, overload};
-use event::{Deadline, Sock};
+use event::Deadline;
 use mem::Chain;
 use net::Transport;
 use net::relay::Flow;
@@ -17,9 +17,8 @@ type Way<'a> = Flow<'a, Transport, Transport>;
 
 /// Relays until the end: `first` goes to the client before the server's bytes, and `pending` to
 /// the server before the client's.
-pub(crate) async fn run(s: &mut MailSession, server: Sock, first: Vec<u8>, pending: Vec<u8>) {
+pub(crate) async fn run(s: &mut MailSession, server: Transport, first: Vec<u8>, pending: Vec<u8>) {
     let Some(client) = s.take_sock() else { return };
-    let server = Transport::from(server);
     let chain = |bytes: Vec<u8>| {
         let mut chain = Chain::new();
         if !bytes.is_empty() {

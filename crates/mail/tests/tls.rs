@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod mail_server;
+
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use mail_server::MailServer;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -201,6 +204,48 @@ fn stream_passes_connections_on() {
 }
 
 #[test]
+fn servers_are_spoken_to_under_tls() {
+    each_driver(|driver| {
+        let backend = MailServer::pop3();
+        let authority = "http { server { listen 127.0.0.1:%PORT0% ssl; ssl_certificate one.pem;
+            ssl_certificate_key one.key; add_header Auth-Status OK;
+            add_header Auth-Server 127.0.0.1; add_header Auth-Port %PORT4%; return 204; } }";
+        let stream = format!(
+            "stream {{ ssl_certificate one.pem; ssl_certificate_key one.key;
+             server {{ listen 127.0.0.1:%PORT4% ssl proxy_protocol;
+             proxy_pass 127.0.0.1:{}; }} }}",
+            backend.port
+        );
+        let mail = "mail { auth_http https://127.0.0.1:%PORT0%/;
+            auth_http_ssl_verify on; auth_http_ssl_trusted_certificate one.pem;
+            auth_http_ssl_name one.example;
+            proxy_ssl on; proxy_ssl_verify on; proxy_ssl_trusted_certificate one.pem;
+            proxy_ssl_name one.example; proxy_protocol on;
+            server { listen 127.0.0.1:%PORT1%; protocol pop3; }
+            server { listen 127.0.0.1:%PORT2%; protocol pop3; proxy_ssl_name two.example; }
+            server { listen 127.0.0.1:%PORT3%; protocol pop3;
+                auth_http_ssl_name two.example; } }";
+        let site = pair().on(Site::new(built_binary(), driver), "one");
+        let weir = site
+            .config(&format!("worker_processes 1; events {{ }} {authority} {stream} {mail}"))
+            .start();
+        let talk = |n: usize, answer: &str| {
+            let mut c = Conn::tcp(weir.port(n));
+            hears(&mut c, "+OK POP3 ready");
+            says(&mut c, "USER me", "+OK");
+            says(&mut c, "PASS secret", answer);
+        };
+        talk(1, "+OK PASS secret");
+        assert_eq!(backend.heard(), ["USER me", "PASS secret"]);
+        for n in [2, 3] {
+            talk(n, "-ERR internal server error");
+        }
+        let log = weir.error_log();
+        assert_eq!(log.matches("does not match \"two.example\"").count(), 2, "{log}");
+    });
+}
+
+#[test]
 fn what_is_wrong_is_refused() {
     let cases = [
         (
@@ -232,7 +277,16 @@ fn what_is_wrong_is_refused() {
             "auth_http 127.0.0.1; server { listen 127.0.0.1:%PORT1%; protocol imap; starttls on; }",
             "no \"ssl_certificate\" is defined for the \"starttls\" directive",
         ),
-        ("auth_http https://127.0.0.1;", "\"https\" is not supported in auth_http"),
+        (
+            "auth_http https://127.0.0.1; auth_http_ssl_verify on;
+             server { listen 127.0.0.1:%PORT1%; protocol imap; }",
+            "no auth_http_ssl_trusted_certificate for auth_http_ssl_verify",
+        ),
+        (
+            "auth_http 127.0.0.1; proxy_ssl on; proxy_ssl_verify on;
+             server { listen 127.0.0.1:%PORT1%; protocol imap; }",
+            "no proxy_ssl_trusted_certificate for proxy_ssl_verify",
+        ),
         ("auth_http 127.0.0.1:x;", "invalid port in auth_http \"127.0.0.1:x\""),
         ("imap_auth apop;", "invalid value \"apop\""),
         ("auth_http_header X 'a\nb';", "control characters cannot stand in a field"),
