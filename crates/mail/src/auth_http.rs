@@ -14,7 +14,7 @@ use engine::Client;
 use engine::settings::{ConfSet, ConfType, Scope};
 use event::{Deadline, Sock};
 use mail_proto::auth::{self, Parsed, ProxyFields, Question, TlsFields, Verdict};
-use mail_proto::{Credentials, Protocol};
+use mail_proto::{Credentials, Method, Protocol};
 use mem::{Chain, Page};
 use net::Transport;
 use os::SockAddr;
@@ -258,9 +258,9 @@ async fn go(
 ) -> Answer {
     let server = s.server.clone();
     let at = &server.auth.server.addrs[0];
-    // With APOP and CRAM-MD5 the client gave no password, only what it made of one.
-    let own = credentials.salt.is_none().then(|| credentials.password.clone());
-    let password = password.or(own.filter(|_| credentials.smtp.is_none()));
+    // With the other methods the client gave no password, at most what it made of one.
+    let own = (credentials.method == Method::Plain).then(|| credentials.password.clone());
+    let password = password.or(own);
     if password.is_none() && server.dialogue.protocol != Protocol::Smtp {
         s.log(Level::Error, format_args!("auth http server {at} did not send password"));
         return Answer::Failed;

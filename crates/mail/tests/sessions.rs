@@ -226,6 +226,39 @@ fn an_authentication_server_without_an_answer_fails_the_session() {
 }
 
 #[test]
+fn only_plain_logins_bring_a_password() {
+    each_driver(|driver| {
+        let backend = MailServer::pop3();
+        let weir = Site::new(built_binary(), driver)
+            .config(&format!(
+                "events {{ }} http {{ server {{ listen 127.0.0.1:%PORT0%;
+                     add_header Auth-Status OK; add_header Auth-Server 127.0.0.1;
+                     add_header Auth-Port {}; return 204; }} }}
+                 mail {{ auth_http 127.0.0.1:%PORT0%; server {{ listen 127.0.0.1:%PORT1%;
+                     protocol pop3; pop3_auth plain external cram-md5; server_name m; }} }}",
+                backend.port
+            ))
+            .start();
+        let talk = || {
+            let mut c = Talk::new(&weir);
+            assert!(c.0.read_until(b"\r\n").starts_with(b"+OK POP3 ready <"));
+            c
+        };
+        let mut c = talk();
+        c.says("AUTH EXTERNAL bWU=", "-ERR internal server error");
+        assert!(c.0.is_closed());
+        let mut c = talk();
+        c.0.send("AUTH CRAM-MD5\r\n");
+        assert!(c.0.read_until(b"\r\n").starts_with(b"+ "));
+        // "me" and 32 zeros.
+        c.says("bWUgMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDA=", "-ERR internal server error");
+        weir.wait_for_log("error.log", "did not send password while in http auth state");
+        talk().says("AUTH PLAIN AG1lAHNlY3JldA==", "+OK PASS secret");
+        assert_eq!(backend.heard(), ["USER me", "PASS secret"]);
+    });
+}
+
+#[test]
 fn too_many_errors_end_the_session() {
     each_driver(|driver| {
         let weir = server(driver, 1, "protocol smtp; max_errors 2; smtp_client_buffer 64;");
