@@ -113,6 +113,12 @@ impl NameServer {
         false
     }
 
+    /// Whether whoever asks every few seconds may still believe, at a time, that the name has no
+    /// address: it said so, and has not told the right ones for as long as `kept` since.
+    pub fn may_be_denied(&self, at: Instant, kept: Duration) -> bool {
+        may_be_denied(&locked(&self.manners), at, kept)
+    }
+
     fn set(&self, manner: Manner) {
         let mut manners = locked(&self.manners);
         manners.push((Instant::now(), manner));
@@ -141,6 +147,21 @@ impl NameServer {
             server.set(Manner::Right);
         })
     }
+}
+
+/// See [`NameServer::may_be_denied`].
+fn may_be_denied(manners: &[(Instant, Manner)], at: Instant, kept: Duration) -> bool {
+    let mut end = at;
+    for (began, manner) in manners.iter().rev().filter(|(began, _)| *began <= at) {
+        if manner.denies() {
+            return true;
+        }
+        if manner.tells() && end.duration_since(*began) >= kept {
+            return false;
+        }
+        end = *began;
+    }
+    false
 }
 
 /// A response: the question again, and these addresses.
@@ -244,5 +265,23 @@ mod tests {
         assert_eq!(out[12..21], query[12..21]);
         assert_eq!(out[out.len() - 4..], [127, 0, 0, 1]);
         assert_eq!(out.len(), query.len() + 16);
+    }
+
+    #[test]
+    fn a_denial_holds_until_the_truth_was_told_for_long() {
+        let start = Instant::now();
+        let at = |s: u64| start + Duration::from_secs(s);
+        let manners = [
+            (at(0), Manner::Right),
+            (at(10), Manner::NoSuchName),
+            (at(12), Manner::Right),
+            (at(13), Manner::Silence),
+            (at(20), Manner::Right),
+        ];
+        let denied = |s: u64| may_be_denied(&manners, at(s), Duration::from_secs(6));
+        assert!(!denied(9));
+        // A second of truth before the silence may have been missed.
+        assert!(denied(11) && denied(19) && denied(25));
+        assert!(!denied(26));
     }
 }

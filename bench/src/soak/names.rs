@@ -1,6 +1,6 @@
 //! Requests whose server is a name, while the name server lies: through `server … resolve` they are
-//! right unless it says that there is no address; through a variable they may fail while no right
-//! answer can be had. No lie may lead them to the decoy.
+//! right unless it says that there is no address, which holds until a right answer can be had; through
+//! a variable they may fail while none can be had. No lie may lead them to the decoy.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use testkit::rng::Rng;
 
 use super::behind::{Behind, content};
-use super::dns::{Manner, NameServer};
+use super::dns::NameServer;
 use super::http::{Client, status};
 use super::tally::{Lane, Tally};
 use crate::client::Watch;
@@ -48,10 +48,13 @@ fn ask(client: &mut Client, rng: &mut Rng, resolved: bool, names: &NameServer, l
             lane.fault(since, &format!("{place}: another body"));
         }
         Ok(answer) => {
-            let lately = since.checked_sub(KEPT + lane.tally.stalls.since(since)).unwrap_or(since);
-            let excuse: fn(Manner) -> bool =
-                if resolved { Manner::denies } else { |manner| !manner.tells() };
-            let allowed = matches!(answer.status, 502 | 504) && names.was(lately, excuse);
+            let kept = KEPT + lane.tally.stalls.since(since);
+            let lately = since.checked_sub(kept).unwrap_or(since);
+            let excused = match resolved {
+                true => names.may_be_denied(since, kept),
+                false => names.was(lately, |manner| !manner.tells()),
+            };
+            let allowed = matches!(answer.status, 502 | 504) && excused;
             lane.fault_unless(allowed, since, &format!("{place}: {}", status(&answer)));
         }
         Err(lost) => lane.fault(since, &format!("{place}: {lost}")),
