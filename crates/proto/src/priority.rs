@@ -17,6 +17,14 @@ impl Parameters {
         Parameters::default().and(value)
     }
 
+    /// The parameters of a field, all of its lines together. `None`: there is no line, or the field
+    /// is to be ignored.
+    pub fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Parameters> {
+        let mut lines = lines.peekable();
+        lines.peek()?;
+        lines.try_fold(Parameters::default(), Parameters::and)
+    }
+
     /// With those of a further line of the same field: where both have one, the last counts.
     pub fn and(mut self, value: &[u8]) -> Option<Parameters> {
         let mut text = Text(value);
@@ -299,6 +307,9 @@ mod tests {
         let both = first.and(b"u=4, x").unwrap();
         assert_eq!(both, Parameters { urgency: Some(4), incremental: Some(true) });
         assert_eq!(first.and(b"u=4, X"), None);
+        let of = |lines: &[&[u8]]| Parameters::of_lines(lines.iter().copied());
+        assert_eq!(of(&[b"u=1, i", b"u=4, x"]), Some(both));
+        assert_eq!((of(&[]), of(&[b"u=1", b"X"])), (None, None));
     }
 
     #[test]

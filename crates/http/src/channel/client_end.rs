@@ -7,7 +7,7 @@ use net::Transport;
 
 use super::Channel;
 use super::conn::Conn;
-use super::incoming::Incoming;
+use super::streams::Multiplexed;
 use crate::request::Request;
 use crate::{h2, h3};
 

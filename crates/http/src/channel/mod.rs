@@ -18,10 +18,9 @@ mod client_end;
 pub mod conn;
 mod files;
 pub(crate) mod head;
-pub(crate) mod incoming;
 mod linger;
 pub(crate) mod pace;
-pub(crate) mod stream;
+pub(crate) mod streams;
 mod upgraded;
 
 use base::future::rarely;
@@ -170,8 +169,8 @@ impl Channel {
     pub(crate) fn head_text(&self) -> &[u8] {
         match self {
             Channel::Http1(stream) => stream.head_text(),
-            Channel::Http2(stream) => stream.head_text(),
-            Channel::Http3(stream) => stream.head_text(),
+            Channel::Http2(stream) => &stream.exchange.text,
+            Channel::Http3(stream) => &stream.exchange.text,
             Channel::Subrequest(sub) => sub.head_text.filled(),
         }
     }
@@ -190,8 +189,8 @@ impl Channel {
     pub(crate) fn head_len(&self) -> usize {
         match self {
             Channel::Http1(stream) => stream.head_len(),
-            Channel::Http2(stream) => stream.head_len(),
-            Channel::Http3(stream) => stream.head_len(),
+            Channel::Http2(stream) => stream.exchange.head_len,
+            Channel::Http3(stream) => stream.exchange.head_len,
             Channel::Subrequest(sub) => sub.head_text.len(),
         }
     }
@@ -219,8 +218,8 @@ impl Channel {
     /// Whether the client ended the body behind the head, be it an empty one.
     pub(crate) fn body_ended_behind_head(&self) -> bool {
         match self {
-            Channel::Http2(stream) => !stream.ended_with_head(),
-            Channel::Http3(stream) => !stream.ended_with_head(),
+            Channel::Http2(stream) => !stream.exchange.is_bare,
+            Channel::Http3(stream) => !stream.exchange.is_bare,
             Channel::Http1(_) | Channel::Subrequest(_) => false,
         }
     }
@@ -229,8 +228,8 @@ impl Channel {
     pub(crate) fn queued(&self) -> &Chain {
         match self {
             Channel::Http1(stream) => stream.queued(),
-            Channel::Http2(stream) => stream.queued(),
-            Channel::Http3(stream) => stream.queued(),
+            Channel::Http2(stream) => &stream.exchange.output,
+            Channel::Http3(stream) => &stream.exchange.output,
             Channel::Subrequest(sub) => &sub.output,
         }
     }
@@ -238,8 +237,8 @@ impl Channel {
     pub(crate) fn output(&mut self) -> &mut Chain {
         match self {
             Channel::Http1(stream) => stream.output(),
-            Channel::Http2(stream) => stream.output(),
-            Channel::Http3(stream) => stream.output(),
+            Channel::Http2(stream) => &mut stream.exchange.output,
+            Channel::Http3(stream) => &mut stream.exchange.output,
             Channel::Subrequest(sub) => &mut sub.output,
         }
     }
@@ -248,8 +247,8 @@ impl Channel {
     pub(crate) fn retract(&mut self, before: u64) {
         match self {
             Channel::Http1(stream) => stream.retract(before),
-            Channel::Http2(stream) => *stream.output() = stream.output().split_to(before),
-            Channel::Http3(stream) => *stream.output() = stream.output().split_to(before),
+            Channel::Http2(stream) => stream.exchange.retract(before),
+            Channel::Http3(stream) => stream.exchange.retract(before),
             Channel::Subrequest(_) => {}
         }
     }
@@ -258,8 +257,8 @@ impl Channel {
     pub(crate) fn start_anew(&mut self) {
         match self {
             Channel::Http1(stream) => stream.start_anew(),
-            Channel::Http2(stream) => stream.start_anew(),
-            Channel::Http3(stream) => stream.start_anew(),
+            Channel::Http2(stream) => stream.exchange.start_anew(),
+            Channel::Http3(stream) => stream.exchange.start_anew(),
             Channel::Subrequest(_) => {}
         }
     }
@@ -293,8 +292,8 @@ impl Channel {
     pub(crate) fn forbid_continue(&mut self) {
         match self {
             Channel::Http1(stream) => stream.forbid_continue(),
-            Channel::Http2(stream) => stream.forbid_continue(),
-            Channel::Http3(stream) => stream.forbid_continue(),
+            Channel::Http2(stream) => stream.exchange.expect_tested = true,
+            Channel::Http3(stream) => stream.exchange.expect_tested = true,
             Channel::Subrequest(_) => {}
         }
     }
@@ -315,7 +314,7 @@ pub(crate) fn start(r: &mut Request) -> bool {
     match r.channel {
         Channel::Http1(_) => h1::start(r),
         Channel::Http2(_) => h2::start(r),
-        Channel::Http3(_) => h3::start(r),
+        Channel::Http3(_) => streams::head::start::<h3::Stream>(r),
         Channel::Subrequest(_) => subrequest::start(r),
     }
 }
@@ -350,8 +349,8 @@ pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
 pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(), SendFailed> {
     match r.channel {
         Channel::Http1(_) => h1::put(r, piece, last).await,
-        Channel::Http2(_) => h2::put(r, piece, last).await,
-        Channel::Http3(_) => h3::put(r, piece, last).await,
+        Channel::Http2(_) => streams::outgoing::put::<h2::Stream>(r, piece, last).await,
+        Channel::Http3(_) => streams::outgoing::put::<h3::Stream>(r, piece, last).await,
         Channel::Subrequest(_) => rarely(subrequest::put(r, piece)).await,
     }
 }
@@ -408,8 +407,8 @@ pub fn upgrade(r: &Request) -> Option<(Upgraded, Chain)> {
 /// it was sent.
 pub(crate) fn retract(r: &mut Request) -> bool {
     let can_retract = match &r.channel {
-        Channel::Http2(stream) => stream.can_retract(),
-        Channel::Http3(stream) => stream.can_retract(),
+        Channel::Http2(stream) => stream.exchange.can_retract(),
+        Channel::Http3(stream) => stream.exchange.can_retract(),
         Channel::Http1(_) | Channel::Subrequest(_) => true,
     };
     if !can_retract {
@@ -452,11 +451,12 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
 /// False: it is no body, and the response must say so.
 pub(crate) fn drop_buffered_body(r: &mut Request) -> bool {
     match r.channel {
-        Channel::Http1(_) => h1::drop_buffered(r),
-        Channel::Http2(_) => h2::drop_buffered(r),
-        Channel::Http3(_) => h3::drop_buffered(r),
-        Channel::Subrequest(_) => true,
+        Channel::Http1(_) => return h1::drop_buffered(r),
+        Channel::Http2(_) => streams::incoming::drop_buffered::<h2::Stream>(r),
+        Channel::Http3(_) => streams::incoming::drop_buffered::<h3::Stream>(r),
+        Channel::Subrequest(_) => {}
     }
+    true
 }
 
 /// Begins to drop the request's body while the response is sent, where somebody has to read it.

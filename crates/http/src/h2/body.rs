@@ -6,7 +6,7 @@ use mem::Page;
 
 use super::{Stream, head, stream};
 use crate::channel::Expected;
-use crate::channel::incoming::{self, Incoming};
+use crate::channel::streams::incoming::{self, Incoming};
 use crate::module::Verdict;
 use crate::request::Request;
 
@@ -23,19 +23,6 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
 }
 
 impl Incoming for Stream {
-    fn of(r: &mut Request) -> &mut Stream {
-        stream(r)
-    }
-
-    fn timed_out(&mut self) -> bool {
-        self.timed_out = true;
-        self.mux().timed_out()
-    }
-
-    fn tells_of_end(&self) -> bool {
-        self.mux().tells_of_end()
-    }
-
     fn discard(&mut self) {
         // Of a stream that is gone nothing comes.
         let _ = self.mux().of(self.key, |state, i| {
@@ -59,8 +46,8 @@ fn begin(r: &mut Request) {
         entry.received.is_empty() && !entry.has_body_ended()
     });
     s.mux().tell();
-    if expects && !s.expect_tested && nothing_came == Ok(true) {
-        s.expect_tested = true;
+    if expects && !s.exchange.expect_tested && nothing_came == Ok(true) {
+        s.exchange.expect_tested = true;
         head::interim(r, 100, std::iter::empty());
     }
 }
@@ -78,12 +65,4 @@ pub(crate) fn expected(r: &mut Request) -> Expected {
         })
         .unwrap_or((true, 0));
     Expected { length: if ended { Some(there) } else { length }, with_head: 0 }
-}
-
-/// Before the response to a request whose body is not wanted: drops what came of it, and what
-/// comes. The client may go on to send it, and is told not to by the end of the stream.
-pub(crate) fn drop_buffered(r: &mut Request) -> bool {
-    stream(r).expect_tested = true;
-    stream(r).discard();
-    true
 }

@@ -24,12 +24,12 @@ use proto::h2::window::{INITIAL, MAX};
 
 use super::mux::Mux;
 use super::receive::{Job, LEAVING, Leaving, Parties, Receiver, Taken};
-use super::run::{Inbox, Runner};
 use super::schedule::OUTPUT_MAX;
-use super::slice::Slice;
 use super::stream;
 use crate::channel::conn::Conn;
-use crate::channel::stream::is_worn;
+use crate::channel::streams::run::Runner;
+use crate::channel::streams::slice::Slice;
+use crate::channel::streams::{is_worn, tell_fault};
 use crate::channel::{self, Answer, SendFailed, linger};
 use crate::server::HttpMain;
 
@@ -460,9 +460,11 @@ async fn serve<A: Answer>(
     page: Page,
     lingers: bool,
 ) -> After {
-    let mut runner = Runner::new(|inbox: Rc<Inbox<Job>>| {
+    let mut runner = Runner::new(|inbox| {
         let (mux, main) = (mux.clone(), main.clone());
-        boxed(|| work::<A>(mux, main, inbox))
+        boxed(|| async move {
+            inbox.work(async |job| answer::<A>(mux.clone(), &main, job).await).await;
+        })
     });
     let mut serving = Serving::new(mux, main, receiver, page, lingers);
     let sock = mux.c.sock();
@@ -540,7 +542,7 @@ fn cut_off(mux: &Mux) -> After {
 /// Ends the connection for a fault of the client's.
 async fn refuse(mux: &Mux, receiver: &Receiver, fault: Fault) -> After {
     let is_flood = fault.code == ErrorCode::ENHANCE_YOUR_CALM;
-    channel::stream::tell_fault(&mux.c, fault.what, is_flood);
+    tell_fault(&mux.c, fault.what, is_flood);
     goodbye(mux, receiver, fault.code).await;
     After::Drain
 }
@@ -580,16 +582,6 @@ impl Drop for Ending {
     }
 }
 
-/// Answers requests, one after the other, as long as none of them has to wait.
-async fn work<A: Answer>(mux: Rc<Mux>, main: Rc<HttpMain>, inbox: Rc<Inbox<Job>>) {
-    loop {
-        answer::<A>(mux.clone(), &main, inbox.next().await).await;
-        if inbox.is_over() {
-            return;
-        }
-    }
-}
-
 /// Answers a request.
 async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
     let Job { mut r, key, refused } = job;
@@ -601,10 +593,10 @@ async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
         malformed: refused.is_some(),
         failed: Cell::new(Some(ErrorCode::INTERNAL_ERROR)),
     };
-    match channel::stream::answer::<A>(main, &mut r, refused, is_over).await {
+    match channel::streams::answer::<A>(main, &mut r, refused, is_over).await {
         Some(Ok(())) => ending.failed.set(None),
         // nginx says so, too.
-        Some(Err(SendFailed)) if stream(&mut r).timed_out => {
+        Some(Err(SendFailed)) if stream(&mut r).exchange.timed_out => {
             ending.failed.set(Some(ErrorCode::PROTOCOL_ERROR));
         }
         Some(Err(SendFailed)) | None => {}

@@ -10,7 +10,7 @@ use proto::h2::frame::{FrameHead, HEAD_LEN, flag, kind};
 
 use super::head;
 use super::mux::{Entry, Half, State};
-use super::output::PIECE_MAX;
+use crate::channel::streams::outgoing::PIECE_MAX;
 
 /// Payloads up to this size are copied behind their head, so that both are one piece.
 const COPY_MAX: usize = 4096;

@@ -11,6 +11,7 @@ use proto::h2::tree::Place;
 use proto::h2::window::Window;
 
 use super::priority::Priority;
+use crate::channel::streams::wakers;
 
 /// The client's half of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -184,17 +185,13 @@ impl Entry {
         }
     }
 
-    fn wake(waker: &mut Option<Waker>) -> bool {
-        waker.take().map(Waker::wake).is_some()
-    }
-
     pub fn wake_body(&mut self) {
-        Entry::wake(&mut self.body);
+        wakers::wake(&mut self.body);
     }
 
     /// Wakes the request where it waits to hand more over; says whether it does.
     pub fn wake_room(&mut self) -> bool {
-        Entry::wake(&mut self.room)
+        wakers::wake(&mut self.room)
     }
 
     pub fn wake_all(&mut self) {

@@ -1,70 +1,24 @@
 //! Response heads, interim heads and trailers as header blocks.
 
 use bytes::Bytes;
-use proto::compression::FieldEncoder;
-use proto::h1::write_value;
 use proto::h2::frame::{self, HEAD_LEN, flag, kind};
 use proto::h2::hpack::Encoder;
+use proto::priority::Parameters;
 
 use super::last_head::Facts;
 use super::mux::State;
-use super::{HeadState, priority, stream};
+use super::{Stream, stream};
 use crate::channel::SendFailed;
-use crate::channel::head::{FieldSink, Name, fields, settle_body};
-use crate::output::Body;
+use crate::channel::head::{FieldSink, fields};
+use crate::channel::streams;
+use crate::channel::streams::exchange::HeadState;
+use crate::channel::streams::head::Block;
 use crate::request::Request;
 
 /// Begins the response. Says whether a body follows.
 pub(crate) fn start(r: &mut Request) -> bool {
     r.c().set_nodelay(r.loc.core.tcp_nodelay);
-    let has_body = settle_body(r);
-    let upgraded = matches!(r.out.body, Body::Upgraded(_));
-    r.flags.header_sent = true;
-    let s = stream(r);
-    s.is_upgraded = upgraded;
-    s.head = HeadState::Begun;
-    s.has_body = has_body;
-    has_body
-}
-
-/// Fields that only HTTP/1 has (RFC 9113 section 8.2.2).
-fn is_of_connection(name: &[u8]) -> bool {
-    const NAMES: [&[u8]; 6] = [
-        b"connection",
-        b"keep-alive",
-        b"proxy-connection",
-        b"sec-websocket-accept",
-        b"transfer-encoding",
-        b"upgrade",
-    ];
-    NAMES.iter().any(|other| name.eq_ignore_ascii_case(other))
-}
-
-/// Fields for the encoder, of HTTP/2 or HTTP/3.
-pub(crate) struct Block<'a, E> {
-    pub encoder: &'a mut E,
-    pub out: &'a mut Vec<u8>,
-    pub scratch: &'a mut Vec<u8>,
-}
-
-impl<E: FieldEncoder> FieldSink for Block<'_, E> {
-    #[inline]
-    fn made(&mut self, name: &'static Name, write: impl FnOnce(&mut Vec<u8>)) {
-        self.scratch.clear();
-        write(self.scratch);
-        self.encoder.field(name.lower, self.scratch, self.out);
-    }
-
-    fn given(&mut self, name: &[u8], value: &[u8]) {
-        if is_of_connection(name) {
-            return;
-        }
-        self.scratch.clear();
-        write_value(self.scratch, value);
-        self.encoder.field(name, self.scratch, self.out);
-    }
-
-    fn framing(&mut self, _: &Request) {}
+    streams::head::start::<Stream>(r)
 }
 
 /// Puts the head into the connection's output; with `ends`, nothing follows it.
@@ -74,31 +28,21 @@ impl<E: FieldEncoder> FieldSink for Block<'_, E> {
 pub(super) fn send(r: &mut Request, ends: bool) -> Result<(), SendFailed> {
     let s = stream(r);
     let (mux, key) = (s.mux().clone(), s.key);
-    s.head = HeadState::Sent;
+    s.exchange.head = HeadState::Sent;
     mux.of(key, |state, i| put(r, state, i, ends)).map_err(|_| SendFailed)
 }
 
 /// The same with the connection's state in hand.
 pub(super) fn put(r: &mut Request, state: &mut State, i: usize, ends: bool) {
-    let s = stream(r);
-    s.head = HeadState::Sent;
-    let is_upgraded = s.is_upgraded;
-    if let Some(own) = priority::of_field(priority_of(r)) {
+    stream(r).exchange.head = HeadState::Sent;
+    if let Some(own) = Parameters::of_lines(streams::head::priority(r)) {
         state.responds(i, own);
     }
     let flags = if ends { flag::END_STREAM } else { 0 };
-    // An upgrade of HTTP/1 succeeds with 101, one of HTTP/2 with 200 (RFC 8441).
-    let status = if is_upgraded { 200 } else { r.status() };
+    let status = streams::head::status::<Stream>(r);
     let n = state.response(state.streams[i].id, flags, r, status);
     r.header_bytes = n as u64;
     r.bytes_sent += n as u64;
-}
-
-/// The lines of the response's own `Priority` field.
-fn priority_of(r: &Request) -> impl Iterator<Item = &[u8]> {
-    let fields = r.out.headers.iter();
-    let fields = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"priority"));
-    fields.map(|(_, value)| &value[..])
 }
 
 /// Puts an interim response into the output; nothing where it has no fields and is no 100.

@@ -15,11 +15,9 @@
 //! | [`connection`] | the connection's task: parked, serving, leaving, closed |
 //! | [`receive`] | frames that came: requests, bodies, windows, and what may not come |
 //! | [`repeated`] | requests that are the same as one before |
-//! | [`run`] | requests polled within the connection's task |
 //! | [`mux`] | the state that the connection and its streams share |
 //! | [`entry`] | a stream of these |
 //! | [`schedule`] | whose bytes go next |
-//! | [`slice`] | how long a connection goes on before others do |
 //! | [`priority`] | what clients and responses say about that |
 //! | [`data`] | DATA frames |
 //! | [`head`] | response heads and trailers |
@@ -28,6 +26,8 @@
 //! | [`body`] | request bodies |
 //! | [`unread`] | clients that ask and do not read |
 //! | [`tunnel`] | streams that became something else: CONNECT, WebSocket |
+//!
+//! [`crate::channel::streams`] has what is the same over HTTP/3.
 
 mod body;
 mod connection;
@@ -43,39 +43,22 @@ mod priority_tests;
 mod receive;
 mod repeated;
 mod reset_ids;
-mod run;
 mod schedule;
-mod slice;
 mod tunnel;
 mod unread;
 
 use std::rc::Rc;
 
-use mem::Chain;
-
-pub(crate) use body::{drop_buffered, expected, next_piece};
+pub(crate) use body::{expected, next_piece};
 pub(crate) use connection::run;
-pub(crate) use head::{Block, interim, start};
-pub(crate) use output::{finish, finish_now, flush, put, put_now};
-pub(crate) use receive::websocket_key;
-pub(crate) use run::{Inbox, Runner};
-pub(crate) use slice::Slice;
+pub(crate) use head::{interim, start};
+pub(crate) use output::{finish, finish_now, flush, put_now};
 pub(crate) use tunnel::Tunnel;
 
+use crate::channel::streams::Multiplexed;
+use crate::channel::streams::exchange::Exchange;
 use crate::request::Request;
 use mux::{Key, Mux};
-
-/// The head of a response on its way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum HeadState {
-    /// Not begun.
-    #[default]
-    Unknown,
-    /// Begun; it is encoded when something follows it, so that it can be taken back until then.
-    Begun,
-    /// It is in the output, or further.
-    Sent,
-}
 
 /// A stream of a connection, for the request that answers it. It is recycled with the request's
 /// box.
@@ -84,59 +67,23 @@ pub(crate) struct Stream {
     /// Its connection, while it is in use.
     mux: Option<Rc<Mux>>,
     key: Key,
-    /// The text that the head's spans point into.
-    text: Vec<u8>,
-    head: HeadState,
-    /// No body came behind the head.
-    is_bare: bool,
-    /// All of the response is in the connection's output.
-    is_whole: bool,
-    /// A body follows the head.
-    has_body: bool,
-    /// The response is the beginning of another protocol.
-    is_upgraded: bool,
-    /// Bytes of the body that the connection has not got yet.
-    output: Chain,
-    /// `100 Continue` was sent or refused already.
-    expect_tested: bool,
-    /// Bytes of another protocol follow the head, not a body.
-    is_tunnel: bool,
+    pub exchange: Exchange,
     /// The body is being read.
     reads_body: bool,
-    /// The client did not take or send bytes in time.
-    timed_out: bool,
-    /// Bytes of the head on the wire.
-    head_len: usize,
 }
 
 impl Stream {
-    /// Begins its use for a stream of a connection. The text of the head, which has `head_len`
-    /// bytes on the wire, is there.
-    fn begin(&mut self, mux: Rc<Mux>, key: Key, head_len: usize) {
+    /// Begins its use for a stream of a connection.
+    fn begin(&mut self, mux: Rc<Mux>, key: Key) {
         self.mux = Some(mux);
         self.key = key;
-        self.head_len = head_len;
     }
 
     /// Ends its use.
     pub(crate) fn release(&mut self) {
-        // One by one: putting a new value in the place of the old one would move the buffers.
         self.mux = None;
-        match self.text.capacity() <= TEXT_KEPT {
-            true => self.text.clear(),
-            false => self.text = Vec::new(),
-        }
-        self.head = HeadState::Unknown;
-        self.is_bare = false;
-        self.is_whole = false;
-        self.has_body = false;
-        self.is_upgraded = false;
-        self.output.clear();
-        self.expect_tested = false;
-        self.is_tunnel = false;
+        self.exchange.release();
         self.reads_body = false;
-        self.timed_out = false;
-        self.head_len = 0;
     }
 
     #[inline]
@@ -144,30 +91,9 @@ impl Stream {
         self.mux.as_ref().expect("a stream in use has its connection")
     }
 
-    pub(crate) fn head_text(&self) -> &[u8] {
-        &self.text
-    }
-
-    pub(crate) fn head_len(&self) -> usize {
-        self.head_len
-    }
-
-    pub(crate) fn queued(&self) -> &Chain {
-        &self.output
-    }
-
-    pub(crate) fn output(&mut self) -> &mut Chain {
-        &mut self.output
-    }
-
-    /// Whether the client said with the head that nothing follows it.
-    pub(crate) fn ended_with_head(&self) -> bool {
-        self.is_bare
-    }
-
     /// Whether all of the request's body came and was taken.
     pub(crate) fn body_is_finished(&self) -> bool {
-        if self.is_bare || self.is_tunnel {
+        if self.exchange.is_bare || self.exchange.is_tunnel {
             return true;
         }
         let finished = self.mux().of(self.key, |state, i| {
@@ -175,20 +101,6 @@ impl Stream {
             entry.received.is_empty() && entry.has_body_ended()
         });
         finished.unwrap_or(true)
-    }
-
-    /// Whether nothing of the response is on its way, so that another may take its place.
-    pub(crate) fn can_retract(&self) -> bool {
-        self.head != HeadState::Sent
-    }
-
-    pub(crate) fn start_anew(&mut self) {
-        self.head = HeadState::Unknown;
-        self.output.clear();
-    }
-
-    pub(crate) fn forbid_continue(&mut self) {
-        self.expect_tested = true;
     }
 
     /// The name of the protocol, for `$http2`.
@@ -212,8 +124,25 @@ impl Stream {
     }
 }
 
-/// The largest vector for the text of a head that is kept for another one.
-const TEXT_KEPT: usize = 1 << 10;
+impl Multiplexed for Stream {
+    #[inline]
+    fn of(r: &mut Request) -> &mut Stream {
+        stream(r)
+    }
+
+    #[inline]
+    fn exchange(&mut self) -> &mut Exchange {
+        &mut self.exchange
+    }
+
+    fn timed_out(&self) -> bool {
+        self.mux().timed_out()
+    }
+
+    fn tells_of_end(&self) -> bool {
+        self.mux().tells_of_end()
+    }
+}
 
 /// The end of a stream, as something to wait for.
 pub(crate) struct Watch(Rc<Mux>, Key);

@@ -20,7 +20,8 @@ use super::reset_ids::ResetIds;
 use super::schedule::Schedule;
 use crate::address::{Address, Held};
 use crate::channel::conn::Conn;
-use crate::channel::stream::Gone;
+use crate::channel::streams::outgoing::Room;
+use crate::channel::streams::{Gone, wakers};
 use crate::http2_conf::Http2;
 
 /// Bytes that a stream may have in its queue before its request waits.
@@ -164,7 +165,7 @@ impl Mux {
         if self.news.replace(false) {
             return Poll::Ready(());
         }
-        keep_waker(&mut self.waker.borrow_mut(), cx);
+        wakers::keep(&mut self.waker.borrow_mut(), cx);
         Poll::Pending
     }
 
@@ -185,18 +186,21 @@ impl Mux {
         }
     }
 
-    /// Waits until the queue of a stream has room, or is empty where `all` of it is to be gone.
-    pub fn poll_room(&self, key: Key, all: bool, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+    /// Waits until the queue of a stream has room.
+    pub fn poll_room(&self, key: Key, room: Room, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         self.poll_of(key, |state, i| {
             let entry = &mut state.streams[i];
             if entry.unread {
                 return Poll::Ready(());
             }
-            let has_room = if all { entry.queue.is_empty() } else { entry.queued < QUEUE_LOW };
+            let has_room = match room {
+                Room::All => entry.queue.is_empty(),
+                Room::Some => entry.queued < QUEUE_LOW,
+            };
             if has_room {
                 return Poll::Ready(());
             }
-            keep_waker(&mut entry.room, cx);
+            wakers::keep(&mut entry.room, cx);
             Poll::Pending
         })
     }
@@ -214,7 +218,7 @@ impl Mux {
             if entry.has_body_ended() {
                 return Poll::Ready(Ok(None));
             }
-            keep_waker(&mut entry.body, cx);
+            wakers::keep(&mut entry.body, cx);
             Poll::Pending
         });
         if matches!(polled, Poll::Ready(Ok(_))) {
@@ -230,7 +234,7 @@ impl Mux {
             if !entry.received.is_empty() || entry.has_body_ended() {
                 return Poll::Ready(());
             }
-            keep_waker(&mut entry.body, cx);
+            wakers::keep(&mut entry.body, cx);
             Poll::Pending
         })
     }
@@ -245,10 +249,7 @@ impl Mux {
     pub async fn gone(&self, key: Key) {
         poll_fn(|cx| {
             let waits = self.of(key, |state, i| {
-                let gone = &mut state.streams[i].gone;
-                if !gone.iter().any(|waker| waker.will_wake(cx.waker())) {
-                    gone.push(cx.waker().clone());
-                }
+                wakers::add(&mut state.streams[i].gone, cx);
             });
             if waits.is_err() { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -307,13 +308,6 @@ impl Mux {
             });
             event::task::next_turn().await;
         }
-    }
-}
-
-fn keep_waker(place: &mut Option<Waker>, cx: &Context<'_>) {
-    match place {
-        Some(waker) if waker.will_wake(cx.waker()) => {}
-        place => *place = Some(cx.waker().clone()),
     }
 }
 

@@ -38,13 +38,6 @@ fn complete(given: Parameters) -> Parameters {
     given.or(Parameters { urgency: Some(URGENCY), incremental: Some(false) })
 }
 
-/// The parameters of a field, all of its lines together.
-pub(super) fn of_field<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Parameters> {
-    let mut lines = lines.peekable();
-    lines.peek()?;
-    lines.try_fold(Parameters::default(), Parameters::and)
-}
-
 /// The priority that HEADERS which open a stream ask for.
 pub(super) struct Asked {
     pub field: Option<Parameters>,

@@ -9,7 +9,8 @@ use event::Deadline;
 use mem::{Chain, Page};
 
 use super::mux::{Key, Mux, QUEUE_MAX};
-use crate::channel::stream::until;
+use crate::channel::streams::outgoing::Room;
+use crate::channel::streams::until;
 use net::relay::End;
 
 /// The client's end of a tunnel.
@@ -70,7 +71,7 @@ impl End for Tunnel {
     }
 
     fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> {
-        let ready = poll_fn(|cx| self.mux.poll_room(self.key, false, cx).map(drop));
+        let ready = poll_fn(|cx| self.mux.poll_room(self.key, Room::Some, cx).map(drop));
         until(ready, deadline)
     }
 }

@@ -6,7 +6,7 @@ use mem::Page;
 
 use super::{Stream, head, stream};
 use crate::channel::Expected;
-use crate::channel::incoming::{self, Incoming};
+use crate::channel::streams::incoming::{self, Incoming};
 use crate::module::Verdict;
 use crate::request::Request;
 
@@ -20,19 +20,6 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
 }
 
 impl Incoming for Stream {
-    fn of(r: &mut Request) -> &mut Stream {
-        stream(r)
-    }
-
-    fn timed_out(&mut self) -> bool {
-        self.timed_out = true;
-        self.at().0.tells_of_end()
-    }
-
-    fn tells_of_end(&self) -> bool {
-        self.at().0.tells_of_end()
-    }
-
     fn discard(&mut self) {
         let (mux, id) = self.at();
         // Of a stream that is gone nothing comes.
@@ -44,13 +31,13 @@ impl Incoming for Stream {
 fn ask(r: &mut Request) {
     let expects = r.head.expect_continue;
     let s = stream(r);
-    if !expects || s.expect_tested {
+    if !expects || s.exchange.expect_tested {
         return;
     }
     let (mux, id) = s.at();
     let nothing_came = mux.of(id, |entry| entry.received.is_empty() && !entry.has_body_ended());
     if nothing_came == Ok(true) {
-        s.expect_tested = true;
+        s.exchange.expect_tested = true;
         head::interim(r, 100, std::iter::empty());
     }
 }
@@ -62,12 +49,4 @@ pub(crate) fn expected(r: &mut Request) -> Expected {
     let known = mux.of(id, |entry| (entry.has_body_ended(), entry.body_held as u64));
     let (ended, there) = known.unwrap_or((true, 0));
     Expected { length: if ended { Some(there) } else { length }, with_head: 0 }
-}
-
-/// Before the response to a request whose body is not wanted: drops what came of it, and what
-/// comes. The client may go on to send it, and is told not to by the end of the stream.
-pub(crate) fn drop_buffered(r: &mut Request) -> bool {
-    stream(r).expect_tested = true;
-    stream(r).discard();
-    true
 }

@@ -16,7 +16,7 @@ use quic::{Gone as Refused, StreamId};
 
 use crate::address::{Address, Held};
 use crate::channel::conn::Conn;
-use crate::channel::stream::Gone;
+use crate::channel::streams::{Gone, wakers};
 use crate::server::HttpMain;
 
 /// Bytes of a body that are read ahead of its request.
@@ -119,7 +119,7 @@ impl Entry {
             _ => self.received.push_back(Page::copied(data)),
         }
         self.body_held += data.len();
-        Entry::wake(&mut self.body);
+        wakers::wake(&mut self.body);
     }
 
     /// Nothing follows.
@@ -129,13 +129,13 @@ impl Entry {
         if self.expected.is_some_and(|left| left > 0) {
             self.is_malformed();
         }
-        Entry::wake(&mut self.body);
+        wakers::wake(&mut self.body);
     }
 
     fn is_malformed(&mut self) {
         self.malformed = true;
         self.drop_body();
-        Entry::wake(&mut self.body);
+        wakers::wake(&mut self.body);
     }
 
     /// Nobody wants what came of the body, and what comes.
@@ -159,19 +159,13 @@ impl Entry {
         Some(page)
     }
 
-    fn wake(waker: &mut Option<Waker>) {
-        if let Some(waker) = waker.take() {
-            waker.wake();
-        }
-    }
-
     pub fn wake_room(&mut self) {
-        Entry::wake(&mut self.room);
+        wakers::wake(&mut self.room);
     }
 
     pub fn wake_all(&mut self) {
-        Entry::wake(&mut self.body);
-        Entry::wake(&mut self.room);
+        wakers::wake(&mut self.body);
+        wakers::wake(&mut self.room);
         self.gone.drain(..).for_each(Waker::wake);
     }
 }
@@ -296,7 +290,7 @@ impl Mux {
             if entry.has_body_ended() {
                 return Poll::Ready(Ok(None));
             }
-            keep_waker(&mut entry.body, cx);
+            wakers::keep(&mut entry.body, cx);
             Poll::Pending
         });
         if matches!(polled, Poll::Ready(Ok(Some(_)))) {
@@ -311,7 +305,7 @@ impl Mux {
             if !entry.received.is_empty() || entry.has_body_ended() {
                 return Poll::Ready(Ok(()));
             }
-            keep_waker(&mut entry.body, cx);
+            wakers::keep(&mut entry.body, cx);
             Poll::Pending
         })
     }
@@ -348,7 +342,7 @@ impl Mux {
         match self.write(id, frames) {
             Ok(true) => Poll::Ready(Ok(())),
             Ok(false) => self.poll_of(id, |entry| {
-                keep_waker(&mut entry.room, cx);
+                wakers::keep(&mut entry.room, cx);
                 Poll::Pending
             }),
             Err(gone) => Poll::Ready(Err(gone)),
@@ -378,9 +372,7 @@ impl Mux {
     pub async fn gone(&self, id: StreamId) {
         poll_fn(|cx| {
             let waits = self.of(id, |entry| {
-                if !entry.gone.iter().any(|waker| waker.will_wake(cx.waker())) {
-                    entry.gone.push(cx.waker().clone());
-                }
+                wakers::add(&mut entry.gone, cx);
             });
             if waits.is_err() { Poll::Ready(()) } else { Poll::Pending }
         })
@@ -448,11 +440,5 @@ impl Mux {
             state.ended = true;
             state.streams.values_mut().for_each(Entry::wake_all);
         });
-    }
-}
-
-fn keep_waker(place: &mut Option<Waker>, cx: &Context<'_>) {
-    if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-        *place = Some(cx.waker().clone());
     }
 }

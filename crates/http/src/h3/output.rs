@@ -1,31 +1,25 @@
 //! Response bodies: from the request to QUIC, as far as that takes them.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::task::{Context, Poll};
 
 use base::future::rarely;
-use base::log::Level;
 use bytes::Bytes;
-use event::Either;
 use mem::{Buf, Chain};
 use proto::h3::frame::{self, HEAD_MAX, kind};
 
-use super::{HeadState, head, stream};
-use crate::channel::incoming::Incoming;
-use crate::channel::pace::{self, Allowed, Pace};
-use crate::channel::stream::Gone;
+use super::{Stream, head, stream};
+use crate::channel::streams::Gone;
+use crate::channel::streams::exchange::HeadState;
+use crate::channel::streams::outgoing::{
+    Outgoing, PIECE_MAX, Room, Standing, begins_with_file, failed, may_go_whole, paced, read_first,
+    wait,
+};
 use crate::channel::{SendFailed, in_pieces};
 use crate::request::Request;
-use engine::min_rate;
 
-/// Bytes of a body that are gathered before QUIC gets them.
-const GATHER_MAX: u64 = 16 << 10;
-
-/// The most bytes of a file in a piece, which is a frame.
-const PIECE_MAX: usize = 64 << 10;
-
-/// The same of all streams of a connection together: each may have one that its client does not
-/// take.
+/// The most bytes in the pieces of files of all streams of a connection together: each may have one
+/// that its client does not take.
 const PIECES_MAX: usize = 1 << 20;
 
 /// The most bytes of a file in the next piece.
@@ -58,12 +52,10 @@ pub(super) fn frame_of(bytes: Bytes, frames: &mut VecDeque<Bytes>) {
 /// Gives QUIC a whole response with a small body, if that can be done at once.
 #[inline]
 pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
-    let len = body.len();
-    let is_small = len <= GATHER_MAX && body.iter().all(|buf| buf.memory().is_some());
-    let has_trailers = r.out.expect_trailers || !r.out.trailers.is_empty();
-    if !is_small || has_trailers || stream(r).head != HeadState::Begun || pace::rate(r) > 0 {
+    if !may_go_whole::<Stream>(r, &body) {
         return Some(body);
     }
+    let len = body.len();
     let mut out = Vec::with_capacity(HEAD_ROOM + HEAD_MAX + len as usize);
     head::write(r, &mut out);
     if len > 0 {
@@ -81,29 +73,48 @@ fn end_now(r: &mut Request) -> bool {
     let s = stream(r);
     let at = s.at.as_ref().expect("a stream in use has its connection");
     if at.0.write(at.1, &mut s.frames) == Ok(true) {
-        s.is_whole = at.0.quic().finish(at.1).is_ok();
+        s.exchange.is_whole = at.0.quic().finish(at.1).is_ok();
     }
-    s.is_whole
+    s.exchange.is_whole
 }
 
-/// Puts a piece of the body into the output. Waits while QUIC takes no more.
-pub(crate) async fn put(r: &mut Request, mut piece: Chain, last: bool) -> Result<(), SendFailed> {
-    r.bytes_sent += piece.len();
-    let s = stream(r);
-    s.output.append(&mut piece);
-    if last || s.output.len() < GATHER_MAX {
-        return Ok(());
+impl Outgoing for Stream {
+    async fn hand_over(r: &mut Request) -> Result<(), SendFailed> {
+        hand_over(r).await
     }
-    rarely(hand_over(r)).await
+
+    /// Frames all of the output and has QUIC take it, a piece after the other.
+    async fn send(r: &mut Request) -> Result<(), SendFailed> {
+        loop {
+            settle(r).await?;
+            if stream(r).exchange.output.is_empty() {
+                return Ok(());
+            }
+            frame_piece(r).await?;
+        }
+    }
+
+    /// Nothing is left where there is room: QUIC has it.
+    fn poll_room(&mut self, _: Room, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        let at = self.at.as_ref().expect("a stream in use has its connection");
+        at.0.poll_write(at.1, &mut self.frames, cx)
+    }
+
+    fn standing(&self) -> Standing {
+        let left = self.frames.iter().map(|bytes| bytes.len() as u64).sum();
+        Standing { left, sent: 0, is_held: true }
+    }
 }
 
 /// Sends all that is queued.
 pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     let s = stream(r);
-    if s.head == HeadState::Begun && !s.has_body && !s.is_upgraded {
+    let exchange = &s.exchange;
+    if exchange.waits_for_end() {
         return Ok(());
     }
-    if s.head == HeadState::Begun || !s.output.is_empty() || !s.frames.is_empty() {
+    let is_sent = exchange.head != HeadState::Begun && exchange.output.is_empty();
+    if !is_sent || !s.frames.is_empty() {
         rarely(hand_over(r)).await?;
     }
     Ok(())
@@ -112,11 +123,11 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
 /// Ends a response of which nothing waits, or whose head is all of it. False where that is not so.
 #[inline]
 pub(crate) fn finish_now(r: &mut Request) -> bool {
-    let s = stream(r);
-    if s.is_whole {
+    let exchange = &stream(r).exchange;
+    if exchange.is_whole {
         return true;
     }
-    if s.head != HeadState::Begun || !s.output.is_empty() || !r.out.trailers.is_empty() {
+    if !exchange.is_head_alone() || !r.out.trailers.is_empty() {
         return false;
     }
     let mut out = Vec::with_capacity(HEAD_ROOM);
@@ -145,50 +156,25 @@ pub(crate) async fn finish(r: &mut Request) -> Result<(), SendFailed> {
 
 /// Gives the output to QUIC, the head first.
 async fn hand_over(r: &mut Request) -> Result<(), SendFailed> {
-    if stream(r).head == HeadState::Begun {
-        if matches!(stream(r).output.front(), Some(Buf::File { .. })) {
-            read_first(r).await?;
+    if stream(r).exchange.head == HeadState::Begun {
+        if begins_with_file::<Stream>(r) {
+            let most = piece_max(r);
+            read_first::<Stream>(r, (0, most)).await?;
         }
         let mut out = Vec::with_capacity(HEAD_ROOM);
         head::write(r, &mut out);
         stream(r).frames.push_back(out.into());
     }
-    let rate = pace::rate(r);
-    if rate > 0 {
-        return paced(r, rate).await;
-    }
-    send_output(r).await
-}
-
-/// Reads the first piece of the file in front, before the head goes: where that fails, there can
-/// still be another answer.
-async fn read_first(r: &mut Request) -> Result<(), SendFailed> {
-    let most = piece_max(r);
-    let mut output = std::mem::take(&mut stream(r).output);
-    let read = in_pieces(r, &mut output, (0, most)).await;
-    let mut first = read?;
-    first.append(&mut output);
-    stream(r).output = first;
-    Ok(())
-}
-
-/// Frames all of the output and has QUIC take it, a piece after the other.
-async fn send_output(r: &mut Request) -> Result<(), SendFailed> {
-    loop {
-        settle(r).await?;
-        if stream(r).output.is_empty() {
-            return Ok(());
-        }
-        frame_piece(r).await?;
-    }
+    paced::<Stream>(r).await?;
+    Stream::send(r).await
 }
 
 /// Frames the front of the output: what is there in memory, or a piece of a file.
 async fn frame_piece(r: &mut Request) -> Result<(), SendFailed> {
     let most = piece_max(r);
-    let mut output = std::mem::take(&mut stream(r).output);
+    let mut output = std::mem::take(&mut stream(r).exchange.output);
     let read = in_pieces(r, &mut output, (0, most)).await;
-    stream(r).output = output;
+    stream(r).exchange.output = output;
     let mut piece = read?;
     let frames = &mut stream(r).frames;
     while let Some(buf) = piece.pop_front() {
@@ -199,86 +185,16 @@ async fn frame_piece(r: &mut Request) -> Result<(), SendFailed> {
     Ok(())
 }
 
-/// `limit_rate`: as much as the time since the response's start allows, then a pause.
-async fn paced(r: &mut Request, rate: u64) -> Result<(), SendFailed> {
-    let pace = Pace::new(r, rate);
-    while !stream(r).output.is_empty() {
-        let sent = r.bytes_sent.saturating_sub(stream(r).output.len());
-        let pause = match pace.allowed(r, sent) {
-            Allowed::After(ms) => ms,
-            Allowed::Bytes(n) => {
-                let s = stream(r);
-                let part = s.output.split_to(n);
-                let mut rest = std::mem::replace(&mut s.output, part);
-                let n = s.output.len();
-                let done = send_output(r).await;
-                stream(r).output.append(&mut rest);
-                done?;
-                pace.pause(sent, n)
-            }
-        };
-        if pause > 0
-            && !stream(r).output.is_empty()
-            && let Either::First(()) = event::race(r.client_gone(), event::sleep(pause)).await
-        {
-            return Err(SendFailed);
-        }
-    }
-    settle(r).await
-}
-
-/// Waits until QUIC has taken the frames, for `send_timeout` at most between two successes of the
-/// client, and as long as it keeps the minimum rate.
+/// Waits until QUIC has taken the frames.
 async fn settle(r: &mut Request) -> Result<(), SendFailed> {
     let s = stream(r);
-    if s.timed_out {
+    if s.exchange.timed_out {
         return Err(SendFailed);
     }
     let (mux, id) = (s.at().0.clone(), s.at().1);
     match mux.write(id, &mut s.frames) {
-        Ok(true) => return Ok(()),
-        Ok(false) => {}
-        Err(gone) => return Err(failed(r, gone)),
+        Ok(true) => Ok(()),
+        Ok(false) => wait::<Stream>(r, Room::All).await,
+        Err(gone) => Err(failed::<Stream>(r, gone)),
     }
-    let (timeout, min) = (r.loc.core.send_timeout, r.loc.core.send_min_rate);
-    let left = |r: &mut Request| stream(r).frames.iter().map(|b| b.len() as u64).sum::<u64>();
-    let (mut before, mut last_ms) = (left(r), base::time::now_ms());
-    loop {
-        let began_ms = base::time::now_ms();
-        let silence_ends_ms = (last_ms + timeout).saturating_sub(began_ms);
-        let limit_ms = r.send_credit.limit(min, silence_ends_ms);
-        let frames = &mut stream(r).frames;
-        let taken = poll_fn(|cx| mux.poll_write(id, frames, cx));
-        let woken = event::race(taken, event::sleep(limit_ms)).await;
-        let (now, now_ms) = (left(r), base::time::now_ms());
-        r.send_credit.moved(min, now_ms - began_ms, before - now);
-        if now != before {
-            last_ms = now_ms;
-        }
-        before = now;
-        match woken {
-            Either::First(Ok(())) => return Ok(()),
-            Either::First(Err(gone)) => return Err(failed(r, gone)),
-            Either::Second(()) => {
-                let too_slow = r.send_credit.limit(min, timeout) == 0;
-                if too_slow || now_ms >= last_ms + timeout {
-                    let tells = mux.tells_of_end();
-                    let m = min_rate::reason(too_slow, r.c().client_ip()).filter(|_| tells);
-                    if let Some(m) = m {
-                        r.log(Level::Info, format_args!("{m} while sending response to client"));
-                    }
-                    stream(r).timed_out = true;
-                    return Err(SendFailed);
-                }
-            }
-        }
-    }
-}
-
-fn failed(r: &mut Request, gone: Gone) -> SendFailed {
-    if gone == Gone::Connection && stream(r).tells_of_end() {
-        let m = "client prematurely closed connection while sending response to client";
-        r.log(Level::Info, format_args!("{m}"));
-    }
-    SendFailed
 }

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Buf;
-use proto::h1::{Field, FieldId, Method, Version};
-use proto::h2::request::{Asked, HeadBuilder, NoHead, Refusal, as_upgrade, is_trailer};
+use proto::h1::{FieldId, Version};
+use proto::h2::request::{HeadBuilder, Refusal, is_trailer};
 use proto::h3::message::Event;
 use proto::h3::{Code, Fault};
 use proto::priority::Parameters;
@@ -13,8 +13,8 @@ use proto::qpack::{Decoded, Held};
 use quic::{Read, StreamId};
 
 use super::mux::{Entry, Mux, Phase, State};
-use crate::channel::stream::tell_of_address;
-use crate::h2::websocket_key;
+use crate::channel::streams::request::{is_tunnel, refusal, refused};
+use crate::channel::streams::tell_of_address;
 use crate::request::Request;
 use crate::server::HttpMain;
 
@@ -188,7 +188,7 @@ impl Parties<'_> {
         r.head.clear();
         r.head.version = Version::HTTP_30;
         let s = r.channel.http3().expect("it was taken as a request over HTTP/3");
-        s.begin(self.mux.clone(), id, 0);
+        s.begin(self.mux.clone(), id);
         Job { r, id, refused: None, is_late: false }
     }
 
@@ -235,7 +235,7 @@ impl Parties<'_> {
         r.start_now();
         let Request { head, channel, .. } = &mut *r;
         let s = channel.http3().expect("it was taken as a request over HTTP/3");
-        let mut builder = HeadBuilder::new(head, &mut s.text, &limits, Version::HTTP_30);
+        let mut builder = HeadBuilder::new(head, &mut s.exchange.text, &limits, Version::HTTP_30);
         match decode(&mut builder) {
             Ok(Decoded::Whole) => {}
             other => {
@@ -243,31 +243,14 @@ impl Parties<'_> {
                 return other.map(|_| None);
             }
         }
-        let refusal = match builder.finish(ends) {
-            Err(NoHead::Excess(what)) => {
-                Some(Refusal { status: TOO_LARGE, text: format!("client sent {what}") })
-            }
-            Ok(Asked::Nothing) => None,
-            Ok(Asked::WebSocket) => {
-                as_upgrade(head, &mut s.text, &websocket_key());
-                None
-            }
-            Ok(Asked::Unknown) => Some(Refusal {
-                status: 501,
-                text: "client asked for an unknown protocol".to_owned(),
-            }),
-            Err(NoHead::Refused(refusal)) => Some(refusal),
-        };
-        s.begin(self.mux.clone(), id, head_len);
-        // The bytes behind the head of such a request are no body, but the other protocol.
-        s.is_tunnel = head.method == Method::Connect || head.connection.upgrade;
-        s.is_bare = ends;
-        let refused = refusal.map(|refusal| {
-            let m = &refusal.text;
-            r.method = r.head.method;
-            r.log(Level::Info, format_args!("{m} while reading client request headers"));
-            refusal.status
+        let asked = builder.finish(ends);
+        let refusal = refusal(asked, head, &mut s.exchange.text).unwrap_or_else(|what| {
+            Some(Refusal { status: TOO_LARGE, text: format!("client sent {what}") })
         });
+        s.begin(self.mux.clone(), id);
+        s.exchange.head_len = head_len;
+        (s.exchange.is_tunnel, s.exchange.is_bare) = (is_tunnel(head), ends);
+        let refused = refusal.map(|refusal| refused(&mut r, refusal));
         Ok(Some(Job { r, id, refused, is_late: false }))
     }
 }
@@ -277,26 +260,20 @@ fn begin(mux: &Mux, entry: &mut Entry, early: &mut Vec<(u64, Parameters)>, mut j
     let r = &mut *job.r;
     let s = r.channel.http3().expect("it was taken as a request over HTTP/3");
     entry.phase = Phase::Begun;
-    entry.head_size = s.text.capacity() + r.head.fields.len() * size_of::<Field>();
-    entry.expected = r.head.content_length.filter(|_| !s.is_bare);
-    if s.is_tunnel {
+    let exchange = &s.exchange;
+    entry.head_size = exchange.head_size(&r.head);
+    entry.expected = r.head.content_length.filter(|_| !exchange.is_bare);
+    if exchange.is_tunnel {
         entry.reader.tunnel();
     }
-    let lines = r.head.fields.all(FieldId::Priority).map(|field| field.value.of(&s.text));
+    let lines = r.head.fields.all(FieldId::Priority).map(|field| field.value.of(&exchange.text));
     let place = early.iter().position(|(id, _)| *id == u64::from(job.id));
-    let asked = place.map(|i| early.swap_remove(i).1).or_else(|| of_lines(lines));
+    let asked = place.map(|i| early.swap_remove(i).1).or_else(|| Parameters::of_lines(lines));
     if let Some(asked) = asked {
         entry.asked = asked;
         rank(mux, job.id, asked);
     }
     job
-}
-
-/// The parameters of a field, all of its lines together.
-fn of_lines<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Parameters> {
-    let mut lines = lines.peekable();
-    lines.peek()?;
-    lines.try_fold(Parameters::default(), Parameters::and)
 }
 
 fn rank(mux: &Mux, id: StreamId, of: Parameters) {
@@ -305,13 +282,12 @@ fn rank(mux: &Mux, id: StreamId, of: Parameters) {
 }
 
 /// A response's own field, which goes before what the client asked for (RFC 9218 section 8).
-pub(super) fn responds<'a>(mux: &Mux, id: StreamId, lines: impl Iterator<Item = &'a [u8]>) {
-    if let Some(own) = of_lines(lines)
-        && let Ok(of) = mux.of(id, |entry| {
-            entry.own = own;
-            own.or(entry.asked)
-        })
-    {
+pub(super) fn responds(mux: &Mux, id: StreamId, own: Parameters) {
+    let of = mux.of(id, |entry| {
+        entry.own = own;
+        own.or(entry.asked)
+    });
+    if let Ok(of) = of {
         rank(mux, id, of);
     }
 }

@@ -23,8 +23,10 @@ use super::receive::{Job, Parties};
 use super::stream;
 use crate::address::Account;
 use crate::channel::conn::Conn;
-use crate::channel::{self, Answer, SendFailed};
-use crate::h2::{Inbox, Runner, Slice};
+use crate::channel::streams::run::Runner;
+use crate::channel::streams::slice::Slice;
+use crate::channel::streams::{self, is_worn, tell_fault};
+use crate::channel::{Answer, SendFailed};
 use crate::http3_conf::{BLOCKED_MAX, BLOCKED_STREAMS};
 use crate::server::HttpMain;
 
@@ -124,9 +126,11 @@ impl Session {
         let mux = Rc::new(Mux::new(c, quic.clone(), limits));
         let mut runner = {
             let (mux, main) = (mux.clone(), main.clone());
-            Runner::new(move |inbox: Rc<Inbox<Job>>| {
+            Runner::new(move |inbox| {
                 let (mux, main) = (mux.clone(), main.clone());
-                boxed(|| work::<A>(mux, main, inbox))
+                boxed(|| async move {
+                    inbox.work(async |job| answer::<A>(mux.clone(), &main, job).await).await;
+                })
             })
         };
         let calls = Rc::default();
@@ -258,7 +262,7 @@ impl Session {
             _ => {
                 self.mux.with(|state| state.is_refused = true);
                 let is_flood = fault.code == Code::ExcessiveLoad;
-                channel::stream::tell_fault(&self.mux.c(), fault.what, is_flood);
+                tell_fault(&self.mux.c(), fault.what, is_flood);
                 self.mux.quic().close(code, PHRASE);
             }
         }
@@ -267,9 +271,7 @@ impl Session {
     /// Tells the client that the connection ends, when that is so, and closes it when it is over.
     fn leave_in_time(&mut self) {
         let is_given_up = self.main.life.is_given_up();
-        if self.leaving == Leaving::No
-            && (self.main.life.is_leaving() || channel::stream::is_worn(&self.mux.c()))
-        {
+        if self.leaving == Leaving::No && (self.main.life.is_leaving() || is_worn(&self.mux.c())) {
             self.leaving = Leaving::Told(base::time::now_ms());
             self.control.goaway(self.mux.with(|state| state.next_id));
         }
@@ -569,16 +571,6 @@ impl Drop for Ending {
     }
 }
 
-/// Answers requests, one after the other, as long as none of them has to wait.
-async fn work<A: Answer>(mux: Rc<Mux>, main: Rc<HttpMain>, inbox: Rc<Inbox<Job>>) {
-    loop {
-        answer::<A>(mux.clone(), &main, inbox.next().await).await;
-        if inbox.is_over() {
-            return;
-        }
-    }
-}
-
 /// Answers a request.
 async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
     let Job { mut r, id, refused, is_late } = job;
@@ -586,10 +578,10 @@ async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
     let is_over = mux.is_over(id);
     let ending = Ending { mux, id, failed: Cell::new(Some(Code::InternalError)) };
     let done = match is_late {
-        false => channel::stream::answer::<A>(main, &mut r, refused, is_over).await,
+        false => streams::answer::<A>(main, &mut r, refused, is_over).await,
         true => {
             // It is logged, and not answered.
-            (r.err_status, stream(&mut r).timed_out) = (408, true);
+            (r.err_status, stream(&mut r).exchange.timed_out) = (408, true);
             A::log(&mut r).await;
             Some(Err(SendFailed))
         }
@@ -597,7 +589,7 @@ async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
     match done {
         Some(Ok(())) => ending.failed.set(None),
         // nginx says so, too.
-        Some(Err(SendFailed)) if stream(&mut r).timed_out => {
+        Some(Err(SendFailed)) if stream(&mut r).exchange.timed_out => {
             ending.failed.set(Some(Code::GeneralProtocolError));
         }
         Some(Err(SendFailed)) | None => {}

@@ -15,7 +15,7 @@ use quic::StreamId;
 
 use super::mux::Mux;
 use super::output::frame_of;
-use crate::channel::stream::until;
+use crate::channel::streams::until;
 
 /// The client's end of a tunnel.
 pub struct Tunnel {

@@ -9,12 +9,13 @@ use std::rc::Rc;
 use base::log::Level;
 use engine::{flooders, told};
 use mem::Page;
-use proto::h1::{Field, FieldId, Head, Limits, Method, Version};
+use proto::h1::{FieldId, Head, Limits, Version};
 use proto::h2::frame::{self, ErrorCode, PREFACE};
 use proto::h2::hpack::{Decoder, HpackError};
 use proto::h2::read::{Dependency, Event, Fault, Reader};
-use proto::h2::request::{Asked, HeadBuilder, NoHead, Refusal, as_upgrade, is_trailer};
+use proto::h2::request::{Asked, HeadBuilder, Refusal, is_trailer};
 use proto::h2::window::{MAX, Window};
+use proto::priority::Parameters;
 use proto::waste::Flood;
 
 use super::mux::{Half, Key, Mux, State};
@@ -22,7 +23,8 @@ use super::priority;
 use super::repeated::{Heads, Sent};
 use super::unread::Unread;
 use crate::address::Account;
-use crate::channel::stream::tell_of_address;
+use crate::channel::streams::request::{is_tunnel, refusal, refused};
+use crate::channel::streams::tell_of_address;
 use crate::request::Request;
 use crate::server::HttpMain;
 
@@ -397,7 +399,8 @@ impl Rules {
         let limits = mux.c.server().core.head_limits();
         let Request { head, channel, .. } = &mut *r;
         let s = channel.http2().expect("it was taken as a request over HTTP/2");
-        let refusal = match self.head((block, end_stream), head, &mut s.text, &limits) {
+        let text = &mut s.exchange.text;
+        let refusal = match self.head((block, end_stream), head, text, &limits) {
             Ok(refusal) => refusal,
             Err(fault) => {
                 r.give_back();
@@ -405,9 +408,7 @@ impl Rules {
             }
         };
         let remote = if end_stream { Half::Ended } else { Half::Open };
-        // The bytes behind the head of such a request are no body, but the other protocol.
-        let is_tunnel = head.method == Method::Connect || head.connection.upgrade;
-        let head_size = s.text.capacity() + head.fields.len() * size_of::<Field>();
+        let (is_tunnel, head_size) = (is_tunnel(head), s.exchange.head_size(head));
         let key = mux.with(|state| {
             let key = state.open(id, remote, mux.conf.preread);
             let entry = &mut state.streams[key.slot as usize];
@@ -415,20 +416,17 @@ impl Rules {
             entry.expected = head.content_length.filter(|_| !end_stream);
             state.heads_held += head_size;
             state.held.add(head_size);
-            let lines = head.fields.all(FieldId::Priority).map(|field| field.value.of(&s.text));
-            let field = priority::of_field(lines);
+            let lines =
+                head.fields.all(FieldId::Priority).map(|field| field.value.of(&s.exchange.text));
+            let field = Parameters::of_lines(lines);
             let asked = priority::Asked { field, dependency, is_tunnel };
             state.opened(key.slot as usize, &asked, mux.conf.max_streams);
             key
         });
-        s.begin(mux.clone(), key, block.len());
-        (s.is_tunnel, s.is_bare) = (is_tunnel, end_stream);
-        let refused = refusal.map(|refusal| {
-            let m = &refusal.text;
-            r.method = r.head.method;
-            r.log(Level::Info, format_args!("{m} while reading client request headers"));
-            refusal.status
-        });
+        s.begin(mux.clone(), key);
+        s.exchange.head_len = block.len();
+        (s.exchange.is_tunnel, s.exchange.is_bare) = (is_tunnel, end_stream);
+        let refused = refusal.map(|refusal| refused(&mut r, refusal));
         Ok(Job { r, key, refused })
     }
 
@@ -448,24 +446,12 @@ impl Rules {
         let mut builder = HeadBuilder::new(head, text, limits, Version::HTTP_20);
         let decoded = self.decoder.decode(block, |name, value| builder.field(name, value));
         decoded.map_err(undecodable)?;
-        match builder.finish(end_stream) {
-            Ok(Asked::Nothing) => {
-                if self.decoder.changes() == before {
-                    self.repeated.note(&sent, head, text);
-                }
-                Ok(None)
-            }
-            Ok(Asked::WebSocket) => {
-                as_upgrade(head, text, &websocket_key());
-                Ok(None)
-            }
-            Ok(Asked::Unknown) => Ok(Some(Refusal {
-                status: 501,
-                text: "client asked for an unknown protocol".to_owned(),
-            })),
-            Err(NoHead::Refused(refusal)) => Ok(Some(refusal)),
-            Err(NoHead::Excess(what)) => Err(Fault::connection(ErrorCode::ENHANCE_YOUR_CALM, what)),
+        let asked = builder.finish(end_stream);
+        if asked == Ok(Asked::Nothing) && self.decoder.changes() == before {
+            self.repeated.note(&sent, head, text);
         }
+        refusal(asked, head, text)
+            .map_err(|what| Fault::connection(ErrorCode::ENHANCE_YOUR_CALM, what))
     }
 
     fn decode(&mut self, block: &[u8], field: impl FnMut(&[u8], &[u8])) -> Result<(), Fault> {
@@ -600,15 +586,6 @@ impl Rules {
         mux.with(|state| state.was_reset(i));
         Ok(self.waste.reset(base::time::now_ms())?)
     }
-}
-
-/// A key for the opening handshake of WebSocket.
-pub(crate) fn websocket_key() -> Vec<u8> {
-    let mut bytes = [0; 16];
-    os::random::fill(&mut bytes);
-    let mut key = Vec::new();
-    base::base64::encode(&bytes, &mut key);
-    key
 }
 
 fn settings(state: &mut State, payload: &[u8]) -> Result<(), Fault> {

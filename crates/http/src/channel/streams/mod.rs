@@ -1,4 +1,25 @@
-//! The pieces that streams of HTTP/2 and of HTTP/3 share.
+//! The parts that HTTP/2 and HTTP/3 share: a connection of theirs carries many requests, each on a
+//! stream of its own.
+//!
+//! | file | concern |
+//! | --- | --- |
+//! | [`exchange`] | a request over a stream and its response |
+//! | [`request`] | requests whose heads came |
+//! | [`incoming`] | request bodies |
+//! | [`head`] | response heads as compressed fields |
+//! | [`outgoing`] | response bodies |
+//! | [`run`] | requests polled within the connection's task |
+//! | [`slice`] | how long a connection goes on before others do |
+//! | [`wakers`] | tasks that wait for a stream |
+
+pub(crate) mod exchange;
+pub(crate) mod head;
+pub(crate) mod incoming;
+pub(crate) mod outgoing;
+pub(crate) mod request;
+pub(crate) mod run;
+pub(crate) mod slice;
+pub(crate) mod wakers;
 
 use std::future::Future;
 use std::io;
@@ -12,6 +33,29 @@ use super::conn::Conn;
 use super::{Answer, SendFailed, give_up};
 use crate::request::Request;
 use crate::server::HttpMain;
+use exchange::Exchange;
+
+/// A stream of some protocol.
+pub(crate) trait Multiplexed {
+    /// That of a request.
+    fn of(r: &mut Request) -> &mut Self;
+
+    /// Its request and response.
+    fn exchange(&mut self) -> &mut Exchange;
+
+    /// The client has let the stream time out. Says whether a line tells of it.
+    fn timed_out(&self) -> bool;
+
+    /// Whether a line tells that the client has broken the request off.
+    fn tells_of_end(&self) -> bool;
+}
+
+/// Notes that the client was too slow. Says whether a line tells of it.
+fn timed_out<S: Multiplexed>(r: &mut Request) -> bool {
+    let s = S::of(r);
+    s.exchange().timed_out = true;
+    s.timed_out()
+}
 
 /// The reason why a stream is over before its response is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,22 +6,13 @@ use mem::Page;
 
 use engine::min_rate;
 
-use super::stream::Gone;
+use super::{Gone, Multiplexed};
 use crate::module::Verdict;
 use crate::request::Request;
 use crate::status_line::CLIENT_CLOSED;
 
 /// A stream that brings a body.
-pub(crate) trait Incoming {
-    /// That of a request.
-    fn of(r: &mut Request) -> &mut Self;
-
-    /// Notes that the client was too slow. Says whether a line tells of it.
-    fn timed_out(&mut self) -> bool;
-
-    /// Whether a line tells that the client has broken the request off.
-    fn tells_of_end(&self) -> bool;
-
+pub(crate) trait Incoming: Multiplexed {
     /// Drops what came of the body, and what comes.
     fn discard(&mut self);
 }
@@ -38,7 +29,7 @@ pub(crate) async fn next_piece<S: Incoming>(
         Either::First(taken) => taken,
         Either::Second(()) => {
             let too_slow = r.body_credit.is_why(min, timeout);
-            let tells = S::of(r).timed_out();
+            let tells = super::timed_out::<S>(r);
             if let Some(m) = min_rate::reason(too_slow, r.c().client_ip()).filter(|_| tells) {
                 r.log(Level::Info, format_args!("{m} while reading client request body"));
             }
@@ -76,6 +67,14 @@ pub(crate) async fn next_piece<S: Incoming>(
             Err(broke_off(r, CLIENT_CLOSED))
         }
     }
+}
+
+/// Before the response to a request whose body is not wanted: drops what came of it, and what
+/// comes. The client may go on to send it, and is told not to by the end of the stream.
+pub(crate) fn drop_buffered<S: Incoming>(r: &mut Request) {
+    let s = S::of(r);
+    s.exchange().expect_tested = true;
+    s.discard();
 }
 
 fn broke_off(r: &mut Request, status: u16) -> Verdict {

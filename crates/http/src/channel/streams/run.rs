@@ -22,15 +22,19 @@ pub(crate) struct Inbox<J> {
 }
 
 impl<J> Inbox<J> {
-    /// The next job.
-    pub async fn next(&self) -> J {
-        poll_fn(|_| self.job.take().map_or(Poll::Pending, Poll::Ready)).await
+    fn new() -> Inbox<J> {
+        Inbox { job: Cell::new(None), done: Cell::new(false), last: Cell::new(false) }
     }
 
-    /// A job was done. Says whether it was the last one.
-    pub fn is_over(&self) -> bool {
-        self.done.set(true);
-        self.last.get()
+    /// Does the jobs, up to the first one that has to wait.
+    pub async fn work(&self, job: impl AsyncFn(J)) {
+        loop {
+            job(poll_fn(|_| self.job.take().map_or(Poll::Pending, Poll::Ready)).await).await;
+            self.done.set(true);
+            if self.last.get() {
+                return;
+            }
+        }
     }
 }
 
@@ -62,11 +66,7 @@ where
     /// Has a job done; where it waits, it goes on as a task. Says whether it does.
     pub fn run(&mut self, job: J) -> bool {
         let mut worker = self.idle.take().unwrap_or_else(|| {
-            let inbox = Rc::new(Inbox {
-                job: Cell::new(None),
-                done: Cell::new(false),
-                last: Cell::new(false),
-            });
+            let inbox = Rc::new(Inbox::new());
             Worker { future: (self.make)(inbox.clone()), inbox, name: Unborn::new() }
         });
         worker.inbox.job.set(Some(job));
