@@ -16,6 +16,7 @@ mod cold;
 mod counts;
 mod differential;
 mod drivers;
+mod floods;
 mod h2;
 mod h3;
 mod idle;
