@@ -166,7 +166,7 @@ pub trait Protocol {
     fn ends_with_connection(&self) -> bool;
 
     /// Whether the exchange is a stream of a connection that others share, over HTTP/2. Then
-    /// [`Protocol::request`] writes a list of fields ([`proto::h2::fields`]), with a body of its
+    /// [`Protocol::request`] writes a list of fields ([`proto::fields`]), with a body of its
     /// own as a piece behind it; there is no [`Protocol::head`], and bodies have no framing.
     fn is_stream(&self) -> bool {
         false

@@ -8,6 +8,7 @@ pub mod chunked;
 pub mod compression;
 pub mod dns;
 pub mod fastcgi;
+pub mod fields;
 pub mod grpc;
 pub mod h1;
 pub mod h2;

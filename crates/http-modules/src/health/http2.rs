@@ -8,9 +8,9 @@ use ::upstream::pool::UpConn;
 use bytes::Bytes;
 use event::{Deadline, Gate};
 use mem::Chain;
+use proto::fields;
 use proto::grpc;
 use proto::h1::ResponseHead;
-use proto::h2::fields;
 
 use super::matching::Matching;
 use super::probe::ANSWER_MAX;

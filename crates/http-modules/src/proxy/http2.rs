@@ -8,9 +8,9 @@ use event::Deadline;
 use http::request::Request;
 use http_upstream::{Fault, HeadStep, Progress, Protocol, Sink};
 use mem::{Buf, Chain};
+use proto::fields::websocket;
 use proto::grpc;
 use proto::h1::{FieldId, ResponseHead};
-use proto::h2::websocket;
 use sha1::{Digest, Sha1};
 
 use super::pass::Vars;

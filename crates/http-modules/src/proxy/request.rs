@@ -11,8 +11,8 @@ use http::cx::Cx;
 use http::exchanges::Exchanges;
 use http::request::Request;
 use http_upstream::conf::Conf as UpConf;
+use proto::fields::{self as list, websocket};
 use proto::h1::{self, FieldId, FieldSet};
-use proto::h2::{fields as list, websocket};
 use proto::uri::{Escape, escape};
 
 use super::ProxyConf;

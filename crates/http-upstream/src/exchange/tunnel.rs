@@ -6,7 +6,7 @@ use bytes::Bytes;
 use event::{Deadline, Either, race_if};
 use http::channel::ClientEnd;
 use http::request::Request;
-use proto::h2::websocket;
+use proto::fields::websocket;
 use upstream::h2::Stream;
 
 use super::Exchange;

@@ -8,9 +8,9 @@
 
 use std::ops::Range;
 
+use proto::fields::request::with_target;
 use proto::h1::{Head, Limits, TargetForm};
 use proto::h2::hpack::{literal_path, read_literal_path};
-use proto::h2::request::with_target;
 
 /// The longest block that is kept.
 const BLOCK_MAX: usize = 256;
@@ -161,9 +161,9 @@ fn place_of(block: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proto::fields::request::HeadBuilder;
     use proto::h1::Version;
     use proto::h2::hpack::{Decoder, Encoder};
-    use proto::h2::request::HeadBuilder;
 
     /// A block of a GET, whose fields but the path have come before.
     fn block(encoder: &mut Encoder, path: &[u8]) -> Vec<u8> {

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Buf;
+use proto::fields::request::{HeadBuilder, Refusal, is_trailer};
 use proto::h1::{FieldId, Version};
-use proto::h2::request::{HeadBuilder, Refusal, is_trailer};
 use proto::h3::message::Event;
 use proto::h3::{Code, Fault};
 use proto::priority::Parameters;

@@ -1,8 +1,8 @@
 use super::frame::{self, ErrorCode, FrameHead, HEAD_LEN, flag, kind};
 use super::read::{Event, Fault, Reader};
-use super::request::{Asked, HeadBuilder, NoHead};
 use super::settings::{Settings, id};
 use super::window::{MAX, Overflow, Window};
+use crate::fields::request::{Asked, HeadBuilder, NoHead};
 use crate::h1::{FieldId, Head, Limits, Method, Span, Version};
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {

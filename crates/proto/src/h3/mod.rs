@@ -20,8 +20,8 @@
 //! | [`message`] | the frames of a request or a response |
 //! | [`settings`] | the parameters of a connection |
 //!
-//! The fields of sections are [`crate::qpack`]'s; the heads that are made of them are those of
-//! HTTP/2, [`crate::h2::request`] and [`crate::h2::response`].
+//! The fields of sections are [`crate::qpack`]'s; the heads that are made of them,
+//! [`crate::fields`]'.
 
 pub mod control;
 pub mod error;

@@ -5,11 +5,11 @@ use std::io;
 use bytes::Bytes;
 use mem::Page;
 use net::Transport;
+use proto::fields::response::{ResponseBuilder, TrailerBuilder};
 use proto::h1::Version;
 use proto::h2::frame::{self, ErrorCode};
 use proto::h2::hpack::{self, Decoder};
 use proto::h2::read::{Event, Fault, Reader};
-use proto::h2::response::{ResponseBuilder, TrailerBuilder};
 
 use super::mux::{Mux, Received, State, StreamEnd};
 

@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use proto::fields;
 use proto::h1::ResponseHead;
-use proto::h2::fields;
 use proto::h2::hpack::Encoder;
 
 use super::mux::Received;
@@ -32,7 +32,7 @@ fn place_of(text: &[u8]) -> usize {
     (sum >> 32) as usize % PLACES
 }
 
-/// Heads of requests: lists of fields ([`proto::h2::fields`]) and their blocks.
+/// Heads of requests: lists of fields ([`proto::fields`]) and their blocks.
 #[derive(Default)]
 pub(super) struct Requests([Request; PLACES]);
 
@@ -184,9 +184,9 @@ impl Responses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proto::fields::response::ResponseBuilder;
     use proto::h1::Version;
     use proto::h2::hpack::Decoder;
-    use proto::h2::response::ResponseBuilder;
 
     fn list(fields: &[(&str, &str)]) -> Vec<u8> {
         let mut list = Vec::new();

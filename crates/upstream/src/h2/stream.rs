@@ -126,7 +126,7 @@ impl Stream {
         }
     }
 
-    /// Begins the stream with a request's fields ([`proto::h2::fields`]); `end`: it has no body. A
+    /// Begins the stream with a request's fields ([`proto::fields`]); `end`: it has no body. A
     /// response whose fields take more than `head_max` bytes is malformed.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! Requests whose heads came as fields.
 
 use base::log::Level;
+use proto::fields::request::{Asked, NoHead, Refusal, as_upgrade};
 use proto::h1::{Head, Method};
-use proto::h2::request::{Asked, NoHead, Refusal, as_upgrade};
 
 use crate::request::Request;
 

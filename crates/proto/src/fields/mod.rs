@@ -1,7 +1,19 @@
-//! The fields of a request before they are compressed: written where the request is made, and read
-//! where the connection's compression, which has a state, encodes them.
+//! Heads of HTTP/2 and HTTP/3: fields, whose compression ([`crate::h2::hpack`], [`crate::qpack`]) is
+//! the protocols' own.
 //!
-//! A field is the lengths of its name and its value, four bytes each, and their text.
+//! | file | concern |
+//! | --- | --- |
+//! | [`request`] | the fields of a request that came to its head |
+//! | [`response`] | the fields of a response that came to its head |
+//! | [`websocket`] | WebSocket as HTTP/1 asks for it, for servers that have it on a stream |
+//!
+//! A request to a server is a list of its fields before they are compressed: written where the
+//! request is made, and read where the connection's compression, which has a state, encodes them.
+//! A field of the list is the lengths of its name and its value, four bytes each, and their text.
+
+pub mod request;
+pub mod response;
+pub mod websocket;
 
 /// Bytes of a field's two lengths.
 pub const LENGTHS: usize = 8;

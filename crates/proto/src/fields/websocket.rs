@@ -1,8 +1,8 @@
-//! WebSocket over a stream (RFC 8441): the client's side. A request for an upgrade, as HTTP/1 has
+//! WebSocket over a stream (RFC 8441, RFC 9220): the client's side. A request for an upgrade, as HTTP/1 has
 //! it, becomes an extended CONNECT, and what a server answers to that becomes the answer to an
 //! upgrade.
 
-use super::fields;
+use crate::fields;
 use crate::h1::{ResponseHead, Span, add_response_field};
 
 /// The name of the protocol.
@@ -53,8 +53,8 @@ fn push(text: &mut Vec<u8>, bytes: &[u8]) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::response::ResponseBuilder;
     use crate::h1::{FieldId, Version};
-    use crate::h2::response::ResponseBuilder;
 
     #[test]
     fn an_upgrade_becomes_an_extended_connect() {
