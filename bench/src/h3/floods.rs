@@ -38,7 +38,10 @@ impl Flood for Http3 {
     }
 
     fn setup(&self, kind: Kind) -> Outcome<(Setup, u16)> {
-        setup(&self.certificate, self.backend, kind != Kind::Nginx)
+        let (mut setup, port) = setup(&self.certificate, self.backend, kind != Kind::Nginx)?;
+        setup.fill.retain(|(name, _)| *name != "%LOG_LEVEL%");
+        setup.fill.push(("%LOG_LEVEL%", "info".to_string()));
+        Ok((setup, port))
     }
 
     fn assail(port: u16, attack: &Attack, until: Instant, counted: &mpsc::Receiver<()>) -> Felt {

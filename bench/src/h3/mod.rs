@@ -79,6 +79,7 @@ fn setup(certificate: &Certificate, backend: u16, gso: bool) -> Outcome<(Setup, 
         ("%KEY%", text(certificate.key())),
         ("%QUIC_PORT%", port.to_string()),
         ("%GSO%", if gso { "on" } else { "off" }.to_string()),
+        ("%LOG_LEVEL%", "error".to_string()),
         ("%FIXED%", "x".repeat(1024)),
         ("%BACKEND%", format!("127.0.0.1:{backend}")),
     ];
