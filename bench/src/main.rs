@@ -19,6 +19,7 @@ mod drivers;
 mod floods;
 mod h2;
 mod h3;
+mod http_client;
 mod idle;
 mod leaks;
 mod limit_soak;

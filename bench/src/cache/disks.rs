@@ -11,7 +11,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Client;
 use super::origin::{Manner, Origin, is_body};
 use crate::cgroup::Group;
 use crate::disk::{self, Disk};
@@ -161,11 +160,11 @@ fn measure(
 
 /// Fetches all that is to be kept, and compares where it is with where it should be.
 fn warm(port: u16, disks: &[Disk]) -> Outcome {
-    let mut client = Client::new(port);
+    let mut client = super::client(port);
     let mut wanted = [0; DISKS];
     for object in 1..=KEPT {
         let lost = || format!("{object} is not answered");
-        let answer = client.get(&format!("/{object}")).map_err(|_| lost())?;
+        let answer = client.get_once(&format!("/{object}")).map_err(|_| lost())?;
         let fetch = answer.field("X-Fetch").and_then(|f| f.parse().ok()).unwrap_or(0);
         if !is_body(object, fetch, &answer.body, KEPT_LEN) {
             return Err(format!("{object} is answered by another body"));
@@ -279,7 +278,7 @@ fn ask(
     next: &AtomicU64,
     [count, failed]: [&AtomicU64; 2],
 ) {
-    let mut client = Client::new(port);
+    let mut client = super::client(port);
     while Instant::now() < until {
         let n = next.fetch_add(1, Ordering::Relaxed);
         let (object, len) = match what {
@@ -290,7 +289,7 @@ fn ask(
         if disk_of(object) != disk {
             continue;
         }
-        let answer = client.get(&format!("/{object}"));
+        let answer = client.get_once(&format!("/{object}"));
         if !answer.is_ok_and(|a| a.is_ok() && a.body.len() == len) {
             failed.fetch_add(1, Ordering::Relaxed);
         } else if Instant::now() < until {

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::origin::{Manner, Origin, is_body};
-use super::{Client, Lost, setup};
+use super::setup;
 use crate::disk::{self, Disk};
+use crate::http_client::Lost;
 use crate::options::Options;
 use crate::report::{self, row};
 use crate::server::{Kind, Server};
@@ -166,11 +167,11 @@ fn measure(
 
 /// One client: objects that no other one requests.
 fn ask(port: u16, number: u64, until: Instant, counts: &Counts) {
-    let mut client = Client::new(port);
+    let mut client = super::client(port);
     let mut object = number << 24;
     while Instant::now() < until {
         object += 1;
-        match client.get(&format!("/{object}")) {
+        match client.get_once(&format!("/{object}")) {
             Ok(answer) if answer.is_ok() => {
                 let fetch = answer.field("X-Fetch").and_then(|f| f.parse().ok()).unwrap_or(0);
                 match is_body(object, fetch, &answer.body, OBJECT) {
@@ -180,7 +181,7 @@ fn ask(port: u16, number: u64, until: Instant, counts: &Counts) {
             }
             Ok(_) => one(&counts.refused),
             Err(Lost::Cut) => one(&counts.cut),
-            Err(Lost::Unanswered | Lost::Stuck) => one(&counts.unanswered),
+            Err(Lost::NotConnected | Lost::Unanswered | Lost::Stuck) => one(&counts.unanswered),
             Err(Lost::Garbage) => one(&counts.wrong),
         }
     }

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::origin::{Manner, Origin, TAGS, is_body};
-use super::{Answer, Client, Lost, setup};
+use super::setup;
+use crate::http_client::{Answer, Lost};
 use crate::options::Options;
 use crate::server::{Kind, Server, Setup};
 use crate::{Outcome, proc, server};
@@ -172,7 +173,7 @@ fn fetch_of(answer: &Answer) -> u64 {
 /// Purges from time to time: one object, those with a prefix of numbers, or those of a tag.
 fn purger(port: u16, seed: u64, origin: &Origin, over: &AtomicBool, counts: &Counts) {
     let mut rng = Rng::new(seed ^ 0x70_75_72_67_65);
-    let mut client = Client::new(port);
+    let mut client = super::client(port);
     while !over.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(rng.below(100) as u64));
         let n = rng.below(OBJECTS) as u64;
@@ -190,7 +191,7 @@ fn purger(port: u16, seed: u64, origin: &Origin, over: &AtomicBool, counts: &Cou
         };
         let before = origin.seen.fetches.load(Ordering::SeqCst);
         let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Purge: 1\r\n{field}\r\n");
-        let answer = client.exchange(request.as_bytes());
+        let answer = client.ask_once(request.as_bytes());
         if !answer.is_ok_and(|a| a.is_ok() && a.body.starts_with(b"{\"purged\":")) {
             one(&counts.unsure);
             continue;
@@ -204,13 +205,13 @@ fn purger(port: u16, seed: u64, origin: &Origin, over: &AtomicBool, counts: &Cou
 
 fn client(port: u16, seed: u64, over: &AtomicBool, counts: &Counts) {
     let mut rng = Rng::new(seed);
-    let mut client = Client::new(port);
+    let mut client = super::client(port);
     while !over.load(Ordering::Relaxed) {
         // Some are asked for often, and most now and then.
         let most = [3, 30, OBJECTS][rng.below(3)];
         let object = rng.below(most) as u64;
         let floor = counts.floor(object);
-        match client.get(&format!("/{object}")) {
+        match client.get_once(&format!("/{object}")) {
             Ok(answer) if answer.is_ok() => {
                 if is_right(object, &answer) && fetch_of(&answer) <= floor {
                     println!("purged: {object}, up to fetch {floor}: {}", answer.head);
@@ -231,7 +232,7 @@ fn client(port: u16, seed: u64, over: &AtomicBool, counts: &Counts) {
             }
             Err(Lost::Stuck) => one(&counts.stuck),
             Err(Lost::Garbage) => one(&counts.wrong),
-            Err(Lost::Cut | Lost::Unanswered) => {
+            Err(Lost::NotConnected | Lost::Unanswered | Lost::Cut) => {
                 one(&counts.broken);
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -276,13 +277,13 @@ fn kill(options: &Options, server: &mut Server, setup: &Setup) -> Outcome<Kills>
 fn afterwards(server: &Server, counts: &Counts) -> Outcome {
     // The last one that was killed has a successor by then, and takes no connection with it.
     std::thread::sleep(Duration::from_secs(1));
-    let mut client = Client::new(server.port);
+    let mut client = super::client(server.port);
     let (began, mut hits) = (Instant::now(), 0);
     for round in 0..3 {
         // Twice each: one that was stored just now, and one that was stored before.
         for object in (0..OBJECTS as u64).flat_map(|object| [object; 2]) {
             let lost = |what: &str| Err(format!("afterwards, round {round}, {object}: {what}"));
-            match client.get(&format!("/{object}")) {
+            match client.get_once(&format!("/{object}")) {
                 Ok(answer) if answer.is_ok() && fetch_of(&answer) <= counts.floor(object) => {
                     return lost("it had been purged");
                 }

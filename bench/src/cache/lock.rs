@@ -30,7 +30,8 @@ use rustix::net::RecvFlags;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::origin::{Manner, Origin};
-use super::{PATIENCE, connect, setup};
+use super::{PATIENCE, setup};
+use crate::client::connect;
 use crate::options::Options;
 use crate::report::{self, median, row};
 use crate::server::{Kind, Server, Setup};

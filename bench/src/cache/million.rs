@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use base::crc::crc32;
 use md5::{Digest, Md5};
 
-use super::{Client, setup};
+use super::setup;
 use crate::options::Options;
 use crate::report::{row, table};
 use crate::server::{Kind, Server, Setup, get, new_folder};
@@ -170,10 +170,10 @@ fn shared_memory() -> u64 {
 
 /// Cached keys of a thousand.
 fn hits(port: u16, count: usize) -> usize {
-    let mut client = Client::new(port);
+    let mut client = super::client(port);
     let step = (count / 1000).max(1);
     let is_hit = |n: usize| {
-        let answer = client.get(&path(n * step + n % step));
+        let answer = client.get_once(&path(n * step + n % step));
         answer.is_ok_and(|a| a.field("X-Cache") == Some("HIT"))
     };
     (0..1000.min(count)).map(is_hit).filter(|hit| *hit).count()

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::Advice;
 
 use super::million::{Files, KINDS, count_files, is_loaded, path, settled, wait};
-use super::{Answer, Client};
 use crate::Outcome;
+use crate::http_client::Answer;
 use crate::options::Options;
 use crate::report::{median, row, table};
 use crate::server::{Kind, Server};
@@ -71,7 +71,7 @@ fn clients(port: u16, files: &Files, work: &Work) -> (Vec<Seen>, usize) {
     let all = files.count / KINDS;
     let few = FEW.min(all / 2);
     let one = |id: usize| {
-        let (mut client, mut seen, mut bad) = (Client::new(port), Vec::new(), 0);
+        let (mut client, mut seen, mut bad) = (super::client(port), Vec::new(), 0);
         let of = id % ASKED_FOR.len();
         let mut at = id;
         while !work.is_over.load(Ordering::Relaxed) {
@@ -85,7 +85,7 @@ fn clients(port: u16, files: &Files, work: &Work) -> (Vec<Seen>, usize) {
                 forget(&files.place(n));
             }
             let began = Instant::now();
-            if client.get(&path(n)).is_ok_and(|a| is_hit(&a)) {
+            if client.get_once(&path(n)).is_ok_and(|a| is_hit(&a)) {
                 seen.push(Seen { at: began, ms: began.elapsed().as_secs_f64() * 1000.0, of });
             } else {
                 bad += 1;
@@ -153,9 +153,9 @@ fn purge(server: &Server, files: &Files, kind: usize, by_tag: bool) -> Outcome<D
         true => ("/".to_owned(), format!("Cache-Tag: tag{kind}\r\n")),
     };
     let request = format!("GET {path_of} HTTP/1.1\r\nHost: a\r\nX-Purge: 1\r\n{fields}\r\n");
-    let mut client = Client::new(server.port);
+    let mut client = super::client(server.port);
     let began = Instant::now();
-    let answer = client.exchange(request.as_bytes()).map_err(|_| "a purge was not answered")?;
+    let answer = client.ask_once(request.as_bytes()).map_err(|_| "a purge was not answered")?;
     let took = began.elapsed();
     let said = String::from_utf8_lossy(&answer.body).trim().to_owned();
     let expected = format!("{{\"purged\":{},\"complete\":true}}", files.count / KINDS);
@@ -165,7 +165,7 @@ fn purge(server: &Server, files: &Files, kind: usize, by_tag: bool) -> Outcome<D
     let step = (files.count / KINDS / LOOKED_AT).max(1) * KINDS;
     for n in (kind..files.count).step_by(step) {
         // The origin is down: a key outside the cache is an error.
-        if client.get(&path(n)).is_ok_and(|a| is_hit(&a) || a.is_ok()) {
+        if client.get_once(&path(n)).is_ok_and(|a| is_hit(&a) || a.is_ok()) {
             return Err(format!("{} was served after it was purged", path(n)));
         }
     }

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use testkit::rng::Rng;
 
-use super::http::{Answer, Client, status};
-use super::tally::{Lane, Tally};
+use super::tally::{Lane, PATIENCE, Tally};
 use crate::Outcome;
 use crate::cache::origin::{Manner, Origin, is_body};
 use crate::client::Watch;
+use crate::http_client::{Answer, Client, status};
 
 const CLIENTS: usize = 4;
 const OBJECTS: usize = 80;
@@ -69,7 +69,7 @@ pub fn begin(port: u16, shared: &Arc<Shared>, tally: &Arc<Tally>) -> Vec<JoinHan
         let (zone, shared) = (n % 2, Arc::clone(shared));
         let lane = Lane::new(tally, ZONES[zone].1);
         threads.push(std::thread::spawn(move || {
-            let (mut rng, mut client) = (Rng::new(n as u64 + 5), Client::new(port, None));
+            let (mut rng, mut client) = (Rng::new(n as u64 + 5), Client::new(port, None, PATIENCE));
             while !lane.tally.is_over() {
                 ask(&mut client, &mut rng, zone, &shared, &lane);
             }
@@ -77,7 +77,7 @@ pub fn begin(port: u16, shared: &Arc<Shared>, tally: &Arc<Tally>) -> Vec<JoinHan
     }
     let (shared, lane) = (Arc::clone(shared), Lane::new(tally, "purges"));
     threads.push(std::thread::spawn(move || {
-        let (mut rng, mut client) = (Rng::new(9), Client::new(port, None));
+        let (mut rng, mut client) = (Rng::new(9), Client::new(port, None, PATIENCE));
         while !lane.tally.is_over() {
             lane.tally.sleep(Duration::from_millis(rng.below(2000) as u64));
             purge(&mut client, &mut rng, &shared, &lane);
@@ -99,7 +99,7 @@ fn ask(client: &mut Client, rng: &mut Rng, zone: usize, shared: &Shared, lane: &
             None => lane.right(since, answer.field("X-Cache").unwrap_or("no cache")),
             Some(what) => lane.fault(since, &what),
         },
-        Err(lost) => lane.fault(since, lost),
+        Err(lost) => lane.fault(since, &lost.to_string()),
     }
 }
 
@@ -159,6 +159,6 @@ fn purge(client: &mut Client, rng: &mut Rng, shared: &Shared, lane: &Lane) {
         // Nothing of that key is kept.
         Ok(answer) if answer.status == 404 => lane.right(since, "no purge"),
         Ok(answer) => lane.fault(since, &status(&answer)),
-        Err(lost) => lane.fault(since, lost),
+        Err(lost) => lane.fault(since, &lost.to_string()),
     }
 }

@@ -10,10 +10,10 @@ use bare::fastcgi;
 use testkit::rng::Rng;
 
 use super::behind::{content, digest};
-use super::http::{Client, status};
-use super::tally::{Lane, Tally};
+use super::tally::{Lane, PATIENCE, Tally};
 use crate::Outcome;
 use crate::client::Watch;
+use crate::http_client::{Client, status};
 
 const CLIENTS: usize = 2;
 const LONGEST: usize = 200_000;
@@ -47,7 +47,8 @@ pub fn begin(port: u16, tally: &Arc<Tally>) -> Vec<JoinHandle<()>> {
     let one = |n: usize| {
         let lane = Lane::new(tally, "FastCGI");
         std::thread::spawn(move || {
-            let (mut rng, mut client) = (Rng::new(n as u64 + 91), Client::new(port, None));
+            let (mut rng, mut client) =
+                (Rng::new(n as u64 + 91), Client::new(port, None, PATIENCE));
             while !lane.tally.is_over() {
                 lane.pace();
                 ask(&mut client, &mut rng, ["fastcgi", "fastcgi-kept"][n % 2], &lane);

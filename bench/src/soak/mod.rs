@@ -23,7 +23,6 @@ mod disturb;
 mod dns;
 mod fastcgi;
 mod h3;
-mod http;
 mod log;
 mod names;
 mod pace;

@@ -10,9 +10,9 @@ use testkit::rng::Rng;
 
 use super::behind::{Behind, content};
 use super::dns::NameServer;
-use super::http::{Client, status};
-use super::tally::{Lane, Tally};
+use super::tally::{Lane, PATIENCE, Tally};
 use crate::client::Watch;
+use crate::http_client::{Client, status};
 
 const CLIENTS: usize = 4;
 /// The time for which an answer is kept, and that of a lookup that is under way: `valid` and
@@ -24,7 +24,8 @@ pub fn begin(port: u16, names: &Arc<NameServer>, tally: &Arc<Tally>) -> Vec<Join
     let one = |n: usize| {
         let (names, lane) = (Arc::clone(names), Lane::new(tally, "names"));
         std::thread::spawn(move || {
-            let (mut rng, mut client) = (Rng::new(n as u64 + 63), Client::new(port, None));
+            let (mut rng, mut client) =
+                (Rng::new(n as u64 + 63), Client::new(port, None, PATIENCE));
             while !lane.tally.is_over() {
                 lane.pace();
                 ask(&mut client, &mut rng, n.is_multiple_of(2), &names, &lane);

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use testkit::rng::Rng;
 
 use super::behind::{content, digest};
-use super::http::{Client, status};
-use super::tally::{Lane, Tally};
+use super::tally::{Lane, PATIENCE, Tally};
 use crate::client::Watch;
+use crate::http_client::{Client, status};
 use crate::{Outcome, deploy};
 
 const MB: usize = 64;
@@ -85,7 +85,8 @@ pub fn begin(port: u16, folder: &Path, tally: &Arc<Tally>) -> Vec<JoinHandle<()>
         let lane = Lane::new(tally, "small disk");
         let work = kinds[n % kinds.len()];
         std::thread::spawn(move || {
-            let (mut rng, mut client) = (Rng::new(n as u64 + 31), Client::new(port, None));
+            let (mut rng, mut client) =
+                (Rng::new(n as u64 + 31), Client::new(port, None, PATIENCE));
             while !lane.tally.is_over() {
                 lane.pace();
                 work(&mut client, &mut rng, &lane, n);

@@ -9,11 +9,11 @@ use rustls::{ClientConfig, SupportedProtocolVersion, version};
 use testkit::AnyCertificate;
 use testkit::rng::Rng;
 
-use super::http::{self, Client};
 use super::tally::{Lane, PATIENCE, Tally};
 use crate::Outcome;
 use crate::client::{self, PLACES, Site, Watch};
 use crate::h2::mixed::{Clients, begin_some};
+use crate::http_client::{Client, status};
 
 const OVER_TLS: usize = 4;
 const VISITORS: usize = 3;
@@ -83,7 +83,8 @@ pub fn begin_tls(port: u16, site: &Arc<Site>, tally: &Arc<Tally>) -> Outcome<Vec
         let config = Arc::clone(&configs[n % configs.len()]);
         let (site, lane) = (Arc::clone(site), Lane::new(tally, "HTTP/1 over TLS"));
         std::thread::spawn(move || {
-            let (mut rng, mut client) = (Rng::new(n as u64), Client::new(port, Some(config)));
+            let (mut rng, mut client) =
+                (Rng::new(n as u64), Client::new(port, Some(config), PATIENCE));
             while !lane.tally.is_over() {
                 visit(&mut client, &mut rng, &site, &lane);
             }
@@ -121,7 +122,7 @@ fn visit(client: &mut Client, rng: &mut Rng, site: &Site, lane: &Lane) {
     client.pause = Duration::from_millis(if rng.below(10) == 0 { 5 } else { 0 });
     match client.get(&format!("/{place}/{name}"), &fields) {
         Ok(answer) if answer.status != right => {
-            lane.fault(since, &format!("{place}: {}", http::status(&answer)));
+            lane.fault(since, &format!("{place}: {}", status(&answer)));
         }
         Ok(answer) if answer.body != wanted => lane.fault(since, &format!("{place}: another body")),
         Ok(_) => lane.right(since, place),

@@ -1,5 +1,5 @@
-//! Heads of HTTP/2 and HTTP/3: fields, whose compression ([`crate::h2::hpack`], [`crate::qpack`]) is
-//! the protocols' own.
+//! Heads of HTTP/2 and HTTP/3: fields, whose compression ([`crate::h2::hpack`], [`crate::qpack`])
+//! is the protocols' own.
 //!
 //! | file | concern |
 //! | --- | --- |

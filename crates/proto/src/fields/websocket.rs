@@ -1,6 +1,6 @@
-//! WebSocket over a stream (RFC 8441, RFC 9220): the client's side. A request for an upgrade, as HTTP/1 has
-//! it, becomes an extended CONNECT, and what a server answers to that becomes the answer to an
-//! upgrade.
+//! WebSocket over a stream (RFC 8441, RFC 9220): the client's side. A request for an upgrade, as
+//! HTTP/1 has it, becomes an extended CONNECT, and what a server answers to that becomes the answer
+//! to an upgrade.
 
 use crate::fields;
 use crate::h1::{ResponseHead, Span, add_response_field};

@@ -9,7 +9,8 @@
 //! | [`tree`] | the dependencies of RFC 7540 among streams |
 //! | [`window`] | flow control |
 //!
-//! The fields of header blocks are [`hpack`]'s; the heads that are made of them, [`crate::fields`]'.
+//! The fields of header blocks are [`hpack`]'s; the heads that are made of them,
+//! [`crate::fields`]'.
 
 pub mod frame;
 pub mod hpack;
