@@ -322,18 +322,20 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use tls::issue::{Key, KeyKind};
 
-    struct Scratch(PathBuf);
+    /// A folder that is not there yet, below one that goes with the test.
+    pub(crate) struct Scratch(
+        pub PathBuf,
+        #[expect(dead_code, reason = "it is held")] testkit::Folder,
+    );
 
     impl Scratch {
-        fn new(name: &str) -> Scratch {
-            let path =
-                std::env::temp_dir().join(format!("weir-acme-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&path);
-            Scratch(path)
+        pub fn new(name: &str) -> Scratch {
+            let above = testkit::Folder::new(name);
+            Scratch(above.join("acme"), above)
         }
 
         fn folder(&self) -> Folder {
@@ -341,12 +343,6 @@ mod tests {
             let folder = Folder::new(Some(&self.0), "test", &log);
             folder.prepare();
             folder
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
         }
     }
 

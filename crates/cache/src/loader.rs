@@ -329,8 +329,8 @@ mod tests {
 
     #[test]
     fn what_lies_in_a_folder() {
-        let base = std::env::temp_dir().join(format!("weir-loader-{}", std::process::id()));
-        let layout = Layout { folder: base.clone(), levels: [1, 0, 0] };
+        let base = testkit::Folder::new("loader");
+        let layout = Layout { folder: base.to_path_buf(), levels: [1, 0, 0] };
         let hash = crate::key::hash(b"a");
         let home = files::as_path(&layout.path(&hash)).to_owned();
         let inner = home.parent().unwrap().to_owned();
@@ -344,7 +344,7 @@ mod tests {
         std::fs::write(temporary(1), b"x").unwrap();
         let written = os::file::create_new(&temporary(2), 0o600).unwrap();
         os::file::try_lock(&written).unwrap();
-        let top = folder(base.clone(), &layout);
+        let top = folder(base.to_path_buf(), &layout);
         assert_eq!((top.more.len(), top.bad.len()), (1, 1));
         let mut below = folder(inner.clone(), &layout);
         assert_eq!((below.more.len(), below.bad.len(), below.foreign), (1, 0, 1));
@@ -355,6 +355,5 @@ mod tests {
         std::fs::write(&home, b"short").unwrap();
         assert_eq!(files(vec![(home.clone(), hash)], 4096).bad, [home]);
         assert!(folder(base.join("gone"), &layout).error.is_some());
-        std::fs::remove_dir_all(base).unwrap();
     }
 }

@@ -246,11 +246,10 @@ mod tests {
 
     #[test]
     fn a_kept_certificate_is_read_again_if_its_files_have_changed() {
-        let folder = std::env::temp_dir().join(format!("weir-certificates-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = testkit::Folder::new("certificates");
         let of = |valid_s| {
             let terms = CacheTerms { max: 2, inactive_s: 1000, valid_s };
-            Rc::new(Certificates::new(folder.clone(), Passwords::none(), Some(terms)))
+            Rc::new(Certificates::new(folder.to_path_buf(), Passwords::none(), Some(terms)))
         };
         let (always, never) = (of(0), of(1000));
         let mut event_loop = event::Loop::new(event::Options::default()).unwrap();
@@ -270,7 +269,6 @@ mod tests {
         write(&folder, "two");
         assert_eq!((subject(&always), subject(&never)), ("CN=two".into(), "CN=one".into()));
         assert_eq!(always.known.borrow().len(), 1);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -140,10 +140,9 @@ mod tests {
 
     #[test]
     fn links_are_refused_behind_the_trusted_part() {
-        let dir = std::env::temp_dir().join(format!("weir-links-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(dir.join("real")).unwrap();
-        let dir = dir.canonicalize().unwrap();
+        let folder = testkit::Folder::new("links");
+        std::fs::create_dir(folder.join("real")).unwrap();
+        let dir = folder.canonicalize().unwrap();
         std::fs::write(dir.join("real/f"), b"x").unwrap();
         symlink(dir.join("real"), dir.join("folder")).unwrap();
         symlink("f", dir.join("real/link")).unwrap();
@@ -162,6 +161,5 @@ mod tests {
         let trusted = dir.join("folder").as_os_str().len();
         assert_eq!(errno(&dir.join("folder/f"), false, trusted), None);
         assert_eq!(errno(&dir.join("folder/link"), false, trusted), Some(ELOOP));
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -113,12 +113,7 @@ pub fn copy_file(from: &Path, to: &Path, attributes: Attributes) -> Result<(), F
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn folder(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("weir-place-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        path
-    }
+    use testkit::Folder;
 
     #[test]
     fn folders_of_readers_can_be_entered() {
@@ -129,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_moved_file_is_as_asked() {
-        let dir = folder("move");
+        let dir = Folder::new("move");
         let (from, to) = (dir.join("a"), dir.join("b/c/d"));
         std::fs::write(&from, b"text").unwrap();
         let missing = move_file(&from, &to, Attributes::default()).unwrap_err();
@@ -140,12 +135,11 @@ mod tests {
         let meta = os::file::stat(&to).unwrap();
         assert_eq!((meta.mode & 0o777, meta.mtime_sec, meta.size), (0o640, 1_000_000_000, 4));
         assert!(!from.exists());
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn a_copy_replaces_the_whole_file_or_nothing() {
-        let dir = folder("copy");
+        let dir = Folder::new("copy");
         let (from, to) = (dir.join("a"), dir.join("b"));
         let text = vec![b'x'; 2_000_005];
         std::fs::write(&from, &text).unwrap();
@@ -161,6 +155,5 @@ mod tests {
         assert_eq!(std::fs::read(&to).unwrap(), text);
         assert_eq!(os::file::stat(&to).unwrap().mtime_sec, 1_000_000_000);
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

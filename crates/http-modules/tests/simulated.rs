@@ -20,10 +20,11 @@ use http::engine::HttpEngine;
 use mem::Chain;
 use os::SockAddr;
 use simulation::{Chance, Clients, SMALL, large};
+use testkit::Folder;
 
 const LARGE: u32 = 200_000;
 
-fn site(test: &str) -> PathBuf {
+fn site(test: &str) -> Folder {
     simulation::site(test, &large(LARGE))
 }
 
@@ -200,13 +201,13 @@ async fn serve_clients(dir: PathBuf, extra: &'static str, seed: u64, world: Worl
 #[test]
 fn pipelines_are_answered_in_order_on_every_driver() {
     let dir = site("pipelines");
-    each_driver(move || serve_clients(dir.clone(), "sendfile on;", 1, STEADY));
+    each_driver(move || serve_clients(dir.to_path_buf(), "sendfile on;", 1, STEADY));
 }
 
 #[test]
 fn without_sendfile_the_same() {
     let dir = site("memory");
-    each_driver(move || serve_clients(dir.clone(), "sendfile off;", 2, STEADY));
+    each_driver(move || serve_clients(dir.to_path_buf(), "sendfile off;", 2, STEADY));
 }
 
 #[test]
@@ -216,7 +217,7 @@ fn nothing_is_left_behind_when_connections_break() {
         for plan in
             [Plan::new(seed, Faults::HOSTILE), Plan::new(seed, Faults::HOSTILE).completing()]
         {
-            let run = serve_clients(dir.clone(), "sendfile on;", seed + 3, BREAKING);
+            let run = serve_clients(dir.to_path_buf(), "sendfile on;", seed + 3, BREAKING);
             sim::run(plan, run).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
         }
     }
@@ -262,15 +263,15 @@ async fn truncated(dir: PathBuf, extra: &'static str) {
 fn nothing_follows_a_body_that_was_cut_short() {
     let dir = site("truncated");
     for extra in ["sendfile on;", "sendfile off;"] {
-        let dir = dir.clone();
-        each_driver(move || truncated(dir.clone(), extra));
+        let dir = dir.to_path_buf();
+        each_driver(move || truncated(dir.to_path_buf(), extra));
     }
 }
 
 #[test]
 fn files_that_change_underneath_break_no_framing() {
     let dir = site("changing");
-    let (writing, stop) = (dir.clone(), Arc::new(AtomicBool::new(false)));
+    let (writing, stop) = (dir.to_path_buf(), Arc::new(AtomicBool::new(false)));
     let stopped = stop.clone();
     let writer = std::thread::spawn(move || {
         let mut n = 0;
@@ -285,7 +286,7 @@ fn files_that_change_underneath_break_no_framing() {
             let calm = Plan::new(seed, Faults::NONE);
             let rough = Plan::new(seed, Faults::ROUGH);
             for plan in [calm, calm.completing(), rough, rough.completing()] {
-                let run = serve_clients(dir.clone(), extra, seed, CHANGING);
+                let run = serve_clients(dir.to_path_buf(), extra, seed, CHANGING);
                 sim::run(plan, run).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
             }
         }

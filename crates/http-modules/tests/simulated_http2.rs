@@ -22,6 +22,7 @@ use mem::Chain;
 use os::SockAddr;
 use simulation::{Chance, Clients, Ending, SMALL, large};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use testkit::Folder;
 use testkit::h2::{Client, Ended, Frame, Options, Response, Wire, code, flag, kind, setting};
 
 #[global_allocator]
@@ -32,7 +33,7 @@ const SLACK: usize = 4_000;
 
 const LARGE: u32 = 100_000;
 
-fn site(test: &str) -> PathBuf {
+fn site(test: &str) -> Folder {
     simulation::site(test, &large(LARGE))
 }
 
@@ -306,7 +307,7 @@ async fn serve_clients(dir: PathBuf, seed: u64, world: World) {
 fn streams_come_whole_on_every_driver() {
     let _alone = alone();
     let dir = site("whole");
-    each_driver(move || serve_clients(dir.clone(), 1, STEADY));
+    each_driver(move || serve_clients(dir.to_path_buf(), 1, STEADY));
 }
 
 #[test]
@@ -317,7 +318,7 @@ fn nothing_is_left_when_connections_break() {
     for seed in 0..15 {
         let plan = Plan::new(seed, Faults::HOSTILE);
         for plan in [plan, plan.completing()] {
-            let run = serve_clients(dir.clone(), seed + 3, world);
+            let run = serve_clients(dir.to_path_buf(), seed + 3, world);
             sim::run(plan, run).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
         }
     }
@@ -331,7 +332,7 @@ fn a_worker_that_leaves_answers_what_it_has_begun() {
         let plan = Plan::new(seed, Faults::ROUGH);
         for plan in [plan, plan.completing()] {
             let world = World { connections_hold: true, leaves_ms: Some(seed * 80) };
-            let run = serve_clients(dir.clone(), seed + 60, world);
+            let run = serve_clients(dir.to_path_buf(), seed + 60, world);
             sim::run(plan, run).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
         }
     }
@@ -430,7 +431,7 @@ fn a_connection_cut_behind_any_byte_harms_no_other() {
     let calm = Plan::new(0, Faults::NONE);
     let rough = Plan::new(1, Faults::ROUGH);
     for (plan, step) in [(calm, 1), (calm.completing(), 5), (rough, 37), (rough.completing(), 41)] {
-        sim::run(plan, cuts(dir.clone(), step)).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
+        sim::run(plan, cuts(dir.to_path_buf(), step)).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
     }
 }
 
@@ -475,7 +476,7 @@ fn a_connection_may_be_dropped_at_any_moment() {
         for given_up in [true, false] {
             let plan = Plan::new(moment, Faults::ROUGH);
             let plan = if moment.is_multiple_of(2) { plan } else { plan.completing() };
-            let dir = dir.clone();
+            let dir = dir.to_path_buf();
             let ran = std::thread::spawn(move || {
                 count_panics();
                 let ran = sim::run(plan, interrupted(dir, moment, given_up));

@@ -93,8 +93,7 @@ mod tests {
 
     #[test]
     fn a_file_s_life() {
-        let dir = std::env::temp_dir().join(format!("weir-pid-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
+        let dir = testkit::Folder::new("pid");
         let (one, two) = (dir.join("one"), dir.join("two"));
         test(&one).unwrap();
         assert_eq!(fs::read(&one).unwrap(), b"");
@@ -111,6 +110,5 @@ mod tests {
             assert!(read(&one).is_err(), "{bad}");
         }
         assert!(read(&dir.join("none")).unwrap_err().contains("failed (2: No such file"));
-        fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -150,13 +150,7 @@ fn is_ours(folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn scratch(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("weir-places-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).unwrap();
-        dir
-    }
+    use testkit::Folder;
 
     fn environ(vars: &[(&str, &Path)]) -> Environ {
         Environ::of(vars.iter().map(|(name, value)| format!("{name}={}", value.display())))
@@ -168,26 +162,24 @@ mod tests {
 
     #[test]
     fn a_prefix_that_can_be_written_has_all() {
-        let dir = scratch("whole");
+        let dir = Folder::new("whole");
         fs::create_dir(dir.join("logs")).unwrap();
         assert_eq!(Homes::choose(&dir, &environ(&[])), Homes::default());
-        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn systemd_s_folders_go_first() {
-        let dir = scratch("systemd");
+        let dir = Folder::new("systemd");
         let several = PathBuf::from(format!("{0}/a:{0}/b", dir.display()));
         let vars = [("RUNTIME_DIRECTORY", &*several), ("STATE_DIRECTORY", &*several)];
         let homes = Homes::choose(&dir.join("none"), &environ(&vars));
         assert_eq!((homes.run, homes.temp), (folder(&dir, "a"), folder(&dir, "a")));
         assert!(!dir.join("a").exists(), "nothing is made before it is needed");
-        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn users_have_their_own() {
-        let dir = scratch("user");
+        let dir = Folder::new("user");
         let of = |vars: &[(&str, &Path)]| {
             let environ = environ(vars);
             let finder = Finder { environ: &environ, is_root: false };
@@ -209,6 +201,5 @@ mod tests {
         let Place::Folder(temp) = temp else { panic!("{temp:?}") };
         std::os::unix::fs::symlink("/var", &temp).unwrap();
         assert_eq!(of(&[("TMPDIR", &dir)]), [(); 3].map(|()| Place::Nowhere));
-        fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,24 +1,13 @@
 //! `weir config --json`: the form that crossplane's `parse` gives.
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use testkit::Folder;
 
 fn folder(name: &str, files: &[(&str, &str)]) -> Folder {
-    let path = std::env::temp_dir().join(format!("weir-config-{name}-{}", std::process::id()));
-    let folder = Folder(path);
+    let folder = Folder::new(name);
     for (name, text) in files {
-        let file = folder.0.join(name);
-        fs::create_dir_all(file.parent().expect("it has a folder")).expect("make it");
-        fs::write(file, text).expect("write a file");
+        folder.write(name, text);
     }
     folder
 }
@@ -26,7 +15,7 @@ fn folder(name: &str, files: &[(&str, &str)]) -> Folder {
 /// The exit code and the output, for the file `main.conf` of a folder.
 fn json(folder: &Folder) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let run = command.current_dir(&folder.0).args(["config", "--json", "main.conf"]).output();
+    let run = command.current_dir(folder.path()).args(["config", "--json", "main.conf"]).output();
     let run = run.expect("run weir");
     (run.status.code(), String::from_utf8(run.stdout).expect("it is text"))
 }
@@ -99,7 +88,8 @@ fn faults_are_of_their_file() {
     }
     // Other commands have their file behind -c.
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    let run = command.current_dir(&folder.0).args(["config", "--json", "-c", "main.conf"]).output();
+    let run =
+        command.current_dir(folder.path()).args(["config", "--json", "-c", "main.conf"]).output();
     assert_eq!(run.expect("run weir").stdout, out.as_bytes());
     // A circle ends.
     let circle = self::folder("circle", &[("main.conf", "include main.conf;")]);
@@ -123,7 +113,7 @@ fn a_configuration_of_nginx_is_judged() {
     let folder = folder("migrate", &[("main.conf", text), ("good.conf", "events {}\nhttp {}\n")]);
     let migrate = |file: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        let run = command.current_dir(&folder.0).args(["migrate", file]).output();
+        let run = command.current_dir(folder.path()).args(["migrate", file]).output();
         let run = run.expect("run weir");
         (run.status.code(), String::from_utf8(run.stdout).expect("it is text"))
     };

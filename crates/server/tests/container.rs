@@ -2,18 +2,9 @@
 
 use std::fs;
 use std::net::TcpStream;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use testkit::{Port, each_driver, signal, wait_for};
-
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use testkit::{Folder, Port, each_driver, signal, wait_for};
 
 struct Running(Child);
 
@@ -25,19 +16,18 @@ impl Drop for Running {
 }
 
 fn folder(name: &str) -> Folder {
-    let path = std::env::temp_dir().join(format!("weir-container-{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(path.join("templates/more")).expect("make folders");
-    Folder(path)
+    let folder = Folder::new(name);
+    fs::create_dir_all(folder.join("templates/more")).expect("make folders");
+    folder
 }
 
 fn command(folder: &Folder) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command
         .args(["container", "nginx", "-c", "nginx.conf", "-g", "daemon off;", "-e", "stderr", "-p"])
-        .arg(&folder.0)
-        .env("NGINX_ENVSUBST_TEMPLATE_DIR", folder.0.join("templates"))
-        .env("NGINX_ENVSUBST_OUTPUT_DIR", folder.0.join("conf.d"))
+        .arg(folder.path())
+        .env("NGINX_ENVSUBST_TEMPLATE_DIR", folder.join("templates"))
+        .env("NGINX_ENVSUBST_OUTPUT_DIR", folder.join("conf.d"))
         .stderr(Stdio::piped());
     command
 }
@@ -53,13 +43,13 @@ fn templates_are_filled_in_and_the_server_runs() {
              include conf.d/more/*; }}",
             driver.name()
         );
-        fs::write(folder.0.join("nginx.conf"), main).expect("write");
+        folder.write("nginx.conf", main);
         let template = "server { listen 127.0.0.1:${OWN_PORT}; location / { return 200 \
                         \"$OWN_TEXT $request_uri ${HIDDEN}\"; } }\n";
         let template = template.replace(" ${HIDDEN}", "");
-        fs::write(folder.0.join("templates/a.conf.template"), template).expect("write");
-        fs::write(folder.0.join("templates/b.conf"), "no template").expect("write");
-        let more = folder.0.join("templates/more/c.conf.template");
+        folder.write("templates/a.conf.template", template);
+        folder.write("templates/b.conf", "no template");
+        let more = folder.join("templates/more/c.conf.template");
         fs::write(more, "# $HIDDEN ${OWN_TEXT}\n").expect("write");
         let server = command(&folder)
             .env("OWN_PORT", port.number().to_string())
@@ -73,7 +63,7 @@ fn templates_are_filled_in_and_the_server_runs() {
         let mut client = testkit::Conn::tcp(port.number());
         client.send("GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         assert_eq!(client.response_to("GET").body, b"hello /x");
-        let read = |name: &str| fs::read_to_string(folder.0.join("conf.d").join(name)).ok();
+        let read = |name: &str| fs::read_to_string(folder.join("conf.d").join(name)).ok();
         assert_eq!(read("more/c.conf").as_deref(), Some("# $HIDDEN hello\n"));
         assert_eq!(read("b.conf"), None);
         signal(server.0.id(), "QUIT");
@@ -84,11 +74,11 @@ fn templates_are_filled_in_and_the_server_runs() {
 #[test]
 fn faults_are_told() {
     let folder = folder("faults");
-    fs::write(folder.0.join("templates/a.template"), "").expect("write");
+    folder.write("templates/a.template", "");
     let output = command(&folder).env("NGINX_ENVSUBST_FILTER", "(").output().expect("run weir");
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && told.contains("NGINX_ENVSUBST_FILTER: "), "{told}");
-    fs::write(folder.0.join("conf.d"), "no folder").expect("write");
+    folder.write("conf.d", "no folder");
     let output = command(&folder).output().expect("run weir");
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && told.contains("conf.d"), "{told}");

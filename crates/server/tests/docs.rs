@@ -21,8 +21,8 @@ fn whole(example: &str) -> String {
 
 #[test]
 fn examples_load() {
-    let folder = std::env::temp_dir().join(format!("weir-docs-{}", std::process::id()));
-    fs::create_dir_all(folder.join("logs")).expect("make a folder");
+    let folder = testkit::Folder::new("docs");
+    fs::create_dir(folder.join("logs")).expect("make a folder");
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let mut count = 0;
     for entry in fs::read_dir(docs).expect("read the folder").flatten() {
@@ -32,13 +32,12 @@ fn examples_load() {
         }
         let page = fs::read_to_string(&path).expect("read a page");
         for example in examples(&page) {
-            let file = folder.join("weir.conf");
-            fs::write(&file, whole(example)).expect("write");
+            let file = folder.write("weir.conf", whole(example));
             let output = Command::new(env!("CARGO_BIN_EXE_weir"))
                 .args(["-t", "-q", "-e", "stderr", "-g", "pid weir.pid;", "-c"])
                 .arg(&file)
                 .arg("-p")
-                .arg(&folder)
+                .arg(folder.path())
                 .output()
                 .expect("run weir");
             let told = String::from_utf8_lossy(&output.stderr);
@@ -47,5 +46,4 @@ fn examples_load() {
         }
     }
     assert!(count >= 3, "{count} examples");
-    let _ = fs::remove_dir_all(folder);
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use common::{BINARY, is_root, outcome};
-use testkit::{Conn, Driver, Port, each_driver, signal, wait_for, wait_until};
+use testkit::{Conn, Driver, Folder, Port, each_driver, signal, wait_for, wait_until};
 
 /// The user to run as.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ enum User {
 
 /// Such a root folder; removed at the end.
 struct Machine {
-    root: PathBuf,
+    root: Folder,
     port: Port,
     driver: Driver,
 }
@@ -30,9 +30,7 @@ struct Machine {
 impl Machine {
     /// `None` where the test may not change its root folder.
     fn new(name: &str, driver: Driver) -> Option<Machine> {
-        let name = format!("weir-fresh-{name}-{}-{}", driver.name(), std::process::id());
-        let root = std::env::temp_dir().join(name);
-        let _ = fs::remove_dir_all(&root);
+        let root = Folder::new(&format!("{name}-{}", driver.name()));
         let machine = Machine { root, port: Port::reserve(), driver };
         for folder in ["etc", "var", "run", "usr/local"] {
             machine.folder(folder, 0o755);
@@ -92,7 +90,7 @@ impl Machine {
             command.arg("--userspec=65534:65534");
         }
         command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        command.arg(&self.root).arg("/weir");
+        command.arg(self.root.path()).arg("/weir");
         command
     }
 
@@ -130,14 +128,14 @@ impl Machine {
 
     fn files(&self) -> BTreeSet<PathBuf> {
         let mut all = BTreeSet::new();
-        let mut folders = vec![self.root.clone()];
+        let mut folders = vec![self.root.to_path_buf()];
         while let Some(folder) = folders.pop() {
             for entry in fs::read_dir(&folder).expect("read a folder").flatten() {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     folders.push(entry.path());
                 }
                 let path = entry.path();
-                all.insert(path.strip_prefix(&self.root).expect("below the root").to_owned());
+                all.insert(path.strip_prefix(self.root.path()).expect("below the root").to_owned());
             }
         }
         all
@@ -153,12 +151,6 @@ impl Machine {
         );
         assert_eq!(output, (Some(0), expected));
         assert_eq!(self.files(), before, "a test makes nothing");
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.root);
     }
 }
 

@@ -1,29 +1,12 @@
 //! `weir lint`: exit codes and forms of output.
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
-struct Folder(PathBuf);
+use testkit::Folder;
 
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("weir-lint-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("make a folder");
-        Folder(path)
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
-        fs::write(&path, text).expect("write a file");
-        path.to_string_lossy().into_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Writes a file; gives its path as an argument.
+fn write(folder: &Folder, name: &str, text: &str) -> String {
+    folder.write(name, text).to_string_lossy().into_owned()
 }
 
 fn lint(args: &[&str]) -> (Option<i32>, String, String) {
@@ -38,24 +21,24 @@ const FAULT: &str = "server {\n  error_log off;\n}\n";
 #[test]
 fn findings_are_told_with_their_place() {
     let folder = Folder::new("text");
-    folder.write("site.conf", FAULT);
-    let main = folder.write("main.conf", "events {}\nhttp { include site.conf; }\n");
+    write(&folder, "site.conf", FAULT);
+    let main = write(&folder, "main.conf", "events {}\nhttp { include site.conf; }\n");
     let (code, out, err) = lint(&[&main]);
     assert_eq!((code, err.as_str()), (Some(1), ""));
-    let place = format!("{}/site.conf:2:13: warning: ", folder.0.display());
+    let place = format!("{}/site.conf:2:13: warning: ", folder.display());
     assert!(out.starts_with(&place) && out.contains(" [error-log-off]\n1 found;"), "{out}");
 
-    let fine = folder.write("fine.conf", "events {}\nhttp { server { listen 80; } }\n");
+    let fine = write(&folder, "fine.conf", "events {}\nhttp { server { listen 80; } }\n");
     assert_eq!(lint(&[&fine]), (Some(0), "nothing found\n".to_owned(), String::new()));
     let text = FAULT.replace(";", "; # weir:ignore error-log-off it is wanted");
-    let quiet = folder.write("quiet.conf", &text);
+    let quiet = write(&folder, "quiet.conf", &text);
     assert_eq!(lint(&[&quiet]).0, Some(0));
 }
 
 #[test]
 fn machines_read_it_too() {
     let folder = Folder::new("forms");
-    let file = folder.write("a \"b\".conf", FAULT);
+    let file = write(&folder, "a \"b\".conf", FAULT);
     let name = file.replace('"', "\\\"");
     let (code, out, _) = lint(&[&file, "--format", "json"]);
     assert_eq!(code, Some(1));
@@ -79,7 +62,7 @@ fn machines_read_it_too() {
 
     let (_, out, _) = lint(&["--format=github", &file]);
     assert!(out.starts_with("::warning file=") && out.contains(",line=2,col=13,title="), "{out}");
-    let empty = folder.write("fine.conf", "events {}\n");
+    let empty = write(&folder, "fine.conf", "events {}\n");
     assert_eq!(lint(&["--format=json", &empty]), (Some(0), "[]\n".to_owned(), String::new()));
 }
 
@@ -89,7 +72,7 @@ fn what_cannot_be_read_is_told_apart() {
     let (code, out, err) = lint(&["/no/such.conf"]);
     assert_eq!((code, out.as_str()), (Some(2), ""));
     assert!(err.contains("No such file or directory"), "{err}");
-    let broken = folder.write("broken.conf", "http {\n");
+    let broken = write(&folder, "broken.conf", "http {\n");
     let (code, _, err) = lint(&[&broken]);
     assert_eq!(code, Some(2));
     assert!(err.contains("unexpected end of file, expecting \"}\" in "), "{err}");

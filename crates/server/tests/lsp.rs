@@ -2,33 +2,28 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
+use testkit::Folder;
 
-struct Folder(PathBuf);
+struct Project(Folder);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("weir-lsp-{name}-{}", std::process::id()));
-        fs::create_dir_all(path.join("sites")).expect("make a folder");
-        Folder(path)
+impl Project {
+    fn new(name: &str) -> Project {
+        let folder = Folder::new(name);
+        fs::create_dir(folder.join("sites")).expect("make a folder");
+        Project(folder)
     }
 
+    /// Writes a file; gives its address.
     fn write(&self, name: &str, text: &str) -> String {
-        fs::write(self.0.join(name), text).expect("write a file");
+        self.0.write(name, text);
         self.uri(name)
     }
 
     fn uri(&self, name: &str) -> String {
         format!("file://{}", self.0.join(name).display())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -168,7 +163,7 @@ const MAIN: &str =
 
 #[test]
 fn faults_follow_the_text() {
-    let folder = Folder::new("faults");
+    let folder = Project::new("faults");
     folder.write("nginx.conf", MAIN);
     let site = "server {\n  listen 127.0.0.1:8080;\n  gzipp on;\n}\n";
     let uri = folder.write("sites/a.conf", site);
@@ -214,7 +209,7 @@ fn a_text_without_a_file_is_checked_by_itself() {
 
 #[test]
 fn completions_fit_their_context() {
-    let folder = Folder::new("complete");
+    let folder = Project::new("complete");
     let main = folder.write("nginx.conf", MAIN);
     let site = "map $host $own { default 1; }\nserver {\n  location @back { return 204; }\n  \
                 location / {\n    gzip on;\n    proxy_pass http://app;\n    try_files $uri @back;\n  }\n}\n";
@@ -244,7 +239,7 @@ fn completions_fit_their_context() {
 
 #[test]
 fn words_are_explained_and_found() {
-    let folder = Folder::new("words");
+    let folder = Project::new("words");
     let main = folder.write("nginx.conf", MAIN);
     let site = "map $host $own { default 1; }\nserver {\n  location / {\n    proxy_pass http://app/$own;\n    \
                 limit_req zone=z;\n    lua_code_cache on;\n  }\n}\nlimit_req_zone $host zone=z:1m rate=1r/s;\n";

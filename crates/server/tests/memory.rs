@@ -8,11 +8,10 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use common::{SERVER, config};
-use testkit::{Driver, Site, Weir, each_driver, wait_for};
+use testkit::{Driver, Folder, Site, Weir, each_driver, wait_for};
 
 /// Address space of each process of the server beyond what it has at its start, KB. The start's
 /// part is mostly the program, whose size depends on how it was built.
@@ -29,28 +28,20 @@ fn size_at_start() -> u64 {
 }
 
 /// A program that runs the server with little address space; in a folder that is removed with it.
-struct Limited(PathBuf);
+struct Limited(Folder);
 
 impl Limited {
     fn new(name: &str) -> Limited {
         let limit = size_at_start() + ROOM_KB;
-        let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let (path, binary) = (folder.join("limited"), env!("CARGO_BIN_EXE_weir"));
+        let (folder, binary) = (Folder::new(name), env!("CARGO_BIN_EXE_weir"));
         let text = format!("#!/bin/sh\nulimit -v {limit}\nexec {binary} \"$@\"\n");
-        fs::write(&path, text).unwrap();
+        let path = folder.write("limited", text);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         Limited(folder)
     }
 
     fn site(&self, driver: Driver) -> Site {
         Site::new(self.0.join("limited"), driver).file("html/a.txt", b"hello")
-    }
-}
-
-impl Drop for Limited {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

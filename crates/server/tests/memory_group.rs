@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use testkit::{Driver, Site, Weir, each_driver, wait_until};
+use testkit::{Driver, Folder, Site, Weir, each_driver, wait_until};
 
 const LIMIT: u64 = 64 << 20;
 /// Bodies that take half as much again as there is.
@@ -22,7 +22,7 @@ const BODY: usize = 200_000;
 /// A control group, and a program that runs the server within it. Both go with the value.
 struct Limited {
     group: PathBuf,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl Limited {
@@ -46,19 +46,17 @@ impl Limited {
             }
         };
         let group = roots.into_iter().find_map(make)?;
-        let folder = std::env::temp_dir().join(&name);
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new(&name);
         let (door, binary) = (group.join("cgroup.procs"), env!("CARGO_BIN_EXE_weir"));
         let text = format!("#!/bin/sh\necho $$ > {}\nexec {binary} \"$@\"\n", door.display());
-        fs::write(folder.join("limited"), text).unwrap();
-        fs::set_permissions(folder.join("limited"), fs::Permissions::from_mode(0o755)).unwrap();
+        let program = folder.write("limited", text);
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
         Some(Limited { group, folder })
     }
 }
 
 impl Drop for Limited {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
         // The kernel lets go of a group a moment after its last process.
         for _ in 0..500 {
             match fs::remove_dir(&self.group) {

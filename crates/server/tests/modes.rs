@@ -7,11 +7,11 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::{BINARY, is_root};
-use testkit::{Port, wait_for};
+use testkit::{Folder, Port, wait_for};
 
 const NGINX: &str = "/usr/sbin/nginx";
 
@@ -58,9 +58,8 @@ http {
 "#;
 
 /// A server's own folder; both servers get the same.
-fn prepare(name: &str, config: &str, port: u16) -> PathBuf {
-    let prefix = std::env::temp_dir().join(format!("weir-modes-{}-{name}", std::process::id()));
-    let _ = fs::remove_dir_all(&prefix);
+fn prepare(name: &str, config: &str, port: u16) -> Folder {
+    let prefix = Folder::new(name);
     for folder in ["logs", "run", "temp", "html", "open", "open/dav", "open/dav-mode", "conf"] {
         fs::create_dir_all(prefix.join(folder)).expect("a folder");
     }
@@ -72,7 +71,7 @@ fn prepare(name: &str, config: &str, port: u16) -> PathBuf {
         .replace("%PREFIX%", &prefix.to_string_lossy())
         .replace("%USER%", if is_root() { "user nobody nogroup;" } else { "" })
         .replace("%PORT%", &port.to_string());
-    fs::write(prefix.join("conf/server.conf"), text).expect("the configuration");
+    prefix.write("conf/server.conf", text);
     prefix
 }
 
@@ -82,7 +81,7 @@ fn open_to(path: &Path, mode: u32) {
 
 /// A server that runs, under an umask of its own.
 struct Server {
-    prefix: PathBuf,
+    prefix: Folder,
     port: Port,
     child: Child,
 }
@@ -94,7 +93,7 @@ impl Server {
         let mode = if daemon { "daemon on;" } else { "daemon off;" };
         let child = Command::new("sh")
             .args(["-c", "umask $0; exec \"$@\"", umask, binary, "-p"])
-            .arg(&prefix)
+            .arg(prefix.path())
             .args(["-c", "conf/server.conf", "-e", "logs/first.log", "-g", mode])
             .stderr(Stdio::null())
             .spawn()
@@ -180,7 +179,6 @@ impl Server {
             });
         }
         let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.prefix);
     }
 }
 

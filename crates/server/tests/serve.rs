@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use testkit::{Conn, Port, Response, Scripted, read_until, signal, wait_for};
+use testkit::{Conn, Folder, Port, Response, Scripted, read_until, signal, wait_for};
 
 /// A running `weir serve`; killed if the test fails before it ends.
 struct Served {
@@ -90,9 +90,8 @@ fn without_a_folder_there_is_a_welcome_page() {
 
 #[test]
 fn a_folder_is_served_and_listed() {
-    let folder = std::env::temp_dir().join(format!("weir $serve-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("a b.txt"), "hello").unwrap();
+    let folder = Folder::new("served $folder");
+    folder.write("a b.txt", "hello");
     let path = folder.to_string_lossy();
 
     let served = Served::start(&[&path]);
@@ -111,7 +110,6 @@ fn a_folder_is_served_and_listed() {
     assert_eq!(served.get("/a%20b.txt").status, 200);
     let said = served.interrupt();
     assert!(said.contains("without an index.html are refused"), "{said}");
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// A server that answers with the head of the request.
@@ -187,7 +185,7 @@ fn domains_are_served_by_https() {
         &[("index.html", "behind")],
         &["-m", "http.server", "-b", "127.0.0.1", "%PORT%"],
     );
-    let state = std::env::temp_dir().join(format!("weir-serve-state-{}", std::process::id()));
+    let state = Folder::new("serve-state");
     let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["serve", "a.test", "www.a.test", "--proxy", &behind.port().to_string()])
         .args(["--listen", &format!("127.0.0.1:{}", https.number())])
@@ -195,7 +193,7 @@ fn domains_are_served_by_https() {
         .args(["--directory", &pebble.directory(), "--directory-ca"])
         .arg(pebble.trusted())
         .args(["--resolver", &format!("127.0.0.1:{}", pebble.dns_port())])
-        .env("STATE_DIRECTORY", &state)
+        .env("STATE_DIRECTORY", state.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -232,5 +230,5 @@ fn domains_are_served_by_https() {
     assert!(!folder.exists(), "its folder of temporary files went with it");
     let said = std::io::read_to_string(child.stdout.take().expect("piped")).expect("read it");
     assert!(said.contains("https://a.test www.a.test:"), "{said}");
-    fs::remove_dir_all(&state).expect("the keys were kept");
+    assert!(fs::read_dir(&*state).expect("read it").next().is_some(), "the keys were kept");
 }

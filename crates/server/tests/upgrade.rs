@@ -138,8 +138,7 @@ fn nginx_is_replaced_and_comes_back() {
         eprintln!("nginx is not installed: not tried");
         return;
     };
-    let folder = std::env::temp_dir().join(format!("weir-swap-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = testkit::Folder::new("swap");
     let binary = folder.join("server");
     let put = |from: &Path| {
         let _ = std::fs::remove_file(&binary);
@@ -181,7 +180,6 @@ fn nginx_is_replaced_and_comes_back() {
     let last = pid();
     signal(last, "QUIT");
     wait_for("the server's end", || (!is_alive(last)).then_some(()));
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Sessions stay where they are, with their sockets to the server, while both binaries serve and

@@ -5,13 +5,13 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::{Port, wait_for};
+use crate::{Folder, Port, wait_for};
 
 /// A server in a folder of its own; it ends when this is dropped.
 pub struct Peer {
     child: Child,
     port: Port,
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl Peer {
@@ -37,15 +37,13 @@ impl Peer {
         at: Option<u16>,
     ) -> Self {
         let port = Port::reserve();
-        let dir = format!("weir-peer-{}-{}", std::process::id(), port.number());
-        let folder = std::env::temp_dir().join(dir);
-        fs::create_dir_all(&folder).expect("create the peer's folder");
+        let folder = Folder::new("peer");
         let fill = |text: &str| {
             let dir = folder.to_string_lossy();
             text.replace("%PORT%", &port.number().to_string()).replace("%DIR%", &dir)
         };
         for (path, text) in files {
-            fs::write(folder.join(path), fill(text)).expect("write a file of the peer's");
+            folder.write(path, fill(text));
         }
         let program = find(name).unwrap_or_else(|| {
             panic!("no {name} on this machine: ./x test installs it (Debian: {package})")
@@ -53,7 +51,7 @@ impl Peer {
         let log = fs::File::create(folder.join("output.txt")).expect("create the peer's log");
         let child = Command::new(&program)
             .args(arguments.iter().map(|a| fill(a)))
-            .current_dir(&folder)
+            .current_dir(folder.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("share the peer's log"))
             .stderr(log)
@@ -125,7 +123,6 @@ impl Drop for Peer {
     fn drop(&mut self) {
         crate::signal(self.child.id(), "TERM");
         let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -5,9 +5,8 @@ use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{Driver, PATIENCE, Port, Weir};
+use crate::{Driver, Folder, PATIENCE, Port, Weir};
 
 /// Where a test's server lives: a prefix of its own with `conf`, `logs` and `html`.
 ///
@@ -16,7 +15,7 @@ use crate::{Driver, PATIENCE, Port, Weir};
 pub struct Site {
     pub(crate) binary: PathBuf,
     pub(crate) driver: Driver,
-    pub(crate) prefix: Prefix,
+    pub(crate) prefix: Folder,
     pub(crate) ports: Vec<Port>,
     pub(crate) arguments: Vec<String>,
     pub(crate) allowed: Vec<String>,
@@ -27,40 +26,16 @@ pub struct Site {
     configured: bool,
 }
 
-/// A folder that goes when it is dropped, unless the test fails.
-pub(crate) struct Prefix(PathBuf);
-
-impl Prefix {
-    fn create() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name =
-            format!("weir-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        // Process ids come again: a test that failed long ago may have left its folder, and logs.
-        let _ = fs::remove_dir_all(&path);
-        for folder in ["conf", "logs", "html"] {
-            fs::create_dir_all(path.join(folder)).expect("create the test's folder");
-        }
-        // Workers may run as another user.
-        let open = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(&path, open).expect("open the test's folder to the workers");
-        Self(path)
+/// The folder of a site with those that every site has.
+fn prefix() -> Folder {
+    let folder = Folder::new("test");
+    for below in ["conf", "logs", "html"] {
+        fs::create_dir(folder.join(below)).expect("create a folder of the site's");
     }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Prefix {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the test's folder is left for a look: {}", self.0.display());
-        } else {
-            // Left-overs in a temporary folder are no reason to fail.
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
+    // Workers may run as another user.
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path(), open).expect("open the test's folder to the workers");
+    folder
 }
 
 impl Site {
@@ -69,7 +44,7 @@ impl Site {
         Self {
             binary: binary.into(),
             driver,
-            prefix: Prefix::create(),
+            prefix: prefix(),
             ports: Vec::new(),
             arguments: Vec::new(),
             allowed: Vec::new(),

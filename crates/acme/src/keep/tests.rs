@@ -1,6 +1,6 @@
 //! A directory that is away for a month, and clocks that jump: on a simulated clock.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base::log::{MemorySink, capture};
 use event::sim::{self, Faults, Plan};
@@ -15,6 +15,7 @@ use upstream::resolver::Resolving;
 use upstream::ssl::SslDraft;
 
 use super::*;
+use crate::folder::tests::Scratch;
 use crate::issuer::{AccountKey, Proof, Secrets};
 use crate::zone::Shared;
 
@@ -22,22 +23,6 @@ const DAY: i64 = 86_400;
 
 /// The first second of simulations: 14 November 2023.
 const START: i64 = 1_700_000_000;
-
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("weir-keep-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The keeper of one certificate in a folder, and its view; the directory is on this port.
 fn keeper(folder: &Path, port: u16) -> (Keeper, Rc<Board>, Rc<MemorySink>) {

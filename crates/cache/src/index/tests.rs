@@ -1,10 +1,10 @@
 use std::collections::HashMap;
-use std::fs;
 
 use super::merge::later;
 use super::search::look_at;
 use super::*;
 use crate::index_format::{ReadStep, Record, read};
+use testkit::Folder;
 
 fn raw(date: u32, tags: &[u8]) -> Vec<u8> {
     let key = b"/a";
@@ -15,13 +15,12 @@ fn raw(date: u32, tags: &[u8]) -> Vec<u8> {
 
 #[test]
 fn journals_of_one_millisecond() {
-    let folder = std::env::temp_dir().join(format!("weir-index-{}", std::process::id()));
+    let folder = Folder::new("index");
     let journals: Vec<_> = (0..3).map(|_| Journal::create(&folder, 7, 1).unwrap().path).collect();
     let listed = list(&folder).unwrap();
     let orders: Vec<u64> = listed.iter().map(|l| l.header.unwrap().order).collect();
     assert_eq!(orders, [7, 8, 9]);
     assert_eq!(listed.into_iter().map(|l| l.path).collect::<Vec<_>>(), journals);
-    fs::remove_dir_all(folder).unwrap();
 }
 
 fn entry(date: u32, version: u32, tags: &'static [u8]) -> IndexEntry<'static> {
@@ -71,8 +70,7 @@ fn what_journals_say_at_last() {
         (vec![vec![put(5, 1)], vec![purged(1)]], 0),
         (vec![vec![purged(9)], vec![put(1, 1)]], 1),
     ] {
-        let name = format!("weir-said-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
+        let folder = Folder::new("said");
         for (part, records) in journals.iter().enumerate() {
             let mut journal = Journal::create(&folder, 7 + part as u64, part as u32).unwrap();
             let mut bytes = Vec::new();
@@ -84,7 +82,6 @@ fn what_journals_say_at_last() {
         assert_eq!(loaded.purged, if has_purges { 7 } else { 0 });
         let known = loaded.finish(10).unwrap().known;
         assert_eq!(known.iter().map(|known| known.blocks).sum::<u32>(), blocks, "{journals:?}");
-        fs::remove_dir_all(folder).unwrap();
     }
 }
 

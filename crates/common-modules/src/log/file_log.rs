@@ -158,13 +158,7 @@ mod tests {
     use super::*;
     use engine::logs::LogFiles;
     use std::io::Read;
-    use std::path::PathBuf;
-
-    fn folder(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("weir-log-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        dir
-    }
+    use testkit::Folder;
 
     fn put(log: &Rc<FileLog>, line: &str) {
         log.line(false, |out| out.extend_from_slice(line.as_bytes()));
@@ -172,7 +166,7 @@ mod tests {
 
     #[test]
     fn lines_are_held_back_and_never_cut() {
-        let dir = folder("held");
+        let dir = Folder::new("held");
         let files = LogFiles::new(&dir);
         let log = FileLog::new(files.open(b"a.log"));
         let buffer = Buffer { size: 10, flush_ms: 0, gzip: None };
@@ -192,12 +186,11 @@ mod tests {
         put(&log, "y");
         drop(log);
         assert!(text().ends_with("x\ny\n"));
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn compressed_writes_are_one_file() {
-        let dir = folder("gzip");
+        let dir = Folder::new("gzip");
         let files = LogFiles::new(&dir);
         let log = FileLog::new(files.open(b"z.log"));
         assert!(log.set_buffer(Buffer { size: 16, flush_ms: 0, gzip: Some(1) }));
@@ -212,6 +205,5 @@ mod tests {
         let mut text = String::new();
         flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_string(&mut text).unwrap();
         assert!(text.starts_with("line 0\nline 1\n") && text.ends_with("line 99\n"));
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

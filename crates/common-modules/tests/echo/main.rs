@@ -49,10 +49,7 @@ async fn ask(addr: &SockAddr, line: &str) -> String {
 }
 
 async fn echoes(rules: &str) -> (Vec<String>, String) {
-    static FOLDERS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    let n = FOLDERS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let folder = std::env::temp_dir().join(format!("weir-echo-{}-{n}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = testkit::Folder::new("echo");
     let held = Rc::new(Held::default());
     let ((one, one_addr), (two, two_addr), (dead, dead_addr)) =
         (listen().unwrap(), listen().unwrap(), listen().unwrap());
@@ -95,7 +92,6 @@ async fn echoes(rules: &str) -> (Vec<String>, String) {
     };
     engine::quit(&echo).await;
     let logged = std::fs::read_to_string(folder.join("echo.log")).unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
     (answers, logged)
 }
 

@@ -364,6 +364,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use conf::{Pos, Word};
+    use testkit::Folder;
 
     fn node(text: &str) -> Node {
         let pos = Pos { file: Path::new("f").into(), line: 1, column: 1 };
@@ -374,12 +375,6 @@ mod tests {
         });
         let name = words.next().unwrap();
         Node { name, args: words.collect(), block: None, broken: None }
-    }
-
-    fn folder(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("weir-net-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        dir
     }
 
     #[test]
@@ -417,7 +412,7 @@ mod tests {
 
     #[test]
     fn files_are_opened_late_and_once_and_again() {
-        let dir = folder("logs");
+        let dir = Folder::new("logs");
         let logs = LogFiles::new(&dir);
         let one = logs.error_log(&node("error_log a.log")).unwrap();
         let same = logs.open(dir.join("a.log").as_os_str().as_bytes());
@@ -440,7 +435,7 @@ mod tests {
         assert_eq!((flushed.get(), told.take().as_str()), (1, ""));
 
         // The folder is gone: the old file stays in use.
-        std::fs::remove_dir_all(&dir).unwrap();
+        std::fs::remove_dir_all(dir.path()).unwrap();
         log::set_default(log.clone());
         logs.reopen(None, &log);
         assert!(told.take().contains("failed (2: No such file or directory)"));
@@ -452,7 +447,7 @@ mod tests {
 
     #[test]
     fn what_a_thread_writes_is_in_order_and_all_there() {
-        let dir = folder("queue");
+        let dir = Folder::new("queue");
         let logs = LogFiles::new(&dir);
         logs.set_queue_max(1000);
         let (told, lines) = log::capture(Level::Error);
@@ -479,13 +474,12 @@ mod tests {
         let want: String = (0..=101).map(|n| format!("{n}\n")).collect();
         assert_eq!(std::fs::read_to_string(dir.join("a.log")).unwrap(), want);
         assert_eq!(lines.take(), "");
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn the_same_on_every_driver_and_in_every_order_of_threads() {
         event::testing::each_driver(|| async {
-            let dir = folder("drivers");
+            let dir = Folder::new("drivers");
             let logs = LogFiles::new(&dir);
             let files = [logs.open(b"a.log"), logs.open(b"b.log")];
             logs.open_all().unwrap();
@@ -511,7 +505,6 @@ mod tests {
             };
             assert_eq!((text("a.old"), text("a.log")), (want(0, 31), want(31, 60)));
             assert_eq!(text("b.log"), want(0, 60));
-            std::fs::remove_dir_all(&dir).unwrap();
         });
     }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use testkit::pebble::{Pebble, Settings};
-use testkit::{Driver, Site, Weir, built_binary, wait_for};
+use testkit::{Driver, Folder, Site, Weir, built_binary, wait_for};
 
 use crate::tls::Client;
 
@@ -75,14 +75,13 @@ pub fn holds(bytes: &[u8], part: &[u8]) -> bool {
     memchr::memmem::find(bytes, part).is_some()
 }
 
-/// A folder that several sites share; gone with its value.
-pub struct Shared(pub PathBuf);
+/// A folder that several sites share, which is not there yet; gone with its value.
+pub struct Shared(pub PathBuf, Folder);
 
 impl Shared {
     pub fn new(name: &str) -> Shared {
-        let path = std::env::temp_dir().join(format!("weir-acme-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Shared(path)
+        let above = Folder::new(name);
+        Shared(above.join("acme"), above)
     }
 
     /// The file whose name ends so.
@@ -99,12 +98,6 @@ impl Shared {
     /// Whether the folder's lock is held, by this process where one is given.
     pub fn is_locked(&self, by: Option<u32>) -> bool {
         self.file(".lock").is_some_and(|path| is_locked(&path, by))
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

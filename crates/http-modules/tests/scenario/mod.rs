@@ -6,7 +6,6 @@ mod client;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use event::pool::{Pool, Pools};
 use event::testing::listen;
 use http::engine::HttpEngine;
 use os::SockAddr;
-use testkit::StallingFolder;
+use testkit::{Folder, StallingFolder};
 
 use crate::simulation::{self, Chance, Clients};
 
@@ -62,7 +61,7 @@ type May = Vec<Option<Vec<u8>>>;
 
 /// The folder of a scenario. It is removed when no thread has a file in it open any more.
 pub struct Place {
-    dir: PathBuf,
+    dir: Folder,
     disk: Option<StallingFolder>,
     /// By path below the folder of data.
     files: Vec<(String, Vec<u8>)>,
@@ -86,9 +85,7 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
 impl Place {
     /// Makes the files. `None` where a disk that fails cannot be had on this machine.
     pub fn prepare(name: &str, fails: bool) -> Option<Place> {
-        let name = format!("weir-scenario-{}-{name}", std::process::id());
-        let dir = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&dir);
+        let dir = Folder::new(name);
         for folder in ["logs", "data", "near"] {
             std::fs::create_dir_all(dir.join(folder)).unwrap();
         }
@@ -152,9 +149,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Unmounted first.
+        // Unmounted before its folder goes.
         self.disk = None;
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 

@@ -2,7 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part")]
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use base::log::{Level, capture};
@@ -12,15 +12,15 @@ use event::Listener;
 use event::task::{self, TaskId};
 use http::LoadEnv;
 use http::engine::HttpEngine;
+use testkit::Folder;
 
 pub const SMALL: &[u8] = b"a small file\n";
 
 /// A folder with `small.txt` and with a larger file, `large.bin`.
-pub fn site(test: &str, large: &[u8]) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("weir-simulated-{}-{test}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    std::fs::write(dir.join("small.txt"), SMALL).unwrap();
-    std::fs::write(dir.join("large.bin"), large).unwrap();
+pub fn site(test: &str, large: &[u8]) -> Folder {
+    let dir = Folder::new(test);
+    dir.write("small.txt", SMALL);
+    dir.write("large.bin", large);
     dir
 }
 

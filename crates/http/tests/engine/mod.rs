@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::log::{Level, Log, MemorySink};
 use bytes::Bytes;
@@ -14,6 +13,7 @@ use event::{Deadline, Sock};
 use http::engine::HttpEngine;
 use http::module::Modules;
 use os::SockAddr;
+use testkit::Folder;
 
 /// An engine that serves a configuration.
 pub struct Served {
@@ -33,33 +33,9 @@ impl Served {
     }
 }
 
-/// A folder for one test's files, gone afterwards.
-pub struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-engine-{}-{count}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Starts the engine on `http`, the contents of an `http` block with one server.
 pub fn serve(http: &str, modules: Modules) -> Served {
-    let folder = Folder::new();
+    let folder = Folder::new("engine");
     let text = Bytes::from(format!("http {{ {http} }}"));
     let options = conf::parse::Options::default();
     let tree = conf::parse::parse_bytes(Path::new("test.conf"), text, &options).unwrap();

@@ -243,17 +243,11 @@ mod tests {
 
     use super::super::{Status, ask};
     use super::*;
+    use testkit::Folder;
 
     fn control(pid_file: &Path) -> Control {
         let (log, _lines) = log::capture(Level::Info);
         Control::open(pid_file, &log)
-    }
-
-    fn scratch(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("weir-control-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).unwrap();
-        dir
     }
 
     /// The next question, as it came. Children of other tests in this process end meanwhile.
@@ -275,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_long_answer_under_a_long_name() {
-        let dir = scratch("long");
+        let dir = Folder::new("long");
         let folder = dir.join("d".repeat(120));
         fs::create_dir(&folder).unwrap();
         let pid_file = folder.join("pid");
@@ -294,12 +288,11 @@ mod tests {
         assert_eq!(asking.join().unwrap().unwrap(), answer);
         control.remove();
         assert!(!folder.join("pid.sock").exists());
-        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn clients_that_are_silent_or_wordy_are_left_alone() {
-        let dir = scratch("silent");
+        let dir = Folder::new("silent");
         let pid_file = dir.join("pid");
         let mut control = control(&pid_file);
         let socket = socket_of(&pid_file).unwrap();
@@ -317,12 +310,11 @@ mod tests {
         assert_eq!(text, "unknown\n\n");
         assert!(is_quiet(&mut control));
         assert_eq!(control.clients.len(), 1);
-        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn names_change_and_remains_are_replaced() {
-        let dir = scratch("names");
+        let dir = Folder::new("names");
         let (one, two) = (dir.join("one"), dir.join("two"));
         drop(UnixListener::bind(socket_of(&one).unwrap()).unwrap());
         let mut control = control(&one);
@@ -334,6 +326,5 @@ mod tests {
         assert!(lines.take().contains("no control socket: bind() to unix:"));
         assert!(!dir.join("two.sock").exists());
         control.listen(Path::new(""), &log);
-        fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -91,8 +91,7 @@ fn the_first_file_encrypts_and_all_decrypt() {
 
 #[test]
 fn files_in_nginx_s_words() {
-    let folder = std::env::temp_dir().join(format!("weir-ticket-keys-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = testkit::Folder::new("ticket-keys");
     let path = folder.join("key");
     let shown = path.display().to_string();
     let load = || TicketKey::load(&path).err();
@@ -107,7 +106,6 @@ fn files_in_nginx_s_words() {
         let ticket = with_keys(vec![TicketKey::load(&path).unwrap()]).seal(NOW, SESSION).unwrap();
         assert!(with_keys(vec![key(1, len)]).open(NOW, &ticket).is_some());
     }
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 fn name_of(ticket: &[u8]) -> [u8; 16] {
