@@ -29,7 +29,8 @@ use crate::gateway::pass::{self, Named, To};
 use crate::health::Speaks;
 use crate::proxy::http2::Http2;
 use crate::proxy::pass::Vars;
-use crate::proxy::request::{Head, Uri, add_field, wants_trailers};
+use crate::proxy::request::{Head, add_field, wants_trailers};
+use crate::proxy::uri::Uri;
 
 /// The module's table.
 pub static MODULE: Module =

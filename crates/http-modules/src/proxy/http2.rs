@@ -15,7 +15,8 @@ use sha1::{Digest, Sha1};
 
 use super::pass::Vars;
 use super::protocol;
-use super::request::{Head, Place, Uri};
+use super::request::{Head, Place};
+use super::uri::Uri;
 
 /// One exchange.
 pub(crate) struct Http2 {

@@ -1,11 +1,13 @@
 //! `proxy`: requests passed on to other HTTP servers.
 
 mod cookie;
+mod form;
 pub(crate) mod http2;
 pub(crate) mod pass;
 mod protocol;
 mod redirect;
 pub(crate) mod request;
+pub(crate) mod uri;
 
 use std::rc::Rc;
 

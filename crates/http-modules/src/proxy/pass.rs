@@ -21,7 +21,8 @@ use super::ProxyConf;
 use super::http2::Http2;
 use super::protocol::Http;
 use super::redirect::{Redirects, Rewrite};
-use super::request::{Head, Uri, Version};
+use super::request::{Head, Version};
+use super::uri::Uri;
 use crate::health::{self, Servers, Speaks};
 
 /// The values of `Host` and `$proxy_host`, and the URI that replaces the location's name.

@@ -13,7 +13,8 @@ use proto::h1::{FieldId, ResponseErrorKind, ResponseHead, ResponseParser, Respon
 use super::cookie;
 use super::pass::Vars;
 use super::redirect;
-use super::request::{Head, Uri, Version};
+use super::request::{Head, Version};
+use super::uri::Uri;
 
 /// The framing of a body.
 enum Framing {
