@@ -4,7 +4,6 @@
 //! sends everything at once. Streams that wait are tasks of their own; they tell this one when they
 //! have something.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -22,15 +21,16 @@ use proto::h2::read::Fault;
 use proto::h2::settings::id;
 use proto::h2::window::{INITIAL, MAX};
 
+use super::answer::answer;
+use super::leaving::{drain, goodbye, leave, leave_now, refuse};
 use super::mux::Mux;
-use super::receive::{Job, LEAVING, Leaving, Parties, Receiver, Taken};
+use super::receive::{Job, Leaving, Parties, Receiver, Taken};
 use super::schedule::OUTPUT_MAX;
-use super::stream;
 use crate::channel::conn::Conn;
+use crate::channel::streams::is_worn;
 use crate::channel::streams::run::Runner;
 use crate::channel::streams::slice::Slice;
-use crate::channel::streams::{is_worn, tell_fault};
-use crate::channel::{self, Answer, SendFailed, linger};
+use crate::channel::{Answer, linger};
 use crate::server::HttpMain;
 
 /// Output that the client has not taken, from which on nothing is read from it.
@@ -48,12 +48,6 @@ const LEAVE_MS: u64 = 1_000;
 /// Room in a page below which a part of a frame moves to a larger one.
 const PAGE_LOW: usize = 4 << 10;
 
-/// The time that a client has to read a GOAWAY that tells of a fault, in milliseconds.
-const GOODBYE_MS: u64 = 1_000;
-
-/// Bytes that are dropped from a client that was cut off.
-const DRAIN_MAX: usize = 256 << 10;
-
 /// Turns that may follow each other before other connections have theirs.
 const ROUNDS: usize = 16;
 
@@ -63,7 +57,7 @@ const ROUNDS: usize = 16;
 const LINGER_MS: u64 = 100;
 
 /// The next step of a connection that is being served.
-enum After {
+pub(super) enum After {
     /// It has no streams.
     Park,
     Close,
@@ -165,41 +159,6 @@ async fn parked(mux: &Mux, main: &HttpMain, receiver: &mut Receiver) -> bool {
         }
         Some(Ok(Wake::Reclaim) | Err(_)) | None => false,
     }
-}
-
-/// The first GOAWAY: no stream is lost that is on its way.
-fn leave(mux: &Mux, receiver: &mut Receiver) {
-    if receiver.leaving() != Leaving::No {
-        return;
-    }
-    receiver.set_leaving(Leaving::Announced);
-    mux.with(|state| {
-        state.control(|w| {
-            frame::write_goaway(w, MAX, ErrorCode::NO_ERROR);
-            frame::write_ping(w, &LEAVING, false);
-        });
-    });
-}
-
-/// The final GOAWAY: streams behind the last one are not answered.
-fn leave_now(mux: &Mux, receiver: &mut Receiver) {
-    receiver.set_leaving(Leaving::Final);
-    mux.with(|state| {
-        state.control(|w| frame::write_goaway(w, receiver.last_id(), ErrorCode::NO_ERROR));
-    });
-}
-
-/// Says goodbye, as far as the client listens.
-async fn goodbye(mux: &Mux, receiver: &Receiver, code: ErrorCode) {
-    let mut output = mux.with(|state| {
-        if receiver.leaving() != Leaving::Final || code != ErrorCode::NO_ERROR {
-            state.control(|w| frame::write_goaway(w, receiver.last_id(), code));
-        }
-        state.out_len = 0;
-        state.output.take()
-    });
-    // A client that is gone need not be told.
-    let _ = mux.c.sock().send(&mut output, Deadline::in_ms(GOODBYE_MS)).await;
 }
 
 /// The end of a wait.
@@ -537,71 +496,4 @@ fn cut_off(mux: &Mux) -> After {
         log("client prematurely closed connection");
     }
     After::Close
-}
-
-/// Ends the connection for a fault of the client's.
-async fn refuse(mux: &Mux, receiver: &Receiver, fault: Fault) -> After {
-    let is_flood = fault.code == ErrorCode::ENHANCE_YOUR_CALM;
-    tell_fault(&mux.c, fault.what, is_flood);
-    goodbye(mux, receiver, fault.code).await;
-    After::Drain
-}
-
-/// Drops what a client sends that was told to go: enough for one that was in the middle of it to
-/// read the reason.
-async fn drain(c: &Conn) {
-    if c.sock().shutdown_write().is_err() {
-        return;
-    }
-    let end = Deadline::in_ms(GOODBYE_MS);
-    let mut left = DRAIN_MAX;
-    while left > 0 {
-        match c.sock().recv(1, end).await {
-            Ok(page) if !page.is_empty() && !end.has_passed() => {
-                left = left.saturating_sub(page.len());
-                drop(page);
-                event::task::next_turn().await;
-            }
-            _ => return,
-        }
-    }
-}
-
-/// Ends a stream whose request ends, be it by a panic.
-struct Ending {
-    mux: Rc<Mux>,
-    key: super::mux::Key,
-    malformed: bool,
-    failed: Cell<Option<ErrorCode>>,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.mux.with(|state| state.request_ended(self.key, self.failed.get(), self.malformed));
-        self.mux.tell();
-    }
-}
-
-/// Answers a request.
-async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
-    let Job { mut r, key, refused } = job;
-    let writing = main.stats.gauge(Field::Writing);
-    let is_over = mux.is_over(key);
-    let ending = Ending {
-        mux,
-        key,
-        malformed: refused.is_some(),
-        failed: Cell::new(Some(ErrorCode::INTERNAL_ERROR)),
-    };
-    match channel::streams::answer::<A>(main, &mut r, refused, is_over).await {
-        Some(Ok(())) => ending.failed.set(None),
-        // nginx says so, too.
-        Some(Err(SendFailed)) if stream(&mut r).exchange.timed_out => {
-            ending.failed.set(Some(ErrorCode::PROTOCOL_ERROR));
-        }
-        Some(Err(SendFailed)) | None => {}
-    }
-    drop(ending);
-    drop(writing);
-    r.give_back();
 }

@@ -13,8 +13,10 @@
 //! | file | concern |
 //! | --- | --- |
 //! | [`connection`] | the connection's task: parked, serving, leaving, closed |
+//! | [`leaving`] | its end, as the client is told |
 //! | [`receive`] | frames that came: requests, bodies, windows, and what may not come |
 //! | [`repeated`] | requests that are the same as one before |
+//! | [`answer`] | a request from its beginning to the end of its stream |
 //! | [`mux`] | the state that the connection and its streams share |
 //! | [`entry`] | a stream of these |
 //! | [`schedule`] | whose bytes go next |
@@ -29,12 +31,14 @@
 //!
 //! [`crate::channel::streams`] has what is the same over HTTP/3.
 
+mod answer;
 mod body;
 mod connection;
 mod data;
 mod entry;
 mod head;
 mod last_head;
+mod leaving;
 mod mux;
 mod output;
 mod priority;

@@ -1,0 +1,52 @@
+//! A request from its beginning to the end of its stream.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use engine::stats::Field;
+use proto::h2::frame::ErrorCode;
+
+use super::mux::{Key, Mux};
+use super::receive::Job;
+use super::stream;
+use crate::channel::{Answer, SendFailed, streams};
+use crate::server::HttpMain;
+
+/// Ends a stream whose request ends, be it by a panic.
+struct Ending {
+    mux: Rc<Mux>,
+    key: Key,
+    malformed: bool,
+    failed: Cell<Option<ErrorCode>>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.mux.with(|state| state.request_ended(self.key, self.failed.get(), self.malformed));
+        self.mux.tell();
+    }
+}
+
+/// Answers a request.
+pub(super) async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
+    let Job { mut r, key, refused } = job;
+    let writing = main.stats.gauge(Field::Writing);
+    let is_over = mux.is_over(key);
+    let ending = Ending {
+        mux,
+        key,
+        malformed: refused.is_some(),
+        failed: Cell::new(Some(ErrorCode::INTERNAL_ERROR)),
+    };
+    match streams::answer::<A>(main, &mut r, refused, is_over).await {
+        Some(Ok(())) => ending.failed.set(None),
+        // nginx says so, too.
+        Some(Err(SendFailed)) if stream(&mut r).exchange.timed_out => {
+            ending.failed.set(Some(ErrorCode::PROTOCOL_ERROR));
+        }
+        Some(Err(SendFailed)) | None => {}
+    }
+    drop(ending);
+    drop(writing);
+    r.give_back();
+}
