@@ -100,3 +100,22 @@ fn syslog_takes_json_too() {
         assert!(got.ends_with("\"}") && got.contains("\"request\":\"GET /sys HTTP/1."), "{got}");
     });
 }
+
+#[test]
+fn clients_of_debug_connection_are_logged_in_full() {
+    for (from, is_in_full) in [("127.0.0.0/8", true), ("10.0.0.0/8", false)] {
+        each_driver(|driver| {
+            let weir = Site::new(built_binary(), driver)
+                .config(&format!(
+                    "worker_processes 1;
+                     error_log logs/error.log error;
+                     events {{ debug_connection {from}; }}
+                     http {{ server {{ listen 127.0.0.1:%PORT0%; root html; }} }}"
+                ))
+                .start();
+            assert_eq!(weir.get("/none").status, 404);
+            weir.wait_for_log("error.log", "open() \"");
+            assert_eq!(weir.error_log().contains(" [debug] "), is_in_full, "{from}");
+        });
+    }
+}
