@@ -99,7 +99,7 @@ impl Header {
     }
 
     /// Where the body begins: the length of the header.
-    pub fn body_start(&self) -> usize {
+    pub(crate) fn body_start(&self) -> usize {
         let head = self.head.as_ref().map_or(0, Bytes::len);
         let texts = self.etag.len() + self.vary.len() + KEY_MARK.len() + self.key.len() + 1;
         FIXED + texts + head + self.room

@@ -225,14 +225,14 @@ impl Cache {
     }
 
     /// Another process rang: wakes those whose wait is over.
-    pub fn rung(&self) {
+    pub(crate) fn rung(&self) {
         self.waiters.look(&self.keys);
         self.fills.borrow().values().for_each(|fill| fill.asked_for());
         self.stirred.notify_all();
     }
 
     /// Whether this process hears its bell already; from now on it does.
-    pub fn hears(&self) -> bool {
+    pub(crate) fn hears(&self) -> bool {
         self.is_heard.replace(true)
     }
 
@@ -249,7 +249,7 @@ impl Cache {
     }
 
     /// Reports to the keeper of the index. False where the ring is full.
-    pub fn tell_index(&self, record: &Record<'_>) -> bool {
+    pub(crate) fn tell_index(&self, record: &Record<'_>) -> bool {
         let told = self.keys.tell_index(record);
         self.stirred.notify_all();
         told
@@ -257,7 +257,7 @@ impl Cache {
 
     /// Reports an entry that is gone. Where the ring is full, the loss is found out when the file
     /// is.
-    pub fn tell_gone(&self, hash: &Hash) {
+    pub(crate) fn tell_gone(&self, hash: &Hash) {
         self.tell_index(&Record::Gone(*hash));
     }
 
@@ -281,7 +281,7 @@ impl Cache {
     }
 
     /// `max_size` in blocks.
-    pub fn max_blocks(&self) -> Option<u64> {
+    pub(crate) fn max_blocks(&self) -> Option<u64> {
         self.settings.max_size.map(|max| max / self.block())
     }
 

@@ -153,7 +153,7 @@ impl Layout {
     }
 
     /// Whether a file lies where its name says.
-    pub fn is_at_home(&self, path: &Path, hash: &Hash) -> bool {
+    pub(crate) fn is_at_home(&self, path: &Path, hash: &Hash) -> bool {
         path.as_os_str().as_bytes() == self.path(hash)
     }
 }

@@ -84,7 +84,7 @@ impl PurgeMark {
     }
 
     /// Whether an entry of that version, fetched at that time, is old enough to be covered.
-    pub fn is_as_old(&self, version: u32, date: i64) -> bool {
+    pub(crate) fn is_as_old(&self, version: u32, date: i64) -> bool {
         match (version, self.version) {
             (0, _) => date <= i64::from(self.time),
             (_, ALL) => true,
@@ -154,25 +154,25 @@ impl PurgeMarks {
     }
 
     /// The time of the last purge, seconds since 1970; 0: none is known.
-    pub fn last_time(&self) -> u32 {
+    pub(crate) fn last_time(&self) -> u32 {
         self.words.words()[2].load(Ordering::SeqCst) as u32
     }
 
     /// Notes a purge at that time.
-    pub fn purge_at(&self, time: u32) {
+    pub(crate) fn purge_at(&self, time: u32) {
         self.words.words()[2].fetch_max(time.into(), Ordering::SeqCst);
     }
 
     /// The time up to which files that the index does not have are not trusted, seconds since 1970;
     /// 0: all are.
-    pub fn distrusted(&self) -> u32 {
+    pub(crate) fn distrusted(&self) -> u32 {
         self.words.words()[3].load(Ordering::SeqCst) as u32
     }
 
     /// At a start: the time of the last purge in the index. A file that the index does not have may
     /// have been renamed unseen by it: a process was killed between the rename and its report, or
     /// between taking an entry out and deleting its file.
-    pub fn distrust(&self, time: u32) {
+    pub(crate) fn distrust(&self, time: u32) {
         self.words.words()[3].fetch_max(time.into(), Ordering::SeqCst);
         self.purge_at(time);
     }
@@ -184,7 +184,7 @@ impl PurgeMarks {
     }
 
     /// A key is purged: fetches of it that have begun are not kept.
-    pub fn purge_key(&self, main: &Hash) {
+    pub(crate) fn purge_key(&self, main: &Hash) {
         self.generation(main).fetch_add(1, Ordering::SeqCst);
     }
 
@@ -265,7 +265,7 @@ impl PurgeMarks {
     }
 
     /// The marks that are not cleared.
-    pub fn uncleared(&self) -> Vec<PurgeMark> {
+    pub(crate) fn uncleared(&self) -> Vec<PurgeMark> {
         let newest = self.newest();
         // Looked at often: the texts of those that are cleared are not read.
         let is_cleared = |seq: &u64| {
@@ -300,7 +300,7 @@ impl PurgeMarks {
     }
 
     /// Whether a response that was asked for at `since` was purged by now.
-    pub fn purged_since(&self, since: Since, main: &Hash, key: &[u8], tags: &[u8]) -> bool {
+    pub(crate) fn purged_since(&self, since: Since, main: &Hash, key: &[u8], tags: &[u8]) -> bool {
         if self.generation(main).load(Ordering::SeqCst) != since.generation {
             return true;
         }
@@ -315,7 +315,7 @@ impl PurgeMarks {
     }
 
     /// Whether a response with that header was, or may have been, fetched before a purge of it.
-    pub fn fetched_before(&self, header: &Header) -> bool {
+    pub(crate) fn fetched_before(&self, header: &Header) -> bool {
         let newest = self.newest();
         newest > 0 && {
             let tags = tags::of_header(header);

@@ -160,7 +160,7 @@ impl Streams {
     }
 
     /// The same of a response that the process `pid` fetches.
-    pub fn hide_one(&self, id: StreamId, pid: u32) {
+    pub(crate) fn hide_one(&self, id: StreamId, pid: u32) {
         let words = self.words(id.slot);
         let now = words[STATE].load(Ordering::Acquire);
         if generation(now) == id.generation && (now >> PID_AT) as u32 == pid {

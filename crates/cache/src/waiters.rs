@@ -144,7 +144,7 @@ impl Waiters {
     }
 
     /// The same, as there is a response for them.
-    pub fn wake_for(&self, hash: &Hash, fill: &Rc<Fill>) {
+    pub(crate) fn wake_for(&self, hash: &Hash, fill: &Rc<Fill>) {
         if let Some(waiting) = self.ends.borrow().get(hash) {
             *waiting.fill.borrow_mut() = Some(fill.clone());
             waiting.came.set(waiting.came.get() + 1);

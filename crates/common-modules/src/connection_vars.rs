@@ -76,7 +76,7 @@ fn remote_addr<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
 
 /// Writes an address without its port. Gateways are told addresses with every request: the usual
 /// ones are written without formatting.
-pub fn write_host(out: &mut Vec<u8>, addr: &SockAddr) -> bool {
+pub(crate) fn write_host(out: &mut Vec<u8>, addr: &SockAddr) -> bool {
     let Some(IpAddr::V4(ip)) = addr.ip_addr() else {
         return write!(out, "{}", addr.host()).is_ok();
     };

@@ -23,7 +23,7 @@ impl Proxies {
     ///
     /// # Errors
     /// The argument is no address.
-    pub fn set_proxy(&mut self, n: &Node) -> Result<(), ConfError> {
+    pub(crate) fn set_proxy(&mut self, n: &Node) -> Result<(), ConfError> {
         self.nets.push(Cidr::configured(n.arg(0)?)?);
         Ok(())
     }
@@ -32,7 +32,7 @@ impl Proxies {
     ///
     /// # Errors
     /// The argument is neither `on` nor `off`, or the directive is duplicate.
-    pub fn set_recursive(&mut self, n: &Node) -> Result<(), ConfError> {
+    pub(crate) fn set_recursive(&mut self, n: &Node) -> Result<(), ConfError> {
         value::set_flag(&mut self.recursive, n)
     }
 

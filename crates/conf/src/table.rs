@@ -69,8 +69,6 @@ impl Contexts {
     /// The same with `if` in a location.
     pub const HTTP_SERVER_LOCATION_IF: Contexts =
         Contexts::HTTP_SERVER_LOCATION.or(Contexts::IF_LOCATION);
-    /// `http` and `server`.
-    pub const HTTP_SERVER: Contexts = Contexts::HTTP.or(Contexts::SERVER);
 
     /// Both sets together; usable in statics.
     pub const fn or(self, other: Contexts) -> Contexts {

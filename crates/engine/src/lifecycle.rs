@@ -21,7 +21,6 @@ use conf::ConfError;
 use event::{Accepted, Gate, Listener};
 use net::quic_relay::Relay;
 use net::{ListenSpec, Origin};
-use os::SockAddr;
 
 /// The place that a worker has among the processes of its master.
 #[derive(Clone)]
@@ -33,7 +32,7 @@ pub struct Seat {
     pub slot: usize,
     /// The main error log.
     pub log: Log,
-    /// `debug_connection`: whose connections are logged in full. See [`Seat::log_for`].
+    /// `debug_connection`: whose connections are logged in full.
     pub debug_connections: Rc<[Origin]>,
     /// Closed once no process of a configuration before receives datagrams from the same sockets:
     /// until then they are that process's.
@@ -44,18 +43,6 @@ pub struct Seat {
 
 /// The most processes of a master, with those that are leaving.
 pub const SLOTS: usize = 1024;
-
-impl Seat {
-    /// The log for a connection from `peer`: `log`, or with every line when `debug_connection`
-    /// names it.
-    pub fn log_for(&self, peer: &SockAddr, log: &Log) -> Log {
-        if self.debug_connections.iter().any(|origin| origin.matches(peer)) {
-            log.debugging()
-        } else {
-            log.clone()
-        }
-    }
-}
 
 /// A process beside the workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,26 +129,5 @@ pub trait Engine: std::any::Any {
     /// In the master: the worker with that slot is dead; what it had under way no longer is.
     fn worker_died(&self, slot: usize) {
         let _ = slot;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use base::log::{Level, capture};
-    use net::Cidr;
-
-    #[test]
-    fn chosen_clients_are_logged_in_full() {
-        let (log, _lines) = capture(Level::Error);
-        let (range, _) = Cidr::parse(b"127.0.0.0/8").unwrap();
-        let debug_connections = Rc::from([Origin::Net(range)]);
-        let alone = Gate::new();
-        let seat =
-            Seat { index: 0, slot: 0, log: log.clone(), debug_connections, alone, relay: None };
-        let level = |addr: &[u8]| seat.log_for(&SockAddr::parse(addr).unwrap(), &log).level();
-        assert_eq!(level(b"127.1.2.3:80"), Level::Debug);
-        assert_eq!(level(b"10.0.0.1:80"), Level::Error);
-        assert_eq!(level(b"unix:/x"), Level::Error);
     }
 }

@@ -168,7 +168,7 @@ impl<T> ServerNames<T> {
 
 /// The servers of one address by name; a name that two of them have is warned of, and the first
 /// keeps it. `None` where no name can lead to another server than the only one.
-pub fn of_address<T>(
+pub(crate) fn of_address<T>(
     servers: &[(Rc<T>, &[ServerName])],
     address: &str,
 ) -> Option<ServerNames<Rc<T>>> {

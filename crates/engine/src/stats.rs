@@ -231,12 +231,12 @@ impl Stats {
     }
 
     /// The step of this worker's overload that holds now.
-    pub fn set_overload(&self, step: u64) {
+    pub(crate) fn set_overload(&self, step: u64) {
         self.overload_line(self.slot.get()).set(OfOverload::Step as usize, step);
     }
 
     /// Adds to a counter of this worker's overload.
-    pub fn count_overload(&self, field: OfOverload, n: u64) {
+    pub(crate) fn count_overload(&self, field: OfOverload, n: u64) {
         self.overload_line(self.slot.get()).add(field as usize, n);
     }
 

@@ -72,7 +72,7 @@ impl PhaseHandler for Index {
 }
 
 /// The step of a handler that chooses a file of the folder a request is for, if it is for one.
-pub fn of_folder<'a>(
+pub(crate) fn of_folder<'a>(
     r: &'a mut Request,
     choose: impl Fn(&mut Request) -> Poll<Verdict> + 'a,
 ) -> Step<'a> {

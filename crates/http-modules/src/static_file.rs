@@ -39,7 +39,7 @@ impl PhaseHandler for Static {
 }
 
 /// The verdict on a request that cannot be for a file: by its method, or its URI is a folder's.
-pub fn not_a_file(r: &Request, methods: &[Method]) -> Option<Verdict> {
+pub(crate) fn not_a_file(r: &Request, methods: &[Method]) -> Option<Verdict> {
     if !r.method_is(methods) {
         return Some(Verdict::Status(405));
     }
@@ -81,7 +81,7 @@ pub fn send_file(r: &mut Request, file: &OpenFile) -> Verdict {
 }
 
 /// Sets the type by the URI's extension, or the default one.
-pub fn set_content_type(r: &mut Request) {
+pub(crate) fn set_content_type(r: &mut Request) {
     if r.out.content_type.is_none() {
         let core = &r.loc.core;
         let mime = core.types.get(r.extension()).unwrap_or(&core.default_type).clone();

@@ -323,7 +323,7 @@ struct Sizes {
 
 impl Draft {
     /// Whether `*_store` is on.
-    pub fn keeps_files(&self) -> bool {
+    pub(crate) fn keeps_files(&self) -> bool {
         !matches!(self.store, None | Some(Store::Off))
     }
 

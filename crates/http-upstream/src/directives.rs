@@ -411,7 +411,7 @@ impl<T: Caching> Group<T> {
 ///
 /// # Errors
 /// `invalid value`.
-pub fn set_next_upstream<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn set_next_upstream<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     set_bitmask(&mut draft::<T>(cx).next_upstream, n, T::NEXT_UPSTREAM)
 }
 
@@ -419,7 +419,7 @@ pub fn set_next_upstream<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfErr
 ///
 /// # Errors
 /// `invalid value`.
-pub fn set_ignore_headers<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn set_ignore_headers<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     set_bitmask(&mut draft::<T>(cx).ignore_headers, n, T::IGNORE_HEADERS)
 }
 
@@ -427,7 +427,7 @@ pub fn set_ignore_headers<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfEr
 ///
 /// # Errors
 /// None of its own.
-pub fn add_hidden<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn add_hidden<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     add_name(&mut draft::<T>(cx).hide_headers, n)
 }
 
@@ -435,7 +435,7 @@ pub fn add_hidden<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 ///
 /// # Errors
 /// None of its own.
-pub fn add_passed<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn add_passed<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     add_name(&mut draft::<T>(cx).pass_headers, n)
 }
 
@@ -448,7 +448,7 @@ fn add_name(list: &mut Option<Vec<Bytes>>, n: &Node) -> Result<(), ConfError> {
 ///
 /// # Errors
 /// `is duplicate`, `invalid value`.
-pub fn set_send_lowat<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn set_send_lowat<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     value::set_size(&mut draft::<T>(cx).send_lowat, n)?;
     let name = n.name.lossy();
     conf::warn(&n.name, format!("\"{name}\" is not supported, ignored"));
@@ -459,7 +459,7 @@ pub fn set_send_lowat<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError>
 ///
 /// # Errors
 /// `is duplicate`, `invalid value`.
-pub fn set_temp_path<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn set_temp_path<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let path = http::core_directives::temp_path(cx, n)?;
     cx.need_folder(&path);
     value::set_once(&mut draft::<T>(cx).temp_path, n, |_| Ok(path))
@@ -469,7 +469,7 @@ pub fn set_temp_path<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> 
 ///
 /// # Errors
 /// `is duplicate`, `invalid address`, `invalid parameter`.
-pub fn set_bind<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn set_bind<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if draft::<T>(cx).bind.is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
     }
@@ -482,7 +482,7 @@ pub fn set_bind<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 ///
 /// # Errors
 /// `is duplicate`, `is incompatible with`, and errors in the path.
-pub fn set_store<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn set_store<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if draft::<T>(cx).store.is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
     }

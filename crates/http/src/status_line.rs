@@ -8,7 +8,7 @@ use crate::core_conf::ServerTokens;
 pub(crate) const CLIENT_CLOSED: u16 = 499;
 
 /// The name and version that responses tell.
-pub fn server_token(tokens: ServerTokens) -> &'static str {
+pub(crate) fn server_token(tokens: ServerTokens) -> &'static str {
     match tokens {
         ServerTokens::Off => "weir",
         ServerTokens::On => concat!("weir/", env!("CARGO_PKG_VERSION")),

@@ -170,7 +170,7 @@ impl Request {
     }
 
     /// The same, appended to `out`.
-    pub fn map_path_into(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn map_path_into(&mut self, out: &mut Vec<u8>) {
         self.root_into(out);
         out.extend_from_slice(self.below_root(&self.uri));
     }

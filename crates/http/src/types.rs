@@ -14,7 +14,7 @@ pub struct Types {
 
 impl Types {
     /// The table that holds where no `types` block stands: three types, as in nginx.
-    pub fn default_table() -> Rc<Types> {
+    pub(crate) fn default_table() -> Rc<Types> {
         let mut t = Types::default();
         t.insert(b"html", Bytes::from_static(b"text/html"));
         t.insert(b"gif", Bytes::from_static(b"image/gif"));

@@ -27,7 +27,7 @@ impl Line {
     }
 
     /// Adds `n` to a field that several processes write.
-    pub fn add_shared(&self, field: usize, n: u64) {
+    pub(crate) fn add_shared(&self, field: usize, n: u64) {
         self.0[field].fetch_add(n, Ordering::Relaxed);
     }
 

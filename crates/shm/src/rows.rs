@@ -200,7 +200,7 @@ impl Rows {
     }
 
     /// Bytes of text that fit in a row behind its first `from` words.
-    pub fn text_max(&self, from: usize) -> usize {
+    pub(crate) fn text_max(&self, from: usize) -> usize {
         self.row_words.saturating_sub(from + 1) * 8
     }
 

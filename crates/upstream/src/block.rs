@@ -142,7 +142,7 @@ impl Block {
     ///
     /// # Errors
     /// The first error of the line.
-    pub fn add_server(&mut self, n: &Node) -> Result<(), ConfError> {
+    pub(crate) fn add_server(&mut self, n: &Node) -> Result<(), ConfError> {
         if self.state.is_some() {
             return Err(ConfError::directive(n, "is incompatible with \"state\""));
         }
@@ -154,7 +154,7 @@ impl Block {
     ///
     /// # Errors
     /// `is duplicate`, `is incompatible with`, and what is wrong with the file.
-    pub fn set_state(&mut self, n: &Node, path: PathBuf) -> Result<(), ConfError> {
+    pub(crate) fn set_state(&mut self, n: &Node, path: PathBuf) -> Result<(), ConfError> {
         if self.state.is_some() {
             return Err(ConfError::directive(n, "is duplicate"));
         }
@@ -196,7 +196,7 @@ impl Block {
     ///
     /// # Errors
     /// `is duplicate`, `invalid value`, `invalid parameter`.
-    pub fn set_queue(&mut self, n: &Node) -> Result<(), ConfError> {
+    pub(crate) fn set_queue(&mut self, n: &Node) -> Result<(), ConfError> {
         if self.queue.is_some() {
             return Err(ConfError::directive(n, "is duplicate"));
         }

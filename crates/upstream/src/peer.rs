@@ -257,7 +257,7 @@ impl GroupMeter {
 }
 
 /// The id of a server without a route: the MD5 of its address as text.
-pub fn sid_of(name: &[u8]) -> Bytes {
+pub(crate) fn sid_of(name: &[u8]) -> Bytes {
     use md5::{Digest, Md5};
     let mut out = Vec::with_capacity(32);
     base::ascii::write_hex(&mut out, &Md5::digest(name));
@@ -367,7 +367,7 @@ impl Peer {
     }
 
     /// The effective weight: less than configured while it fails.
-    pub fn effective(&self) -> i64 {
+    pub(crate) fn effective(&self) -> i64 {
         self.get_signed(word::EFFECTIVE)
     }
 
@@ -410,7 +410,7 @@ impl Peer {
     }
 
     /// The same for a client that is bound to it.
-    pub fn is_live_for_bound(&self, now: i64) -> bool {
+    pub(crate) fn is_live_for_bound(&self, now: i64) -> bool {
         self.down() & !down::DRAINING == 0
             && !self.has_failed(now)
             && !self.is_full()

@@ -249,7 +249,7 @@ impl Servers {
     }
 
     /// Under the lock: gives a server other settings (not another address or route).
-    pub fn set_locked(&self, peer: &Peer, spec: &ServerSpec) {
+    pub(crate) fn set_locked(&self, peer: &Peer, spec: &ServerSpec) {
         put_settings(&self.rows, peer.row, spec);
         if spec.weight != peer.spec.weight {
             peer.set(word::EFFECTIVE, spec.weight.cast_unsigned());
@@ -258,7 +258,7 @@ impl Servers {
     }
 
     /// Under the lock: takes a server out. Exchanges with it go on to their end.
-    pub fn remove_locked(&self, peer: &Peer) {
+    pub(crate) fn remove_locked(&self, peer: &Peer) {
         if peer.is_there() {
             peer.set(word::STATE, state::GONE);
             give_back(&self.rows, peer.row, 0);
@@ -267,12 +267,12 @@ impl Servers {
     }
 
     /// Servers that are added from now on get these bits of [`down`].
-    pub fn add_as(&self, down: u64) {
+    pub(crate) fn add_as(&self, down: u64) {
         self.as_added.set(down);
     }
 
     /// Sets and clears bits of [`down`] of a server.
-    pub fn set_down(&self, peer: &Peer, set: u64, clear: u64) {
+    pub(crate) fn set_down(&self, peer: &Peer, set: u64, clear: u64) {
         let _lock = self.rows.lock();
         let (was, fresh) = (peer.down(), (peer.down() | set) & !clear);
         if was != fresh && peer.is_there() {
@@ -316,7 +316,7 @@ impl Servers {
 
 impl Servers {
     /// An exchange is over: wakes a session that waits in the queue.
-    pub fn notify_queue(&self) {
+    pub(crate) fn notify_queue(&self) {
         if self.waiting.get() > 0 {
             self.freed.notify_one();
         }

@@ -74,7 +74,7 @@ impl Upstreams {
     ///
     /// # Errors
     /// `duplicate upstream`.
-    pub fn begin_block(&mut self, name: &Word) -> Result<(), ConfError> {
+    pub(crate) fn begin_block(&mut self, name: &Word) -> Result<(), ConfError> {
         if self.blocks.iter().any(|e| eq_ignore_case(&e.name.text, &name.text)) {
             return Err(ConfError::at(name, format!("duplicate upstream \"{}\"", name.lossy())));
         }
@@ -91,7 +91,12 @@ impl Upstreams {
     ///
     /// # Errors
     /// `no servers are inside upstream`.
-    pub fn end_block(&mut self, at: &Word, name: Word, block: Block) -> Result<(), ConfError> {
+    pub(crate) fn end_block(
+        &mut self,
+        at: &Word,
+        name: Word,
+        block: Block,
+    ) -> Result<(), ConfError> {
         if block.lines.is_empty() && block.state.is_none() {
             return Err(ConfError::at(at, "no servers are inside upstream"));
         }
@@ -100,7 +105,7 @@ impl Upstreams {
     }
 
     /// Notes the size of a zone.
-    pub fn set_zone_bytes(&mut self, zone: Bytes, bytes: usize) {
+    pub(crate) fn set_zone_bytes(&mut self, zone: Bytes, bytes: usize) {
         self.zone_bytes.insert(zone, bytes);
     }
 

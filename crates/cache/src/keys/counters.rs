@@ -48,7 +48,7 @@ impl Keys {
     }
 
     /// Counts a fault and its cause; a lack of room within the limits is counted as that alone.
-    pub fn count_fault(&self, cause: FaultCause) {
+    pub(crate) fn count_fault(&self, cause: FaultCause) {
         if cause.is_wrong() {
             self.count(Count::Faults as usize);
             self.count(FAULTS + cause as usize);

@@ -50,7 +50,7 @@ pub enum Purged {
 
 impl Keys {
     /// Reports a record to the index, without waiting. False where the ring is full.
-    pub fn tell_index(&self, record: &index_format::Record<'_>) -> bool {
+    pub(crate) fn tell_index(&self, record: &index_format::Record<'_>) -> bool {
         let mut message = Vec::new();
         record.encode(&mut message);
         let pushed = self.push_news(&message);
@@ -71,14 +71,14 @@ impl Keys {
     }
 
     /// Takes the news of all processes: the bytes, and the positions for [`Keys::index_has`].
-    pub fn for_index(&self, out: &mut Vec<u8>) -> Vec<(usize, u64)> {
+    pub(crate) fn for_index(&self, out: &mut Vec<u8>) -> Vec<(usize, u64)> {
         let slots = 0..self.rings.slots();
         let full = slots.filter(|slot| !self.rings.is_empty(*slot));
         full.map(|slot| (slot, self.rings.peek(slot, out))).collect()
     }
 
     /// The index has the news up to these positions.
-    pub fn index_has(&self, taken: &[(usize, u64)]) {
+    pub(crate) fn index_has(&self, taken: &[(usize, u64)]) {
         taken.iter().for_each(|(slot, at)| self.rings.taken(*slot, *at));
     }
 
@@ -88,12 +88,12 @@ impl Keys {
     }
 
     /// The last version given.
-    pub fn last_version(&self) -> u32 {
+    pub(crate) fn last_version(&self) -> u32 {
         self.word(Word::Version).load(Ordering::SeqCst) as u32
     }
 
     /// Adds entries of the index, the oldest first.
-    pub fn add_known(&self, list: &[IndexedEntry], inactive: u32) {
+    pub(crate) fn add_known(&self, list: &[IndexedEntry], inactive: u32) {
         let mut t = self.lock();
         let expire = now_secs().saturating_add(inactive);
         let mut added = 0;
@@ -166,7 +166,7 @@ impl Keys {
     }
 
     /// Some of the entries with files that are not in the index, with their versions.
-    pub fn some_unknown(&self, from: &mut Option<u32>) -> Vec<(Hash, u32)> {
+    pub(crate) fn some_unknown(&self, from: &mut Option<u32>) -> Vec<(Hash, u32)> {
         self.some(from, |_, node| node.is_unknown())
     }
 
@@ -186,7 +186,7 @@ impl Keys {
     /// Whether a file from before this start is not to be trusted: the index has no such file, and
     /// it may have been renamed unseen by a purge. `date` is the time of its fetch, `file` its
     /// fingerprint.
-    pub fn is_distrusted(&self, hash: &Hash, date: i64, file: u32) -> bool {
+    pub(crate) fn is_distrusted(&self, hash: &Hash, date: i64, file: u32) -> bool {
         if date > i64::from(self.marks.distrusted()) {
             return false;
         }
@@ -197,32 +197,32 @@ impl Keys {
 
     /// Reports the purge of a key whose entry is out; false where the ring is full. Files that get
     /// a version from now on are not covered.
-    pub fn tell_purged(&self, hash: &Hash) -> bool {
+    pub(crate) fn tell_purged(&self, hash: &Hash) -> bool {
         let (version, time) = (self.next_version(), now_secs());
         self.marks.purge_at(time);
         self.tell_index(&index_format::Record::Purged { hash: *hash, version, time })
     }
 
     /// Requests a flush of all news to the disk. Gives its number, for [`Keys::is_flushed`].
-    pub fn request_flush(&self) -> u64 {
+    pub(crate) fn request_flush(&self) -> u64 {
         let number = self.word(Word::FlushesRequested).fetch_add(1, Ordering::SeqCst) + 1;
         self.ring();
         number
     }
 
     /// Whether the flush of that number is done, or has failed.
-    pub fn is_flushed(&self, number: u64) -> bool {
+    pub(crate) fn is_flushed(&self, number: u64) -> bool {
         self.word(Word::FlushesDone).load(Ordering::SeqCst) >= number
     }
 
     /// The number of the last flush requested, if it is not done: for the keeper.
-    pub fn flush_requested(&self) -> Option<u64> {
+    pub(crate) fn flush_requested(&self) -> Option<u64> {
         let wanted = self.word(Word::FlushesRequested).load(Ordering::SeqCst);
         (!self.is_flushed(wanted)).then_some(wanted)
     }
 
     /// The flushes up to `requested` are done, or have failed.
-    pub fn set_flushed(&self, wanted: Option<u64>, failed: bool) {
+    pub(crate) fn set_flushed(&self, wanted: Option<u64>, failed: bool) {
         self.word(Word::JournalFailed).store(failed.into(), Ordering::SeqCst);
         if let Some(wanted) = wanted {
             self.word(Word::FlushesDone).fetch_max(wanted, Ordering::SeqCst);
@@ -231,12 +231,12 @@ impl Keys {
     }
 
     /// Whether the last write to the journal failed.
-    pub fn journal_failed(&self) -> bool {
+    pub(crate) fn journal_failed(&self) -> bool {
         self.word(Word::JournalFailed).load(Ordering::SeqCst) != 0
     }
 
     /// The records of a finished purge at that time.
-    pub fn purge_records(&self, time: u32) -> [index_format::Record<'static>; 2] {
+    pub(crate) fn purge_records(&self, time: u32) -> [index_format::Record<'static>; 2] {
         // The names of marks have their numbers in the low half.
         let id = u64::from(self.id) << 32;
         let purge = index_format::Purge { id, time, of: index_format::PurgeBy::Key, text: b"" };
@@ -244,7 +244,7 @@ impl Keys {
     }
 
     /// The index has lost these entries.
-    pub fn are_unknown(&self, list: &[Hash]) {
+    pub(crate) fn are_unknown(&self, list: &[Hash]) {
         let mut t = self.lock();
         for hash in list {
             let found = t.find(self.table.key(hash)).and_then(|e| Some((e, t.value(e)?)));
@@ -256,7 +256,7 @@ impl Keys {
     }
 
     /// The index has lost all entries; some at a time.
-    pub fn some_are_unknown(&self, from: &mut Option<u32>) {
+    pub(crate) fn some_are_unknown(&self, from: &mut Option<u32>) {
         let list: Vec<Hash> =
             self.some(from, |_, node| node.has(KNOWN)).into_iter().map(|(hash, _)| hash).collect();
         self.are_unknown(&list);
@@ -264,7 +264,7 @@ impl Keys {
 
     /// Takes out some of the entries that came from the index and whose files the loader has not
     /// met, once it has met all files.
-    pub fn drop_unseen(&self, from: &mut Option<u32>) -> u64 {
+    pub(crate) fn drop_unseen(&self, from: &mut Option<u32>) -> u64 {
         let list = self.some(from, |_, node| node.has(UNSEEN));
         let mut t = self.lock();
         let mut gone = 0;
@@ -281,7 +281,7 @@ impl Keys {
     }
 
     /// The values of entries with files; `None` for entries without one.
-    pub fn metas(&self, list: &[Hash]) -> Vec<Option<ZoneEntry>> {
+    pub(crate) fn metas(&self, list: &[Hash]) -> Vec<Option<ZoneEntry>> {
         let t = self.lock();
         let meta = |hash: &Hash| {
             let node = t.value(t.find(self.table.key(hash))?)?;
@@ -298,7 +298,7 @@ impl Keys {
 
     /// The same for a mark, if the entry is as old as that; `date` is when its response was fetched
     /// as far as the index knows.
-    pub fn purge_for(&self, hash: &Hash, mark: &PurgeMark, date: u32) -> Purged {
+    pub(crate) fn purge_for(&self, hash: &Hash, mark: &PurgeMark, date: u32) -> Purged {
         self.purge_if(hash, |node| mark.is_as_old(node.file_version(), date.into()))
     }
 
@@ -326,43 +326,43 @@ impl Keys {
     }
 
     /// Takes the index for the process `pid`; false where another one keeps it.
-    pub fn begin_keeping(&self, pid: u32) -> bool {
+    pub(crate) fn begin_keeping(&self, pid: u32) -> bool {
         let word = self.word(Word::Keeper);
         word.compare_exchange(0, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Gives the index back.
-    pub fn end_keeping(&self) {
+    pub(crate) fn end_keeping(&self) {
         self.word(Word::Keeper).store(0, Ordering::Release);
     }
 
     /// The order of the index that has the indexed entries; 0: there is none.
-    pub fn index_order(&self) -> u64 {
+    pub(crate) fn index_order(&self) -> u64 {
         self.get(Word::Index)
     }
 
     /// Another index has them from now on.
-    pub fn set_index_order(&self, order: u64) {
+    pub(crate) fn set_index_order(&self, order: u64) {
         self.word(Word::Index).store(order, Ordering::Relaxed);
     }
 
     /// Whether a new index is to be made soon: the one that was read is damaged.
-    pub fn is_merge_wanted(&self) -> bool {
+    pub(crate) fn is_merge_wanted(&self) -> bool {
         self.index_order() == 0 && self.indexed() > 0 && self.unknown() == 0
     }
 
     /// There is a variant of a key beside its first.
-    pub fn has_variant(&self) {
+    pub(crate) fn has_variant(&self) {
         self.word(Word::Variants).store(1, Ordering::SeqCst);
     }
 
     /// Whether there may be one.
-    pub fn may_have_variants(&self) -> bool {
+    pub(crate) fn may_have_variants(&self) -> bool {
         self.word(Word::Variants).load(Ordering::SeqCst) != 0
     }
 
     /// Whether the purges that were unfinished when the server ended are known.
-    pub fn is_marked(&self) -> bool {
+    pub(crate) fn is_marked(&self) -> bool {
         self.is_warm() || self.word(Word::Marked).load(Ordering::SeqCst) != 0
     }
 

@@ -6,12 +6,12 @@ use super::{Keys, Word};
 
 impl Keys {
     /// Whether all files are known.
-    pub fn is_warm(&self) -> bool {
+    pub(crate) fn is_warm(&self) -> bool {
         self.get(Word::Warm) != 0
     }
 
     /// Whether they are being found out.
-    pub fn is_loading(&self) -> bool {
+    pub(crate) fn is_loading(&self) -> bool {
         self.get(Word::Loading) != 0
     }
 
@@ -21,14 +21,14 @@ impl Keys {
     }
 
     /// Begins to load for the process `pid`; false where another does so, or did.
-    pub fn begin_loading(&self, pid: u32) -> bool {
+    pub(crate) fn begin_loading(&self, pid: u32) -> bool {
         let word = self.word(Word::Loading);
         !self.is_warm()
             && word.compare_exchange(0, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Loading ended; `whole`: all files were met.
-    pub fn end_loading(&self, whole: bool) {
+    pub(crate) fn end_loading(&self, whole: bool) {
         if whole {
             self.word(Word::Warm).store(1, Ordering::Release);
         }

@@ -235,7 +235,7 @@ impl Keys {
     }
 
     /// A request of this process begins to wait for another process. Whether a bell will wake it.
-    pub fn begins_waiting(&self) -> bool {
+    pub(crate) fn begins_waiting(&self) -> bool {
         let before = self.waiting.get();
         self.waiting.set(before + 1);
         if before == 0 {
@@ -245,7 +245,7 @@ impl Keys {
     }
 
     /// Such a request waits no more.
-    pub fn stopped_waiting(&self) {
+    pub(crate) fn stopped_waiting(&self) {
         let left = self.waiting.get().saturating_sub(1);
         self.waiting.set(left);
         if left == 0 {

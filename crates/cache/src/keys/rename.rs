@@ -88,7 +88,7 @@ impl Keys {
 
     /// Asks for a turn to delete a file that the zone does not have, so that no file is renamed to
     /// its name meanwhile. Busy: the zone has a file, or will in a moment.
-    pub fn turn_to_delete(self: &Rc<Keys>, hash: &Hash) -> RenameTurn {
+    pub(crate) fn turn_to_delete(self: &Rc<Keys>, hash: &Hash) -> RenameTurn {
         let mut t = self.lock();
         let key = self.table.key(hash);
         let found = t.find(key).and_then(|e| Some((e, t.value(e)?)));
@@ -142,7 +142,7 @@ impl Keys {
 
 impl RenameRight {
     /// A thread begins with it, or came to its end.
-    pub fn is_under_way(&self, is: bool) {
+    pub(crate) fn is_under_way(&self, is: bool) {
         self.under_way.set(is);
     }
 

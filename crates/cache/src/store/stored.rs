@@ -65,7 +65,7 @@ impl Stored {
     }
 
     /// Where in the file the body begins.
-    pub fn body_start(&self) -> u64 {
+    pub(crate) fn body_start(&self) -> u64 {
         self.body_start
     }
 

@@ -97,7 +97,7 @@ impl Legacy {
         }
     }
 
-    pub fn use_utf8(&mut self) {
+    pub(crate) fn use_utf8(&mut self) {
         self.utf8 = true;
     }
 

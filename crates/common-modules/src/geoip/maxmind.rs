@@ -55,7 +55,7 @@ impl MaxMind {
     }
 
     /// The time when it was built, seconds since 1970.
-    pub fn built_secs(&self) -> u64 {
+    pub(crate) fn built_secs(&self) -> u64 {
         self.0.metadata().build_epoch
     }
 

@@ -105,7 +105,7 @@ impl Database {
 
     /// Names in UTF-8 instead of Latin-1, which files of the older format have. Those of the
     /// present one are in UTF-8 anyhow.
-    pub fn use_utf8(&mut self) {
+    pub(crate) fn use_utf8(&mut self) {
         if let Database::Legacy(d) = self {
             d.use_utf8();
         }

@@ -53,7 +53,7 @@ impl FileLog {
     }
 
     /// Sets the buffer; false where another one was set before.
-    pub fn set_buffer(&self, buffer: Buffer) -> bool {
+    pub(crate) fn set_buffer(&self, buffer: Buffer) -> bool {
         let old = self.buffer.replace(Some(buffer));
         old.is_none_or(|old| old == buffer)
     }
@@ -100,12 +100,12 @@ impl FileLog {
     }
 
     /// Whether lines that are not to be held back go on at once.
-    pub fn is_buffered(&self) -> bool {
+    pub(crate) fn is_buffered(&self) -> bool {
         self.buffer.get().is_some()
     }
 
     /// Hands over the lines held back.
-    pub fn write_out(&self, haste: Haste) {
+    pub(crate) fn write_out(&self, haste: Haste) {
         let mut held = self.held.take();
         self.hand_over(&mut held, haste);
         if held.capacity() <= GATHER_MAX && self.held.borrow().is_empty() {

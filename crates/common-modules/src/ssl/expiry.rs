@@ -74,7 +74,7 @@ impl Expiries {
     }
 
     /// Warns of those that are over or end soon, at the places of their directives.
-    pub fn warn_at_load(&self) {
+    pub(crate) fn warn_at_load(&self) {
         let now = now();
         for expiry in &self.0 {
             if let Some((_, message)) = expiry.message(now) {

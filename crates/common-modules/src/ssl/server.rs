@@ -336,7 +336,7 @@ impl ServerTls {
     ///
     /// # Errors
     /// A file cannot be read or used; for the log.
-    pub async fn config_with(
+    pub(crate) async fn config_with(
         &self,
         changing: &Changing,
         names: &[(Bytes, Bytes)],

@@ -54,7 +54,7 @@ impl SslShared {
     ///
     /// # Errors
     /// There is no memory.
-    pub fn make_keys<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfError> {
+    pub(crate) fn make_keys<S: Session>(cx: &mut Cx<S>, node: &Node) -> Result<(), ConfError> {
         if cx.main::<SslShared>().keys.is_some() {
             return Ok(());
         }

@@ -52,7 +52,7 @@ impl LogFile {
     }
 
     /// Whether this is standard error.
-    pub fn is_stderr(&self) -> bool {
+    pub(crate) fn is_stderr(&self) -> bool {
         self.path().as_os_str().is_empty()
     }
 
@@ -64,7 +64,7 @@ impl LogFile {
     }
 
     /// Appends one whole line.
-    pub fn append_line(&self, line: &[u8], haste: Haste) {
+    pub(crate) fn append_line(&self, line: &[u8], haste: Haste) {
         self.queue.line(line, haste);
     }
 
@@ -185,7 +185,7 @@ impl LogFiles {
     }
 
     /// As [`LogFiles::open`] for a file with secrets: others than its owner cannot read it.
-    pub fn open_private(&self, path: &[u8]) -> Rc<LogFile> {
+    pub(crate) fn open_private(&self, path: &[u8]) -> Rc<LogFile> {
         let file = self.open(path);
         file.queue.shared().keep_private();
         file

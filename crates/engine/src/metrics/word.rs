@@ -61,7 +61,7 @@ pub fn of_code(status: u16) -> Option<usize> {
 
 /// The words of the statuses of a class, 1 to 5: those with counters of their own with their
 /// statuses, and the rest with 0.
-pub fn of_class(class: u16) -> impl Iterator<Item = (u16, usize)> {
+pub(crate) fn of_class(class: u16) -> impl Iterator<Item = (u16, usize)> {
     let known = CODES_KNOWN.iter().zip(CODES..);
     let of_class = known.filter(move |(code, _)| **code / 100 == class);
     of_class.map(|(code, word)| (*code, word)).chain([(0, CODES_OTHER + usize::from(class) - 1)])
@@ -84,7 +84,7 @@ pub const BOUNDS: [&str; 21] = [
 
 /// The word of the bucket of a time.
 #[inline]
-pub fn of_time(us: u64) -> usize {
+pub(crate) fn of_time(us: u64) -> usize {
     // Most are short.
     let bucket = BOUNDS_US.iter().position(|bound| us <= *bound);
     TIMES + bucket.unwrap_or(BOUNDS_US.len())

@@ -94,7 +94,7 @@ pub fn offer(l: &LocView<'_>) -> Option<Offer> {
 }
 
 /// `brotli_static` in a location.
-pub fn statics(l: &LocView<'_>) -> Mode {
+pub(crate) fn statics(l: &LocView<'_>) -> Mode {
     l.conf::<BrotliConf>().settings.statics()
 }
 

@@ -100,7 +100,7 @@ pub mod tests {
     }
 
     /// Tests a compressor; `unzip` gives the readable part of a stream so far.
-    pub fn streams_can_be_read(
+    pub(crate) fn streams_can_be_read(
         make: impl Fn(Option<u64>) -> Box<dyn Coder>,
         unzip: impl Fn(&[u8]) -> Vec<u8>,
     ) {

@@ -18,7 +18,7 @@ pub struct Level {
 ///
 /// # Errors
 /// The level is none of those, or the pool does not exist.
-pub fn set_level(
+pub(crate) fn set_level(
     cx: &mut Cx,
     n: &Node,
     range: (u64, u64),

@@ -137,7 +137,7 @@ pub struct Ratio {
 }
 
 /// Writes the ratio of a response that went out in a coding, for `$gzip_ratio` and its like.
-pub fn write_ratio_of(r: &Request, coding: Coding, out: &mut Vec<u8>) -> bool {
+pub(crate) fn write_ratio_of(r: &Request, coding: Coding, out: &mut Vec<u8>) -> bool {
     match r.ctx::<Ratio>() {
         Some(&Ratio { coding: Some(of), before, after }) if of == coding && after > 0 => {
             write_ratio(before, after, out);

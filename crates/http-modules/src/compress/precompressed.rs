@@ -34,7 +34,7 @@ pub enum Mode {
 ///
 /// # Errors
 /// The value is none of the three words, or stands there twice.
-pub fn set_mode(field: &mut Option<Mode>, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn set_mode(field: &mut Option<Mode>, n: &Node) -> Result<(), ConfError> {
     let modes = &[("off", Mode::Off), ("on", Mode::On), ("always", Mode::Always)];
     conf::value::set_enum(field, n, modes)
 }

@@ -85,7 +85,7 @@ pub const fn directives<C: Coded>(names: Names) -> [Directive<Cx>; 5] {
 }
 
 /// `…_static`
-pub const fn statics<C: Coded>(name: &'static str, doc: &'static str) -> Directive<Cx> {
+pub(crate) const fn statics<C: Coded>(name: &'static str, doc: &'static str) -> Directive<Cx> {
     directive(name, HSL, Args::T1, "off", doc, |cx, n| {
         set_mode(&mut cx.loc::<C>().settings().statics, n)
     })
@@ -98,7 +98,7 @@ impl Settings {
     }
 
     /// `…_static`
-    pub fn statics(&self) -> Mode {
+    pub(crate) fn statics(&self) -> Mode {
         self.statics.unwrap_or_default()
     }
 

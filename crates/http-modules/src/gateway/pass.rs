@@ -111,7 +111,7 @@ pub fn set<G: Gateway>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 ///
 /// # Errors
 /// As [`set`].
-pub fn set_to<G: Gateway>(cx: &mut Cx, n: &Node, word: &Word) -> Result<(), ConfError> {
+pub(crate) fn set_to<G: Gateway>(cx: &mut Cx, n: &Node, word: &Word) -> Result<(), ConfError> {
     let pass = cx.loc::<Pass<G>>();
     if pass.fixed.is_some() || pass.template.is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
@@ -183,7 +183,7 @@ impl<G: Gateway> To<G> {
     ///
     /// # Errors
     /// See [`health::install`].
-    pub fn check_health(&self, l: &LocView, conf: &UpConf) -> Result<(), ConfError> {
+    pub(crate) fn check_health(&self, l: &LocView, conf: &UpConf) -> Result<(), ConfError> {
         match self {
             To::Group(group, named) => {
                 let name = match G::SPEAKS {
@@ -198,7 +198,7 @@ impl<G: Gateway> To<G> {
     }
 
     /// Whether some requests go under TLS.
-    pub fn uses_tls(&self) -> bool {
+    pub(crate) fn uses_tls(&self) -> bool {
         match self {
             To::Group(_, named) => named.tls.is_some(),
             To::Template(..) => G::TLS_SCHEME.is_some(),

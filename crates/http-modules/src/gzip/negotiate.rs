@@ -131,7 +131,7 @@ impl Accept {
 
     /// Whether the response in `r.out` may go to this client with gzip. Asked once a request. Parts
     /// of pages go as they are: the page as a whole is compressed.
-    pub fn takes_gzip(&self, r: &mut Request) -> bool {
+    pub(crate) fn takes_gzip(&self, r: &mut Request) -> bool {
         if let Some(known) = r.ctx::<Tested>().and_then(|tested| tested.0.get()) {
             return known;
         }

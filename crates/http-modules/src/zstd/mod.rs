@@ -69,7 +69,7 @@ pub fn offer(l: &LocView<'_>) -> Option<Offer> {
 }
 
 /// `zstd_static` in a location.
-pub fn statics(l: &LocView<'_>) -> Mode {
+pub(crate) fn statics(l: &LocView<'_>) -> Mode {
     l.conf::<ZstdConf>().settings.statics()
 }
 

@@ -243,7 +243,7 @@ pub fn set_key<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 ///
 /// # Errors
 /// As [`set_bitmask`].
-pub fn set_methods<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn set_methods<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     set_bitmask(&mut draft::<T>(cx).methods, n, methods::WORDS)
 }
 
@@ -251,7 +251,7 @@ pub fn set_methods<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 ///
 /// # Errors
 /// As [`set_bitmask`].
-pub fn set_use_stale<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn set_use_stale<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     set_bitmask(&mut draft::<T>(cx).use_stale, n, T::NEXT_UPSTREAM)
 }
 
@@ -272,7 +272,7 @@ fn conditions<T: Caching>(
 ///
 /// # Errors
 /// None of its own.
-pub fn set_bypass<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn set_bypass<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     conditions::<T>(cx, n, |draft| &mut draft.bypass)
 }
 
@@ -280,7 +280,7 @@ pub fn set_bypass<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 ///
 /// # Errors
 /// None of its own.
-pub fn set_no_cache<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn set_no_cache<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     conditions::<T>(cx, n, |draft| &mut draft.no_cache)
 }
 
@@ -289,7 +289,7 @@ pub fn set_no_cache<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> 
 /// # Errors
 /// The arguments are those of ngx_cache_purge, a module with a directive of this name: a zone and a
 /// key, or a method and addresses. As values that decide, they would purge with every request.
-pub fn set_purge<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn set_purge<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if n.args.len() > 1 && !n.args[0].bytes().contains(&b'$') && n.args[0].bytes() != b"0" {
         let what = "is not that of ngx_cache_purge: use a variable that a map makes of \
                     $request_method, as with NGINX Plus";
@@ -335,7 +335,7 @@ const PURGER: Pace = Pace { files: 10, sleep_ms: 50, threshold_ms: 50 };
 ///
 /// # Errors
 /// The fault of a parameter, in nginx's words.
-pub fn cache_path<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+pub(crate) fn cache_path<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let word = n.arg(0)?;
     let folder = word.bytes().strip_suffix(b"/").unwrap_or(word.bytes());
     let folder: PathBuf = cx.env.path(folder);

@@ -51,12 +51,6 @@ impl Listeners {
     pub fn quic_key(&self) -> Option<&Rc<Key>> {
         self.quic.key.as_ref()
     }
-
-    /// Sets the key of connection ids, which is otherwise that of the binary before, or a random
-    /// one. Before [`Listeners::configure`].
-    pub fn set_quic_key(&mut self, key: Key) {
-        self.quic.key = Some(Rc::new(key));
-    }
 }
 
 /// Refuses an address that is QUIC's and another engine's: their sockets would be one group.

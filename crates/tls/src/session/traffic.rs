@@ -240,13 +240,18 @@ impl Traffic {
 
     /// Seals a record of any type.
     #[cfg(test)]
-    pub fn say_record(&mut self, kind: u8, text: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn say_record(
+        &mut self,
+        kind: u8,
+        text: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         self.write.seal(kind, text.len(), [text].into_iter(), out)
     }
 
     /// Takes new keys for writing, and asks the peer for the same.
     #[cfg(test)]
-    pub fn change_keys_of_both(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn change_keys_of_both(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         let message = [KEY_UPDATE, 0, 0, 1, 1];
         self.write.seal(kind::HANDSHAKE, message.len(), [&message[..]].into_iter(), out)?;
         self.write = Keys::new(true, self.kernel.next_write()?)?;

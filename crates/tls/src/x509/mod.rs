@@ -18,7 +18,8 @@ pub(crate) mod signature;
 mod time;
 
 pub use crl::RevocationList;
-pub use handshake::{SCHEMES, Version, is_scheme_for, scheme_bits, verify_handshake_signature};
+pub use handshake::{SCHEMES, Version, scheme_bits};
+pub(crate) use handshake::{is_scheme_for, verify_handshake_signature};
 pub use key::{Hash, Kind, PublicKey};
 pub use name::Name;
 pub use time::Time;
@@ -212,12 +213,12 @@ impl Certificate {
     }
 
     /// The certificate may sign OCSP responses for its issuer.
-    pub fn may_sign_ocsp(&self) -> bool {
+    pub(crate) fn may_sign_ocsp(&self) -> bool {
         !self.extensions.invalid && self.extensions.extended.is_some_and(|e| e.ocsp)
     }
 
     /// The IP addresses of its alternative names, four or sixteen bytes each.
-    pub fn ip_addresses(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn ip_addresses(&self) -> impl Iterator<Item = &[u8]> {
         self.alt_names().iter().filter_map(|name| match name {
             GeneralName::Ip(address) => Some(&address[..]),
             _ => None,

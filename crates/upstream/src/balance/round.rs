@@ -154,7 +154,7 @@ impl Round {
     /// Smooth weighted round robin among the servers of the list that `fits` lets through: each
     /// gains its weight, the richest is chosen and pays the sum of all. A server's effective weight
     /// sinks with failures and grows back by one a round. `first` starts as the best one.
-    pub fn smoothest(
+    pub(crate) fn smoothest(
         &self,
         first: Option<usize>,
         fits: impl Fn(usize) -> bool,
@@ -177,7 +177,7 @@ impl Round {
     }
 
     /// The chosen one pays for all that gained in [`Round::smoothest`].
-    pub fn pay(&self, i: usize, total: i64) {
+    pub(crate) fn pay(&self, i: usize, total: i64) {
         let peer = &self.list()[i];
         peer.set_current(peer.current() - total);
     }
@@ -224,7 +224,7 @@ impl Round {
     }
 
     /// The same under the lock.
-    pub fn done_locked(&mut self, peer: &Peer, outcome: ServerOutcome) -> bool {
+    pub(crate) fn done_locked(&mut self, peer: &Peer, outcome: ServerOutcome) -> bool {
         peer.end();
         if self.is_single() {
             peer.forgive();
