@@ -19,6 +19,7 @@ use std::rc::Rc;
 use base::log::Log;
 use conf::ConfError;
 use event::{Accepted, Gate, Listener};
+use net::listeners::Removals;
 use net::quic_relay::Relay;
 use net::{ListenSpec, Origin};
 
@@ -39,6 +40,8 @@ pub struct Seat {
     pub alone: Gate,
     /// The connections of QUIC that this process and others have; none where no address is QUIC's.
     pub relay: Option<Rc<Relay>>,
+    /// Whether the addresses of datagrams are removed: a leaving worker looks.
+    pub removals: Removals,
 }
 
 /// The most processes of a master, with those that are leaving.

@@ -80,7 +80,7 @@ impl Engine for HttpEngine {
         if let Some(relay) = &seat.relay {
             let start = |(i, listener): (usize, Listener)| {
                 let fd = listener.fd().try_clone_to_owned()?;
-                Ok(quic_listen::start(&main, i, fd, (relay, &seat.alone)))
+                Ok(quic_listen::start(&main, i, fd, relay, seat))
             };
             let endpoints = datagrams.into_iter().map(start).collect::<io::Result<Rc<[_]>>>()?;
             if let Some(inbox) = relay.take_inbox() {

@@ -7,8 +7,9 @@ use std::rc::Rc;
 
 use common_modules::ssl::Established;
 use common_modules::ssl::handshake::{self, Hello, NoHandshake};
+use engine::Seat;
 use engine::stats::Field;
-use event::{Deadline, Fd, Gate};
+use event::{Deadline, Fd};
 use net::quic_relay::{HEAD_MAX, Inbox, Relay};
 use os::SockAddr;
 use quic::{Begin, Choice, Chosen, Client, Endpoint, Place, Server};
@@ -38,12 +39,14 @@ pub(crate) fn start(
     main: &Rc<HttpMain>,
     listen: usize,
     fd: OwnedFd,
-    (relay, alone): (&Rc<Relay>, &Gate),
+    relay: &Rc<Relay>,
+    seat: &Seat,
 ) -> Rc<Endpoint> {
     let listener = main.listens[listen].spec.addr.clone();
     let http3 = &main.listens[listen].address(|| None).default.http3;
     let (port, retry) = (listener.port(), http3.retry);
-    let place = Place { relay: relay.clone(), listener, alone: alone.clone() };
+    let (alone, removals) = (seat.alone.clone(), seat.removals.clone());
+    let place = Place { relay: relay.clone(), listener, alone, removals };
     // Without one of its own, tokens are good for the processes that read each other's ids.
     let secret = http3.host_key.as_deref().unwrap_or(relay.key().secret());
     let server = Listening { main: main.clone(), listen, port, retry };
@@ -57,8 +60,7 @@ pub(crate) async fn receive(inbox: Inbox, endpoints: Rc<[Rc<Endpoint>]>) {
     loop {
         match inbox.recv(&mut buffer) {
             Ok(Some(message)) => {
-                let of = |endpoint: &&Rc<Endpoint>| *endpoint.listener() == message.listener;
-                if let Some(endpoint) = endpoints.iter().find(of) {
+                if let Some(endpoint) = receiver(&endpoints, &message.listener) {
                     endpoint.relayed(&message);
                 }
             }
@@ -72,6 +74,14 @@ pub(crate) async fn receive(inbox: Inbox, endpoints: Rc<[Rc<Endpoint>]>) {
             Err(_) => return,
         }
     }
+}
+
+/// The endpoint that has the connections of an address. Where another process listens on one
+/// address by now, it may be that of all addresses.
+fn receiver<'a>(endpoints: &'a [Rc<Endpoint>], at: &SockAddr) -> Option<&'a Rc<Endpoint>> {
+    let is_all = |own: &SockAddr| own.is_wildcard() && own.port() == at.port();
+    let exact = endpoints.iter().find(|endpoint| endpoint.listener() == at);
+    exact.or_else(|| endpoints.iter().find(|endpoint| is_all(endpoint.listener())))
 }
 
 /// The engine, for the clients of a socket.

@@ -105,7 +105,15 @@ pub fn serve_http(module: &'static Module, http: &str, requests: &[&str]) -> Ran
     let (listener, addr) = event::testing::listen().expect("a free port");
     let engine = HttpEngine::new(main);
     let (debug_connections, alone) = (Rc::from([]), event::Gate::new());
-    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone, relay: None };
+    let seat = Seat {
+        index: 0,
+        slot: 0,
+        log,
+        debug_connections,
+        alone,
+        relay: None,
+        removals: Default::default(),
+    };
     engine.start(&seat, vec![listener]).expect("the engine starts");
     let requests: Vec<String> = requests.iter().map(|r| request(r)).collect();
     let answers = event_loop.block_on(async move {

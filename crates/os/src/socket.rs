@@ -55,6 +55,11 @@ pub fn connect(fd: impl AsFd, addr: &SockAddr) -> io::Result<()> {
     Ok(rustix::net::connect(fd, &addr.to_any()?)?)
 }
 
+/// Whether the socket is connected.
+pub fn is_connected(fd: impl AsFd) -> bool {
+    rustix::net::getpeername(fd).is_ok_and(|peer| peer.is_some())
+}
+
 /// Takes one connection from a listening socket: non-blocking and closed on exec.
 pub fn accept(fd: impl AsFd) -> io::Result<(OwnedFd, SockAddr)> {
     let (conn, peer) =

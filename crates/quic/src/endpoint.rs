@@ -17,6 +17,7 @@ use base::log::{Level, os_error};
 use bytes::BytesMut;
 use event::task::{Unborn, caught};
 use event::{Deadline, Fd, Gate};
+use net::listeners::{Removals, State};
 use net::quic_id;
 use net::quic_relay::{Owner, Passed, Relay, Relayed};
 use os::SockAddr;
@@ -35,7 +36,7 @@ use crate::settings::Choice;
 use crate::timers::Timers;
 
 /// The longest that the kernel joins datagrams to.
-const DATAGRAM_MAX: usize = 65_536;
+pub(crate) const DATAGRAM_MAX: usize = 65_536;
 
 /// Clients whose hellos are not whole, or whose servers are not ready.
 const GREETINGS_MAX: usize = 1024;
@@ -84,6 +85,8 @@ pub struct Place {
     pub listener: SockAddr,
     /// Closed once nobody else reads the socket.
     pub alone: Gate,
+    /// Whether another process follows this one.
+    pub removals: Removals,
 }
 
 /// A client whose server is not known yet.
@@ -101,6 +104,8 @@ pub struct Endpoint {
     at: Place,
     /// Another process reads the socket now, and passes on what is for this one.
     is_left: Cell<bool>,
+    /// No other process follows: this one reads on for its connections, and takes no new ones.
+    is_last: Cell<bool>,
     server: Box<dyn Server>,
     token_key: Arc<dyn quinn_proto::crypto::HandshakeTokenKey>,
     /// By their numbers in `inner`.
@@ -146,6 +151,7 @@ impl Endpoint {
             fd: Fd::new(fd),
             at: place,
             is_left: Cell::new(false),
+            is_last: Cell::new(false),
             server,
             token_key,
             connections: RefCell::default(),
@@ -169,6 +175,10 @@ impl Endpoint {
         };
         if !self.at.alone.is_closed() {
             self.at.alone.closed().await;
+        }
+        // Sessions of another engine may have had the address before it was removed.
+        if let Err(e) = datagram::hear(self.fd.fd()) {
+            fail("connect() failed", &e);
         }
         loop {
             let received = match self.is_left.get() {
@@ -260,9 +270,12 @@ impl Endpoint {
         }
     }
 
-    /// Leaves the socket to another process: connections go on, with what that one passes on.
+    /// Leaves the socket to another process: connections go on, with what that one passes on. Where
+    /// none follows, they go on with what this one reads, and new clients are refused.
     pub fn leave(&self) {
-        self.is_left.set(true);
+        let is_last = self.at.removals.get(&self.at.listener) == State::Ended;
+        self.is_last.set(is_last);
+        self.is_left.set(!is_last);
         self.touch_all();
         self.wake();
     }
@@ -374,7 +387,7 @@ impl Endpoint {
     ) {
         let waiting = self.waiting.borrow().len();
         let under_way = waiting + self.shaking.get();
-        if !self.server.has_room(waiting) {
+        if self.is_last.get() || !self.server.has_room(waiting) {
             let sent = self.inner.borrow_mut().refuse(incoming, answer);
             self.outbox.borrow_mut().push(std::mem::take(answer), sent);
             return;

@@ -25,11 +25,13 @@ mod endpoint;
 mod ids;
 mod initial;
 mod outbox;
+mod parting;
 mod settings;
 mod timers;
 
 pub use connection::{Connection, Ended, Gone, Read, Session, stream_id};
 pub use endpoint::{Begin, Chosen, Client, Endpoint, Place, Server};
 pub use initial::Hello;
+pub use parting::Parting;
 pub use quinn_proto::{Dir, StreamId};
 pub use settings::{Choice, Settings, Transport};

@@ -84,7 +84,12 @@ fn serve(driver: DriverKind, socket: UdpSocket, stop: Arc<AtomicBool>) {
         let alone = Gate::new();
         alone.close();
         let listener = SockAddr::from(socket.local_addr().unwrap());
-        let place = Place { relay: Rc::new(Relay::alone(Rc::new(Key::random()))), listener, alone };
+        let place = Place {
+            relay: Rc::new(Relay::alone(Rc::new(Key::random()))),
+            listener,
+            alone,
+            removals: Default::default(),
+        };
         let chain = vec![include_bytes!("../../tls/tests/certificates/one.der").to_vec()];
         let key = include_bytes!("../../tls/tests/certificates/one.key");
         let certificates = vec![Certified::new(chain, key).unwrap()];

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::log;
 use base::log::{Level, os_error};
 use base::time::now_ms;
-use engine::{Helper, Seat};
+use engine::Helper;
 use os::signal::Signal;
 use shm::ShmLock;
 
@@ -58,14 +58,7 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
         cycle.logs.end();
         return FATAL;
     }
-    let seat = Seat {
-        index: 0,
-        slot,
-        log: log.clone(),
-        debug_connections: cycle.settings.events.debug_connections.clone(),
-        alone: event::Gate::new(),
-        relay: None,
-    };
+    let seat = serving::helper_seat(&cycle, slot);
     let left = Rc::new(Cell::new(0_usize));
     for help in cycle.engines.iter().filter_map(|engine| engine.help(helper, &seat)) {
         left.set(left.get() + 1);

@@ -327,6 +327,7 @@ impl Master {
         let listeners = self.cycle.listeners.take();
         if !self.upgrade_runs() {
             listeners.remove_files();
+            listeners.end();
         }
     }
 
@@ -406,6 +407,10 @@ impl Master {
     fn reap(&mut self) -> Flow {
         while let Some(ended) = self.state.children.reap(&self.cycle.log) {
             self.ended(&ended)?;
+        }
+        let generation = self.state.generation;
+        if self.state.children.workers().all(|child| child.generation == generation) {
+            self.cycle.listeners.borrow_mut().end_parting();
         }
         Flow::Continue(())
     }

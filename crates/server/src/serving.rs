@@ -8,8 +8,10 @@ use base::log::{Level, os_error};
 use engine::beat::Beats;
 use engine::{Helper, Seat};
 use event::{AcceptLock, Deadline, Fd, Gate, ListenOpts, Listener, TaskId};
+use net::listeners::Removals;
 use net::quic_relay::Relay;
 use os::signal::{Received, SignalFd};
+use quic::Parting;
 use shm::ShmLock;
 
 use crate::load::Cycle;
@@ -85,7 +87,7 @@ pub fn start_engines(
     cycle: &Cycle,
     (index, slot): (usize, usize),
     alone: Gate,
-    relay: Option<Relay>,
+    relay: Option<Rc<Relay>>,
 ) -> io::Result<()> {
     cycle.settings.pools.install();
     let seat = Seat {
@@ -94,7 +96,8 @@ pub fn start_engines(
         log: cycle.log.clone(),
         debug_connections: cycle.settings.events.debug_connections.clone(),
         alone,
-        relay: relay.map(Rc::new),
+        relay,
+        removals: cycle.listeners.borrow().removals(),
     };
     let settings = &cycle.settings;
     let several = settings.master_process && settings.worker_processes > 1;
@@ -123,6 +126,27 @@ pub fn start_engines(
         first = end;
     }
     Ok(())
+}
+
+/// Has this worker pass on the datagrams of QUIC's removed addresses to the workers of before. The
+/// tasks end with those, or with this worker's own leave.
+pub fn start_parting(
+    cycle: &Cycle,
+    index: usize,
+    alone: &Gate,
+    relay: Option<Rc<Relay>>,
+) -> Vec<TaskId> {
+    let Some(relay) = relay else { return Vec::new() };
+    let parting = cycle.listeners.borrow().parting_of(index).unwrap_or_else(|e| {
+        let m = "connections over QUIC of removed addresses end";
+        log!(cycle.log, Level::Alert, None, "{m}: dup() failed {}", os_error(&e));
+        Vec::new()
+    });
+    let start = |(listener, removal, fd)| {
+        let parting = Parting { listener, removal, fd, relay: relay.clone() };
+        event::spawn(parting.run(alone.clone()))
+    };
+    parting.into_iter().map(start).collect()
 }
 
 /// Starts the watchdog, where a listening socket is steered. The task ends with accepting.
@@ -187,17 +211,23 @@ pub fn watch_signals(mut take: impl FnMut(Received) + 'static) -> io::Result<()>
     Ok(())
 }
 
-/// Starts the work of the helpers, in the only process of a server without a master. The tasks are
-/// cancelled when another configuration runs.
-pub fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
-    let seat = Seat {
+/// The seat of a process that has no sockets.
+pub fn helper_seat(cycle: &Cycle, slot: usize) -> Seat {
+    Seat {
         index: 0,
-        slot: 0,
+        slot,
         log: cycle.log.clone(),
         debug_connections: cycle.settings.events.debug_connections.clone(),
         alone: Gate::new(),
         relay: None,
-    };
+        removals: Removals::default(),
+    }
+}
+
+/// Starts the work of the helpers, in the only process of a server without a master. The tasks are
+/// cancelled when another configuration runs.
+pub fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
+    let seat = helper_seat(cycle, 0);
     let all = [Helper::CacheManager, Helper::CacheLoader, Helper::Acme];
     let wanted = all.into_iter().flat_map(|helper| {
         let engines = cycle.engines.iter().filter(move |engine| engine.wants(helper));

@@ -57,7 +57,7 @@ pub fn run(cycle: Cycle, loader: Loader, notify: Notify, lock: &Rc<ShmLock>) -> 
 }
 
 fn start_engines(cycle: &Cycle) -> io::Result<()> {
-    let relay = cycle.listeners.borrow().quic_key().map(|key| Relay::alone(key.clone()));
+    let relay = cycle.listeners.borrow().quic_key().map(|key| Rc::new(Relay::alone(key.clone())));
     serving::start_engines(cycle, (0, 0), serving::alone(Before::default()), relay)
 }
 
@@ -106,7 +106,9 @@ impl Single {
             Signal::QUIT if !self.quit.replace(true) => {
                 self.notify.stopping();
                 let after = cycle.settings.shutdown_timeout_ms;
-                cycle.listeners.take().remove_files();
+                let listeners = cycle.listeners.take();
+                listeners.remove_files();
+                listeners.end();
                 cycle.engines.iter().for_each(|engine| engine.quit());
                 if let Some(ms) = after {
                     let own = self.clone();
@@ -167,6 +169,7 @@ impl Single {
         // theirs.
         drop(old);
         running.engines.iter().for_each(|engine| engine.quit());
+        next.listeners.borrow_mut().end_parting();
         self.leaving.borrow_mut().push(running.clone());
         self.help(&next);
         *self.current.borrow_mut() = Rc::new(next);

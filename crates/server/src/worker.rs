@@ -70,6 +70,8 @@ struct Worker {
     sockets: OwnSockets,
     /// Open while it receives datagrams from the common sockets.
     receiving: Cell<Option<OwnedFd>>,
+    /// The tasks that read QUIC's removed addresses.
+    parting: Cell<Vec<event::TaskId>>,
     terminate: Cell<bool>,
     leaving: Cell<bool>,
     /// Unfinished requests are cut off.
@@ -111,10 +113,11 @@ pub fn run(
         Err(e) => return fatal("starting the event loop", &e),
     };
     let alone = serving::alone(std::mem::take(&mut place.before));
-    let at = (place.index, place.slot);
-    if let Err(e) = serving::start_engines(&cycle, at, alone, place.relay.take()) {
+    let (at, relay) = ((place.index, place.slot), place.relay.take().map(Rc::new));
+    if let Err(e) = serving::start_engines(&cycle, at, alone.clone(), relay.clone()) {
         return fatal("starting to serve", &e);
     }
+    let parting = serving::start_parting(&cycle, place.index, &alone, relay);
     let watchdog = serving::start_watchdog(&cycle, place.index);
     let sockets = serving::start_beat(&cycle, beats, &place);
     // The master's descriptors of all sockets, those of the other workers included.
@@ -126,6 +129,7 @@ pub fn run(
         watchdog: Cell::new(watchdog),
         sockets,
         receiving: Cell::new(place.receiving.take()),
+        parting: Cell::new(parting),
         terminate: Cell::new(false),
         leaving: Cell::new(false),
         forced: Cell::new(false),
@@ -136,9 +140,7 @@ pub fn run(
         return fatal("signalfd()", &e);
     }
     os::title::set("weir: worker process");
-    if let Some(report) = place.report {
-        report.serves();
-    }
+    place.report.inspect(|report| report.serves());
     let outcome = event_loop.run_until(|| worker.done());
     if let Err(e) = outcome {
         log!(log, Level::Alert, None, "the event loop failed {}", os_error(&e));
@@ -208,6 +210,7 @@ impl Worker {
             event::task::cancel(watchdog);
         }
         self.sockets.take();
+        self.parting.take().into_iter().for_each(event::task::cancel);
         self.cycle.engines.iter().for_each(|engine| engine.quit());
         self.receiving.take();
     }

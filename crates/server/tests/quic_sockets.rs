@@ -76,7 +76,7 @@ fn a_worker_s_socket_is_the_same_in_each_configuration() {
     let before = weir.workers();
     weir.reload();
     weir.wait_until_left(&before);
-    assert!(sockets(port).is_empty());
+    wait_for("the sockets' end", || sockets(port).is_empty().then_some(()));
 }
 
 #[test]

@@ -44,7 +44,15 @@ fn serve(server: &str, fd: OwnedFd) -> StreamEngine {
     };
     let engine = StreamEngine::new(main);
     let (debug_connections, alone) = (Rc::from([]), Gate::new());
-    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone, relay: None };
+    let seat = Seat {
+        index: 0,
+        slot: 0,
+        log,
+        debug_connections,
+        alone,
+        relay: None,
+        removals: Default::default(),
+    };
     seat.alone.close();
     engine.start(&seat, vec![Listener::new(fd, ListenOpts::default())]).unwrap();
     engine

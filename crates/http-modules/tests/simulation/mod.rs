@@ -47,7 +47,15 @@ pub fn serve(
     let main = http::build::build(&tree.nodes[0], env, weir_http_modules::MODULES).unwrap();
     let engine = HttpEngine::new(main);
     let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
-    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone, relay: None };
+    let seat = Seat {
+        index: 0,
+        slot: 0,
+        log,
+        debug_connections,
+        alone,
+        relay: None,
+        removals: Default::default(),
+    };
     engine.start(&seat, vec![listener]).unwrap();
     engine
 }

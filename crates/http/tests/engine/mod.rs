@@ -49,7 +49,15 @@ pub fn serve(http: &str, modules: Modules) -> Served {
     let (listener, addr) = event::testing::listen().unwrap();
     let engine = HttpEngine::new(main);
     let (debug_connections, alone) = (Rc::from([]), event::Gate::new());
-    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone, relay: None };
+    let seat = Seat {
+        index: 0,
+        slot: 0,
+        log,
+        debug_connections,
+        alone,
+        relay: None,
+        removals: Default::default(),
+    };
     engine.start(&seat, vec![listener]).unwrap();
     Served { addr, errors, _engine: engine, folder }
 }

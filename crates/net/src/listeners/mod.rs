@@ -27,9 +27,11 @@ use os::{SockAddr, UnixAddr};
 
 mod bind;
 mod quic;
+mod removal;
 
 use self::bind::{AddressSharing, OpenError};
 use self::quic::{Quic, Steering};
+pub use self::removal::{Removal, Removals, State};
 use crate::inherit::{Inherited, InheritedFd};
 use crate::spec::ListenSpec;
 use crate::watchdog::{Other, STUCK_MS, Watchdog};
@@ -56,6 +58,8 @@ pub struct Bound {
     steered: Cell<usize>,
     /// Sockets made just now, by number in `sockets`: they alone are undone when the rest fails.
     fresh_from: usize,
+    /// Whether the address is removed, if it is one of datagrams.
+    removal: Option<Removal>,
 }
 
 impl Bound {
@@ -63,6 +67,20 @@ impl Bound {
     fn of_worker(&self, index: usize) -> Option<&Rc<OwnedFd>> {
         let own = if self.spec.reuseport { self.sockets.get(index) } else { None };
         own.or(self.sockets.first())
+    }
+
+    /// Whether its sockets are kept when its address is removed. One that had every address of the
+    /// machine is of its group no more when it is made deaf: nobody has use for it.
+    fn parts(&self) -> bool {
+        self.spec.quic || self.spec.kind == Kind::Datagram && !self.spec.addr.is_wildcard()
+    }
+
+    /// The same without its address being in force, for so many workers.
+    fn parted(&self, workers: usize) -> Bound {
+        let mut parted = self.clone();
+        parted.sockets.append(&mut parted.spare);
+        parted.spare = parted.sockets.split_off(workers.clamp(1, parted.sockets.len().max(1)));
+        parted
     }
 
     /// Whether connections are kept from stuck workers.
@@ -75,6 +93,9 @@ impl Bound {
 #[derive(Debug, Default, Clone)]
 pub struct Listeners {
     list: Vec<Bound>,
+    /// Addresses of datagrams that are removed, while workers of before may have sessions: see
+    /// [`removal`].
+    parting: Vec<Bound>,
     /// The workers' heartbeats, where an address is steered; kept over reloads.
     heartbeats: Option<Rc<Heartbeats>>,
     quic: Quic,
@@ -112,13 +133,13 @@ impl Listeners {
         inherited: &mut Inherited,
         env: OpenEnv<'_>,
     ) -> Result<Listeners, OpenFailed> {
-        let mut taken = vec![false; previous.list.len()];
+        let mut taken = vec![false; previous.list.len() + previous.parting.len()];
         quic::check(specs, env)?;
         let (heartbeats, handover) = (previous.heartbeats.clone(), inherited.quic.as_ref());
         let quic = previous.quic.for_next(specs, handover);
-        let mut set = Listeners { list: Vec::new(), heartbeats, quic };
+        let mut set = Listeners { heartbeats, quic, ..Listeners::default() };
         for spec in specs {
-            let mut bound = previous.take_over(spec, &mut taken);
+            let mut bound = previous.take_over(spec, &mut taken, env.log);
             let (wanted, keeps_spare) = (env.wanted(spec), set.keeps_spare(spec));
             let same = |s: &InheritedFd| s.addr == spec.addr && s.kind == spec.kind;
             while (bound.sockets.len() < wanted || keeps_spare)
@@ -131,8 +152,10 @@ impl Listeners {
             bound.fresh_from = bound.sockets.len();
             set.list.push(bound);
         }
-        let leaving = previous.list.iter().zip(&taken).filter(|(_, taken)| !**taken);
-        let leaving = leaving.map(|(bound, _)| bound).collect();
+        let leaving = previous.with_parting().zip(&taken).filter(|(_, taken)| !**taken);
+        let leaving: Vec<_> = leaving.map(|(bound, _)| bound).collect();
+        let parting = leaving.iter().filter(|bound| bound.parts());
+        set.parting = parting.map(|bound| bound.parted(env.workers)).collect();
         let mut way = AddressSharing { leaving, shared: Vec::new() };
         match set.open_missing(&mut way, env) {
             Ok(()) => Ok(set),
@@ -153,7 +176,7 @@ impl Listeners {
     }
 
     /// The sockets of the running configuration that fit an address, if there are any.
-    fn take_over(&self, spec: &ListenSpec, taken: &mut [bool]) -> Bound {
+    fn take_over(&self, spec: &ListenSpec, taken: &mut [bool], log: &Log) -> Bound {
         let mut own = Bound {
             spec: spec.clone(),
             sockets: Vec::new(),
@@ -161,18 +184,27 @@ impl Listeners {
             steering: RefCell::default(),
             steered: Cell::new(0),
             fresh_from: 0,
+            removal: None,
         };
-        for (bound, taken) in self.list.iter().zip(taken) {
+        for (bound, taken) in self.with_parting().zip(taken) {
             let same = bound.spec.addr == spec.addr && bound.spec.kind == spec.kind;
             if same && !*taken && bound.spec.multipath == spec.multipath {
                 *taken = true;
                 own.sockets.extend(bound.sockets.iter().chain(&bound.spare).cloned());
                 own.steered = bound.steered.clone();
                 own.steering = bound.steering.clone();
+                own.removal = bound.removal.clone();
                 break;
             }
         }
+        if own.removal.is_none() && spec.kind == Kind::Datagram {
+            own.removal = removal(log);
+        }
         own
+    }
+
+    fn with_parting(&self) -> impl Iterator<Item = &Bound> {
+        self.list.iter().chain(&self.parting)
     }
 
     fn open_missing(
@@ -291,9 +323,42 @@ impl Listeners {
         self.list.iter().any(|bound| bound.sockets.len() > 1 && !bound.is_steered())
     }
 
-    /// Whether some are for datagrams.
+    /// Whether some are for datagrams, of removed addresses too.
     pub fn have_datagrams(&self) -> bool {
-        self.list.iter().any(|bound| bound.spec.kind == Kind::Datagram)
+        self.with_parting().any(|bound| bound.spec.kind == Kind::Datagram)
+    }
+
+    /// The states of the addresses of datagrams.
+    pub fn removals(&self) -> Removals {
+        let of = |bound: &Bound| Some((bound.spec.addr.clone(), bound.removal.clone()?));
+        Removals::of(self.list.iter().filter_map(of))
+    }
+
+    /// The sockets of QUIC's removed addresses that worker `index` reads for the workers of before,
+    /// as descriptors of its own, with the addresses and their states.
+    pub fn parting_of(&self, index: usize) -> io::Result<Vec<(SockAddr, Removal, OwnedFd)>> {
+        let mut parting = Vec::new();
+        for bound in self.parting.iter().filter(|bound| bound.spec.quic) {
+            let Some(removal) = &bound.removal else { continue };
+            if let Some(fd) = bound.sockets.get(index) {
+                parting.push((bound.spec.addr.clone(), removal.clone(), os::fd::dup(fd)?));
+            }
+        }
+        Ok(parting)
+    }
+
+    /// The server ends, and no other binary has its sockets: nobody follows the workers.
+    pub fn end(&self) {
+        for bound in self.with_parting() {
+            bound.removal.as_ref().inspect(|removal| removal.set(State::Ended));
+        }
+    }
+
+    /// No worker of a configuration before is left: the sockets of removed addresses close.
+    pub fn end_parting(&mut self) {
+        for bound in self.parting.drain(..) {
+            bound.removal.inspect(|removal| removal.set(State::Ended));
+        }
     }
 
     /// The sockets that worker `index` accepts connections from, with the numbers of their
@@ -380,7 +445,13 @@ impl Listeners {
                 announce_removal(&bound.spec.addr, log);
             }
         }
-        next.quic.take_over(&next.list, log);
+        for bound in &self.list {
+            bound.removal.as_ref().inspect(|removal| removal.set(State::Removed));
+        }
+        for bound in &next.list {
+            bound.removal.as_ref().inspect(|removal| removal.set(State::InForce));
+        }
+        next.quic.take_over(next.with_parting(), log);
         for bound in next.list.iter().filter(|bound| !bound.spec.quic) {
             if bound.steered.get() > 0 && bound.is_steered() {
                 continue;
@@ -409,6 +480,16 @@ impl Listeners {
             remove_socket_file(&bound.spec.addr);
         }
     }
+}
+
+/// The state of an address of datagrams.
+fn removal(log: &Log) -> Option<Removal> {
+    let made = Removal::new();
+    let tell = |e: &io::Error| {
+        let m = "shared memory for the state of an address failed";
+        log!(log, Level::Alert, None, "{m} {}", os_error(e));
+    };
+    made.inspect_err(tell).ok()
 }
 
 /// A `reuseport` group shrinks to its first `kept` sockets: new connections go only there, so that

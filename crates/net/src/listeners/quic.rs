@@ -42,9 +42,9 @@ pub(super) struct Quic {
 }
 
 impl Listeners {
-    /// Whether an address is QUIC's.
+    /// Whether an address is QUIC's, or was and its connections go on.
     pub fn have_quic(&self) -> bool {
-        self.list.iter().any(|bound| bound.spec.quic)
+        self.with_parting().any(|bound| bound.spec.quic)
     }
 
     /// The key of connection ids; none where no address is or was QUIC's.
@@ -90,8 +90,8 @@ impl Quic {
     }
 
     /// The workers of this configuration serve: what comes from now on is theirs.
-    pub fn take_over(&self, list: &[Bound], log: &Log) {
-        for bound in list {
+    pub fn take_over<'a>(&self, all: impl Iterator<Item = &'a Bound>, log: &Log) {
+        for bound in all {
             self.steer(bound, log);
             if !bound.spec.quic && bound.steering.take().is_some() {
                 release(bound);

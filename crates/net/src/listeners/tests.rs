@@ -159,3 +159,48 @@ fn inherited_sockets_come_before_new_ones() {
     set.configure(&log);
     assert_eq!(socket::accept_queue(set.fds().next().unwrap()).unwrap().1, 511);
 }
+
+#[test]
+fn a_removed_address_of_datagrams_comes_back_with_its_sockets() {
+    let (log, _lines) = capture(Level::Info);
+    let udp = ListenSpec { reuseport: true, kind: Kind::Datagram, ..free() };
+    let all = ListenSpec { addr: SockAddr::parse(b"0.0.0.0:0").unwrap(), ..udp.clone() };
+    let open = |before: &Listeners, specs: &[ListenSpec], workers| {
+        let set = open(specs, before, workers, &log).unwrap();
+        before.retire(&set, &log);
+        set
+    };
+    let numbers = |set: &Listeners| set.fds().map(|fd| fd.as_raw_fd()).collect::<Vec<_>>();
+    let with = open(&Listeners::default(), &[udp.clone(), all], 3);
+    let (sockets, states) = (numbers(&with)[..3].to_vec(), with.removals());
+    assert!(!states.has(&udp.addr));
+    // Over two reloads, to fewer workers and to more.
+    let without = open(&with, &[], 2);
+    drop(with);
+    assert!(states.has(&udp.addr) && without.fds().count() == 0 && without.have_datagrams());
+    assert_eq!(without.parting.len(), 1, "one of all addresses has left its group");
+    assert!(without.parting_of(0).unwrap().is_empty(), "it is not QUIC's");
+    let mut without = open(&without, &[], 4);
+    let again = open(&without, std::slice::from_ref(&udp), 3);
+    assert_eq!((numbers(&again), states.has(&udp.addr)), (sockets, false));
+    assert!(!again.have_quic());
+    // None is left who has it open.
+    without = open(&again, &[], 1);
+    without.end_parting();
+    assert!(!without.have_datagrams());
+    assert_eq!(states.get(&udp.addr), State::Ended);
+}
+
+#[test]
+fn the_sockets_of_a_removed_address_of_quic_are_read_on() {
+    let (log, _lines) = capture(Level::Info);
+    let quic = ListenSpec { quic: true, reuseport: true, kind: Kind::Datagram, ..free() };
+    let with = open(std::slice::from_ref(&quic), &Listeners::default(), 3, &log).unwrap();
+    let without = open(&[], &with, 2, &log).unwrap();
+    with.retire(&without, &log);
+    assert!(without.have_quic() && without.quic_key() == with.quic_key());
+    let read = |index| without.parting_of(index).unwrap().len();
+    assert_eq!([0, 1, 2].map(read), [1, 1, 0], "the third one gets nothing");
+    without.end();
+    assert_eq!(with.removals().get(&quic.addr), State::Ended);
+}

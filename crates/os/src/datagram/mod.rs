@@ -42,6 +42,37 @@ pub fn set_join(fd: impl AsFd) -> io::Result<()> {
     set_int(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
 }
 
+/// Has the kernel give a bound socket no more datagrams: it is connected with itself, so that all
+/// others pass it by as if it were closed. It sends as before to those that a call names.
+///
+/// One that has every address of the machine has a single one from now on, and is of no
+/// `SO_REUSEPORT` group: the kernel cannot undo that.
+///
+/// # Errors
+/// The system's.
+pub fn deafen(fd: impl AsFd) -> io::Result<()> {
+    let own = socket::local_addr(&fd)?;
+    let peer = match &own {
+        addr if !addr.is_wildcard() => own,
+        SockAddr::V6(_) => SockAddr::ip(std::net::Ipv6Addr::LOCALHOST.into(), own.port()),
+        _ => SockAddr::ip(std::net::Ipv4Addr::LOCALHOST.into(), own.port()),
+    };
+    socket::connect(fd, &peer)
+}
+
+/// Undoes [`deafen`] for a socket that was bound to one address and a port; does nothing to one
+/// that hears, or has every address.
+///
+/// # Errors
+/// The system's.
+pub fn hear(fd: impl AsFd) -> io::Result<()> {
+    // The kernel takes the socket out of its group otherwise.
+    if socket::local_addr(&fd)?.is_wildcard() || !socket::is_connected(&fd) {
+        return Ok(());
+    }
+    Ok(rustix::net::connect_unspec(fd)?)
+}
+
 /// Asks for the ECN bits of each datagram. A socket of version 6 may have clients of version 4.
 pub fn set_ecn(fd: impl AsFd, v6: bool) -> io::Result<()> {
     if v6 {
@@ -207,6 +238,35 @@ mod tests {
             }
         }
         panic!("nothing came");
+    }
+
+    #[test]
+    fn a_deaf_socket_sends_and_hears_again() {
+        for at in [&b"127.0.0.1:0"[..], b"[::1]:0", b"0.0.0.0:0", b"[::]:0"] {
+            // With a port that was asked for: the kernel takes one of its choice back.
+            let free = bound(at).1;
+            let (server, at) = bound(free.to_string().as_bytes());
+            let ip = if matches!(at, SockAddr::V6(_)) { &b"[::1]:0"[..] } else { b"127.0.0.1:0" };
+            let (client, from) = bound(ip);
+            let to = SockAddr::ip(from.ip_addr().unwrap(), at.port());
+            let is_all = at.is_wildcard();
+            hear(&server).unwrap();
+            send(&client, b"one", Some(&to), None, None).unwrap();
+            let mut buf = [0; 99];
+            assert_eq!(wait(&server, &mut buf).len, 3);
+            deafen(&server).unwrap();
+            // On the loopback, a datagram is where it is to be when the call is over.
+            send(&client, b"two", Some(&to), None, None).unwrap();
+            assert!(recv(&server, &mut buf).is_err(), "{at}");
+            send(&server, b"three", Some(&from), to.ip_addr().filter(|_| is_all), None).unwrap();
+            let received = wait(&client, &mut buf);
+            assert_eq!((received.len, received.from), (5, Some(to.clone())));
+            if !is_all {
+                hear(&server).unwrap();
+                send(&client, b"four", Some(&to), None, None).unwrap();
+                assert_eq!(wait(&server, &mut buf).len, 4);
+            }
+        }
     }
 
     #[test]

@@ -99,6 +99,10 @@ impl Endpoint {
                 if !alone.is_closed() {
                     alone.closed().await;
                 }
+                // A worker of before may have left it when its address was removed.
+                if let Err(e) = datagram::hear(own.fd.fd()) {
+                    own.complain("connect() failed", &e);
+                }
                 own.receive().await;
             }),
         ))
@@ -126,6 +130,13 @@ impl Endpoint {
                 base::log!(log, Level::Notice, None, "{m}");
             }
             None => {}
+        }
+        let removals = self.main.seat.get().map(|seat| &seat.removals);
+        // Nobody receives what new clients send. Each session has a socket of its own by now.
+        if removals.is_some_and(|removals| removals.has(at))
+            && let Err(e) = datagram::deafen(self.fd.fd())
+        {
+            self.complain("connect() failed", &e);
         }
         let mut came = Vec::new();
         while receive_batch(self.fd.fd(), &mut came).is_ok() && !came.is_empty() {
@@ -174,9 +185,7 @@ impl Endpoint {
                     // A client that is away is no fault of the socket's.
                     Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
                     Err(e) => {
-                        let log = base::log::default();
-                        let e = os_error(&e);
-                        base::log!(log, Level::Alert, None, "recvmsg() failed {e}");
+                        self.complain("recvmsg() failed", &e);
                         event::sleep(100).await;
                     }
                 }
@@ -266,6 +275,12 @@ impl Endpoint {
 
     fn port(&self) -> u16 {
         self.main.listens[self.listen].spec.addr.port()
+    }
+
+    #[cold]
+    fn complain(&self, what: &str, e: &io::Error) {
+        let (log, e) = (base::log::default(), os_error(e));
+        base::log!(log, Level::Alert, None, "{what} {e}");
     }
 
     #[cold]
