@@ -17,6 +17,7 @@ use tls::Info;
 use tls::quic::PathWatch;
 
 use crate::clock;
+use crate::congestion;
 use crate::endpoint::Endpoint;
 use crate::outbox::{Outbox, SEGMENTS_MAX};
 
@@ -301,6 +302,12 @@ impl Connection {
     /// The stream's rank among those that have something to send: higher ones go first.
     pub fn rank(&self, id: StreamId, rank: i32) {
         let _ = self.inner.borrow_mut().send_stream(id).set_priority(rank);
+    }
+
+    /// The bytes of packets that the client has confirmed, of those that had something to confirm.
+    /// It counts from 0 again when the client moves.
+    pub fn confirmed(&self) -> u64 {
+        congestion::confirmed(self.inner.borrow().congestion_state())
     }
 
     /// Closes the connection, with a code of its protocol. What was not confirmed may be lost.

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod congestion;
 mod connection;
 mod endpoint;
 mod ids;

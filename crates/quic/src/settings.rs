@@ -8,6 +8,8 @@ use quinn_proto::{
 };
 use tls::quic::QuicConfig;
 
+use crate::congestion::Counting;
+
 /// The terms of a server's connections.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -56,6 +58,7 @@ impl Transport {
             .stream_receive_window(number(settings.stream_buffer))
             .receive_window(number(settings.stream_buffer.saturating_mul(WINDOW_STREAMS)))
             .send_window(SEND_WINDOW)
+            .congestion_controller_factory(Arc::new(Counting::default()))
             .crypto_buffer_size(HANDSHAKE_MAX)
             .max_idle_timeout(IdleTimeout::try_from(Duration::from_millis(settings.idle_ms)).ok())
             .mtu_discovery_config(Some(MtuDiscoveryConfig::default()))

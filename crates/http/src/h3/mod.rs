@@ -18,6 +18,7 @@
 //! | [`control`] | streams of the connection itself: settings, tables, GOAWAY |
 //! | [`receive`] | requests: heads, bodies, trailers |
 //! | [`mux`] | the state that the connection and its streams share |
+//! | [`unconfirmed`] | responses whose ends the client does not confirm |
 //! | [`head`] | response heads and trailers |
 //! | [`output`] | response bodies |
 //! | [`body`] | request bodies |
@@ -33,6 +34,7 @@ mod output;
 mod receive;
 mod session;
 mod tunnel;
+mod unconfirmed;
 
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use base::future::boxed;
 use base::log::Level;
-use engine::flooders;
 use engine::stats::Field;
+use engine::{flooders, min_rate};
 use event::{Call, Deadline, Rest, Socketless};
 use os::SockAddr;
 use proto::h3::{Code, Ends, Fault};
@@ -21,6 +21,7 @@ use super::control::Control;
 use super::mux::{Entry, Mux, Phase};
 use super::receive::{Job, Parties};
 use super::stream;
+use super::unconfirmed::{Found, Terms, Unconfirmed};
 use crate::address::Account;
 use crate::channel::conn::Conn;
 use crate::channel::streams::run::Runner;
@@ -89,6 +90,8 @@ pub(crate) struct Session {
     /// Streams whose heads were not whole when they were looked at first, with the times at which
     /// they are to be, the soonest first.
     heads: VecDeque<(StreamId, u64)>,
+    /// How the client gets on with responses that are under way.
+    unconfirmed: Unconfirmed,
     /// Since when there are no streams, milliseconds.
     quiet_ms: Option<u64>,
     /// It counts as one that waits for a request.
@@ -150,6 +153,7 @@ impl Session {
             calls,
             is_established: false,
             heads: VecDeque::new(),
+            unconfirmed: Unconfirmed::default(),
             quiet_ms: None,
             is_waiting: false,
             _kept: kept,
@@ -353,6 +357,7 @@ impl Session {
 
     /// Says how the connection stands, and when it is to be looked at for the time's sake.
     fn settle(&mut self) {
+        let confirmed_ms = self.look_at_confirmed();
         let (c, rest) = (self.mux.c(), self.rest());
         let is_quiet = self.is_established
             && self.mux.with(|state| state.streams.is_empty() && state.unconfirmed.is_empty());
@@ -373,9 +378,36 @@ impl Session {
             self.quiet_ms.map(|since_ms| since_ms.saturating_add(kept_ms(&c))),
             (!self.is_established).then(|| self.handshake_ends_ms(&c)),
             leaves_ms,
+            confirmed_ms,
         ];
         let next = times.into_iter().flatten().min();
         self.place.stands(rest, next.map_or(Deadline::NEVER, Deadline::at));
+    }
+
+    /// Looks whether the client still confirms responses that it was sent, and gives them up where
+    /// it does not. Says when it is to be looked at again.
+    fn look_at_confirmed(&mut self) -> Option<u64> {
+        let (mux, now_ms) = (self.mux.clone(), base::time::now_ms());
+        let c = mux.c();
+        let terms = {
+            let core = &c.server().root.core;
+            Terms { timeout_ms: core.send_timeout, min: core.send_min_rate }
+        };
+        let is_any = mux.with(|state| !state.unconfirmed.is_empty());
+        let too_slow = match self.unconfirmed.look(is_any, terms, now_ms, || mux.quic().confirmed())
+        {
+            Found::Nothing => return None,
+            Found::Until(ms) => return Some(ms),
+            Found::Late { too_slow } => too_slow,
+        };
+        let why = min_rate::reason(too_slow, c.client_ip()).filter(|_| mux.tells_of_end());
+        if let Some(m) = why {
+            c.log(Level::Info, format_args!("{m} while sending response to client"));
+        }
+        for id in mux.with(|state| std::mem::take(&mut state.unconfirmed)) {
+            mux.quic().reset(id, Code::GeneralProtocolError.number());
+        }
+        None
     }
 
     fn counts_as_waiting(&mut self, is_waiting: bool) {

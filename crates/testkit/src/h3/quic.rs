@@ -198,6 +198,13 @@ impl Quic {
         self.batch = Some(batch);
     }
 
+    /// Sends a PING, and takes nothing of what comes: so nothing is confirmed.
+    pub fn ping_deaf(&mut self) {
+        self.inner().ping();
+        self.machine.settle(Instant::now());
+        self.send();
+    }
+
     /// The socket alone, with nothing that would answer.
     pub fn into_socket(self) -> UdpSocket {
         self.socket
