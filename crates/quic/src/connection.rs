@@ -10,8 +10,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use event::task::caught;
 use quinn_proto::{
-    ConnectionError, ConnectionHandle, Dir, Event, FinishError, ReadError, ReadableError,
-    StreamEvent, StreamId, TransportErrorCode, VarInt, WriteError,
+    ConnectionError, ConnectionHandle, Dir, Event, FinishError, FrameStats, ReadError,
+    ReadableError, StreamEvent, StreamId, TransportErrorCode, VarInt, WriteError,
 };
 use tls::Info;
 use tls::quic::PathWatch;
@@ -19,6 +19,7 @@ use tls::quic::PathWatch;
 use crate::clock;
 use crate::congestion;
 use crate::endpoint::Endpoint;
+use crate::off_path::OffPath;
 use crate::outbox::{Outbox, SEGMENTS_MAX};
 
 /// The calls' worth of datagrams that a connection sends before others have their turns.
@@ -27,6 +28,9 @@ const PARCELS: usize = 2;
 /// The least length of a client's first datagram (RFC 9000 section 14.1). It is not counted among
 /// those that came.
 const FIRST_MIN: u64 = 1200;
+
+/// Bytes that are worth the work of a frame.
+const FRAME_BYTES: u64 = 32;
 
 /// The questions of a path that are remembered.
 const ASKED_MAX: usize = 16;
@@ -137,7 +141,11 @@ pub struct Connection {
     known: Cell<SocketAddr>,
     /// Where it has not proved the one that it sends from: what it is asked there.
     asked: RefCell<Option<(SocketAddr, Vec<[u8; 8]>)>>,
+    /// What may be sent to other addresses than the one that it is at.
+    off_path: RefCell<OffPath>,
     watch: Option<Arc<PathWatch>>,
+    /// The frames that came, and the bytes that they came in, when they were last looked at.
+    looked: Cell<(u64, u64)>,
     /// The handshake is under way.
     is_shaking: Cell<bool>,
     /// The client has shown that it gets what is sent to the address that it began with.
@@ -173,6 +181,8 @@ impl Connection {
         Rc::new_cyclic(|this| Connection {
             known,
             asked: RefCell::default(),
+            off_path: RefCell::default(),
+            looked: Cell::default(),
             watch: watch.map(|watch| *watch),
             this: this.clone(),
             endpoint: Rc::downgrade(endpoint),
@@ -310,6 +320,16 @@ impl Connection {
         congestion::confirmed(self.inner.borrow().congestion_state())
     }
 
+    /// The frames that came since the last call beyond one for each [`FRAME_BYTES`] that came.
+    /// Confirmations are not counted.
+    pub fn surplus_frames(&self) -> u32 {
+        let stats = self.inner.borrow().stats();
+        let (frames, bytes) = (frames_of(&stats.frame_rx), stats.udp_rx.bytes);
+        let (frames_before, bytes_before) = self.looked.replace((frames, bytes));
+        let surplus = (frames - frames_before).saturating_sub((bytes - bytes_before) / FRAME_BYTES);
+        u32::try_from(surplus).unwrap_or(u32::MAX)
+    }
+
     /// Closes the connection, with a code of its protocol. What was not confirmed may be lost.
     pub fn close(&self, with: u64, reason: &'static str) {
         let reason = Bytes::from_static(reason.as_bytes());
@@ -318,12 +338,43 @@ impl Connection {
     }
 }
 
+/// The frames that make work, each of which may have a few bytes.
+fn frames_of(came: &FrameStats) -> u64 {
+    let limits =
+        came.max_data + came.max_stream_data + came.max_streams_bidi + came.max_streams_uni;
+    let blocked = came.data_blocked
+        + came.stream_data_blocked
+        + came.streams_blocked_bidi
+        + came.streams_blocked_uni;
+    let ids = came.new_connection_id + came.retire_connection_id;
+    let paths = came.path_challenge + came.path_response + came.ping;
+    let streams = came.stream + came.reset_stream + came.stop_sending;
+    limits + blocked + ids + paths + streams + came.crypto + came.ack_frequency + came.immediate_ack
+}
+
 /// Called by the endpoint.
 impl Connection {
-    /// A datagram came, or new ids.
-    pub(crate) fn take(&self, event: quinn_proto::ConnectionEvent) {
+    /// A datagram of `len` bytes came.
+    pub(crate) fn take(
+        &self,
+        endpoint: &Endpoint,
+        event: quinn_proto::ConnectionEvent,
+        from: SocketAddr,
+        len: usize,
+    ) {
         self.inner.borrow_mut().handle_event(event);
+        if from != self.inner.borrow().remote_address() {
+            self.off_path.borrow_mut().came(from, len);
+        }
+        // Each id that is given back is an event, and as many datagrams may have come together as
+        // the socket holds.
+        self.tell_endpoint(endpoint);
         self.touch();
+    }
+
+    /// Whether a datagram may be sent where it is to go.
+    fn may_send(&self, at: SocketAddr, to: SocketAddr, len: usize) -> bool {
+        to == at || to == self.known.get() || self.off_path.borrow_mut().may_send(to, len)
     }
 
     /// An entry of the timers is due.
@@ -504,6 +555,11 @@ impl Connection {
             }
             let mut bytes = outbox.buffer();
             match inner.poll_transmit(now, most, &mut bytes) {
+                Some(sent)
+                    if !self.may_send(inner.remote_address(), sent.destination, sent.size) =>
+                {
+                    outbox.give_back(bytes);
+                }
                 Some(sent) => {
                     self.note_asked(sent.destination);
                     outbox.push(bytes, sent);

@@ -358,7 +358,8 @@ impl Endpoint {
         match event {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(connection) = self.connection(handle) {
-                    self.guarded(&connection, |c| c.take(event));
+                    let len = bytes.len();
+                    self.guarded(&connection, |c| c.take(self, event, remote, len));
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => {

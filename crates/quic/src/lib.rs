@@ -25,6 +25,7 @@ mod connection;
 mod endpoint;
 mod ids;
 mod initial;
+mod off_path;
 mod outbox;
 mod parting;
 mod settings;

@@ -525,6 +525,12 @@ impl quic::Session for Session {
         if let Some(call) = self.calls.take() {
             self.make_room(call);
         }
+        let surplus = self.mux.quic().surplus_frames();
+        if surplus > 0
+            && let Err(flood) = self.waste.frames(surplus, base::time::now_ms())
+        {
+            self.fail(None, flood.into());
+        }
         let mut slice = Slice::default();
         slice.begin(self.waste.is_suspect());
         let hungry = self.mux.with(|state| std::mem::take(&mut state.hungry));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, Endpoint,
@@ -45,9 +46,17 @@ impl Machine {
             .stream_receive_window(options.window.into())
             .max_idle_timeout(options.idle.and_then(|idle| IdleTimeout::try_from(idle).ok()))
             .keep_alive_interval(options.keep_alive);
-        let mut config = ClientConfig::new(Arc::new(
-            QuicClientConfig::try_from(tls).expect("suites of TLS 1.3"),
-        ));
+        if options.script.is_some() {
+            // One that means harm waits for no confirmation.
+            let mut congestion = CubicConfig::default();
+            congestion.initial_window(1 << 20);
+            transport.congestion_controller_factory(Arc::new(congestion));
+        }
+        let tls = Arc::new(QuicClientConfig::try_from(tls).expect("suites of TLS 1.3"));
+        let mut config = ClientConfig::new(match &options.script {
+            Some(script) => script.over(tls),
+            None => tls,
+        });
         config.transport_config(Arc::new(transport));
         if let Some(token) = &options.token {
             config.token_store(Arc::new(OneToken(token.clone())));

@@ -12,8 +12,10 @@
 mod client;
 mod machine;
 mod quic;
+mod tamper;
 
 pub use client::{Client, Response};
 pub use machine::Machine;
 pub use quic::{Options, Quic};
 pub use quinn_proto::{ConnectionError, Dir, Side, StreamId};
+pub use tamper::Script;

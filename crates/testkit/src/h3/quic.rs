@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::Machine;
+use super::{Machine, Script};
 use crate::{AnyCertificate, PATIENCE};
 
 /// The longest wait of a turn.
@@ -44,6 +44,8 @@ pub struct Options {
     pub from: Ipv4Addr,
     /// A token that it has from before.
     pub token: Option<Vec<u8>>,
+    /// Writes some of its packets.
+    pub script: Option<Script>,
 }
 
 impl Default for Options {
@@ -59,6 +61,7 @@ impl Default for Options {
             keep_alive: None,
             from: Ipv4Addr::LOCALHOST,
             token: None,
+            script: None,
         }
     }
 }
@@ -196,6 +199,14 @@ impl Quic {
             }
         }
         self.batch = Some(batch);
+    }
+
+    /// Sends what there is to send from another socket.
+    pub fn send_from(&mut self, socket: &UdpSocket) {
+        let Quic { server, machine, .. } = self;
+        machine.send(Instant::now(), |bytes| {
+            let _ = socket.send_to(bytes, *server);
+        });
     }
 
     /// Sends a PING, and takes nothing of what comes: so nothing is confirmed.
