@@ -1,6 +1,6 @@
 //! Requests whose server is a name, while the name server lies: through `server … resolve` they are
-//! right unless it says that there is no address, which holds until a right answer can be had; through
-//! a variable they may fail while none can be had. No lie may lead them to the decoy.
+//! right unless it says that there is no address, which holds until a right answer can be had;
+//! through a variable they may fail while none can be had. No lie may lead them to the decoy.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
