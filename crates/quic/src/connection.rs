@@ -367,8 +367,10 @@ impl Connection {
             self.off_path.borrow_mut().came(from, len);
         }
         // Each id that is given back is an event, and as many datagrams may have come together as
-        // the socket holds.
-        self.tell_endpoint(endpoint);
+        // the socket holds. The end of the connection has its turn.
+        if !self.inner.borrow().is_drained() {
+            self.tell_endpoint(endpoint);
+        }
         self.touch();
     }
 
