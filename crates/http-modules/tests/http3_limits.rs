@@ -211,9 +211,9 @@ fn signs_of_life_do_not_keep_an_idle_connection() {
         |driver| with(driver, "keepalive_timeout 2s;"),
         |weir| {
             for requests in [0, 1] {
+                let began = Instant::now();
                 let mut c = from(&weir, 1);
                 (0..requests).for_each(|_| assert_eq!(c.get("/a.txt").status, 200));
-                let began = Instant::now();
                 let code = c.quic().until("no end", |quic| {
                     quic.inner().ping();
                     quic.lost_code()
