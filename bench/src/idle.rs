@@ -8,15 +8,16 @@ use crate::options::Options;
 use crate::report::{self, row};
 use crate::server::{Kind, Server, Setup};
 use crate::tls::idle::Idle;
-use crate::{Outcome, h2, h3, proc, stream};
+use crate::{Outcome, h2, h3, mail, proc, stream};
 
-/// Connections in the clear, over TLS, of HTTP/2 or of HTTP/3; sessions of `stream`.
+/// Connections in the clear, over TLS, of HTTP/2 or of HTTP/3; sessions of `stream` and `mail`.
 enum Means {
     Plain,
     Tls(Idle),
     H2(h2::idle::Idle),
     H3(h3::idle::Idle),
     Stream(stream::idle::Idle),
+    Mail(mail::Idle),
 }
 
 /// The client's end of a connection or session, which lasts as long as it is held.
@@ -35,6 +36,7 @@ impl Means {
             Means::H2(idle) => idle.setup(kind).map(|(setup, port)| (setup, Some(port)))?,
             Means::H3(idle) => idle.setup(kind).map(|(setup, port)| (setup, Some(port)))?,
             Means::Stream(idle) => return idle.setup(connections),
+            Means::Mail(idle) => return Ok((idle.setup(connections)?, None)),
         };
         Ok((Setup { connections, ..setup }, port))
     }
@@ -47,6 +49,7 @@ impl Means {
             Means::H2(idle) => idle.one(port).map(Held::Tcp),
             Means::H3(idle) => Ok(Held::Udp(idle.one(port))),
             Means::Stream(idle) => idle.one(port),
+            Means::Mail(idle) => idle.one(port),
         }
     }
 }
@@ -60,6 +63,7 @@ pub fn run(options: &Options, name: &str) -> Outcome {
         "h2-tls-idle" => Means::H2(h2::idle::Idle::new(true)?),
         "h3-idle" => Means::H3(h3::idle::Idle::new()?),
         "stream-idle" => Means::Stream(stream::idle::Idle::new(options, false)?),
+        "mail-idle" => Means::Mail(mail::Idle::new()?),
         "stream-udp-idle" => Means::Stream(stream::idle::Idle::new(options, true)?),
         _ => Means::Plain,
     };

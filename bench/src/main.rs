@@ -23,6 +23,7 @@ mod http_client;
 mod idle;
 mod leaks;
 mod limit_soak;
+mod mail;
 mod memory;
 mod messages;
 mod metered;
@@ -148,6 +149,7 @@ const LOADS: &[Load] = &[
     load("stream-dns-kept", "stream: the same, over ten sessions", false, stream::run),
     load("stream-idle", "stream: memory of an idle session", false, idle::run),
     load("stream-udp-idle", "stream: the same over UDP", false, idle::run),
+    load("mail-idle", "mail: memory of an idle session", false, idle::run),
     load(
         "stream-storm",
         "stream: reload every 200 ms under TCP and UDP",
