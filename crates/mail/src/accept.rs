@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::rc::Rc;
 
+use base::future::boxed;
 use base::log::Level;
 use common_modules::passing::{Passed, Receiver};
 use engine::beat::{self, Doing};
@@ -12,9 +13,10 @@ use event::Sock;
 use net::{Transport, proxy_header};
 use os::SockAddr;
 
+use crate::dialogue::{self, LoggedIn, Over};
 use crate::server::MailMain;
 use crate::session::MailSession;
-use crate::{dialogue, realip};
+use crate::{realip, relay};
 
 /// Makes the session of a connection, and its task.
 pub(crate) fn accept(main: &Rc<MailMain>, listen: usize, sock: Sock, peer: SockAddr) {
@@ -50,23 +52,35 @@ impl Receiver for MailMain {
     }
 }
 
-async fn task(mut s: MailSession) {
-    let main = s.main.clone();
-    beat::serves(s.number, &s.peer, Doing::Mail);
-    let ended = main.life.unless_given_up(pin!(serve(&mut s))).await;
-    if ended.is_none() {
-        s.log(Level::Info, format_args!("shutdown timeout"));
+/// The task of a session. While it is idle behind the login it keeps the session and the relay,
+/// and nothing of what came before.
+#[allow(clippy::manual_async_fn, reason = "an async fn has room for its argument twice")]
+fn task(mut s: MailSession) -> impl Future<Output = ()> {
+    async move {
+        let main = s.main.clone();
+        beat::serves(s.number, &s.peer, Doing::Mail);
+        let ended = match main.life.unless_given_up(boxed(|| begin(&mut s))).await {
+            Some(Ok(logged_in)) => {
+                main.life.unless_given_up(pin!(relay::run(&mut s, logged_in))).await
+            }
+            Some(Err(Over)) => Some(()),
+            None => None,
+        };
+        if ended.is_none() {
+            s.log(Level::Info, format_args!("shutdown timeout"));
+        }
     }
 }
 
-async fn serve(s: &mut MailSession) {
+/// A session until its client is logged in.
+async fn begin(s: &mut MailSession) -> Result<LoggedIn, Over> {
     let (peer, at) = (&s.peer, &s.listen.addr);
     s.log_bare(Level::Info, format_args!("client {peer} connected to {at}"));
     s.debug(format_args!("mail session of {}", s.server.dialogue.protocol.name()));
     if s.listen.proxy_protocol && !proxy_header(s).await {
-        return;
+        return Err(Over);
     }
-    dialogue::run(s).await;
+    dialogue::run(s).await
 }
 
 /// Reads the PROXY protocol header; says whether the client may go on.

@@ -10,6 +10,7 @@ use engine::{Client, overload};
 use event::Deadline;
 use mail_proto::{Action, Credentials, Dialogue, IMPROPER_PIPELINING, Note, Protocol};
 use mem::{Chain, Page};
+use net::Transport;
 
 use crate::auth_http::{self, Answer};
 use crate::session::MailSession;
@@ -18,6 +19,16 @@ use crate::{client_host, proxy};
 
 /// The session is over; the connection is to be closed.
 pub(crate) struct Over;
+
+/// A client that is logged in at its mail server.
+pub(crate) struct LoggedIn {
+    /// The connection to it.
+    pub server: Transport,
+    /// What the client is sent before the server's further bytes.
+    pub first: Vec<u8>,
+    /// What the client sent already.
+    pub pending: Vec<u8>,
+}
 
 /// The dialogue, with the bytes of the client that it has no room for yet.
 struct Talk {
@@ -33,13 +44,11 @@ enum Next {
     Ask(Box<Credentials>),
 }
 
-/// Serves a client to its end.
-pub(crate) async fn run(s: &mut MailSession) {
-    // The session is over for a reason that the log, or the client, has been told.
-    let _ = talk(s).await;
-}
-
-async fn talk(s: &mut MailSession) -> Result<(), Over> {
+/// Talks with a client until it is logged in.
+///
+/// # Errors
+/// The session is over, for a reason that the log, or the client, has been told.
+pub(crate) async fn run(s: &mut MailSession) -> Result<LoggedIn, Over> {
     let until = Deadline::in_ms(s.server.core.timeout);
     if s.listen.ssl && s.tls().is_none() {
         shake(s, until).await?;
@@ -78,13 +87,11 @@ async fn talk(s: &mut MailSession) -> Result<(), Over> {
             Next::Ask(credentials) => {
                 s.login = credentials.login.clone();
                 match Box::pin(auth_http::ask(s, *credentials)).await {
-                    Answer::Go(server) => {
+                    Answer::Go(to) => {
                         let pending = talk.pending();
-                        drop(talk);
-                        Box::pin(proxy::run(s, *server, pending)).await;
-                        return Ok(());
+                        return Box::pin(proxy::log_in(s, *to, pending)).await;
                     }
-                    Answer::Failed => return internal_error(s).await,
+                    Answer::Failed => return Err(internal_error(s).await),
                     Answer::Refused { text, is_last } => {
                         until = Deadline::in_ms(server.core.timeout);
                         s.now("in auth state");
@@ -100,11 +107,11 @@ async fn talk(s: &mut MailSession) -> Result<(), Over> {
     }
 }
 
-/// Tells the client that something here is wrong, and ends the session.
-pub(crate) async fn internal_error(s: &MailSession) -> Result<(), Over> {
+/// Tells the client that something here is wrong: the session is over.
+pub(crate) async fn internal_error(s: &MailSession) -> Over {
     let text = s.server.dialogue.protocol.internal_error();
-    send(s, Bytes::from_static(text), Deadline::in_ms(s.server.core.timeout)).await?;
-    Err(Over)
+    let until = Deadline::in_ms(s.server.core.timeout);
+    send(s, Bytes::from_static(text), until).await.err().unwrap_or(Over)
 }
 
 /// Sends a text to the client.

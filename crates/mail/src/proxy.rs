@@ -23,9 +23,8 @@ use upstream::ssl::{Shake, SslDraft, UpstreamTls};
 use upstream::ssl_directives::{self, Place};
 
 use crate::auth_http::Destination;
-use crate::dialogue::{Over, internal_error, send};
+use crate::dialogue::{LoggedIn, Over, internal_error, send};
 use crate::module::{Cx, MS, Module};
-use crate::relay;
 use crate::session::MailSession;
 
 /// The module's table.
@@ -196,23 +195,27 @@ impl ProxyConf {
     }
 }
 
-/// Serves a client that was let in. `pending` came from it behind its command.
-pub(crate) async fn run(s: &mut MailSession, to: Destination, pending: Vec<u8>) {
-    let logged_in = Box::pin(log_in(s, to)).await;
-    match logged_in {
+/// Logs a client in at its mail server. `pending` came from it behind its command.
+///
+/// # Errors
+/// It failed, which the client was told.
+pub(crate) async fn log_in(
+    s: &mut MailSession,
+    to: Destination,
+    pending: Vec<u8>,
+) -> Result<LoggedIn, Over> {
+    match dialogue(s, to).await {
         Ok((server, first)) => {
             s.now("");
             s.log(Level::Info, format_args!("client logged in"));
-            s.now("proxying");
-            relay::run(s, server, first, pending).await;
+            Ok(LoggedIn { server, first, pending })
         }
         Err(Some(text)) => {
-            // The session ends in any case.
-            let _: Result<(), Over> = send(s, text, Deadline::in_ms(s.server.core.timeout)).await;
+            let until = Deadline::in_ms(s.server.core.timeout);
+            send(s, text, until).await?;
+            Err(Over)
         }
-        Err(None) => {
-            let _: Result<(), Over> = internal_error(s).await;
-        }
+        Err(None) => Err(internal_error(s).await),
     }
 }
 
@@ -220,7 +223,7 @@ pub(crate) async fn run(s: &mut MailSession, to: Destination, pending: Vec<u8>) 
 ///
 /// # Errors
 /// It failed, for a reason that the log was told; with a text for the client if there is one.
-async fn log_in(
+async fn dialogue(
     s: &mut MailSession,
     to: Destination,
 ) -> Result<(Transport, Vec<u8>), Option<Bytes>> {
