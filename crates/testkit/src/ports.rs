@@ -1,6 +1,6 @@
 //! Ports that stay reserved while a test runs.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -20,7 +20,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Reserves a port that is free on 127.0.0.1 now.
+    /// Reserves a port that is free on 127.0.0.1 now, for streams and for datagrams.
     pub fn reserve() -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         // Test processes start apart, so that they rarely try the same ports.
@@ -31,7 +31,10 @@ impl Port {
             let name = format!("weir-testkit-port-{number}");
             let Ok(address) = SocketAddr::from_abstract_name(name) else { continue };
             let Ok(reservation) = UnixListener::bind_addr(&address) else { continue };
-            if TcpListener::bind(("127.0.0.1", number)).is_ok() {
+            let at = ("127.0.0.1", number);
+            // Of datagrams, too: another server of the same user may have the port with
+            // SO_REUSEPORT, and the kernel would let ours share its clients.
+            if TcpListener::bind(at).is_ok() && UdpSocket::bind(at).is_ok() {
                 return Self { number, _reservation: reservation };
             }
         }
