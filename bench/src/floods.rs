@@ -14,7 +14,7 @@ const PACE: Duration = Duration::from_millis(2);
 
 /// A protocol with its attacks.
 pub trait Flood: Sync {
-    /// What one connection of an attacker sends.
+    /// The attack of one connection.
     type Attack: Sync + 'static;
     /// All of them, with their names.
     const ATTACKS: &'static [Self::Attack];
@@ -51,7 +51,7 @@ pub trait Client: Sized {
 /// The attacker's view.
 #[derive(Default)]
 pub struct Felt {
-    /// What it has sent, as the table shows it.
+    /// The things sent so far, as the table shows them.
     pub sent: String,
     /// Its connections.
     pub connections: u32,

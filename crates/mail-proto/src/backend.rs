@@ -54,7 +54,7 @@ pub struct Login {
     pub buffer: usize,
 }
 
-/// What the owner of a [`Backend`] has to do.
+/// The next step of the owner of a [`Backend`].
 #[derive(PartialEq, Eq, Debug)]
 pub enum Said {
     /// Feed more bytes.
@@ -63,7 +63,7 @@ pub enum Said {
     Send {
         /// For the mail server.
         line: Bytes,
-        /// What it does, for log lines: `sending user name to upstream`.
+        /// The name of the step in log lines: `sending user name to upstream`.
         doing: &'static str,
     },
     /// The client is logged in: these bytes go to it, then both are piped.
@@ -106,7 +106,7 @@ enum State {
     To,
 }
 
-/// What a line of an answer means.
+/// The meaning of a line of an answer.
 enum Line {
     /// The answer goes on.
     Goes,

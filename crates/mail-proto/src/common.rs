@@ -1,11 +1,11 @@
-//! What the dialogues of the three protocols have in common.
+//! The common part of the dialogues of the three protocols.
 
 use crate::input::Input;
 use crate::{Credentials, Method, Note, Settings, StartTls};
 use bytes::Bytes;
 use std::rc::Rc;
 
-/// What the owner of a [`Dialogue`](crate::Dialogue) has to do.
+/// The next step of the owner of a [`Dialogue`](crate::Dialogue).
 #[derive(PartialEq, Eq, Debug)]
 pub enum Action {
     /// Feed more bytes.
@@ -49,7 +49,7 @@ impl Fault {
     pub(crate) const REFUSED: Fault = Fault::Refused(None);
 }
 
-/// What one attempt was made of.
+/// The parts of one attempt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Attempt {
     pub(crate) method: Method,

@@ -68,7 +68,7 @@ impl Input {
         self.limit.saturating_sub(self.used).saturating_sub(1)
     }
 
-    /// What comes is another command.
+    /// The next bytes are another command.
     pub(crate) fn command_ends(&mut self) {
         self.used = 0;
     }

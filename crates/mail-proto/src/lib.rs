@@ -223,7 +223,7 @@ pub struct Envelope {
     pub to: Bytes,
 }
 
-/// What a [`Dialogue`] goes by, shared by all of a server.
+/// The settings of a [`Dialogue`], shared by all of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The protocol.

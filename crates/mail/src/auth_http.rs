@@ -209,7 +209,7 @@ pub(crate) struct Destination {
     pub addrs: Vec<SockAddr>,
     /// Its name, or its address in text: for TLS.
     pub host: Bytes,
-    /// What the client logs in with there.
+    /// The credentials that the client logs in with there.
     pub credentials: Credentials,
     /// None where the authentication server knows one that is not the client's, and does not tell.
     pub password: Option<Bytes>,

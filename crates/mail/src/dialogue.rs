@@ -24,9 +24,9 @@ pub(crate) struct Over;
 pub(crate) struct LoggedIn {
     /// The connection to it.
     pub server: Transport,
-    /// What the client is sent before the server's further bytes.
+    /// The bytes that the client is sent before the server's further ones.
     pub first: Vec<u8>,
-    /// What the client sent already.
+    /// The bytes that the client has sent already.
     pub pending: Vec<u8>,
 }
 

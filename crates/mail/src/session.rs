@@ -178,7 +178,7 @@ impl MailSession {
         }
     }
 
-    /// What the session does from now on, for lines of the log.
+    /// Sets the step of the session, for lines of the log.
     pub fn now(&self, doing: &'static str) {
         self.doing.set(doing);
     }

@@ -141,7 +141,7 @@ pub struct Connection {
     known: Cell<SocketAddr>,
     /// Where it has not proved the one that it sends from: what it is asked there.
     asked: RefCell<Option<(SocketAddr, Vec<[u8; 8]>)>>,
-    /// What may be sent to other addresses than the one that it is at.
+    /// The allowance for addresses other than the one that it is at.
     off_path: RefCell<OffPath>,
     watch: Option<Arc<PathWatch>>,
     /// The frames that came, and the bytes that they came in, when they were last looked at.

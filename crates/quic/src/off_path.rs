@@ -1,4 +1,4 @@
-//! What may be sent to addresses that a connection is not at: answers to PATH_CHALLENGE.
+//! The allowance for addresses that a connection is not at: answers to PATH_CHALLENGE.
 //!
 //! Such a datagram says where it came from, and nobody has proved it: a client could have a victim
 //! get 1,200 bytes for each 50 that it sends. So an address gets no more than three times as much

@@ -20,7 +20,7 @@ pub struct Dovecot {
 const KEEPER: &str =
     r#"folder=$1; shift; "$@" & cat > /dev/null; kill $!; wait $!; rm -rf "$folder""#;
 
-/// Whose the boxes are: never root's, which Dovecot refuses.
+/// The owner of the boxes: never root, whose boxes Dovecot refuses.
 struct Owner {
     user: String,
     group: String,

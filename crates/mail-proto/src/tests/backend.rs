@@ -89,7 +89,7 @@ fn pieces(login: &Login, mut bytes: &[u8], size: usize) -> Vec<String> {
     }
 }
 
-/// What comes of a server's `bytes`, whatever the pieces.
+/// The outcome of a server's `bytes`, whatever the pieces.
 #[track_caller]
 fn check(login: &Login, bytes: &str, want: &[&str]) {
     for size in [usize::MAX, 1, 2, 3, 5, 17] {

@@ -1,4 +1,4 @@
-//! What ends a dialogue, what STARTTLS forgets, and what is left for the mail server.
+//! Ends of a dialogue, the state that STARTTLS forgets, and bytes left for the mail server.
 
 use super::{SALT, lines, pieces, settings, talk, with};
 use crate::{Action, Dialogue, Protocol, Settings, StartTls};

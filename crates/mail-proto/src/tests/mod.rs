@@ -100,7 +100,7 @@ fn pieces(dialogue: &mut Dialogue, mut bytes: &[u8], size: usize) -> Vec<String>
     }
 }
 
-/// What comes of `bytes`, whatever the pieces.
+/// The outcome of `bytes`, whatever the pieces.
 fn talk(settings: &Settings, bytes: &str) -> Vec<String> {
     let run = |size: usize| {
         let mut dialogue = Dialogue::new(Rc::new(settings.clone()), Bytes::from_static(SALT));

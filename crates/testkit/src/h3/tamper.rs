@@ -15,7 +15,7 @@ use quinn_proto::{ConnectError, ConnectionId, Side, TransportError};
 /// Bytes that a packet to be replaced holds: see [`Script::filler`].
 const MARK: &[u8] = b"-- the frames of a script --";
 
-/// What takes the place of a packet's payload of so many bytes; the rest is padding.
+/// The frames that take the place of a packet's payload of so many bytes; the rest is padding.
 type Next = Box<dyn FnMut(usize) -> Vec<u8> + Send>;
 
 /// Writes the payloads of packets that hold some of its filler.

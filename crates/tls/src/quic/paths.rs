@@ -1,4 +1,4 @@
-//! What the packets of a connection say of the client's address: quinn-proto does not tell.
+//! The facts about a client's address in the packets of its connection: quinn-proto does not tell.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
