@@ -36,7 +36,7 @@ use crate::proxy::uri::Uri;
 pub static MODULE: Module =
     Module { variables: VARIABLES, ..pass::module::<GrpcConf>("grpc", DIRECTIVES, install) };
 
-static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED, TLS);
 
 /// The directives that all modules have which pass requests on.
 const SHARED: &[Directive<Cx>] = &named(
@@ -56,29 +56,12 @@ const SHARED: &[Directive<Cx>] = &named(
         "grpc_pass_header",
         "grpc_ignore_headers",
         "grpc_intercept_errors",
-        "grpc_ssl_session_reuse",
-        "grpc_ssl_protocols",
-        "grpc_ssl_ciphers",
-        "grpc_ssl_conf_command",
-        "grpc_ssl_name",
-        "grpc_ssl_server_name",
-        "grpc_ssl_verify",
-        "grpc_ssl_verify_depth",
-        "grpc_ssl_trusted_certificate",
-        "grpc_ssl_crl",
-        "grpc_ssl_certificate",
-        "grpc_ssl_certificate_key",
-        "grpc_ssl_certificate_cache",
-        "grpc_ssl_key_log",
-        "grpc_ssl_password_file",
     ],
-    &[
-        Group::<GrpcConf>::CONNECTING,
-        Group::<GrpcConf>::SOCKETS,
-        Group::<GrpcConf>::FIELDS,
-        Group::<GrpcConf>::TLS,
-    ],
+    &[Group::<GrpcConf>::CONNECTING, Group::<GrpcConf>::SOCKETS, Group::<GrpcConf>::FIELDS],
 );
+
+/// TLS to servers.
+const TLS: &[Directive<Cx>] = &named(&upstream::ssl_names!("grpc"), &[Group::<GrpcConf>::TLS]);
 
 const OWN: &[Directive<Cx>] = &[
     pass::pass::<GrpcConf>("grpc_pass"),

@@ -75,26 +75,7 @@ const SHARED: &[Directive<Cx>] = &named(
 );
 
 /// TLS to servers.
-const TLS: &[Directive<Cx>] = &named(
-    &[
-        "uwsgi_ssl_session_reuse",
-        "uwsgi_ssl_protocols",
-        "uwsgi_ssl_ciphers",
-        "uwsgi_ssl_conf_command",
-        "uwsgi_ssl_name",
-        "uwsgi_ssl_server_name",
-        "uwsgi_ssl_verify",
-        "uwsgi_ssl_verify_depth",
-        "uwsgi_ssl_trusted_certificate",
-        "uwsgi_ssl_crl",
-        "uwsgi_ssl_certificate",
-        "uwsgi_ssl_certificate_key",
-        "uwsgi_ssl_certificate_cache",
-        "uwsgi_ssl_key_log",
-        "uwsgi_ssl_password_file",
-    ],
-    &[Group::<UwsgiConf>::TLS],
-);
+const TLS: &[Directive<Cx>] = &named(&upstream::ssl_names!("uwsgi"), &[Group::<UwsgiConf>::TLS]);
 
 const OWN: &[Directive<Cx>] = &[
     directive(

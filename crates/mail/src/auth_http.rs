@@ -47,23 +47,7 @@ impl Place<MailSession> for Authentication {
 }
 
 const TLS: &[Directive<Cx>] = &named::<Cx, { ssl_directives::COUNT }>(
-    &[
-        "auth_http_ssl_session_reuse",
-        "auth_http_ssl_protocols",
-        "auth_http_ssl_ciphers",
-        "auth_http_ssl_conf_command",
-        "auth_http_ssl_name",
-        "auth_http_ssl_server_name",
-        "auth_http_ssl_verify",
-        "auth_http_ssl_verify_depth",
-        "auth_http_ssl_trusted_certificate",
-        "auth_http_ssl_crl",
-        "auth_http_ssl_certificate",
-        "auth_http_ssl_certificate_key",
-        "auth_http_ssl_certificate_cache",
-        "auth_http_ssl_key_log",
-        "auth_http_ssl_password_file",
-    ],
+    &upstream::ssl_names!("auth_http"),
     &[&ssl_directives::directives::<MailSession, Authentication>(MS)],
 );
 

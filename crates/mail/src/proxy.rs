@@ -47,23 +47,7 @@ impl Place<MailSession> for Servers {
 }
 
 const TLS: &[Directive<Cx>] = &named::<Cx, { ssl_directives::COUNT }>(
-    &[
-        "proxy_ssl_session_reuse",
-        "proxy_ssl_protocols",
-        "proxy_ssl_ciphers",
-        "proxy_ssl_conf_command",
-        "proxy_ssl_name",
-        "proxy_ssl_server_name",
-        "proxy_ssl_verify",
-        "proxy_ssl_verify_depth",
-        "proxy_ssl_trusted_certificate",
-        "proxy_ssl_crl",
-        "proxy_ssl_certificate",
-        "proxy_ssl_certificate_key",
-        "proxy_ssl_certificate_cache",
-        "proxy_ssl_key_log",
-        "proxy_ssl_password_file",
-    ],
+    &upstream::ssl_names!("proxy"),
     &[&ssl_directives::directives::<MailSession, Servers>(MS)],
 );
 

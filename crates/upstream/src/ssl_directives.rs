@@ -27,6 +27,31 @@ pub const fn directives<S: Session, T: Place<S>>(contexts: Contexts) -> [Directi
     ])
 }
 
+/// The names of the directives of [`directives`] under a prefix, in their order: for
+/// [`conf::table::named`]. `ssl_names!("proxy")` begins with `proxy_ssl_session_reuse`.
+#[macro_export]
+macro_rules! ssl_names {
+    ($prefix:literal) => {
+        [
+            concat!($prefix, "_ssl_session_reuse"),
+            concat!($prefix, "_ssl_protocols"),
+            concat!($prefix, "_ssl_ciphers"),
+            concat!($prefix, "_ssl_conf_command"),
+            concat!($prefix, "_ssl_name"),
+            concat!($prefix, "_ssl_server_name"),
+            concat!($prefix, "_ssl_verify"),
+            concat!($prefix, "_ssl_verify_depth"),
+            concat!($prefix, "_ssl_trusted_certificate"),
+            concat!($prefix, "_ssl_crl"),
+            concat!($prefix, "_ssl_certificate"),
+            concat!($prefix, "_ssl_certificate_key"),
+            concat!($prefix, "_ssl_certificate_cache"),
+            concat!($prefix, "_ssl_key_log"),
+            concat!($prefix, "_ssl_password_file"),
+        ]
+    };
+}
+
 /// Sessions and algorithms.
 const fn algorithms<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive<Cx<S>>; 4] {
     [

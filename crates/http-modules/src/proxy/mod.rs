@@ -41,7 +41,7 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED, CONVERT_HEAD);
+static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED, TLS, CONVERT_HEAD);
 
 /// The directives that all modules have which pass requests on.
 const SHARED: &[Directive<Cx>] = &named(
@@ -93,21 +93,6 @@ const SHARED: &[Directive<Cx>] = &named(
         "proxy_cache_revalidate",
         "proxy_cache_max_range_offset",
         "proxy_cache_rfc9111",
-        "proxy_ssl_session_reuse",
-        "proxy_ssl_protocols",
-        "proxy_ssl_ciphers",
-        "proxy_ssl_conf_command",
-        "proxy_ssl_name",
-        "proxy_ssl_server_name",
-        "proxy_ssl_verify",
-        "proxy_ssl_verify_depth",
-        "proxy_ssl_trusted_certificate",
-        "proxy_ssl_crl",
-        "proxy_ssl_certificate",
-        "proxy_ssl_certificate_key",
-        "proxy_ssl_certificate_cache",
-        "proxy_ssl_key_log",
-        "proxy_ssl_password_file",
     ],
     &[
         Group::<ProxyConf>::CONNECTING,
@@ -116,9 +101,11 @@ const SHARED: &[Directive<Cx>] = &named(
         Group::<ProxyConf>::FIELDS,
         Group::<ProxyConf>::PASSING,
         Group::<ProxyConf>::CACHING,
-        Group::<ProxyConf>::TLS,
     ],
 );
+
+/// TLS to servers.
+const TLS: &[Directive<Cx>] = &named(&upstream::ssl_names!("proxy"), &[Group::<ProxyConf>::TLS]);
 
 /// Other protocols have no methods of their own to convert.
 const CONVERT_HEAD: &[Directive<Cx>] = &[directive(
