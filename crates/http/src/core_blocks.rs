@@ -233,11 +233,11 @@ pub(crate) fn alias(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 }
 
 pub(crate) fn error_log(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let sink = cx.env.logs.error_log(n)?;
+    let logs = cx.env.logs.clone();
     let loc = cx.loc::<CoreLocDraft>();
-    let sinks = loc.error_sinks.get_or_insert_default();
-    sinks.push(sink);
-    loc.error_log = Some(base::log::Log::new(sinks.clone()));
+    let written = loc.error_log_written.get_or_insert_default();
+    written.add(&logs, n)?;
+    loc.error_log = written.log().cloned();
     Ok(())
 }
 

@@ -4,12 +4,13 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use base::log::{Log, Sink};
+use base::log::Log;
 use bytes::Bytes;
 use conf::template::Template;
 
 use crate::types::Types;
 use engine::TempPath;
+use engine::logs::ErrorLog;
 use engine::min_rate::MinRate;
 use engine::settings::Inherit;
 use files::{Aio, OpenFileCache};
@@ -301,8 +302,8 @@ settings! {
         subrequest_output_buffer_size: usize = 4096,
         /// `error_log`.
         error_log: Log = base::log::default(),
-        /// Its destinations.
-        error_sinks: Vec<Rc<dyn Sink>> = Vec::new(),
+        /// It as the directives of the level make it.
+        error_log_written: ErrorLog = ErrorLog::default(),
     }
 }
 

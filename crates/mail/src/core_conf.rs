@@ -1,15 +1,14 @@
 //! Settings of the core.
 
-use std::rc::Rc;
-
-use base::log::{Log, Sink};
+use base::log::Log;
 use bytes::Bytes;
+use engine::logs::ErrorLog;
 
 engine::settings! {
     /// The core's settings of one level.
     pub struct CoreDraft {
-        /// The sinks of `error_log`, with the log that they make.
-        pub error_log: Option<(Vec<Rc<dyn Sink>>, Log)>,
+        /// `error_log`
+        pub error_log: ErrorLog,
         /// `max_errors`
         pub max_errors: Option<u64>,
         /// `server_name`
@@ -37,7 +36,7 @@ impl CoreConf {
         let host = || Bytes::from(os::process::hostname());
         let max_errors = draft.max_errors.unwrap_or(5);
         CoreConf {
-            error_log: draft.error_log.as_ref().map_or(log, |(_, own)| own).clone(),
+            error_log: draft.error_log.log().unwrap_or(log).clone(),
             max_errors: usize::try_from(max_errors).unwrap_or(usize::MAX),
             server_name: draft.server_name.clone().unwrap_or_else(host),
             timeout: draft.timeout.unwrap_or(60_000),

@@ -66,7 +66,10 @@ const OWN: &[Directive<Cx>] = &[
         Args::ONE_MORE,
         "logs/error.log error",
         "The log of errors: its file or syslog server, its level, and JSON with `format=json`.",
-        error_log,
+        |cx, n| {
+            let logs = cx.env.logs.clone();
+            cx.loc::<CoreDraft>().error_log.add(&logs, n)
+        },
     ),
     directive(
         "timeout",
@@ -96,14 +99,5 @@ fn protocol(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let named = all.into_iter().find(|p| p.name().as_bytes() == word.bytes());
     let unknown = || ConfError::at(word, format!("unknown protocol \"{}\"", word.lossy()));
     block.protocol = Some(named.ok_or_else(unknown)?);
-    Ok(())
-}
-
-fn error_log(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let sink = cx.env.logs.error_log(n)?;
-    let draft = cx.loc::<CoreDraft>();
-    let mut sinks = draft.error_log.take().map_or(Vec::new(), |(sinks, _)| sinks);
-    sinks.push(sink);
-    draft.error_log = Some((sinks.clone(), base::log::Log::new(sinks)));
     Ok(())
 }

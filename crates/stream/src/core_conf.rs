@@ -1,14 +1,13 @@
 //! Settings of the core.
 
-use std::rc::Rc;
-
-use base::log::{Log, Sink};
+use base::log::Log;
+use engine::logs::ErrorLog;
 
 engine::settings! {
     /// The core's settings of one level.
     pub struct CoreDraft {
-        /// The sinks of `error_log`, with the log that they make.
-        pub error_log: Option<(Vec<Rc<dyn Sink>>, Log)>,
+        /// `error_log`
+        pub error_log: ErrorLog,
         /// `preread_buffer_size`
         pub preread_buffer_size: Option<usize>,
         /// `preread_timeout`, milliseconds.
@@ -37,7 +36,7 @@ pub struct CoreConf {
 impl CoreConf {
     /// The settings that hold; `log` is the outermost level's.
     pub(crate) fn new(draft: &CoreDraft, log: &Log) -> CoreConf {
-        let error_log = draft.error_log.as_ref().map_or(log, |(_, own)| own).clone();
+        let error_log = draft.error_log.log().unwrap_or(log).clone();
         CoreConf {
             error_log,
             preread_buffer_size: draft.preread_buffer_size.unwrap_or(16 << 10),

@@ -59,7 +59,10 @@ const OWN: &[Directive<Cx>] = &[
         Args::ONE_MORE,
         "logs/error.log error",
         "The log of errors: its file or syslog server, its level, and JSON with `format=json`.",
-        error_log,
+        |cx, n| {
+            let logs = cx.env.logs.clone();
+            cx.loc::<CoreDraft>().error_log.add(&logs, n)
+        },
     ),
     directive(
         "preread_buffer_size",
@@ -104,14 +107,5 @@ fn server_name(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         let name = ServerName::parse(word, &mut cx.vars)?;
         cx.top().block.names.push(name);
     }
-    Ok(())
-}
-
-fn error_log(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let sink = cx.env.logs.error_log(n)?;
-    let draft = cx.loc::<CoreDraft>();
-    let mut sinks = draft.error_log.take().map_or(Vec::new(), |(sinks, _)| sinks);
-    sinks.push(sink);
-    draft.error_log = Some((sinks.clone(), base::log::Log::new(sinks)));
     Ok(())
 }

@@ -19,6 +19,7 @@ pub use self::queue::{Haste, LogQueue, QUEUE_MAX, dropped};
 pub use self::write::{Call, Coding, Report, Trouble};
 
 use crate::places::Places;
+use crate::settings::Inherit;
 use crate::syslog::Syslog;
 
 /// The permissions of new log files, before the umask.
@@ -240,7 +241,7 @@ impl LogFiles {
     }
 
     /// The sink that an `error_log` directive describes. A level's log is made of the sinks of all
-    /// its `error_log` directives: `Log::new(sinks)`.
+    /// its `error_log` directives: see [`ErrorLog`].
     pub fn error_log(&self, node: &Node) -> Result<Rc<dyn Sink>, ConfError> {
         let target = node.arg(0)?;
         let chosen = Chosen::of(node)?;
@@ -270,6 +271,37 @@ impl LogFiles {
     /// Says whether some log goes to standard error, which then must not be redirected.
     pub fn uses_stderr(&self) -> bool {
         self.files.borrow().iter().any(|f| f.is_stderr())
+    }
+}
+
+/// The log that the `error_log` directives of a level make together.
+#[derive(Clone, Default)]
+pub struct ErrorLog(Option<(Vec<Rc<dyn Sink>>, Log)>);
+
+impl ErrorLog {
+    /// Reads one `error_log`.
+    ///
+    /// # Errors
+    /// An argument is wrong.
+    pub fn add(&mut self, logs: &LogFiles, node: &Node) -> Result<(), ConfError> {
+        let sink = logs.error_log(node)?;
+        let mut sinks = self.0.take().map_or_else(Vec::new, |(sinks, _)| sinks);
+        sinks.push(sink);
+        self.0 = Some((sinks.clone(), Log::new(sinks)));
+        Ok(())
+    }
+
+    /// The log; none where no directive names one.
+    pub fn log(&self) -> Option<&Log> {
+        self.0.as_ref().map(|(_, log)| log)
+    }
+}
+
+impl Inherit for ErrorLog {
+    fn inherit(&mut self, prev: &Self) {
+        if self.0.is_none() {
+            self.clone_from(prev);
+        }
     }
 }
 
