@@ -2,6 +2,7 @@
 //! with a thin shell in the engine's own list of modules.
 #![forbid(unsafe_code)]
 
+pub mod accepting;
 pub mod access;
 pub mod connection_vars;
 pub mod forwarded;

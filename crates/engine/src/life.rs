@@ -2,12 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use base::log::Level;
 use event::{Accepted, Gate, Listener, TaskId};
+use net::Origin;
+use os::SockAddr;
+
+use crate::stats::{Field, Stats};
 
 /// Whether a worker's engine is to leave, or gives up, and how much of its work is left.
 #[derive(Default)]
@@ -43,12 +48,12 @@ impl Life {
     }
 
     /// A piece of work begins, whose owner calls [`Life::end`] in its drop.
-    pub fn begin(&self) {
+    fn begin(&self) {
         self.active.set(self.active.get() + 1);
     }
 
     /// A piece of work ended that [`Life::begin`] has counted.
-    pub fn end(&self) {
+    fn end(&self) {
         self.active.set(self.active.get().saturating_sub(1));
     }
 
@@ -67,6 +72,52 @@ impl Life {
             true => Poll::Ready(None),
             false => Pin::new(&mut future).poll(cx).map(Some),
         })
+    }
+}
+
+/// An engine's block, compiled, as far as all engines have it.
+pub trait Main {
+    /// The state of the engine's life in this worker.
+    fn life(&self) -> &Life;
+
+    /// The counters of all workers.
+    fn stats(&self) -> &Stats;
+
+    /// `debug_connection`; none before the worker has begun.
+    fn debug_connections(&self) -> &[Origin];
+
+    /// Whether every line about this client is logged: `debug_connection` names it, or `weir debug`
+    /// for the moment.
+    fn debugs(&self, peer: &SockAddr) -> bool {
+        self.debug_connections().iter().any(|origin| origin.matches(peer))
+            || self.stats().live_debug.matches(peer)
+    }
+}
+
+/// The block that a connection is served under, which counts as active as long as it has it.
+pub struct Active<M: Main>(Rc<M>);
+
+impl<M: Main> Active<M> {
+    /// A connection begins.
+    pub fn new(main: &Rc<M>) -> Active<M> {
+        main.stats().add(Field::Active, 1);
+        main.life().begin();
+        Active(main.clone())
+    }
+}
+
+impl<M: Main> Deref for Active<M> {
+    type Target = Rc<M>;
+
+    fn deref(&self) -> &Rc<M> {
+        &self.0
+    }
+}
+
+impl<M: Main> Drop for Active<M> {
+    fn drop(&mut self) {
+        self.0.stats().sub(Field::Active, 1);
+        self.0.life().end();
     }
 }
 

@@ -150,12 +150,8 @@ impl<S: Session> View<'_, S> {
     ///
     /// # Panics
     /// If no module lists `T` in its `confs`: a mistake in the module's table, found by any test.
-    #[allow(clippy::panic)]
     pub fn conf<T: 'static>(&self) -> Rc<T> {
-        match self.confs.get_rc() {
-            Some(c) => c,
-            None => panic!("{} is in no module's table", std::any::type_name::<T>()),
-        }
+        self.confs.listed()
     }
 
     /// Whether a directive in this very block set something of `T`: content handlers are not

@@ -144,6 +144,18 @@ impl ConfSet {
         self.find(TypeId::of::<T>())?.downcast_ref()
     }
 
+    /// The value of type `T`, as code asks for it that its module's table lists it for.
+    ///
+    /// # Panics
+    /// If no module lists `T` in its `confs`: a mistake in the module's table, found by any test.
+    #[allow(clippy::panic)]
+    pub fn listed<T: 'static>(&self) -> Rc<T> {
+        match self.get_rc() {
+            Some(conf) => conf,
+            None => panic!("{} is in no module's table", std::any::type_name::<T>()),
+        }
+    }
+
     /// The same as a counted pointer, for handlers that keep their configuration.
     pub fn get_rc<T: 'static>(&self) -> Option<Rc<T>> {
         self.find(TypeId::of::<T>())?.clone().downcast().ok()

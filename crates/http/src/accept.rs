@@ -8,11 +8,11 @@ use event::Sock;
 use mem::Page;
 use os::SockAddr;
 
-use crate::active::Counted;
 use crate::answer::Answerer;
 use crate::channel::conn::Conn;
 use crate::server::HttpMain;
 use crate::{h1, h2, proxy_header, ssl};
+use engine::life::Active;
 use engine::stats::Field;
 
 /// Makes the connection and its task.
@@ -47,7 +47,7 @@ impl Receiver for HttpMain {
 
 /// Serves a connection, of which `first` was read already.
 fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output = ()> {
-    let main = Counted::new(main);
+    let main = Active::new(&main);
     async move {
         main.trace.get().into_iter().for_each(|trace| trace.begin());
         if c.listen.proxy_protocol {
@@ -69,7 +69,7 @@ fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output 
             false => h1::run::<Answerer>(&c, &main, first).await,
         };
         if let Some(first) = first {
-            rarely(h2::run::<Answerer>(c.clone(), main.0.clone(), first)).await;
+            rarely(h2::run::<Answerer>(c.clone(), Rc::clone(&main), first)).await;
         }
         if c.reset_at_end.get() {
             c.sock().reset_at_end();

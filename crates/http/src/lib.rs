@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 mod accept;
-mod active;
 mod address;
 pub mod aio;
 mod answer;

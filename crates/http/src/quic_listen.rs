@@ -8,6 +8,7 @@ use std::rc::Rc;
 use common_modules::ssl::Established;
 use common_modules::ssl::handshake::{self, Hello, NoHandshake};
 use engine::Seat;
+use engine::life::Active;
 use engine::stats::Field;
 use event::{Deadline, Fd};
 use net::quic_relay::{HEAD_MAX, Inbox, Relay};
@@ -15,7 +16,6 @@ use os::SockAddr;
 use quic::{Begin, Choice, Chosen, Client, Endpoint, Place, Server};
 use upstream::resolver::Resolving;
 
-use crate::active::Counted;
 use crate::answer::Answerer;
 use crate::channel::conn::{Conn, Secured};
 use crate::h3::Session;
@@ -111,7 +111,7 @@ impl Server for Listening {
         Box::pin(async move {
             let choice = choose(&c, &main, &hello).await;
             let begin: Begin = Box::new(move |quic| {
-                let kept = Box::new(Counted::new(main.clone()));
+                let kept = Box::new(Active::new(&main));
                 Box::new(Session::new::<Answerer>(c, main, quic, (look_up, kept)))
             });
             (choice, begin)

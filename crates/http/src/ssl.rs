@@ -1,7 +1,6 @@
 //! TLS with clients of HTTP: the handshake of a connection, the server that it is for, and the
 //! requests that may not enter.
 
-use std::io;
 use std::rc::Rc;
 
 use base::future::rarely;
@@ -34,7 +33,7 @@ pub static MODULE: Module = Module {
         ConfType::of::<SslShared>(Scope::Main),
         ConfType::of::<OcspZones>(Scope::Main),
     ],
-    start: Some(start),
+    start: Some(|main, seat| Expiries::start(&main.servers, seat, &main.life)),
     status: Some(|main, o| ssl::report(&certificates(main), o)),
     ..Module::EMPTY
 };
@@ -65,14 +64,6 @@ pub(crate) const fn engine(http2: bool) -> ssl::Engine {
 pub fn certificates(main: &HttpMain) -> Vec<Known> {
     let ordered = main.tls_ordered.get().map(|ordered| ordered()).unwrap_or_default();
     Expiries::of(&main.servers).known().chain(ordered).collect()
-}
-
-/// One worker writes for all that certificates end.
-fn start(main: &Rc<HttpMain>, seat: &engine::Seat) -> io::Result<()> {
-    if seat.index == 0 {
-        event::spawn(Expiries::of(&main.servers).watch(seat.log.clone(), main.life.gate.clone()));
-    }
-    Ok(())
 }
 
 /// Answers the client's hello. A client that speaks plain text goes on with that.

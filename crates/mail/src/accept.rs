@@ -5,12 +5,11 @@ use std::rc::Rc;
 
 use base::future::boxed;
 use base::log::Level;
+use common_modules::accepting::{self, Headed, accepted};
 use common_modules::passing::{Passed, Receiver};
 use engine::beat::{self, Doing};
-use engine::stats::Field;
-use engine::{Client, Session, overload};
+use engine::{Client, Session};
 use event::Sock;
-use net::{Transport, proxy_header};
 use os::SockAddr;
 
 use crate::dialogue::{self, LoggedIn, Over};
@@ -20,21 +19,8 @@ use crate::{realip, relay};
 
 /// Makes the session of a connection, and its task.
 pub(crate) fn accept(main: &Rc<MailMain>, listen: usize, sock: Sock, peer: SockAddr) {
-    let mut local = None;
-    let address = main.listens[listen].address(|| {
-        local = os::socket::local_addr(sock.fd()).ok();
-        local.clone()
-    });
-    let sock = if address.ssl { Transport::awaiting_tls(sock) } else { sock.into() };
-    main.stats.add(Field::Accepted, 1);
-    if !address.proxy_protocol && overload::is_surplus(peer.ip_addr(), |share| sock.standing(share))
-    {
-        overload::refused();
-        return;
-    }
-    let s = MailSession::new(main, address, peer, local, sock);
-    main.stats.add(Field::Handled, 1);
-    event::spawn(task(s));
+    let Some(new) = accepted(&main.listens[listen], &main.stats, sock, &peer) else { return };
+    event::spawn(task(MailSession::new(main, new.address, peer, new.local, new.sock)));
 }
 
 /// Connections that are passed on.
@@ -85,28 +71,14 @@ async fn begin(s: &mut MailSession) -> Result<LoggedIn, Over> {
 
 /// Reads the PROXY protocol header; says whether the client may go on.
 async fn proxy_header(s: &mut MailSession) -> bool {
-    s.now("reading PROXY protocol");
     let Some(sock) = s.sock() else { return false };
     let (read, ms) = (mem::Page::new(), s.server.core.timeout);
-    match proxy_header::read(sock, read, &s.main.life.gate, ms).await {
-        Ok((behind, header)) => {
-            sock.prepend(behind);
-            let ip = header.as_ref().map_or(s.peer.ip_addr(), |header| header.source.ip);
-            if overload::is_surplus(ip, |share| sock.standing(share)) {
-                overload::refused();
-                return false;
-            }
-            if let Some(header) = &header {
-                realip::apply(s, header);
-            }
-            s.proxy = header;
-            true
-        }
-        Err(none) => {
-            if let Some((level, m)) = none.line() {
-                s.log(level, format_args!("{m}"));
-            }
-            false
-        }
+    let read = accepting::proxy_header(s, sock, read, &s.main.life.gate, ms).await;
+    let Ok(Headed { header, behind }) = read else { return false };
+    sock.prepend(behind);
+    if let Some(header) = &header {
+        realip::apply(s, header);
     }
+    s.proxy = header;
+    true
 }

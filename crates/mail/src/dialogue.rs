@@ -6,7 +6,7 @@ use base::log::Level;
 use base::time::unix_secs;
 use bytes::Bytes;
 use common_modules::ssl::NoEntry;
-use engine::{Client, overload};
+use engine::Client;
 use event::Deadline;
 use mail_proto::{Action, Credentials, Dialogue, IMPROPER_PIPELINING, Note, Protocol};
 use mem::{Chain, Page};
@@ -128,10 +128,7 @@ fn gone(s: &MailSession, e: &io::Error, what: &str) -> Over {
         s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
     } else {
         match e.kind() {
-            io::ErrorKind::OutOfMemory if overload::is_told(s.address().ip_addr()) => {
-                s.log(Level::Info, format_args!("closing a session to make room for others"));
-            }
-            io::ErrorKind::OutOfMemory => {}
+            io::ErrorKind::OutOfMemory => s.tell_displaced(),
             _ => s.log_os(Level::Info, format_args!("{what}"), e),
         }
     }

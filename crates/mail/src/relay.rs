@@ -3,7 +3,7 @@
 use base::future::boxed;
 use base::log::Level;
 use base::time::now_ms;
-use engine::{Client, overload};
+use engine::Client;
 use event::Deadline;
 use mem::Chain;
 use net::Transport;
@@ -70,10 +70,7 @@ pub(crate) fn run<'a>(
                     }
                     Event::Look => {}
                     Event::Displaced => {
-                        if overload::is_told(s.address().ip_addr()) {
-                            let m = format_args!("closing a session to make room for others");
-                            s.log(Level::Info, m);
-                        }
+                        s.tell_displaced();
                         break 'relay None;
                     }
                     event => break event,

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use bytes::Bytes;
 use common_modules::ssl::{SecureServer, ServerTls};
 use engine::addresses;
-use engine::life::Life;
+use engine::life::{Life, Main};
 use engine::module::Start;
 use engine::names::ServerName;
 use engine::settings::ConfSet;
 use engine::vars::{Values, Variables};
 use engine::{Metrics, Seat, Stats};
 use mail_proto::Settings;
-use os::SockAddr;
+use net::Origin;
 
 use crate::auth_http::AuthHttp;
 use crate::core_conf::CoreConf;
@@ -47,12 +47,17 @@ pub struct MailMain {
     pub(crate) nothing: Values,
 }
 
-impl MailMain {
-    /// Whether every line about this client is logged.
-    pub(crate) fn debug_connection(&self, peer: &SockAddr) -> bool {
-        let seat = self.seat.get();
-        seat.is_some_and(|seat| seat.debug_connections.iter().any(|o| o.matches(peer)))
-            || self.stats.live_debug.matches(peer)
+impl Main for MailMain {
+    fn life(&self) -> &Life {
+        &self.life
+    }
+
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn debug_connections(&self) -> &[Origin] {
+        self.seat.get().map_or(&[], |seat| &seat.debug_connections)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
-use std::ops::Deref;
 use std::rc::Rc;
 
 use base::log::{Context, Fields, Level, Log, debug};
@@ -12,11 +11,11 @@ use common_modules::passing::Passed;
 use common_modules::ssl::Established;
 use conf::table::Contexts;
 use conf::template::{Template, VarId, VarSource};
+use engine::life::{Active, Main};
 use engine::regex::Captures;
 use engine::settings::ConfSet;
-use engine::stats::Field;
 use engine::vars::{self, Values, Variables};
-use engine::{Client, Metrics, Session, Stats};
+use engine::{Client, Metrics, Session, Stats, overload};
 use mail_proto::ClientHost;
 use net::Transport;
 use os::SockAddr;
@@ -28,7 +27,7 @@ use crate::server::{Address, MailMain, Server};
 /// A session.
 pub struct MailSession {
     /// The whole `mail` configuration.
-    pub main: Active,
+    pub main: Active<MailMain>,
     /// The server.
     pub server: Rc<Server>,
     /// The listening address.
@@ -60,32 +59,6 @@ pub struct MailSession {
     debug: bool,
 }
 
-/// The configuration of a session, which counts as active as long as it has it.
-pub struct Active(Rc<MailMain>);
-
-impl Active {
-    fn new(main: &Rc<MailMain>) -> Active {
-        main.stats.add(Field::Active, 1);
-        main.life.begin();
-        Active(main.clone())
-    }
-}
-
-impl Deref for Active {
-    type Target = Rc<MailMain>;
-
-    fn deref(&self) -> &Rc<MailMain> {
-        &self.0
-    }
-}
-
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.0.stats.sub(Field::Active, 1);
-        self.0.life.end();
-    }
-}
-
 impl MailSession {
     /// A session with a client of `listen`. `local` is the local address where it is known.
     pub(crate) fn new(
@@ -100,7 +73,7 @@ impl MailSession {
             main: Active::new(main),
             server: listen.default.clone(),
             listen,
-            debug: main.debug_connection(&peer),
+            debug: main.debugs(&peer),
             peer,
             number,
             host: None,
@@ -170,12 +143,8 @@ impl MailSession {
     ///
     /// # Panics
     /// If no module lists `T` in its `confs`: a mistake in the module's table, found by any test.
-    #[allow(clippy::panic)]
     pub fn conf<T: 'static>(&self) -> Rc<T> {
-        match self.server.confs.get_rc() {
-            Some(conf) => conf,
-            None => panic!("{} is in no module's table", std::any::type_name::<T>()),
-        }
+        self.server.confs.listed()
     }
 
     /// Sets the step of the session, for lines of the log.
@@ -187,6 +156,14 @@ impl MailSession {
     pub fn log_bare(&self, level: Level, m: fmt::Arguments<'_>) {
         if self.logs(level) {
             self.log_in_force().write(level, Some(self.number), m);
+        }
+    }
+
+    /// Tells the log that the session ends to make room for others, as often as such lines may
+    /// come.
+    pub(crate) fn tell_displaced(&self) {
+        if overload::is_told(self.address().ip_addr()) {
+            self.log(Level::Info, format_args!("closing a session to make room for others"));
         }
     }
 

@@ -1,8 +1,5 @@
 //! TLS with clients: from the first byte, or behind STARTTLS.
 
-use std::io;
-use std::rc::Rc;
-
 use base::log::Level;
 use common_modules::ssl::handshake::{self, Finish, Greeting, NoHandshake};
 use common_modules::ssl::{
@@ -17,7 +14,6 @@ use mail_proto::{Protocol, StartTls};
 use upstream::resolver::Resolving;
 
 use crate::module::{Cx, MS, Module};
-use crate::server::MailMain;
 use crate::session::MailSession;
 
 /// The module's table.
@@ -30,7 +26,7 @@ pub static MODULE: Module = Module {
         ConfType::of::<SslShared>(Scope::Main),
         ConfType::of::<OcspZones>(Scope::Main),
     ],
-    start: Some(start),
+    start: Some(|main, seat| Expiries::start(&main.servers, seat, &main.life)),
     ..Module::EMPTY
 };
 
@@ -78,14 +74,6 @@ pub(crate) fn engine(protocol: Protocol) -> ssl::Engine {
 /// `starttls` of a server.
 pub(crate) fn starttls(confs: &ConfSet) -> StartTls {
     confs.get::<Clear>().and_then(|clear| clear.starttls).unwrap_or_default()
-}
-
-/// One worker writes for all that certificates end.
-fn start(main: &Rc<MailMain>, seat: &engine::Seat) -> io::Result<()> {
-    if seat.index == 0 {
-        event::spawn(Expiries::of(&main.servers).watch(seat.log.clone(), main.life.gate.clone()));
-    }
-    Ok(())
 }
 
 /// The reason why a client is not served.

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use bytes::Bytes;
 use common_modules::ssl::{SecureServer, ServerTls};
 use engine::addresses;
-use engine::life::Life;
+use engine::life::{Life, Main};
 use engine::metrics::status_zone::ZoneName;
 use engine::module::Start;
 use engine::names::ServerName;
 use engine::settings::ConfSet;
 use engine::vars::Variables;
 use engine::{Metrics, Seat, Stats};
-use os::SockAddr;
+use net::Origin;
 
 use crate::core_conf::CoreConf;
 use crate::module::Pipeline;
@@ -51,12 +51,17 @@ pub struct StreamMain {
     pub(crate) nothing: Rare,
 }
 
-impl StreamMain {
-    /// Whether every line about this client is logged.
-    pub(crate) fn debug_connection(&self, peer: &SockAddr) -> bool {
-        let seat = self.seat.get();
-        seat.is_some_and(|seat| seat.debug_connections.iter().any(|o| o.matches(peer)))
-            || self.stats.live_debug.matches(peer)
+impl Main for StreamMain {
+    fn life(&self) -> &Life {
+        &self.life
+    }
+
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn debug_connections(&self) -> &[Origin] {
+        self.seat.get().map_or(&[], |seat| &seat.debug_connections)
     }
 }
 

@@ -4,7 +4,6 @@ use std::any::Any;
 use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::net::IpAddr;
-use std::ops::Deref;
 use std::rc::Rc;
 
 use base::log::{Context, Fields, Level, Log, debug};
@@ -15,9 +14,9 @@ use common_modules::passing::Passed;
 use common_modules::ssl::Established;
 use conf::table::Contexts;
 use conf::template::{Template, VarId, VarSource};
+use engine::life::{Active, Main};
 use engine::regex::Captures;
 use engine::settings::ConfSet;
-use engine::stats::Field;
 use engine::vars::{self, Values, Variables};
 use engine::{Client, Metrics, Session, Stats};
 use mem::Page;
@@ -34,7 +33,7 @@ use crate::{ssl, udp};
 /// A session. Every idle one is kept: it is small.
 pub struct StreamSession {
     /// The whole `stream` configuration.
-    pub main: Active,
+    pub main: Active<StreamMain>,
     /// The server.
     pub server: Rc<Server>,
     /// The listening address.
@@ -79,32 +78,6 @@ enum Link {
     Stream(Transport),
     /// Datagrams.
     Datagrams(udp::Held),
-}
-
-/// The configuration of a session, which counts as active as long as it has it.
-pub struct Active(Rc<StreamMain>);
-
-impl Active {
-    fn new(main: &Rc<StreamMain>) -> Active {
-        main.stats.add(Field::Active, 1);
-        main.life.begin();
-        Active(main.clone())
-    }
-}
-
-impl Deref for Active {
-    type Target = Rc<StreamMain>;
-
-    fn deref(&self) -> &Rc<StreamMain> {
-        &self.0
-    }
-}
-
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.0.stats.sub(Field::Active, 1);
-        self.0.life.end();
-    }
 }
 
 /// The parts that many sessions never have, and an idle one need not keep room for.
@@ -157,7 +130,7 @@ impl StreamSession {
             kind: if sock.is_some() { Kind::Stream } else { Kind::Datagram },
             is_proxied: false,
             link: sock.map_or(Link::Taken, Link::Stream),
-            debug: main.debug_connection(&peer),
+            debug: main.debugs(&peer),
             peer,
             preread: Page::new(),
             number,
@@ -264,12 +237,8 @@ impl StreamSession {
     ///
     /// # Panics
     /// If no module lists `T` in its `confs`: a mistake in the module's table, found by any test.
-    #[allow(clippy::panic)]
     pub fn conf<T: 'static>(&self) -> Rc<T> {
-        match self.server.confs.get_rc() {
-            Some(conf) => conf,
-            None => panic!("{} is in no module's table", std::any::type_name::<T>()),
-        }
+        self.server.confs.listed()
     }
 
     /// Goes on in the server of this name at the address, if there is one.

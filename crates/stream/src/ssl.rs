@@ -1,6 +1,5 @@
 //! TLS with clients: the handshake of a session, and the server that it is for.
 
-use std::io;
 use std::rc::Rc;
 
 use ::upstream::resolver::Resolving;
@@ -19,7 +18,7 @@ use event::Deadline;
 use crate::module::SS;
 use crate::module::{Cx, Module, VarDef};
 use crate::phases::status;
-use crate::server::{Server, StreamMain};
+use crate::server::Server;
 use crate::session::StreamSession;
 use conf::table::directive;
 
@@ -34,7 +33,7 @@ pub static MODULE: Module = Module {
         ConfType::of::<SslShared>(Scope::Main),
         ConfType::of::<OcspZones>(Scope::Main),
     ],
-    start: Some(start),
+    start: Some(|main, seat| Expiries::start(&main.servers, seat, &main.life)),
     ..Module::EMPTY
 };
 
@@ -72,14 +71,6 @@ static VARIABLES: &[VarDef] = &variables::variables::<StreamSession>();
 
 /// The engine as TLS knows it.
 pub(crate) const ENGINE: ssl::Engine = ssl::Engine { name: "STREAM", alpn: &[] };
-
-/// One worker writes for all that certificates end.
-fn start(main: &Rc<StreamMain>, seat: &engine::Seat) -> io::Result<()> {
-    if seat.index == 0 {
-        event::spawn(Expiries::of(&main.servers).watch(seat.log.clone(), main.life.gate.clone()));
-    }
-    Ok(())
-}
 
 /// Shakes hands with the client, and admits it.
 ///

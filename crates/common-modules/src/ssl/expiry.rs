@@ -1,6 +1,7 @@
 //! The ends of the certificates of servers: warnings before they come, and the days that are left.
 
 use std::fmt::Write;
+use std::io;
 use std::rc::Rc;
 
 use base::json::Object;
@@ -8,6 +9,8 @@ use base::log::{Level, Log, lossy};
 use base::time::Civil;
 use bytes::Bytes;
 use conf::Word;
+use engine::Seat;
+use engine::life::Life;
 use event::Gate;
 use tls::certified::Certified;
 use tls::x509::{Certificate, Time};
@@ -55,6 +58,21 @@ impl Expiries {
         Expiries::named(servers.into_iter().map(|server| server.name_and_tls()))
     }
 
+    /// One worker writes for all that certificates end; for [`engine::module::Module::start`].
+    ///
+    /// # Errors
+    /// None.
+    pub fn start<'a, T: SecureServer + 'a>(
+        servers: impl IntoIterator<Item = &'a Rc<T>>,
+        seat: &Seat,
+        life: &Life,
+    ) -> io::Result<()> {
+        if seat.index == 0 {
+            event::spawn(Expiries::of(servers).watch(seat.log.clone(), life.gate.clone()));
+        }
+        Ok(())
+    }
+
     /// The certificates of servers with these names.
     fn named<'a>(servers: impl Iterator<Item = (&'a Bytes, &'a ServerTls)>) -> Expiries {
         let mut all: Vec<Expiry> = Vec::new();
@@ -84,7 +102,7 @@ impl Expiries {
     }
 
     /// Writes warnings to the log once a day, and when a certificate ends, until the gate closes.
-    pub async fn watch(self, log: Log, gate: Gate) {
+    async fn watch(self, log: Log, gate: Gate) {
         while !self.0.is_empty() && !gate.is_closed() {
             let ms = u64::try_from(self.wait_s(now())).unwrap_or(0).saturating_mul(1_000);
             event::race(event::sleep(ms), gate.closed()).await;

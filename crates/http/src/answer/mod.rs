@@ -18,6 +18,7 @@ use crate::status_line::CLIENT_CLOSED;
 use crate::target;
 use crate::{flight, metering};
 use engine::beat::{self, Doing};
+use engine::life::Main;
 use engine::stats::Field;
 
 /// The HTTP engine, as protocols see it.
@@ -88,7 +89,7 @@ fn count(r: &mut Request) {
     let live_debug = &r.main.stats.live_debug;
     if live_debug.is_used() {
         let c = r.c();
-        c.debug.set(r.main.debug_connection(&c.peer));
+        c.debug.set(r.main.debugs(&c.peer));
     }
 }
 

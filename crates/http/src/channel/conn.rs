@@ -8,6 +8,7 @@ use std::rc::Rc;
 use base::log::{Context, Fields, Level, Log};
 use common_modules::passing::Passed;
 use common_modules::ssl::Established;
+use engine::life::Main;
 use engine::overload;
 use event::{Sock, Socketless};
 use net::Transport;
@@ -130,7 +131,7 @@ impl Conn {
         number: u64,
     ) -> Conn {
         Conn {
-            debug: Cell::new(main.debug_connection(&peer)),
+            debug: Cell::new(main.debugs(&peer)),
             carrier,
             number,
             peer,
@@ -251,7 +252,7 @@ impl Conn {
         }
         let Conn { number, listen, start_ms, local, tls, requests, is_surplus, .. } = self;
         Conn {
-            debug: Cell::new(main.debug_connection(&peer)),
+            debug: Cell::new(main.debugs(&peer)),
             carrier: Carrier::Quic(place),
             number: *number,
             peer,

@@ -8,14 +8,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use common_modules::ssl::{SecureServer, ServerTls};
 use engine::addresses;
-use engine::life::Life;
+use engine::life::{Life, Main};
 use engine::metrics::status_zone::ZoneName;
 use engine::module::Helping;
 use engine::names::{ServerName, ServerNames};
 use engine::regex::MatchFailed;
 use engine::vars::Variables;
 use engine::{Metrics, Stats, TempPath};
-use os::SockAddr;
 
 use crate::core_conf::CoreSrv;
 use crate::module::ConfSet;
@@ -128,13 +127,21 @@ pub struct HttpMain {
     pub(crate) files: files::FileCaches,
 }
 
-impl HttpMain {
-    /// Whether `debug_connection` names this client, or `weir debug` for the moment.
-    pub(crate) fn debug_connection(&self, peer: &SockAddr) -> bool {
-        self.debug_from.get().is_some_and(|from| from.iter().any(|o| o.matches(peer)))
-            || self.stats.live_debug.matches(peer)
+impl Main for HttpMain {
+    fn life(&self) -> &Life {
+        &self.life
     }
 
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn debug_connections(&self) -> &[net::Origin] {
+        self.debug_from.get().map_or(&[], |from| from)
+    }
+}
+
+impl HttpMain {
     /// The object that `stub_status json` answers with.
     pub fn status(&self) -> Vec<u8> {
         engine::status::object(&self.stats, &self.pools, |o| {

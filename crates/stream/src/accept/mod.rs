@@ -7,15 +7,14 @@ use std::rc::Rc;
 
 use base::future::{boxed, rarely};
 use base::log::Level;
+use common_modules::accepting::{self, Headed, Unheaded, accepted};
 use common_modules::log::AccessLog;
 use common_modules::passing::{Passed, Receiver};
 use engine::beat::{self, Doing};
-use engine::stats::Field;
-use engine::{Client, Session, overload};
+use engine::{Client, Session};
 use event::Sock;
 use event::task::Unborn;
-use net::Transport;
-use net::proxy_header::{self, NoHeader};
+use net::proxy_header::NoHeader;
 use os::SockAddr;
 
 use crate::module::Served;
@@ -26,24 +25,8 @@ use crate::ssl;
 
 /// Makes the session of a connection, and its task.
 pub(crate) fn accept(main: &Rc<StreamMain>, listen: usize, sock: Sock, peer: SockAddr) {
-    let mut local = None;
-    let address = main.listens[listen].address(|| {
-        local = os::socket::local_addr(sock.fd()).ok();
-        local.clone()
-    });
-    let sock = match address.ssl {
-        true => Transport::awaiting_tls(sock),
-        false => sock.into(),
-    };
-    main.stats.add(Field::Accepted, 1);
-    if !address.proxy_protocol && overload::is_surplus(peer.ip_addr(), |share| sock.standing(share))
-    {
-        overload::refused();
-        return;
-    }
-    let s = StreamSession::new(main, address, peer, local, Some(sock));
-    main.stats.add(Field::Handled, 1);
-    event::spawn(task(s));
+    let Some(new) = accepted(&main.listens[listen], &main.stats, sock, &peer) else { return };
+    event::spawn(task(StreamSession::new(main, new.address, peer, new.local, Some(new.sock))));
 }
 
 /// Connections that are passed on.
@@ -215,29 +198,19 @@ async fn proxy_header(s: &mut StreamSession) -> Result<(), u16> {
     let read = std::mem::take(&mut s.preread);
     let Some(sock) = s.sock() else { return Ok(()) };
     let ms = s.server.core.proxy_protocol_timeout;
-    match proxy_header::read(sock, read, &s.main.life.gate, ms).await {
-        Ok((behind, header)) => {
+    match accepting::proxy_header(s, sock, read, &s.main.life.gate, ms).await {
+        Ok(Headed { header, behind }) => {
             s.set_proxy_header(header);
             if !s.listen.ssl {
                 s.received.set(behind.len() as u64);
             }
             s.preread = behind;
-            let ip = s.client_ip();
-            let Some(sock) = s.sock() else { return Ok(()) };
-            if overload::is_surplus(ip, |share| sock.standing(share)) {
-                overload::refused();
-                return Err(status::UNAVAILABLE);
-            }
             Ok(())
         }
-        Err(none) => {
-            if let Some((level, m)) = none.line() {
-                s.log(level, format_args!("{m} while reading PROXY protocol"));
-            }
-            Err(match none {
-                NoHeader::Malformed(_) | NoHeader::Closed => status::BAD_REQUEST,
-                NoHeader::Gone | NoHeader::Client(_) => status::OK,
-            })
+        Err(Unheaded::Refused) => Err(status::UNAVAILABLE),
+        Err(Unheaded::NoHeader(NoHeader::Malformed(_) | NoHeader::Closed)) => {
+            Err(status::BAD_REQUEST)
         }
+        Err(Unheaded::NoHeader(NoHeader::Gone | NoHeader::Client(_))) => Err(status::OK),
     }
 }
