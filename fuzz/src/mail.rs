@@ -239,6 +239,7 @@ fn login(choice: u8, bytes: &[u8], credentials: Option<&Credentials>) -> Login {
         server_name: other,
         xclient: (choice & 32 == 0).then_some(XClient { addr, name }),
         smtp_auth: choice & 64 == 0,
+        starttls: choice & 2 == 0,
         pass_error_message: choice & 128 == 0,
         buffer: 128,
     }
@@ -270,9 +271,23 @@ fn server(login: &Login, mut bytes: &[u8], piece: usize) -> Vec<Said> {
                 continue;
             }
             Said::Done { to_client } => to_client.extend_from_slice(bytes),
-            Said::Failed { answer, to_client } => {
+            Said::StartTls => {
+                assert!(login.starttls);
+                // As if the rest came under TLS: pieces cannot tell.
+                backend.now_tls();
+                all.push(said);
+                return all;
+            }
+            Said::InClear => {
+                assert!(login.starttls);
+                // In smaller pieces the handshake is asked for before they are fed.
+                all.push(Said::StartTls);
+                return all;
+            }
+            Said::Failed { answer, to_client, is_login } => {
                 assert!(answer.len() < login.buffer);
-                assert_eq!(to_client.is_some(), login.pass_error_message);
+                assert!(to_client.is_none() || login.pass_error_message);
+                assert!(to_client.is_some() || !login.pass_error_message || !*is_login);
             }
             Said::TooLong(all) => assert_eq!(all.len(), login.buffer),
             Said::NoPassword => assert!(login.password.is_none()),

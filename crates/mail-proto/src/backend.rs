@@ -1,9 +1,10 @@
 //! The dialogue with a mail server, from its greeting to the login.
 //!
 //! ```text
-//! POP3  Greeting ─▶ User ─▶ Password ─▶ done
-//! IMAP  Greeting ─▶ Login ─▶ User ─▶ Password ─▶ done
-//! SMTP  Greeting ─▶ Helo ─▶ [XClient ─▶ [ClientHelo]] ─▶ done, Auth ─▶ done, or From ─▶ To ─▶ done
+//! POP3  Greeting ─▶ [StartTls ─▶] User ─▶ Password ─▶ done
+//! IMAP  Greeting ─▶ [StartTls ─▶] Login ─▶ User ─▶ Password ─▶ done
+//! SMTP  Greeting ─▶ Helo ─▶ [StartTls ─▶ Helo ─▶] [XClient ─▶ [ClientHelo]]
+//!                ─▶ done, Auth ─▶ done, or From ─▶ To ─▶ done
 //! ```
 //!
 //! A state is the command that was sent last, of which the answer is awaited.
@@ -48,6 +49,9 @@ pub struct Login {
     pub xclient: Option<XClient>,
     /// SMTP: the client's name and password are sent.
     pub smtp_auth: bool,
+    /// TLS begins by a command: STARTTLS (RFC 3501 section 6.2.1, RFC 3207) or STLS (RFC 2595
+    /// section 4).
+    pub starttls: bool,
     /// Refusals are passed to the client.
     pub pass_error_message: bool,
     /// The most bytes of one answer.
@@ -66,6 +70,13 @@ pub enum Said {
         /// The name of the step in log lines: `sending user name to upstream`.
         doing: &'static str,
     },
+    /// Begin the handshake, call [`Backend::now_tls`], then step again. Bytes of the mail server
+    /// that were not fed were sent in clear and may be anybody's: the connection must be closed
+    /// then.
+    StartTls,
+    /// Bytes came in clear behind the mail server's answer to STARTTLS: the connection must be
+    /// closed.
+    InClear,
     /// The client is logged in: these bytes go to it, then both are piped.
     Done {
         /// The mail server's last answer and everything behind it; after AUTH of SMTP, the proxy's
@@ -78,6 +89,8 @@ pub enum Said {
         answer: Vec<u8>,
         /// The answer for the client, with `pass_error_message`.
         to_client: Option<Vec<u8>>,
+        /// Name or password were wrong, as far as can be seen.
+        is_login: bool,
     },
     /// A password must be sent and there is none.
     NoPassword,
@@ -93,6 +106,7 @@ const AUTH_OK: &[u8] = b"235 2.0.0 OK\r\n";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Greeting,
+    StartTls,
     // POP3 and IMAP.
     Login,
     User,
@@ -127,12 +141,23 @@ pub struct Backend {
     at: usize,
     /// No line ends between `at` and this.
     scanned: usize,
+    /// TLS has begun.
+    tls: bool,
 }
+
+/// The tag of STARTTLS of IMAP; the client's own is for its login.
+const STARTTLS_TAG: &[u8] = b"starttls ";
 
 impl Backend {
     /// A dialogue that waits for the greeting.
     pub fn new(login: Login) -> Backend {
-        Backend { login, state: State::Greeting, held: Vec::new(), at: 0, scanned: 0 }
+        let state = State::Greeting;
+        Backend { login, state, held: Vec::new(), at: 0, scanned: 0, tls: false }
+    }
+
+    /// TLS has begun, behind [`Said::StartTls`].
+    pub fn now_tls(&mut self) {
+        self.tls = true;
     }
 
     /// The bytes that can be fed: what is left for one answer.
@@ -147,6 +172,13 @@ impl Backend {
 
     /// Looks at the answer to the last line, and gives the next one.
     pub fn step(&mut self) -> Said {
+        if self.state == State::StartTls
+            && self.tls
+            && let Some(next) = self.next()
+        {
+            // No greeting comes behind the handshake.
+            return self.say(next);
+        }
         loop {
             let rest = self.held.get(self.scanned..).unwrap_or_default();
             let Some(found) = memchr::memchr(b'\n', rest) else {
@@ -171,6 +203,12 @@ impl Backend {
     }
 
     fn allowed(&mut self, end: usize) -> Said {
+        if self.state == State::StartTls {
+            let is_all = end >= self.held.len();
+            self.held = Vec::new();
+            (self.at, self.scanned) = (0, 0);
+            return if is_all { Said::StartTls } else { Said::InClear };
+        }
         let Some(next) = self.next() else {
             let mut to_client = mem::take(&mut self.held);
             if self.login.protocol == Protocol::Smtp && self.login.smtp.is_none() {
@@ -181,6 +219,11 @@ impl Backend {
         };
         self.held.drain(..end.min(self.held.len()));
         (self.at, self.scanned) = (0, 0);
+        self.say(next)
+    }
+
+    /// Gives the line of a command, whose answer comes next.
+    fn say(&mut self, next: State) -> Said {
         self.state = next;
         match self.line(next) {
             Ok(line) => Said::Send { line: Bytes::from(line), doing: doing(next) },
@@ -195,8 +238,14 @@ impl Backend {
         let from = if self.login.protocol == Protocol::Imap { self.at } else { 0 };
         (self.at, self.scanned) = (0, 0);
         let answer = without_end(whole.get(from..).unwrap_or_default()).to_vec();
-        let to_client = self.login.pass_error_message.then_some(whole);
-        Said::Failed { answer, to_client }
+        // The client has asked for no TLS with the mail server.
+        let is_passed = self.login.pass_error_message && self.state != State::StartTls;
+        let is_login = match self.state {
+            State::Password | State::Auth => true,
+            State::User => self.login.protocol == Protocol::Pop3,
+            _ => false,
+        };
+        Said::Failed { answer, to_client: is_passed.then_some(whole), is_login }
     }
 
     fn meaning(&self, line: &[u8]) -> Line {
@@ -219,10 +268,12 @@ impl Backend {
         if starts(b"* ") && !starts(b"* BYE") {
             return if self.state == State::Password { Line::Goes } else { Line::Skip };
         }
-        if self.state != State::Password {
-            return either(line.starts_with(b"+"));
-        }
-        let tagged = line.strip_prefix(&self.login.tag[..]);
+        let tag = match self.state {
+            State::StartTls => STARTTLS_TAG,
+            State::Password => &self.login.tag,
+            _ => return either(line.starts_with(b"+")),
+        };
+        let tagged = line.strip_prefix(tag);
         either(
             tagged.is_some_and(|rest| {
                 rest.get(..2).is_some_and(|word| word.eq_ignore_ascii_case(b"OK"))
@@ -241,7 +292,7 @@ impl Backend {
             _ => return Line::Refused,
         }
         either(match self.state {
-            State::Greeting => code == b"220",
+            State::Greeting | State::StartTls => code == b"220",
             // Postfix greets anew.
             State::XClient => code == b"220" || code == b"250",
             State::Auth => code == b"235",
@@ -255,11 +306,16 @@ impl Backend {
     fn next(&self) -> Option<State> {
         let login = &self.login;
         match (login.protocol, self.state) {
-            (Protocol::Imap, State::Greeting) => Some(State::Login),
-            (Protocol::Pop3, State::Greeting) => Some(State::User),
+            (Protocol::Imap | Protocol::Pop3, State::Greeting) | (Protocol::Smtp, State::Helo)
+                if login.starttls && !self.tls =>
+            {
+                Some(State::StartTls)
+            }
+            (Protocol::Imap, State::Greeting | State::StartTls) => Some(State::Login),
+            (Protocol::Pop3, State::Greeting | State::StartTls) => Some(State::User),
+            (Protocol::Smtp, State::Greeting | State::StartTls) => Some(State::Helo),
             (_, State::Login) => Some(State::User),
             (_, State::User) => Some(State::Password),
-            (Protocol::Smtp, State::Greeting) => Some(State::Helo),
             (_, State::Helo) if login.xclient.is_some() => Some(State::XClient),
             (_, State::XClient) if !login.helo.is_empty() => Some(State::ClientHelo),
             (_, State::Helo | State::XClient | State::ClientHelo) => {
@@ -286,6 +342,11 @@ impl Backend {
         let ehlo = |esmtp: bool| if esmtp { &b"EHLO "[..] } else { &b"HELO "[..] };
         let mut line = match state {
             State::Greeting => return Ok(Vec::new()),
+            State::StartTls => match login.protocol {
+                Protocol::Imap => [STARTTLS_TAG, b"STARTTLS"].concat(),
+                Protocol::Pop3 => b"STLS".to_vec(),
+                Protocol::Smtp => b"STARTTLS".to_vec(),
+            },
             State::Login => {
                 let len = format!("LOGIN {{{}}}", user()?.len());
                 [sendable(&login.tag, "tag")?, len.as_bytes()].concat()
@@ -299,7 +360,8 @@ impl Backend {
             State::Password => [b"PASS ", password()?].concat(),
             State::Helo => {
                 let name = sendable(&login.server_name, "server name")?;
-                [ehlo(login.esmtp || login.xclient.is_some()), name].concat()
+                let extends = login.esmtp || login.xclient.is_some() || login.starttls;
+                [ehlo(extends), name].concat()
             }
             State::XClient => self.xclient(),
             State::ClientHelo => [ehlo(login.esmtp), sendable(&login.helo, "helo")?].concat(),
@@ -351,6 +413,7 @@ fn sendable<'a>(value: &'a Bytes, which: &'static str) -> Result<&'a [u8], Said>
 fn doing(state: State) -> &'static str {
     match state {
         State::Greeting => "reading response from upstream",
+        State::StartTls => "sending STARTTLS to upstream",
         State::Login => "sending LOGIN command to upstream",
         State::User => "sending user name to upstream",
         State::Password => "sending password to upstream",

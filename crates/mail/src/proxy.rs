@@ -99,10 +99,14 @@ const OWN: &[Directive<Cx>] = &[
     directive(
         "proxy_ssl",
         MS,
-        Args::FLAG,
+        Args::T1,
         "off",
-        "Speaks TLS to mail servers, from the first byte.",
-        |cx, n| set_flag(&mut cx.loc::<ProxyDraft>().ssl_on, n),
+        "TLS to mail servers: off, on (from the first byte), or starttls (by STARTTLS or STLS).",
+        |cx, n| {
+            let (on, by_command) = (Some(Begins::AtOnce), Some(Begins::ByCommand));
+            let all = [("off", None), ("on", on), ("starttls", by_command)];
+            set_enum(&mut cx.loc::<ProxyDraft>().ssl_begins, n, &all)
+        },
     ),
     directive(
         "proxy_timeout",
@@ -129,6 +133,15 @@ enum Version {
     V2,
 }
 
+/// The beginning of TLS.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    /// With the first byte.
+    AtOnce,
+    /// STARTTLS or STLS.
+    ByCommand,
+}
+
 engine::settings! {
     /// The settings of one level.
     pub(crate) struct ProxyDraft {
@@ -138,7 +151,7 @@ engine::settings! {
         protocol: Option<Option<Version>>,
         smtp_auth: Option<bool>,
         ssl: SslDraft,
-        ssl_on: Option<bool>,
+        ssl_begins: Option<Option<Begins>>,
         timeout: Option<u64>,
         xclient: Option<bool>,
     }
@@ -150,7 +163,7 @@ pub(crate) struct ProxyConf {
     pass_error_message: bool,
     protocol: Option<Version>,
     smtp_auth: bool,
-    tls: Option<UpstreamTls>,
+    tls: Option<(Begins, UpstreamTls)>,
     /// Milliseconds.
     pub(crate) timeout: u64,
     xclient: bool,
@@ -163,9 +176,9 @@ impl ProxyConf {
     /// A file of TLS cannot be used.
     pub(crate) fn new(draft: &ProxyDraft) -> Result<ProxyConf, ConfError> {
         const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-        let tls = match draft.ssl_on {
-            Some(true) => Some(draft.ssl.finish("proxy", &[])?),
-            _ => None,
+        let tls = match draft.ssl_begins.flatten() {
+            Some(begins) => Some((begins, draft.ssl.finish("proxy", &[])?)),
+            None => None,
         };
         Ok(ProxyConf {
             buffer: draft.buffer.unwrap_or(4096),
@@ -213,7 +226,8 @@ async fn dialogue(
 ) -> Result<(Transport, Vec<u8>), Option<Bytes>> {
     let server = s.server.clone();
     let until = Deadline::in_ms(server.core.timeout);
-    let sock = connect(s, &to, until).await.ok_or(None)?;
+    let (mut sock, addr) = connect(s, &to, until).await.ok_or(None)?;
+    let host = to.host.clone();
     let mut backend = Backend::new(login(s, to));
     let mut page = Page::new();
     loop {
@@ -231,11 +245,21 @@ async fn dialogue(
                 s.now(doing);
                 put(s, &sock, line, until).await.ok_or(None)?;
             }
+            Said::StartTls if page.is_empty() => {
+                let Some((_, tls)) = &server.proxy.tls else { return Err(None) };
+                sock = secure(s, tls, sock, (&addr, &host), until).await.ok_or(None)?;
+                backend.now_tls();
+            }
+            Said::StartTls | Said::InClear => {
+                let m = "upstream sent plaintext behind its answer to the command to begin TLS";
+                s.log(Level::Error, format_args!("{m}"));
+                return Err(None);
+            }
             Said::Done { mut to_client } => {
                 to_client.extend_from_slice(&page);
                 return Ok((sock, to_client));
             }
-            Said::Failed { answer, to_client } => {
+            Said::Failed { answer, to_client, .. } => {
                 let level = if to_client.is_some() { Level::Info } else { Level::Error };
                 let answer = lossy(&answer);
                 s.log(level, format_args!("upstream sent invalid response: \"{answer}\""));
@@ -261,7 +285,11 @@ async fn dialogue(
 
 /// A connection to the first of the addresses that can be reached, with what comes before the
 /// dialogue.
-async fn connect(s: &mut MailSession, to: &Destination, until: Deadline) -> Option<Transport> {
+async fn connect(
+    s: &mut MailSession,
+    to: &Destination,
+    until: Deadline,
+) -> Option<(Transport, SockAddr)> {
     let server = s.server.clone();
     let (sock, addr) = reach(s, &to.addrs, until).await?;
     if let Some(version) = server.proxy.protocol {
@@ -270,14 +298,30 @@ async fn connect(s: &mut MailSession, to: &Destination, until: Deadline) -> Opti
         chain.push_bytes(header(s, version).into());
         sock.send(&mut chain, until).await.map_err(|e| failed(s, &e, "send()")).ok()?;
     }
-    let Some(tls) = &server.proxy.tls else { return Some(sock.into()) };
+    let sock = match &server.proxy.tls {
+        Some((Begins::AtOnce, tls)) => {
+            secure(s, tls, sock.into(), (&addr, &to.host), until).await?
+        }
+        _ => sock.into(),
+    };
+    Some((sock, addr))
+}
+
+/// Puts TLS over a connection to a mail server, of which no byte is left unread.
+async fn secure(
+    s: &mut MailSession,
+    tls: &UpstreamTls,
+    plain: Transport,
+    (addr, host): (&SockAddr, &Bytes),
+    until: Deadline,
+) -> Option<Transport> {
     s.now("");
-    let name = tls.name.as_ref().map_or_else(|| to.host.clone(), |name| name.eval(s));
+    let name = tls.name.as_ref().map_or_else(|| host.clone(), |name| name.eval(s));
     let certificate = tls.changing.as_ref().map(|c| (c.certificate.eval(s), c.key.eval(s)));
     let peer = addr.to_string();
     let (peer, name, counted) = (peer.as_bytes(), &name[..], None);
     let shake = Shake { peer, name, certificate, deadline: until, counted };
-    let secured = Box::pin(tls.connect(sock, shake)).await;
+    let secured = Box::pin(tls.connect(plain, shake)).await;
     secured.map_err(|fault| failure::no_session(s, &fault)).ok()
 }
 
@@ -369,6 +413,7 @@ fn login(s: &MailSession, to: Destination) -> Login {
         server_name: core.server_name.clone(),
         xclient,
         smtp_auth: proxy.smtp_auth,
+        starttls: proxy.tls.as_ref().is_some_and(|(begins, _)| *begins == Begins::ByCommand),
         pass_error_message: proxy.pass_error_message,
         buffer: proxy.buffer,
     }

@@ -325,13 +325,18 @@ impl UpstreamTls {
         })
     }
 
-    /// Puts TLS over a new connection, and verifies the server where that is asked for.
+    /// Puts TLS over a plain connection, of which nothing was read that was not used, and verifies
+    /// the server where that is asked for.
     ///
     /// # Errors
     /// The connection has no session, and is closed.
-    pub async fn connect(&self, sock: Sock, shake: Shake<'_>) -> Result<Transport, NoSession> {
+    pub async fn connect(
+        &self,
+        plain: impl Into<Transport>,
+        shake: Shake<'_>,
+    ) -> Result<Transport, NoSession> {
         let counted = shake.counted;
-        let done = self.establish(sock, shake).await;
+        let done = self.establish(plain.into(), shake).await;
         if let Some(counters) = counted.and_then(Peer::counters) {
             counters.add(word::HANDSHAKES, done.is_ok().into());
             counters.add(word::HANDSHAKES_FAILED, done.is_err().into());
@@ -344,7 +349,7 @@ impl UpstreamTls {
     /// The connection with its session, and whether that is an earlier one resumed.
     async fn establish(
         &self,
-        sock: Sock,
+        plain: Transport,
         shake: Shake<'_>,
     ) -> Result<(Transport, bool), NoSession> {
         let failed = |level, m: String| NoSession::Failed(level, m);
@@ -364,7 +369,7 @@ impl UpstreamTls {
         let sent = if self.sends_name { name } else { b"" };
         let session = Session::client(&config, sent)
             .map_err(|e| failed(Level::Alert, format!("SSL_new() failed ({e})")))?;
-        let transport = Transport::from(sock).with_session(session);
+        let transport = plain.with_session(session);
         match transport.handshake(shake.deadline, None).await {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {

@@ -18,6 +18,7 @@ fn login(protocol: Protocol) -> Login {
         server_name: Bytes::from_static(b"mx"),
         xclient: None,
         smtp_auth: false,
+        starttls: false,
         pass_error_message: true,
         buffer: 128,
     }
@@ -48,15 +49,21 @@ fn shown(said: &Said) -> String {
             format!("{} ({})", text(line), doing.expect("a thing that is sent"))
         }
         Said::Done { to_client } => format!("done: {}", text(to_client)),
-        Said::Failed { answer, to_client } => {
+        Said::StartTls => "TLS".to_owned(),
+        Said::InClear => "in clear".to_owned(),
+        Said::Failed { answer, to_client, is_login } => {
             let to_client = to_client.as_deref().map(text);
-            format!("failed: {} {to_client:?}", text(answer))
+            let what = if *is_login { "no login" } else { "failed" };
+            format!("{what}: {} {to_client:?}", text(answer))
         }
         Said::NoPassword => "no password".to_owned(),
         Said::Unsendable(which) => format!("unsendable {which}"),
         Said::TooLong(bytes) => format!("too long: {}", bytes.len()),
     }
 }
+
+/// Stands for the handshake among the bytes of a mail server.
+const SECURED: &[u8] = b"[TLS]";
 
 fn pieces(login: &Login, mut bytes: &[u8], size: usize) -> Vec<String> {
     let mut backend = Backend::new(login.clone());
@@ -65,7 +72,8 @@ fn pieces(login: &Login, mut bytes: &[u8], size: usize) -> Vec<String> {
         let said = backend.step();
         match &said {
             Said::More => {
-                let len = size.min(backend.room()).min(bytes.len());
+                let clear = memchr::memmem::find(bytes, SECURED).filter(|at| *at > 0);
+                let len = size.min(backend.room()).min(clear.unwrap_or(bytes.len()));
                 let (piece, rest) = bytes.split_at(len);
                 if len == 0 {
                     return all;
@@ -78,6 +86,16 @@ fn pieces(login: &Login, mut bytes: &[u8], size: usize) -> Vec<String> {
                 let piped = Said::Done { to_client: [to_client, bytes].concat() };
                 all.push(shown(&piped));
                 return all;
+            }
+            Said::StartTls if !bytes.is_empty() && !bytes.starts_with(SECURED) => {
+                // Its owner has them, or they wait in the socket.
+                all.push("in clear".to_owned());
+                return all;
+            }
+            Said::StartTls => {
+                all.push(shown(&said));
+                bytes = bytes.strip_prefix(SECURED).unwrap_or_default();
+                backend.now_tls();
             }
             said => {
                 all.push(shown(said));
@@ -107,8 +125,8 @@ fn pop3() {
         &[user, pass, "done: +OK you are|+OK more"],
     );
     check(&login, "-ERR no\r\n", &["failed: -ERR no Some(\"-ERR no|\")"]);
-    check(&login, "+OK\r\n-ERR x\r\n", &[user, "failed: -ERR x Some(\"-ERR x|\")"]);
-    check(&login, "+OK\r\n+OK\r\n-ERR x\r\n", &[user, pass, "failed: -ERR x Some(\"-ERR x|\")"]);
+    check(&login, "+OK\r\n-ERR x\r\n", &[user, "no login: -ERR x Some(\"-ERR x|\")"]);
+    check(&login, "+OK\r\n+OK\r\n-ERR x\r\n", &[user, pass, "no login: -ERR x Some(\"-ERR x|\")"]);
     check(&login, "OK\r\n", &["failed: OK Some(\"OK|\")"]);
     check(&login, "\r\n", &["failed:  Some(\"|\")"]);
 }
@@ -145,13 +163,73 @@ fn imap() {
         ("* OK\r\n* BYE\r\n", &[first, "failed: * BYE Some(\"* BYE|\")"]),
         (
             "* OK\r\n+ \r\n+ \r\n* X\r\na1 NO x\r\n",
-            &[first, user, pass, "failed: a1 NO x Some(\"* X|a1 NO x|\")"],
+            &[first, user, pass, "no login: a1 NO x Some(\"* X|a1 NO x|\")"],
         ),
-        ("* OK\r\n+ \r\n+ \r\na2 OK\r\n", &[first, user, pass, "failed: a2 OK Some(\"a2 OK|\")"]),
-        ("* OK\r\n+ \r\n+ \r\n+ \r\n", &[first, user, pass, "failed: +  Some(\"+ |\")"]),
+        ("* OK\r\n+ \r\n+ \r\na2 OK\r\n", &[first, user, pass, "no login: a2 OK Some(\"a2 OK|\")"]),
+        ("* OK\r\n+ \r\n+ \r\n+ \r\n", &[first, user, pass, "no login: +  Some(\"+ |\")"]),
     ] {
         check(&login, bytes, want);
     }
+}
+
+#[test]
+fn tls_begins_by_a_command() {
+    let with = |protocol| Login { starttls: true, ..login(protocol) };
+    let (user, pass) = ("USER joe| (user name)", "PASS ge heim| (password)");
+    check(
+        &with(Protocol::Pop3),
+        "+OK hi\r\n+OK go\r\n[TLS]+OK\r\n+OK in\r\n",
+        &["STLS| (STARTTLS)", "TLS", user, pass, "done: +OK in|"],
+    );
+    let first = "starttls STARTTLS| (STARTTLS)";
+    let sent = ["a1 LOGIN {3}| (LOGIN command)", "joe {7}| (user name)", "ge heim| (password)"];
+    check(
+        &with(Protocol::Imap),
+        "* OK hi\r\n* X\r\nstarttls ok go\r\n[TLS]+ \r\n+ \r\na1 OK in\r\n",
+        &[first, "TLS", sent[0], sent[1], sent[2], "done: a1 OK in|"],
+    );
+    let smtp = Login { smtp_auth: true, ..with(Protocol::Smtp) };
+    let auth = format!("AUTH PLAIN {}| (AUTH)", b64("\0joe\0ge heim"));
+    check(
+        &smtp,
+        "220 hi\r\n250-mx\r\n250 STARTTLS\r\n220 go\r\n[TLS]250 mx\r\n235 in\r\n",
+        &[EHLO, "STARTTLS| (STARTTLS)", "TLS", EHLO, &auth, IN],
+    );
+}
+
+#[test]
+fn nothing_is_read_between_the_command_and_tls() {
+    for (protocol, said) in [
+        (Protocol::Pop3, "+OK hi\r\n+OK go\r\n+OK more\r\n"),
+        (Protocol::Imap, "* OK hi\r\nstarttls OK go\r\n* "),
+        (Protocol::Smtp, "220 hi\r\n250 mx\r\n220 go\r\n250 mx\r\n"),
+    ] {
+        let login = Login { starttls: true, ..login(protocol) };
+        for size in [usize::MAX, 1, 2, 3, 5, 17] {
+            let all = pieces(&login, said.as_bytes(), size);
+            assert_eq!(all.last().map(String::as_str), Some("in clear"), "in pieces of {size}");
+        }
+    }
+}
+
+#[test]
+fn a_server_without_tls_gets_no_password() {
+    let with = |protocol| Login { starttls: true, ..login(protocol) };
+    check(
+        &with(Protocol::Pop3),
+        "+OK\r\n-ERR no\r\n",
+        &["STLS| (STARTTLS)", "failed: -ERR no None"],
+    );
+    check(
+        &with(Protocol::Imap),
+        "* OK\r\nstarttls BAD no\r\n",
+        &["starttls STARTTLS| (STARTTLS)", "failed: starttls BAD no None"],
+    );
+    check(
+        &with(Protocol::Smtp),
+        "220 mx\r\n250 mx\r\n454 no\r\n",
+        &[EHLO, "STARTTLS| (STARTTLS)", "failed: 454 no None"],
+    );
 }
 
 const HELO: &str = "HELO mx| (HELO/EHLO)";
@@ -185,8 +263,8 @@ fn smtp_auth() {
     let auth = smtp(|login| login.smtp_auth = true);
     let line = format!("AUTH PLAIN {}| (AUTH)", b64("\0joe\0ge heim"));
     check(&auth, "220\r\n250\r\n235 in\r\n", &[HELO, &line, IN]);
-    check(&auth, "220\r\n250\r\n535 no\r\n", &[HELO, &line, "failed: 535 no Some(\"535 no|\")"]);
-    check(&auth, "220\r\n250\r\n250 in\r\n", &[HELO, &line, "failed: 250 in Some(\"250 in|\")"]);
+    check(&auth, "220\r\n250\r\n535 no\r\n", &[HELO, &line, "no login: 535 no Some(\"535 no|\")"]);
+    check(&auth, "220\r\n250\r\n250 in\r\n", &[HELO, &line, "no login: 250 in Some(\"250 in|\")"]);
     let without = smtp(|login| {
         login.smtp_auth = true;
         login.password = None;
