@@ -376,3 +376,17 @@ pub fn refusal(protocol: Protocol, tag: &[u8], message: &[u8], code: Option<&[u8
     line.end();
     Bytes::from(line.0)
 }
+
+/// The answer to a login that is not tried, as too many of the client's have failed. The error is a
+/// temporary one, upon which clients ask their users for no other password: UNAVAILABLE of RFC 5530
+/// section 3, SYS/TEMP of RFC 3206 section 4, and of SMTP 421, as the connection is closed then
+/// (RFC 5321 section 3.8).
+pub fn too_many_failures(protocol: Protocol, tag: &[u8]) -> Bytes {
+    const TEXT: &[u8] = b"Too many failed logins, try again later";
+    let (hint, code): (&[u8], _) = match protocol {
+        Protocol::Imap => (b"[UNAVAILABLE] ", None),
+        Protocol::Pop3 => (b"[SYS/TEMP] ", None),
+        Protocol::Smtp => (b"", Some(&b"421 4.7.0"[..])),
+    };
+    refusal(protocol, tag, &[hint, TEXT].concat(), code)
+}

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use base::log::{Level, lossy};
 use bytes::Bytes;
+use common_modules::limits::auth::Attempt;
 use conf::table::{Args, Directive, directive, join, named};
 use conf::value::{set_flag, set_msec};
 use conf::{ConfError, Node};
@@ -24,6 +25,7 @@ use upstream::ssl::{Fixed, NoSession, SslDraft};
 use upstream::ssl_directives::{self, Place};
 use upstream::url;
 
+use crate::limit_auth;
 use crate::module::{Cx, MS, Module};
 use crate::session::MailSession;
 
@@ -197,12 +199,19 @@ pub(crate) struct Destination {
     pub credentials: Credentials,
     /// None where the authentication server knows one that is not the client's, and does not tell.
     pub password: Option<Bytes>,
+    /// The attempt, which fails where the mail server refuses the client.
+    pub attempt: Attempt,
 }
 
 /// Asks the authentication server.
 pub(crate) async fn ask(s: &mut MailSession, credentials: Credentials) -> Answer {
     s.attempts += 1;
     s.now("in http auth state");
+    let Ok(attempt) = limit_auth::begin(s, &credentials) else {
+        let protocol = s.server.dialogue.protocol;
+        let text = auth::too_many_failures(protocol, &credentials.tag);
+        return Answer::Refused { text, is_last: true };
+    };
     loop {
         match exchange(s, &credentials).await {
             None => return Answer::Failed,
@@ -212,6 +221,7 @@ pub(crate) async fn ask(s: &mut MailSession, credentials: Credentials) -> Answer
                 event::sleep(secs.saturating_mul(1000).max(LEAST_MS)).await;
             }
             Some(Verdict::Refused { message, code, wait }) => {
+                attempt.failed();
                 let shown = lossy(&message);
                 s.log(Level::Info, format_args!("client login failed: \"{shown}\""));
                 let protocol = s.server.dialogue.protocol;
@@ -227,7 +237,11 @@ pub(crate) async fn ask(s: &mut MailSession, credentials: Credentials) -> Answer
                 return Answer::Failed;
             }
             Some(Verdict::Go { server, port, user, password }) => {
-                return go(s, credentials, (&server, &port), (user, password)).await;
+                let mut to = go(s, credentials, (&server, &port), (user, password)).await;
+                if let Answer::Go(to) = &mut to {
+                    to.attempt = attempt;
+                }
+                return to;
             }
         }
     }
@@ -267,7 +281,8 @@ async fn go(
         s.log(Level::Error, m);
         return Answer::Failed;
     };
-    Answer::Go(Box::new(Destination { addrs, host: host.clone(), credentials, password }))
+    let (host, attempt) = (host.clone(), Attempt::default());
+    Answer::Go(Box::new(Destination { addrs, host, credentials, password, attempt }))
 }
 
 /// The addresses of a mail server. A name is one for the resolver, if there is one.

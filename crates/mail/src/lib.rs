@@ -21,6 +21,7 @@ mod core_directives;
 mod core_listen;
 mod dialogue;
 pub mod engine;
+mod limit_auth;
 pub mod module;
 mod protocols;
 mod proxy;
@@ -41,6 +42,7 @@ pub static MODULES: module::Modules = &[
     &protocols::IMAP,
     &protocols::POP3,
     &protocols::SMTP,
+    &limit_auth::MODULE,
     &auth_http::MODULE,
     &proxy::MODULE,
     &realip::MODULE,

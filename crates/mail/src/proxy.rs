@@ -222,12 +222,12 @@ pub(crate) async fn log_in(
 /// It failed, for a reason that the log was told; with a text for the client if there is one.
 async fn dialogue(
     s: &mut MailSession,
-    to: Destination,
+    mut to: Destination,
 ) -> Result<(Transport, Vec<u8>), Option<Bytes>> {
     let server = s.server.clone();
     let until = Deadline::in_ms(server.core.timeout);
     let (mut sock, addr) = connect(s, &to, until).await.ok_or(None)?;
-    let host = to.host.clone();
+    let (host, attempt) = (to.host.clone(), std::mem::take(&mut to.attempt));
     let mut backend = Backend::new(login(s, to));
     let mut page = Page::new();
     loop {
@@ -259,7 +259,10 @@ async fn dialogue(
                 to_client.extend_from_slice(&page);
                 return Ok((sock, to_client));
             }
-            Said::Failed { answer, to_client, .. } => {
+            Said::Failed { answer, to_client, is_login } => {
+                if is_login {
+                    attempt.failed();
+                }
                 let level = if to_client.is_some() { Level::Info } else { Level::Error };
                 let answer = lossy(&answer);
                 s.log(level, format_args!("upstream sent invalid response: \"{answer}\""));

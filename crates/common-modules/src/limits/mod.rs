@@ -1,8 +1,10 @@
-//! `limit_req` and `limit_conn`: rates and numbers of sessions, counted by a key over all workers.
+//! `limit_req`, `limit_conn` and `limit_auth`: rates and numbers of sessions and of failed logins,
+//! counted by a key over all workers.
 //!
 //! An engine lists [`Zones`] of the kind in scope `Main`, calls [`map_zones`] when all directives
 //! are read, and keeps the limits of a place in a value of its own.
 
+pub mod auth;
 pub mod conn;
 pub mod req;
 
@@ -30,6 +32,8 @@ pub trait Counted: Record + 'static {
     const KEY_MAX: usize;
     /// Sessions hold entries, and give them back by [`Counted::give_back`].
     const HELD: bool;
+    /// Its zones are rows of the API, as nginx's of the kind are.
+    const IS_SHOWN: bool = true;
 
     /// Takes back the hold of a session that is over.
     fn give_back(t: &mut Locked<'_, Self>, entry: Entry);
@@ -152,6 +156,9 @@ impl<R: Counted> Zone<R> {
         };
         cx.env.zones.put(&self.name, shared.clone());
         let _ = self.shared.set(shared);
+        if !R::IS_SHOWN {
+            return Ok(());
+        }
         let kind = match (R::HELD, S::BLOCK == Contexts::HTTP) {
             (false, _) => Kind::LimitReq,
             (true, true) => Kind::HttpLimitConn,
@@ -219,12 +226,31 @@ fn refer<S: Session, R: Counted>(
 fn define<S: Session, R: Counted>(
     cx: &mut Cx<S>,
     n: &Node,
+    other: impl FnMut(&Word) -> Result<bool, ConfError>,
+) -> Result<Rc<Zone<R>>, ConfError> {
+    let word = n.arg(0)?;
+    let key = Key { value: Some(cx.template(word)?), text: word.text.clone() };
+    define_by::<S, R>(cx, n, key, &n.args[1..], other)
+}
+
+/// The key that a zone counts by.
+struct Key {
+    /// None where the owner of the zone makes it.
+    value: Option<Template>,
+    /// As it is shown.
+    text: Bytes,
+}
+
+/// `limit_…_zone … zone=NAME:SIZE …` with the parameters `words`.
+fn define_by<S: Session, R: Counted>(
+    cx: &mut Cx<S>,
+    n: &Node,
+    key: Key,
+    words: &[Word],
     mut other: impl FnMut(&Word) -> Result<bool, ConfError>,
 ) -> Result<Rc<Zone<R>>, ConfError> {
-    let key_word = n.arg(0)?;
-    let key = cx.template(key_word)?;
     let mut named = None;
-    for word in &n.args[1..] {
+    for word in words {
         if let Some(text) = word.bytes().strip_prefix(b"zone=") {
             named = Some((word, name_and_size(word, text)?));
         } else if !other(word)? {
@@ -239,13 +265,15 @@ fn define<S: Session, R: Counted>(
         ));
     };
     let zone = refer::<S, R>(cx, word, &name, Some(bytes))?;
-    if zone.key.get().is_some() {
+    if zone.key_text.get().is_some() {
         let (name, key) = (zone.shown(), zone.key_shown());
         let message = format!("{directive} \"{name}\" is already bound to key \"{key}\"");
         return Err(ConfError::at(word, message));
     }
-    let _ = zone.key.set(key);
-    let _ = zone.key_text.set(key_word.text.clone());
+    if let Some(value) = key.value {
+        let _ = zone.key.set(value);
+    }
+    let _ = zone.key_text.set(key.text);
     zone.bytes.set(bytes);
     Ok(zone)
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use base::log::Level;
 use base::time::now_ms;
-use conf::{ConfError, Node};
+use conf::{ConfError, Node, Word};
 use engine::metrics::word;
 use engine::{Cx, Session};
 use shm::{Entry, Full, Key, Locked, Record, Table};
@@ -60,6 +60,12 @@ impl Bucket {
         self.excess.saturating_sub(leaked).saturating_add(1000).max(0)
     }
 
+    /// The bucket as if one of the requests in it had not come.
+    pub(super) fn with_one_less(self) -> Bucket {
+        // The first one of all left it empty.
+        Bucket { excess: self.excess.saturating_sub(1000).max(-1000), ..self }
+    }
+
     /// The bucket with that request in it.
     fn reckoned(self, now: u64, excess: i64) -> Bucket {
         Bucket { last: if self.age(now) > 0 { now } else { self.last }, excess }
@@ -74,52 +80,58 @@ impl Bucket {
 
 /// The answer of a zone to a request.
 #[derive(Clone, Copy, Debug)]
-enum Answer {
+pub(super) enum Answer {
     /// Too many: so much more than the rate.
     Over(i64),
     /// It fits, and is in the bucket.
-    Counted(i64),
+    Counted { excess: i64, entry: Entry },
     /// It fits; other zones are asked before it counts.
     Fits(Entry),
     /// No room for the key.
     NoRoom,
 }
 
-/// Asks for a request of `key`. With `count` it goes into the bucket.
-fn ask(
-    t: &mut Locked<'_, Bucket>,
+/// A record that is a bucket.
+pub(super) trait Leaky: Record + From<Bucket> + Into<Bucket> {}
+
+impl<R: Record + From<Bucket> + Into<Bucket>> Leaky for R {}
+
+/// Asks for a request of `key`, with so many thousandths a second and such a burst. With `count` it
+/// goes into the bucket.
+pub(super) fn ask<R: Leaky>(
+    t: &mut Locked<'_, R>,
     key: Key<'_>,
     fits: bool,
-    limit: &ReqLimit,
+    (rate, burst): (i64, i64),
     now: u64,
     count: bool,
 ) -> Answer {
-    let rate = limit.zone.rate.get();
     if let Some(entry) = t.find(key)
         && let Some(bucket) = t.value(entry)
     {
         t.touch(entry);
+        let bucket: Bucket = bucket.into();
         let excess = bucket.with_one_more(now, rate);
-        if excess > limit.burst {
+        if excess > burst {
             return Answer::Over(excess);
         }
         if !count {
             return Answer::Fits(entry);
         }
-        t.set(entry, bucket.reckoned(now, excess));
-        return Answer::Counted(excess);
+        t.set(entry, bucket.reckoned(now, excess).into());
+        return Answer::Counted { excess, entry };
     }
     let bucket = Bucket { last: if count { now } else { 0 }, excess: 0 };
     match insert(t, key, fits, bucket, now, rate) {
         Err(Full) => Answer::NoRoom,
-        Ok(_) if count => Answer::Counted(0),
+        Ok(entry) if count => Answer::Counted { excess: 0, entry },
         Ok(entry) => Answer::Fits(entry),
     }
 }
 
 /// Makes an entry; takes out empty ones, and as many of the oldest as room is needed for.
-fn insert(
-    t: &mut Locked<'_, Bucket>,
+fn insert<R: Leaky>(
+    t: &mut Locked<'_, R>,
     key: Key<'_>,
     fits: bool,
     bucket: Bucket,
@@ -127,20 +139,20 @@ fn insert(
     rate: i64,
 ) -> Result<Entry, Full> {
     drop_stale(t, now, rate);
-    let mut made = t.insert(key, bucket);
+    let mut made = t.insert(key, bucket.into());
     while made.is_err() && fits {
         let Some(oldest) = t.oldest() else { break };
         t.remove(oldest);
         drop_stale(t, now, rate);
-        made = t.insert(key, bucket);
+        made = t.insert(key, bucket.into());
     }
     made
 }
 
 /// Takes out one or two entries whose buckets have been empty for long.
-fn drop_stale(t: &mut Locked<'_, Bucket>, now: u64, rate: i64) {
+fn drop_stale<R: Leaky>(t: &mut Locked<'_, R>, now: u64, rate: i64) {
     for _ in 0..2 {
-        let stale = |oldest: &Entry| t.value(*oldest).is_none_or(|b| b.is_stale(now, rate));
+        let stale = |oldest: &Entry| t.value(*oldest).is_none_or(|b| b.into().is_stale(now, rate));
         match t.oldest().filter(stale) {
             Some(oldest) => t.remove(oldest),
             None => return,
@@ -172,24 +184,30 @@ engine::settings! {
 /// # Errors
 /// A parameter is wrong, or the zone is defined twice.
 pub fn set_zone<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
-    let (mut rate, mut scale) = (1, 1);
-    let zone = define::<S, Bucket>(cx, n, |word| {
-        let Some(text) = word.bytes().strip_prefix(b"rate=") else { return Ok(false) };
-        let number = match (text.strip_suffix(b"r/s"), text.strip_suffix(b"r/m")) {
-            (Some(number), _) => number,
-            (_, Some(number)) => {
-                scale = 60;
-                number
-            }
-            _ => text,
-        };
-        rate = positive(number)
-            .and_then(|rate| rate.checked_mul(1000))
-            .ok_or_else(|| ConfError::at(word, format!("invalid rate \"{}\"", word.lossy())))?;
-        Ok(true)
-    })?;
-    zone.rate.set(rate / scale);
+    let mut rate = None;
+    let zone = define::<S, Bucket>(cx, n, |word| set_rate(&mut rate, word))?;
+    zone.rate.set(rate.unwrap_or(1));
     Ok(())
+}
+
+/// Reads `rate=`, in thousandths a second; false where the word is something else.
+pub(super) fn set_rate(rate: &mut Option<i64>, word: &Word) -> Result<bool, ConfError> {
+    let Some(text) = word.bytes().strip_prefix(b"rate=") else { return Ok(false) };
+    let (number, scale) = match (text.strip_suffix(b"r/s"), text.strip_suffix(b"r/m")) {
+        (Some(number), _) => (number, 1),
+        (_, Some(number)) => (number, 60),
+        _ => (text, 1),
+    };
+    let thousandths = positive(number).and_then(|rate| rate.checked_mul(1000));
+    let invalid = || ConfError::at(word, format!("invalid rate \"{}\"", word.lossy()));
+    *rate = Some(thousandths.ok_or_else(invalid)? / scale);
+    Ok(true)
+}
+
+/// Reads `burst=` or `delay=` of which `text` is what follows the `=`, in thousandths.
+pub(super) fn thousandths(word: &Word, text: &[u8], what: &str) -> Result<i64, ConfError> {
+    let invalid = || ConfError::at(word, format!("invalid {what} value \"{}\"", word.lossy()));
+    positive(text).and_then(|n| n.checked_mul(1000)).ok_or_else(invalid)
 }
 
 /// Reads `limit_req` into the [`ReqLimits`] of its block.
@@ -199,17 +217,12 @@ pub fn set_zone<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
 pub fn set_limit<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let (mut zone, mut burst, mut delay) = (None, 0, 0);
     for word in &n.args {
-        let number = |text: &[u8], what: &str| {
-            let invalid = || format!("invalid {what} value \"{}\"", word.lossy());
-            let n = positive(text).and_then(|n| n.checked_mul(1000));
-            n.ok_or_else(|| ConfError::at(word, invalid()))
-        };
         if let Some(name) = word.bytes().strip_prefix(b"zone=") {
             zone = Some(refer::<S, Bucket>(cx, word, name, None)?);
         } else if let Some(text) = word.bytes().strip_prefix(b"burst=") {
-            burst = number(text, "burst")?;
+            burst = thousandths(word, text, "burst")?;
         } else if let Some(text) = word.bytes().strip_prefix(b"delay=") {
-            delay = number(text, "delay")?;
+            delay = thousandths(word, text, "delay")?;
         } else if *word == *"nodelay" {
             delay = i64::MAX;
         } else {
@@ -350,7 +363,8 @@ impl ReqLimiter {
             }
             let key = shared.table.key(text);
             let fits = shared.table.fits(text.len());
-            let answer = ask(&mut shared.table.lock(), key, fits, limit, now, i == last);
+            let terms = (limit.zone.rate.get(), limit.burst);
+            let answer = ask(&mut shared.table.lock(), key, fits, terms, now, i == last);
             s.debug(format_args!("limit_req[{i}]: {answer:?}"));
             match answer {
                 Answer::Over(excess) => {
@@ -367,7 +381,7 @@ impl ReqLimiter {
                     );
                     return Decision::Refuse { excess: None, limit: i };
                 }
-                Answer::Counted(excess) => counted = Some((i, excess)),
+                Answer::Counted { excess, .. } => counted = Some((i, excess)),
                 Answer::Fits(entry) => fitting.push((i, entry)),
             }
             mine = true;

@@ -29,8 +29,15 @@ fn request(
     now: u64,
 ) -> Result<i64, Option<i64>> {
     let fits = table.fits(key.len());
-    match ask(&mut table.lock(), table.key(key), fits, limit, now, true) {
-        Answer::Counted(excess) => Ok(excess),
+    match ask(
+        &mut table.lock(),
+        table.key(key),
+        fits,
+        (limit.zone.rate.get(), limit.burst),
+        now,
+        true,
+    ) {
+        Answer::Counted { excess, .. } => Ok(excess),
         Answer::Over(excess) => Err(Some(excess)),
         Answer::Fits(_) => panic!("was to be counted"),
         Answer::NoRoom => Err(None),
@@ -96,13 +103,17 @@ fn asking_does_not_count() {
     let t0 = 3_600_000;
     for _ in 0..3 {
         let key = table.key(b"a");
-        let Answer::Fits(entry) = ask(&mut table.lock(), key, true, &limit, t0, false) else {
+        let Answer::Fits(entry) =
+            ask(&mut table.lock(), key, true, (limit.zone.rate.get(), limit.burst), t0, false)
+        else {
             panic!("nothing was counted yet");
         };
         assert_eq!(table.lock().value(entry), Some(Bucket::default()));
     }
     let key = table.key(b"a");
-    let Answer::Fits(entry) = ask(&mut table.lock(), key, true, &limit, t0, false) else {
+    let Answer::Fits(entry) =
+        ask(&mut table.lock(), key, true, (limit.zone.rate.get(), limit.burst), t0, false)
+    else {
         panic!("nothing was counted yet");
     };
     assert_eq!(limit.count(&table, entry, t0), 0);
