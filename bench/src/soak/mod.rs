@@ -9,6 +9,7 @@
 //!           ├─▶ HTTP/3 in early data ── HTTP/1 ───────────────────▶│
 //!           ├─▶ telephones: 30 kB/s with pauses of 5 s ────────────┘
 //!           ├─▶ gRPC, WebSocket, FastCGI, UDP ▶ servers here
+//!           ├─▶ IMAP, IMAP over TLS, SMTP ────▶ an authentication server and mail servers here
 //!           ├─▶ two caches, purges ───────────▶ an origin here
 //!           ├─▶ a small disk that fills ──────▶ a server here
 //!           └─▶ names, a name server that lies ▶ a server here, and a decoy
@@ -24,6 +25,7 @@ mod dns;
 mod fastcgi;
 mod h3;
 mod log;
+mod mail;
 mod names;
 mod pace;
 mod page;
@@ -60,6 +62,7 @@ use crate::{Outcome, deploy, disk, mixed, proc, report};
 
 const HTTP: &str = include_str!("../../configs/soak-http.conf");
 const STREAM: &str = include_str!("../../configs/soak-stream.conf");
+const MAIL: &str = include_str!("../../configs/soak-mail.conf");
 
 /// Memory and descriptors that are taken once are no growth.
 const WARM_UP: Duration = Duration::from_secs(10);
@@ -90,6 +93,7 @@ struct Ports {
     disk: u16,
     names: u16,
     udp: [u16; 2],
+    mail: mail::Ports,
 }
 
 /// The server with all that is around it. What is dropped first stands first.
@@ -171,6 +175,7 @@ fn ports() -> Outcome<Ports> {
         disk: quiet_port()?,
         names: quiet_port()?,
         udp: [quiet_port()?, quiet_port()?],
+        mail: mail::Ports { imap: quiet_port()?, imaps: quiet_port()?, smtp: quiet_port()? },
     })
 }
 
@@ -208,6 +213,10 @@ fn start(options: &Options) -> Outcome<Place> {
         ("%UDP_BACKEND0%", udp.ports[0]),
         ("%UDP_BACKEND1%", udp.ports[1]),
         ("%CALLS%", calls),
+        ("%MAIL_AUTH%", mail::authority()),
+        ("%IMAP%", ports.mail.imap),
+        ("%IMAPS%", ports.mail.imaps),
+        ("%SMTP%", ports.mail.smtp),
         ("%FASTCGI%", fastcgi::responder()?),
         ("%BEHIND%", behind.port),
         ("%NAMED%", named.port),
@@ -227,7 +236,7 @@ fn start(options: &Options) -> Outcome<Place> {
         ("%USE%", driver.map_or(String::new(), |d| format!("use {d};"))),
         ("%SITE%", listen),
         ("%MORE%", HTTP.to_string()),
-        ("%STREAM%", STREAM.to_string()),
+        ("%STREAM%", [STREAM, MAIL].concat()),
         ("%CERTIFICATE%", chain),
         ("%KEY%", key),
         ("%SMALL%", text(&disk.folder)),
@@ -288,6 +297,9 @@ fn begin(
     }
     if only(11) {
         threads.extend(h3::begin(site_tls, ports.early, site, tally));
+    }
+    if only(12) {
+        threads.extend(mail::begin(ports.mail, tally)?);
     }
     let udp = alone::Clients::start(ports.udp, UDP_CLIENTS, UDP_REST, load << 56)?;
     Ok((threads, udp))
