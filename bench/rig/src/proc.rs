@@ -125,6 +125,30 @@ pub fn memory(pids: &[u32]) -> Memory {
     sum
 }
 
+/// Bytes that all these processes have written and share with no other one. Memory that is mapped
+/// to be shared is left out: its pages count as private where the others that wrote them have ended.
+pub fn own_memory(pids: &[u32]) -> u64 {
+    let smaps = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
+    pids.iter().map(|pid| own_dirty(&smaps(pid))).sum()
+}
+
+/// The same of the mappings that the kernel's text lists.
+fn own_dirty(smaps: &str) -> u64 {
+    let (mut sum_kb, mut is_own) = (0, false);
+    for line in smaps.lines() {
+        let mut words = line.split_whitespace();
+        match (words.next(), words.next()) {
+            (Some("Private_Dirty:"), Some(kb)) if is_own => sum_kb += kb.parse().unwrap_or(0),
+            // The head of a mapping: its addresses, and what is allowed.
+            (Some(first), Some(allowed)) if !first.ends_with(':') => {
+                is_own = allowed.ends_with('p');
+            }
+            _ => {}
+        }
+    }
+    sum_kb * 1024
+}
+
 /// Descriptors that all these processes hold.
 pub fn descriptors(pids: &[u32]) -> usize {
     pids.iter().map(|p| fs::read_dir(format!("/proc/{p}/fd")).map_or(0, Iterator::count)).sum()
@@ -163,4 +187,22 @@ pub fn raise_descriptor_limit() {
 /// The limit on descriptors of this process and its children.
 pub fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_dirty;
+
+    #[test]
+    fn shared_memory_is_nobody_s_own() {
+        let smaps = "55d0c0000000-55d0c0100000 rw-p 00000000 00:00 0      [heap]\n\
+                     Size:               1024 kB\n\
+                     Private_Dirty:       868 kB\n\
+                     7f7de0d0f000-7f7de1120000 rw-s 00000000 00:01 100496  /dev/zero (deleted)\n\
+                     Private_Dirty:       340 kB\n\
+                     7f7de32e8000-7f7de32e9000 rw-p 00000000 00:00 0 \n\
+                     Private_Dirty:         4 kB\n\
+                     VmFlags: rd wr mr mw me ac\n";
+        assert_eq!(own_dirty(smaps), 872 << 10);
+    }
 }

@@ -38,9 +38,13 @@ enum Stretch {
     Calm,
 }
 
+/// The time from a stretch to the next one of its kind.
+pub fn cycle(length: Duration) -> Duration {
+    (length / 9).clamp(Duration::from_secs(10), Duration::from_secs(600)) * 3
+}
+
 fn stretch(at: Duration, length: Duration) -> Stretch {
-    let each = (length / 9).clamp(Duration::from_secs(10), Duration::from_secs(600));
-    match (at.as_secs_f64() / each.as_secs_f64()) as u64 % 3 {
+    match (at.as_secs_f64() / (cycle(length) / 3).as_secs_f64()) as u64 % 3 {
         0 => Stretch::Storm,
         1 => Stretch::Reloads,
         _ => Stretch::Calm,

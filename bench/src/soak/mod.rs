@@ -46,7 +46,7 @@ use std::time::{Duration, Instant};
 use os::signal::{Signal, SignalSet};
 
 use self::behind::Behind;
-use self::disturb::Disturber;
+use self::disturb::{Disturber, cycle};
 use self::log::Log;
 use self::page::Report;
 use self::samples::Sample;
@@ -73,7 +73,7 @@ const UDP_CLIENTS: u64 = 2;
 const UDP_REST: usize = 2000;
 /// The share of answers over UDP that may be lost away from kills.
 const LOSS_MAX: f64 = 0.001;
-/// Growth in an hour, MB, that is none, for runs of an hour and more.
+/// Growth in an hour, MB, that is none, for runs of an hour and more: see [`page::growth`].
 const GROWTH_MAX: f64 = 1.0;
 
 /// Weir's ports.
@@ -148,7 +148,7 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
     println!("after: {}", after.text());
     log.read(&tally, options.kill_workers);
     let mut bad: Vec<String> = settled.err().into_iter().collect();
-    bad.extend(judge(&place, &tally, &udp, &samples, &before, &after));
+    bad.extend(judge(&place, &tally, &udp, (&samples, cycle(length)), &before, &after));
     let results = tally.results();
     summary(&results, &log, &udp);
     let soak =
@@ -410,6 +410,7 @@ impl Soak<'_> {
             facts,
             results: &results,
             samples: &self.samples,
+            cycle: cycle(self.length),
             others: vec![("UDP", udp_text(udp))],
             log: self.log.lines.iter().map(|(line, count)| (line.clone(), *count)).collect(),
             verdict,
@@ -474,7 +475,7 @@ fn judge(
     place: &Place,
     tally: &Tally,
     udp: &alone::Clients,
-    samples: &[Sample],
+    (samples, cycle): (&[Sample], Duration),
     before: &Sample,
     after: &Sample,
 ) -> Vec<String> {
@@ -511,7 +512,9 @@ fn judge(
         for (n, name) in ["the master", "a worker", "a helper"].into_iter().enumerate() {
             let points = samples.iter().filter_map(|s| Some((s.at, s.kinds()[n].1.each_mb()?)));
             let points: Vec<(f64, f64)> = points.collect();
-            if let Some(growth) = page::growth(&points).filter(|g| *g > GROWTH_MAX) {
+            if let Some(growth) =
+                page::growth(&points, cycle.as_secs_f64()).filter(|g| *g > GROWTH_MAX)
+            {
                 bad.push(format!("memory of {name} grows by {growth:.2} MB an hour"));
             }
         }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use super::samples::{Kind, Sample, fit};
 use super::tally::{Event, Results, Row};
@@ -14,6 +15,8 @@ pub struct Report<'a> {
     pub facts: Vec<(String, String)>,
     pub results: &'a Results,
     pub samples: &'a [Sample],
+    /// The time from a disturbance to the next one of its kind, in which all kinds come.
+    pub cycle: Duration,
     /// Rows that are counted elsewhere.
     pub others: Vec<(&'static str, String)>,
     /// Lines of the log of level crit and worse, without their numbers.
@@ -90,7 +93,7 @@ fn page(report: &Report<'_>) -> String {
         let _ = writeln!(out, "<tr><th>{}<td class=\"n\">{count}", escaped(name));
     }
     out.push_str("</table>\n<h2>Processes</h2>\n");
-    curves(&mut out, report.samples);
+    curves(&mut out, report.samples, report.cycle.as_secs_f64());
     out.push_str("<h2>Slowest answers</h2>\n<table><tr><th>ms<th>ended at, s<th>request\n");
     for slow in &report.results.slowest {
         let (ms, Event { at, text }) = (slow.ms, &slow.event);
@@ -155,24 +158,43 @@ fn events(out: &mut String, head: &str, events: &[Event]) {
     out.push_str("</table>\n");
 }
 
-fn curves(out: &mut String, samples: &[Sample]) {
+fn curves(out: &mut String, samples: &[Sample], cycle: f64) {
     for (n, kind) in ["master", "workers", "helpers"].into_iter().enumerate() {
         for (what, unit, of) in CURVES {
             let points: Vec<(f64, f64)> =
                 samples.iter().map(|s| (s.at, of(&s.kinds()[n].1))).collect();
-            curve(out, &format!("{kind}: {what}"), unit, &points);
+            curve(out, &format!("{kind}: {what}"), unit, &points, cycle);
         }
     }
-    let each = samples.iter().filter_map(|s| Some((s.at, s.workers.each_mb()?)));
-    curve(out, "private dirty of a worker", "MB", &each.collect::<Vec<_>>());
+    for (n, kind) in ["the master", "a worker", "a helper"].into_iter().enumerate() {
+        let each = samples.iter().filter_map(|s| Some((s.at, s.kinds()[n].1.each_mb()?)));
+        let each: Vec<_> = each.collect();
+        curve(out, &format!("own memory of {kind}"), "MB", &each, cycle);
+    }
 }
 
-/// The growth of a value in an hour over the second half of the samples.
-pub fn growth(points: &[(f64, f64)]) -> Option<f64> {
-    fit(&points[points.len() / 2..]).map(|(_, slope)| slope * 3600.0)
+/// The growth of a value in an hour: the median of what each sample has more than the one a cycle
+/// before. The same things happen to the server in each cycle, and a line through all samples would
+/// rise or fall with the part of the last one. The first cycle is left out, in which memory is
+/// taken that is kept. None for a run of less than two more.
+pub fn growth(points: &[(f64, f64)], cycle: f64) -> Option<f64> {
+    let (first, last) = (points.first()?.0, points.last()?.0);
+    if last - first < cycle * 2.9 {
+        return None;
+    }
+    let mut more = Vec::new();
+    let mut before = points.iter().filter(|p| p.0 >= first + cycle).peekable();
+    for point in points {
+        while before.next_if(|p| p.0 + cycle < point.0).is_some() {}
+        if let Some(old) = before.peek().filter(|p| p.0 < point.0) {
+            more.push((point.1 - old.1) / (point.0 - old.0) * 3600.0);
+        }
+    }
+    more.sort_by(f64::total_cmp);
+    more.get(more.len() / 2).copied()
 }
 
-fn curve(out: &mut String, name: &str, unit: &str, points: &[(f64, f64)]) {
+fn curve(out: &mut String, name: &str, unit: &str, points: &[(f64, f64)], cycle: f64) {
     const WIDTH: f64 = 360.0;
     const HEIGHT: f64 = 120.0;
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return };
@@ -194,8 +216,8 @@ fn curve(out: &mut String, name: &str, unit: &str, points: &[(f64, f64)]) {
             "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"#c33\"/>"
         )
     });
-    let grown = growth(points).map_or("too short to fit".to_string(), |g| {
-        format!("{g:+.2} {unit} an hour over the second half")
+    let grown = growth(points, cycle).map_or("too short to compare".to_string(), |g| {
+        format!("{g:+.2} {unit} an hour, from cycle to cycle")
     });
     let _ = writeln!(
         out,
@@ -220,7 +242,9 @@ mod tests {
             (0..10).map(|n| Sample { at: f64::from(n), ..Sample::default() }).collect();
         let verdict = Some(vec!["a finding".to_string()]);
         let (facts, others, log) = (Vec::new(), Vec::new(), Vec::new());
-        let report = Report { facts, results: &results, samples: &samples, others, log, verdict };
+        let (results, samples) = (&results, &samples[..]);
+        let cycle = Duration::from_secs(3);
+        let report = Report { facts, results, samples, cycle, others, log, verdict };
         let text = page(&report);
         assert!(text.contains("3 × cut &amp; lost") && text.contains("&lt;b&gt;"), "{text}");
         assert!(text.contains("<polyline") && !text.contains("NaN") && !text.contains("http"));
@@ -228,7 +252,14 @@ mod tests {
 
     #[test]
     fn growth_is_that_of_an_hour() {
-        let points: Vec<(f64, f64)> = (0..10).map(|n| (f64::from(n), f64::from(n))).collect();
-        assert!((growth(&points).unwrap() - 3600.0).abs() < 1e-6);
+        // A saw whose teeth are ten seconds long, and that rises by two in each.
+        let saw = |n: u32| (f64::from(n), f64::from(n % 10) * 5.0 + f64::from(n / 10) * 2.0);
+        let points: Vec<(f64, f64)> = (0..45).map(saw).collect();
+        assert!((growth(&points, 10.0).unwrap() - 720.0).abs() < 1e-6);
+        assert_eq!(growth(&points[..25], 10.0), None, "the first cycle and one more");
+        // What comes in the first cycle alone is no growth.
+        let kept = |n: u32| (f64::from(n), f64::from(n.min(9)));
+        let points: Vec<(f64, f64)> = (0..45).map(kept).collect();
+        assert_eq!(growth(&points, 10.0), Some(0.0));
     }
 }

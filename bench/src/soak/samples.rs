@@ -11,14 +11,16 @@ pub struct Kind {
     pub processes: usize,
     pub pss: u64,
     pub private_dirty: u64,
+    /// As [`proc::own_memory`] says.
+    pub own: u64,
     pub descriptors: usize,
 }
 
 impl Kind {
-    /// The private memory of a process on the average, MB. Those that just ended have none.
+    /// The own memory of a process on the average, MB. Those that just ended have none.
     pub fn each_mb(&self) -> Option<f64> {
-        let mb = self.private_dirty as f64 / f64::from(1 << 20);
-        (self.private_dirty > 0).then_some(mb / self.processes as f64)
+        let mb = self.own as f64 / f64::from(1 << 20);
+        (self.own > 0).then_some(mb / self.processes as f64)
     }
 }
 
@@ -53,6 +55,7 @@ fn kind(pids: &[u32]) -> Kind {
         processes: pids.len(),
         pss: memory.pss,
         private_dirty: memory.private_dirty,
+        own: proc::own_memory(pids),
         descriptors: proc::descriptors(pids),
     }
 }
@@ -77,7 +80,7 @@ impl Sample {
     pub fn heads() -> String {
         let mut out = "seconds\tright".to_string();
         for kind in ["master", "workers", "helpers"] {
-            for what in ["processes", "pss_kb", "private_dirty_kb", "descriptors"] {
+            for what in ["processes", "pss_kb", "private_dirty_kb", "own_kb", "descriptors"] {
                 out.push_str(&format!("\t{kind}_{what}"));
             }
         }
@@ -88,8 +91,11 @@ impl Sample {
     pub fn line(&self) -> String {
         let mut out = format!("{:.0}\t{}", self.at, self.right);
         for (_, kind) in self.kinds() {
-            let (pss, dirty) = (kind.pss >> 10, kind.private_dirty >> 10);
-            out.push_str(&format!("\t{}\t{pss}\t{dirty}\t{}", kind.processes, kind.descriptors));
+            let [pss, dirty, own] = [kind.pss, kind.private_dirty, kind.own].map(|n| n >> 10);
+            out.push_str(&format!(
+                "\t{}\t{pss}\t{dirty}\t{own}\t{}",
+                kind.processes, kind.descriptors
+            ));
         }
         out
     }
