@@ -14,6 +14,7 @@ use event::sim::{self, Faults, Plan};
 use event::testing::listen;
 use event::{ListenOpts, Listener};
 use net::ListenSpec;
+use net::listeners::Removals;
 use net::quic_id::Key;
 use net::quic_relay::Relay;
 use os::SockAddr;
@@ -210,7 +211,8 @@ fn start(is_quic: bool) -> (HttpEngine, SockAddr, Option<SocketAddr>, Listener) 
     let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
     alone.close();
     let relay = is_quic.then(|| Rc::new(Relay::alone(Rc::new(Key::random()))));
-    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone, relay };
+    let removals = Removals::default();
+    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone, relay, removals };
     let (mut quic, mut stream) = (None, Some(listener));
     let open = |spec: ListenSpec| match spec.kind {
         Kind::Stream => stream.take().expect("one address of TCP's"),

@@ -22,6 +22,7 @@ const STEPS: &[(&str, Step)] = &[
     ("sbom", |ws, _| sbom::run(ws, &["target/weir.cdx.json".to_owned()])),
     ("directives", directives),
     ("modules", modules),
+    ("fuzz targets", |ws, _| fuzz_targets(ws)),
     ("tests", |ws, _| cargo(ws, &["test", "--workspace", "--no-fail-fast"])),
 ];
 
@@ -112,6 +113,13 @@ fn lints(ws: &Workspace, exact: bool) -> Findings {
     let allowed = ["-A", "clippy::unwrap_used", "-A", "clippy::panic"];
     with_tool(ws, exact, "clippy", &[&shipped, denied].concat())?;
     with_tool(ws, exact, "clippy", &[&all, denied, &allowed].concat())
+}
+
+/// The code of the fuzz targets, compiled without what needs a C++ compiler: a change of the crates
+/// that they use would else be seen when somebody fuzzes next.
+fn fuzz_targets(ws: &Workspace) -> Findings {
+    let manifest = ["--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target"];
+    cargo(ws, &[&["check", "--quiet", "--lib", "--no-default-features"], &manifest[..]].concat())
 }
 
 /// The reference page, once there is a binary to ask.
