@@ -21,7 +21,7 @@ mod socketless;
 pub mod testing;
 
 pub use deadline::{Deadline, Elapsed, sleep, sleep_until, timeout};
-pub use driver::{DriverKind, SELECT_MAX, sim};
+pub use driver::{DriverKind, EPOLL_EVENTS, SELECT_MAX, sim};
 pub use fd::Fd;
 pub use gate::Gate;
 pub use listener::{AcceptLock, Accepted, ListenOpts, Listener, accept_from};

@@ -1,7 +1,7 @@
 //! Accepting connections.
 
 use std::cell::{Cell, RefCell};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,6 +62,43 @@ fn multi_accept_takes_all_at_once() {
             assert_eq!(turns.len(), 1);
         },
     );
+}
+
+#[test]
+fn so_many_events_come_of_one_wait() {
+    // As many turns as it takes connections to be known as readable.
+    let turns = |epoll_events: usize| {
+        let options = Options { multi_accept: true, epoll_events, ..Options::default() };
+        let mut event_loop = Loop::new(options).expect("a loop");
+        let ready = Rc::new(RefCell::new(Vec::new()));
+        let seen = ready.clone();
+        let test = async move {
+            let (listener, addr) = listen().expect("a listener");
+            let mut clients = clients(&addr, 8);
+            for _ in 0..clients.len() {
+                let sock = listener.accept().await.expect("accepted").sock;
+                let ready = ready.clone();
+                event::spawn(async move {
+                    let (gate, limit) = (Gate::new(), Deadline::in_ms(10_000));
+                    // Readiness may be false.
+                    while sock.try_recv().expect("no error").is_none() {
+                        sock.readable_or(&gate, limit).await.expect("no error");
+                    }
+                    ready.borrow_mut().push(event::stats().turns);
+                });
+            }
+            event::sleep(20).await;
+            clients.iter_mut().for_each(|client| client.write_all(b"x").expect("written"));
+            while ready.borrow().len() < clients.len() {
+                event::sleep(1).await;
+            }
+        };
+        event_loop.block_on(test).expect("the loop runs");
+        let mut turns = seen.take();
+        turns.dedup();
+        turns.len()
+    };
+    assert_eq!((turns(1), turns(3), turns(512)), (8, 3, 1));
 }
 
 #[test]

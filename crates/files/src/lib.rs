@@ -50,7 +50,8 @@ pub use open_file_cache::OpenFileCache;
 pub use opener::{FileCaches, OpenSettings, Opener, Questions, open_internal};
 pub use path::{FilePath, as_path};
 pub use reading::{
-    ReadSettings, file_error, is_of_file, of_file, parts_now, piece, read_some, truncated,
+    RING_READS, ReadSettings, file_error, is_of_file, of_file, parts_now, piece, read_some,
+    set_ring_reads, truncated,
 };
 pub use sending::{FileAtFront, FileRead, SendReady, Sending, Step, first_byte, front_file};
 pub use temp_file::{Keep, TempFile, next_number};

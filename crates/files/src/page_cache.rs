@@ -156,15 +156,6 @@ pub(crate) enum Cached {
     Unknown,
 }
 
-/// Reads what is in memory of a file from `pos` on, and makes that part sure.
-pub(crate) fn read_at(file: &FileHandle, buf: &mut [u8], pos: u64) -> io::Result<Cached> {
-    let cached = read(file, buf, pos)?;
-    if let Cached::Bytes(n) = cached {
-        saw(file, pos, pos + n as u64);
-    }
-    Ok(cached)
-}
-
 /// Appends what is in memory of a file from `pos` on to `out`, in parts, and makes it sure.
 pub(crate) fn append_parts(
     file: &FileHandle,
@@ -253,7 +244,7 @@ mod tests {
     }
 
     fn read_len(file: &FileHandle, pos: u64, len: usize) -> usize {
-        match read_at(file, &mut vec![0; len], pos).unwrap() {
+        match append_parts(file, &mut Vec::with_capacity(len), Parts::whole(len), pos).unwrap() {
             Cached::Bytes(n) => n,
             Cached::Missing | Cached::Unknown => 0,
         }

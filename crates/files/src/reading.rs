@@ -16,9 +16,10 @@ use crate::page_cache::{self, Cached};
 /// cache of the processor.
 const SCRATCH: usize = 16 << 10;
 
-/// Ranges that the ring reads at once: as many as the default pool has threads. Each is memory of
+/// Ranges that the ring of a worker reads at once by default (`worker_aio_requests`): as many as
+/// the default pool has threads. Each is memory of
 /// ours, or pages that have to be in memory still when they are sent.
-const RING_READS: usize = 32;
+pub const RING_READS: usize = 32;
 
 /// The location's settings about reading files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,11 +47,8 @@ pub(crate) fn from_memory(
     pos: u64,
     (front, len): (usize, usize),
 ) -> io::Result<FromMemory> {
-    let mut got = Cached::Missing;
-    let page = filled(front, len, |buf| {
-        got = page_cache::read_at(file, buf, pos)?;
-        Ok(if let Cached::Bytes(n) = got { n } else { 0 })
-    })?;
+    let (page, got) =
+        filled(front, len, |out| page_cache::append_parts(file, out, Parts::whole(len), pos))?;
     match got {
         Cached::Bytes(0) => Err(truncated()),
         Cached::Bytes(_) => Ok(FromMemory::Read(page)),
@@ -106,27 +104,39 @@ pub(crate) async fn into_memory(
 }
 
 /// The ring's reads of a thread.
-#[derive(Default)]
 struct RingReads {
+    /// Places that there are.
+    places: Cell<usize>,
     /// Places that are taken, those on their way to a waiter included.
     taken: Cell<usize>,
     free: Notify,
 }
 
 thread_local! {
-    static RING: Rc<RingReads> = Rc::default();
+    static RING: Rc<RingReads> = Rc::new(RingReads {
+        places: Cell::new(RING_READS),
+        taken: Cell::default(),
+        free: Notify::default(),
+    });
 }
 
-/// One of [`RING_READS`] places.
+/// Sets how many ranges the ring of this thread reads at once, where it is not [`RING_READS`].
+pub fn set_ring_reads(places: usize) {
+    RING.with(|ring| ring.places.set(places.max(1)));
+}
+
+/// One of the ring's places.
 struct Place(Rc<RingReads>);
 
 impl Place {
     /// Waits for a place; who came first gets the next one.
     async fn wait() -> Place {
         let ring = RING.with(Rc::clone);
-        match ring.taken.get() {
-            RING_READS => ring.free.notified().await,
-            taken => ring.taken.set(taken + 1),
+        let taken = ring.taken.get();
+        if taken < ring.places.get() {
+            ring.taken.set(taken + 1);
+        } else {
+            ring.free.notified().await;
         }
         Place(ring)
     }
@@ -134,7 +144,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if self.0.free.notify_some(1) == 0 {
+        // A reload without a master may have left fewer places than are taken.
+        let surplus = self.0.taken.get() > self.0.places.get();
+        if surplus || self.0.free.notify_some(1) == 0 {
             self.0.taken.set(self.0.taken.get() - 1);
         }
     }
@@ -232,13 +244,16 @@ pub fn read_some(file: &FileHandle, pos: u64, len: usize, align: usize) -> io::R
     if file.is_direct() {
         return read_direct(file, pos, len, align);
     }
-    let mut piece = os::memory::zeros(len)?;
-    let n = read_retried(file, &mut piece, pos)?;
-    if n == 0 {
-        return Err(truncated());
+    let mut piece = Vec::new();
+    os::memory::reserve_exact(&mut piece, len)?;
+    loop {
+        match file_parts::append_parts(file, &mut piece, Parts::whole(len), pos, false) {
+            Ok(0) => return Err(truncated()),
+            Ok(_) => return Ok(piece.into()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
     }
-    piece.truncate(n);
-    Ok(piece.into())
 }
 
 /// The same past the page cache.
@@ -276,7 +291,10 @@ pub async fn piece(
     match (aio_off, directio && file.is_direct()) {
         (true, true) => return Ok(Buf::Mem(read_direct(file, pos, len, align)?)),
         (true, false) => {
-            let page = filled(front, len, |buf| os::file::read_at(file, buf, pos))?;
+            let read = |out: &mut Vec<u8>| {
+                file_parts::append_parts(file, out, Parts::whole(len), pos, false)
+            };
+            let (page, _) = filled(front, len, read)?;
             return if page.is_empty() { Err(truncated()) } else { Ok(page.into()) };
         }
         (false, false) if !file.is_slow() => {
@@ -315,20 +333,15 @@ pub fn parts_now(
     }
 }
 
-fn filled(
+/// A page with room for `front` bytes and `len` more, to which `read` appends; and what it says.
+fn filled<T>(
     front: usize,
     len: usize,
-    read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
-) -> io::Result<Page> {
+    read: impl FnOnce(&mut Vec<u8>) -> io::Result<T>,
+) -> io::Result<(Page, T)> {
     let mut page = Page::try_get_behind(front, len)?;
-    page.append_with(|v| {
-        let at = v.len();
-        v.resize(at + len, 0);
-        let n = read(&mut v[at..]);
-        v.truncate(at + n.as_ref().map_or(0, |n| *n));
-        n.map(drop)
-    })?;
-    Ok(page)
+    let said = page.append_with(read)?;
+    Ok((page, said))
 }
 
 async fn run<T: Send + 'static>(

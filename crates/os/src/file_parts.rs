@@ -19,6 +19,11 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// One part without a gap: `len` bytes, appended to memory that nobody has to fill before.
+    pub fn whole(len: usize) -> Parts {
+        Parts { gap: 0, part: len.max(1), len }
+    }
+
     /// Bytes that the parts take with their gaps.
     pub fn room(&self) -> usize {
         self.len + self.gap * self.len.div_ceil(self.part)
@@ -98,6 +103,13 @@ mod tests {
         assert_eq!(read(9, 10, 0), (5, b">\0\0abcd\0\0e".to_vec()), "no room for more");
         assert_eq!(read(8, 10, 0), (4, b">\0\0abcd".to_vec()), "a gap alone is no part");
         assert_eq!(Parts { gap: 2, part: 4, len: 9 }.room(), 15);
+        let whole = |len: usize, pos: u64| {
+            let mut out = Vec::with_capacity(99);
+            append_parts(&file, &mut out, Parts::whole(len), pos, false).unwrap();
+            out
+        };
+        assert_eq!((whole(99, 0), whole(3, 4)), (b"abcdefghij".to_vec(), b"efg".to_vec()));
+        assert_eq!((whole(0, 0), whole(5, 10)), (Vec::new(), Vec::new()));
         let mut out = Vec::with_capacity(99);
         let parts = Parts { gap: 0, part: 1, len: 99 };
         let n = append_parts(&file, &mut out, parts, 0, false).unwrap();

@@ -24,6 +24,8 @@ pub struct EventsBlock {
     pub(crate) multi_accept: Option<bool>,
     pub(crate) accept_mutex: Option<bool>,
     pub(crate) accept_mutex_delay_ms: Option<u64>,
+    pub(crate) epoll_events: Option<usize>,
+    pub(crate) aio_requests: Option<usize>,
     pub(crate) debug_connections: Vec<Origin>,
 }
 
@@ -67,6 +69,13 @@ pub static DIRECTIVES: &[Directive<MainBlock>] = &[
         debug_connection,
     ),
     events(
+        "epoll_events",
+        Args::T1,
+        "512",
+        "The most events that one call of epoll_wait collects.",
+        |d, n| set_once(&mut d.events.get_or_insert_default().epoll_events, n, count),
+    ),
+    events(
         "multi_accept",
         Args::FLAG,
         "off",
@@ -77,11 +86,18 @@ pub static DIRECTIVES: &[Directive<MainBlock>] = &[
         set_once(&mut d.events.get_or_insert_default().driver, n, driver)
     }),
     events(
+        "worker_aio_requests",
+        Args::T1,
+        "32",
+        "The most reads of files that a worker has under way in its ring (use io_uring).",
+        |d, n| set_once(&mut d.events.get_or_insert_default().aio_requests, n, count),
+    ),
+    events(
         "worker_connections",
         Args::T1,
         "512",
         "The most connections that a worker has open.",
-        |d, n| set_once(&mut d.events.get_or_insert_default().connections, n, connections),
+        |d, n| set_once(&mut d.events.get_or_insert_default().connections, n, count),
     ),
 ];
 
@@ -107,12 +123,13 @@ fn select_limit(events: &EventsBlock, node: &Node) -> Result<(), ConfError> {
     Err(ConfError::at(&word.name, message))
 }
 
-fn connections(node: &Node) -> Result<usize, ConfError> {
+/// A number of things of which there has to be one at least.
+fn count(node: &Node) -> Result<usize, ConfError> {
     let word = node.arg(0)?;
     let invalid = || ConfError::at(word, format!("invalid number \"{}\"", word.lossy()));
     let number = base::ascii::parse_u64(word.bytes()).filter(|n| *n <= i64::MAX as u64);
     match usize::try_from(number.ok_or_else(invalid)?).map_err(|_| invalid())? {
-        0 => Err(ConfError::at(word, "0 worker_connections are not enough")),
+        0 => Err(ConfError::at(word, format!("0 {} are not enough", node.name.lossy()))),
         n => Ok(n),
     }
 }
@@ -165,12 +182,13 @@ mod tests {
     fn values() {
         let d = read(
             "events { use epoll; worker_connections 99; multi_accept on; accept_mutex on; \
-             accept_mutex_delay 5ms; debug_connection 10.0.0.0/8; debug_connection unix:; }",
+             accept_mutex_delay 5ms; epoll_events 16; worker_aio_requests 64; debug_connection 10.0.0.0/8; debug_connection unix:; }",
         );
         let e = d.unwrap().events.unwrap();
         assert_eq!((e.driver, e.connections), (Some(DriverKind::Epoll), Some(99)));
         assert_eq!((e.multi_accept, e.accept_mutex), (Some(true), Some(true)));
         assert_eq!(e.accept_mutex_delay_ms, Some(5));
+        assert_eq!((e.epoll_events, e.aio_requests), (Some(16), Some(64)));
         assert_eq!(e.debug_connections.len(), 2);
     }
 
@@ -185,6 +203,8 @@ mod tests {
             ("worker_connections abc;", "invalid number \"abc\" in f:1"),
             ("worker_connections 10k;", "invalid number \"10k\" in f:1"),
             ("worker_connections 0;", "0 worker_connections are not enough in f:1"),
+            ("epoll_events 0;", "0 epoll_events are not enough in f:1"),
+            ("worker_aio_requests -1;", "invalid number \"-1\" in f:1"),
             ("use kqueue;", "invalid event type \"kqueue\" in f:1"),
             ("use epoll; use epoll;", "\"use\" directive is duplicate in f:1"),
             (

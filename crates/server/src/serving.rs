@@ -55,6 +55,7 @@ pub fn loop_options(settings: &Settings, lock: &Rc<ShmLock>) -> event::Options {
         accept_mutex,
         accept_mutex_delay_ms: events.accept_mutex_delay_ms,
         timer_resolution_ms: settings.timer_resolution_ms,
+        epoll_events: events.epoll_events,
     }
 }
 
@@ -90,6 +91,7 @@ pub fn start_engines(
     relay: Option<Rc<Relay>>,
 ) -> io::Result<()> {
     cycle.settings.pools.install();
+    files::set_ring_reads(cycle.settings.events.aio_requests);
     let seat = Seat {
         index,
         slot,

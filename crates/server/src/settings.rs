@@ -74,6 +74,10 @@ pub struct Events {
     pub accept_mutex: bool,
     /// The pause of the other workers, ms.
     pub accept_mutex_delay_ms: u64,
+    /// The most events of one call of epoll_wait.
+    pub epoll_events: usize,
+    /// The most reads under way in a worker's ring.
+    pub aio_requests: usize,
     /// Clients whose connections are logged in full.
     pub debug_connections: Rc<[Origin]>,
 }
@@ -86,6 +90,8 @@ impl Events {
             multi_accept: draft.multi_accept.unwrap_or(false),
             accept_mutex: draft.accept_mutex.unwrap_or(false),
             accept_mutex_delay_ms: draft.accept_mutex_delay_ms.unwrap_or(500),
+            epoll_events: draft.epoll_events.unwrap_or(event::EPOLL_EVENTS),
+            aio_requests: draft.aio_requests.unwrap_or(files::RING_READS),
             debug_connections: draft.debug_connections.into(),
         }
     }

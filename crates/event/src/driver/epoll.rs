@@ -24,9 +24,6 @@ use crate::runtime::slot::NONE;
 use crate::runtime::turn::Core;
 use crate::sock::{SockKey, SockKind, bits};
 
-/// Events that one call collects at most.
-const BATCH: usize = 512;
-
 /// The token of the clock's timerfd: another place that no socket has.
 const TICK: u64 = NONE as u64 - 1;
 
@@ -40,14 +37,20 @@ pub(crate) struct Epoll {
 }
 
 impl Epoll {
-    pub(crate) fn new(mailbox: Arc<Mailbox>, resolution_ms: u64) -> io::Result<Epoll> {
+    /// `batch` is how many events one call collects at most, not 0.
+    pub(crate) fn new(
+        mailbox: Arc<Mailbox>,
+        resolution_ms: u64,
+        batch: usize,
+    ) -> io::Result<Epoll> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, mailbox.event(), EventData::new_u64(remote::TOKEN), EventFlags::IN)?;
         let tick = Ticker::new(resolution_ms)?;
         if let Some(tick) = &tick {
             epoll::add(&epoll, tick, EventData::new_u64(TICK), EventFlags::IN)?;
         }
-        let events = Vec::with_capacity(BATCH);
+        let mut events = Vec::new();
+        events.try_reserve_exact(batch).map_err(|_| io::ErrorKind::OutOfMemory)?;
         Ok(Epoll { epoll, mailbox, events, posted: Vec::new(), tick })
     }
 

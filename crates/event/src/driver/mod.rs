@@ -94,14 +94,20 @@ pub(crate) enum Phase {
     Rest,
 }
 
+/// Events that one call of `epoll_wait` collects at most by default.
+pub const EPOLL_EVENTS: usize = 512;
+
 impl Driver {
     pub(crate) fn new(
         kind: DriverKind,
         mailbox: &Arc<Mailbox>,
         resolution_ms: u64,
+        events: usize,
     ) -> io::Result<Driver> {
         match kind {
-            DriverKind::Epoll => Ok(Driver::Epoll(Epoll::new(mailbox.clone(), resolution_ms)?)),
+            DriverKind::Epoll => {
+                Ok(Driver::Epoll(Epoll::new(mailbox.clone(), resolution_ms, events)?))
+            }
             DriverKind::Uring => match Uring::new(mailbox.clone(), resolution_ms) {
                 Ok(uring) => {
                     let log = base::log::default();
@@ -113,7 +119,7 @@ impl Driver {
                 Err(error) => {
                     let (log, text) = (base::log::default(), base::log::os_error(&error));
                     base::log!(log, LogLevel::Notice, None, "no io_uring, using epoll: {text}");
-                    Driver::new(DriverKind::Epoll, mailbox, resolution_ms)
+                    Driver::new(DriverKind::Epoll, mailbox, resolution_ms, events)
                 }
             },
             DriverKind::Poll | DriverKind::Select => {

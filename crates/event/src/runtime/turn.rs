@@ -38,6 +38,8 @@ pub struct Options {
     pub accept_mutex_delay_ms: u64,
     /// Interval between readings of the clock, in milliseconds; 0: after each wait.
     pub timer_resolution_ms: u64,
+    /// Events that one call of `epoll_wait` collects at most (`epoll_events`); not 0.
+    pub epoll_events: usize,
 }
 
 impl Default for Options {
@@ -49,6 +51,7 @@ impl Default for Options {
             accept_mutex: None,
             accept_mutex_delay_ms: 500,
             timer_resolution_ms: 0,
+            epoll_events: crate::driver::EPOLL_EVENTS,
         }
     }
 }
@@ -307,7 +310,8 @@ impl Loop {
         base::time::update();
         mem::recycle_pages();
         let (id, mailbox) = Mailbox::open()?;
-        let driver = Driver::new(options.driver, &mailbox, options.timer_resolution_ms)
+        let Options { driver, timer_resolution_ms, epoll_events, .. } = options;
+        let driver = Driver::new(driver, &mailbox, timer_resolution_ms, epoll_events)
             .inspect_err(|_| remote::close(id))?;
         let core = Core {
             socks: Socks::new(),

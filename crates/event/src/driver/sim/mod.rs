@@ -58,7 +58,7 @@ struct Flying {
 
 impl Sim {
     pub(crate) fn new(plan: Plan, mailbox: Arc<Mailbox>) -> io::Result<Sim> {
-        let real = Epoll::new(mailbox, 0)?;
+        let real = Epoll::new(mailbox, 0, super::EPOLL_EVENTS)?;
         base::time::pin(START_MS, START_UNIX_MS);
         let net = Net::new(plan, START_MS);
         let (reports, flying) = (Vec::new(), Vec::new());
