@@ -39,6 +39,65 @@ pub fn timeout_ms(value: &[u8]) -> Option<u64> {
     })
 }
 
+/// Codes of calls' ends that the server itself tells apart.
+#[derive(Debug)]
+pub struct Status;
+
+impl Status {
+    /// The call is done.
+    pub const OK: u64 = 0;
+    /// It was cancelled.
+    pub const CANCELLED: u64 = 1;
+    /// Its time was over.
+    pub const DEADLINE_EXCEEDED: u64 = 4;
+    /// The server has not enough of something.
+    pub const RESOURCE_EXHAUSTED: u64 = 8;
+    /// It was aborted.
+    pub const ABORTED: u64 = 10;
+    /// It was tried past a valid range.
+    pub const OUT_OF_RANGE: u64 = 11;
+    /// The server cannot be had now.
+    pub const UNAVAILABLE: u64 = 14;
+    /// Data was lost.
+    pub const DATA_LOSS: u64 = 15;
+}
+
+/// The framing before a message of `len` bytes that is not compressed.
+pub fn message_head(len: usize) -> [u8; 5] {
+    let [a, b, c, d] = (len as u32).to_be_bytes();
+    [0, a, b, c, d]
+}
+
+/// The only message of a body; `None`: it has none, another length, or is compressed.
+pub fn message(body: &[u8]) -> Option<&[u8]> {
+    let (head, message) = body.split_first_chunk::<5>()?;
+    (*head == message_head(message.len())).then_some(message)
+}
+
+/// The text of `grpc-message`, in which some bytes are written `%41`.
+pub fn decode_message(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let Some((first, later)) = rest.split_first() {
+        rest = later;
+        let digits = later.get(..2).filter(|_| *first == b'%');
+        match digits.and_then(base::ascii::parse_hex).as_deref() {
+            Some([byte]) => {
+                out.push(*byte);
+                rest = &later[2..];
+            }
+            _ => out.push(*first),
+        }
+    }
+    out
+}
+
+/// The bytes of a field whose name ends in `-bin`: base64, with or without padding.
+pub fn decode_binary(value: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    base::base64::decode(value, &mut out).then_some(out)
+}
+
 /// The question whether a service is well; without a name, whether the server is.
 pub fn health_request(service: &[u8]) -> Vec<u8> {
     let mut message = Vec::new();
@@ -47,21 +106,14 @@ pub fn health_request(service: &[u8]) -> Vec<u8> {
         write_number(&mut message, service.len() as u64);
         message.extend_from_slice(service);
     }
-    let mut framed = vec![0];
-    framed.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    let mut framed = message_head(message.len()).to_vec();
     framed.append(&mut message);
     framed
 }
 
 /// The status in the answer; 0 (unknown) where there is none in it. `None`: it is no such answer.
 pub fn health_status(body: &[u8]) -> Option<u64> {
-    let (head, message) = body.split_first_chunk::<5>()?;
-    let [compressed, a, b, c, d] = *head;
-    let len = u32::from_be_bytes([a, b, c, d]) as usize;
-    if compressed != 0 || message.len() != len {
-        return None;
-    }
-    let (mut rest, mut status) = (message, 0);
+    let (mut rest, mut status) = (message(body)?, 0);
     while !rest.is_empty() {
         let tag = read_number(&mut rest)?;
         match tag & 7 {
@@ -123,6 +175,48 @@ mod tests {
         }
         for value in ["", "S", "5", "5s", "-5S", "+5S", "5.0S", "123456789S", " 5S"] {
             assert_eq!(timeout_ms(value.as_bytes()), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn messages_of_ends_are_decoded() {
+        for (value, text) in [
+            ("", ""),
+            ("too much", "too much"),
+            ("100%25 of %C3%A4", "100% of \u{e4}"),
+            ("%", "%"),
+            ("%4", "%4"),
+            ("%zz%41", "%zzA"),
+        ] {
+            assert_eq!(decode_message(value.as_bytes()), text.as_bytes(), "{value}");
+        }
+    }
+
+    #[test]
+    fn binary_fields_are_decoded() {
+        for (value, bytes) in [
+            ("", &b""[..]),
+            ("Zg", b"f"),
+            ("Zg==", b"f"),
+            ("Zm8=", b"fo"),
+            ("Zm8", b"fo"),
+            ("Zm9v", b"foo"),
+            ("Zm9vYmFy", b"foobar"),
+            ("+/+/", &[0xfb, 0xff, 0xbf]),
+        ] {
+            assert_eq!(decode_binary(value.as_bytes()).as_deref(), Some(bytes), "{value}");
+        }
+        for value in ["Z", "Zm9vY", "Zm 8", "Zm9-"] {
+            assert_eq!(decode_binary(value.as_bytes()), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn messages_have_their_length() {
+        assert_eq!(message(&[0, 0, 0, 0, 2, 8, 1]), Some(&[8, 1][..]));
+        assert_eq!(message(&message_head(0)), Some(&[][..]));
+        for bad in [&[][..], &[0, 0, 0, 0, 2, 8], &[1, 0, 0, 0, 1, 8]] {
+            assert_eq!(message(bad), None);
         }
     }
 

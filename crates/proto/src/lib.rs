@@ -22,5 +22,6 @@ pub mod quic;
 pub mod range;
 pub mod tls_hello;
 pub mod tls_names;
+pub mod trace_context;
 pub mod uri;
 pub mod waste;
