@@ -32,6 +32,7 @@ pub mod hpack_encode;
 pub mod hpack_h2;
 pub mod mail;
 pub mod mp4_cut;
+pub mod otlp;
 pub mod proxy_protocol;
 pub mod qpack_decode;
 pub mod quic_packets;

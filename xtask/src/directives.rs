@@ -37,6 +37,7 @@ const CONTEXTS: &[&str] = &[
     "limit_except",
     "upstream",
     "acme_issuer",
+    "otel_exporter",
     "stream",
     "stream-server",
     "stream-upstream",

@@ -25,7 +25,7 @@ const TIERS: &[&[&str]] = &[
     &["common-modules"],
     &["http", "stream", "mail"],
     &["http-upstream"],
-    &["acme"],
+    &["acme", "otel"],
     &["http-modules", "stream-modules", "mail-modules"],
     &["module"],
     &["server"],

@@ -113,7 +113,6 @@ mod tests {
             ("testcookie", "testcookie-nginx-module"),
             ("set_cookie_flag", "nginx_cookie_flag_module"),
             ("opentracing", "nginx-opentracing"),
-            ("otel_exporter", "nginx-otel"),
             ("keyval_zone", "NGINX Plus"),
             ("auth_jwt", "NGINX Plus"),
             ("app_protect_enable", "F5 WAF for NGINX"),

@@ -58,6 +58,8 @@ contexts! {
     MAIL_SERVER = 13, "server in mail";
     /// In `acme_issuer`.
     ACME_ISSUER = 14, "acme_issuer";
+    /// In `otel_exporter`.
+    OTEL_EXPORTER = 15, "otel_exporter";
 }
 
 impl Contexts {
@@ -99,6 +101,7 @@ impl Contexts {
             "mail" => Contexts::MAIL,
             "mail-server" => Contexts::MAIL_SERVER,
             "acme_issuer" => Contexts::ACME_ISSUER,
+            "otel_exporter" => Contexts::OTEL_EXPORTER,
             _ => return None,
         })
     }
@@ -128,6 +131,7 @@ impl Contexts {
             "if" => Some(Contexts::IF_SERVER),
             "limit_except" => Some(Contexts::LIMIT_EXCEPT),
             "acme_issuer" => Some(Contexts::ACME_ISSUER),
+            "otel_exporter" => Some(Contexts::OTEL_EXPORTER),
             _ => None,
         }
     }

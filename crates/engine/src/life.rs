@@ -14,6 +14,8 @@ use os::SockAddr;
 
 use crate::stats::{Field, Stats};
 
+use crate::lifecycle::Help;
+
 /// Whether a worker's engine is to leave, or gives up, and how much of its work is left.
 #[derive(Default)]
 pub struct Life {
@@ -21,9 +23,24 @@ pub struct Life {
     pub gate: Gate,
     given_up: Cell<bool>,
     active: Rc<Cell<usize>>,
+    endings: RefCell<Vec<Ending>>,
 }
 
+/// See [`Life::at_end`].
+type Ending = Box<dyn Fn() -> Option<Help>>;
+
 impl Life {
+    /// Has a worker that is to exit at once ask for what must leave the process before. That has a
+    /// moment: see [`crate::Engine::last_work`].
+    pub fn at_end(&self, ending: impl Fn() -> Option<Help> + 'static) {
+        self.endings.borrow_mut().push(Box::new(ending));
+    }
+
+    /// What must leave the process before the worker exits.
+    pub fn last_work(&self) -> Vec<Help> {
+        self.endings.borrow().iter().filter_map(|ending| ending()).collect()
+    }
+
     /// Says whether the worker is to leave.
     #[inline]
     pub fn is_leaving(&self) -> bool {

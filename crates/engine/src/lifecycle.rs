@@ -106,6 +106,12 @@ pub trait Engine: std::any::Any {
     /// begun is logged, after which the engine is idle; it has a moment for that.
     fn force(&self);
 
+    /// Asked in a worker that is told to exit at once: what must leave the process before, such as
+    /// spans for a collector. The worker waits for it for half a second at most.
+    fn last_work(&self) -> Vec<Help> {
+        Vec::new()
+    }
+
     /// The log files have been opened again (USR1), for engines that hold files which no
     /// configuration names.
     fn reopened(&self) {}

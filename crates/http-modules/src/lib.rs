@@ -81,6 +81,8 @@ pub static MODULES: Modules = &[
     &early_read::MODULE,
     &realip::MODULE,
     &https_redirect::MODULE,
+    // It decides before `rewrite` does: nginx asks modules of other parties first.
+    &otel::MODULE,
     &rewrite::MODULE,
     &map::MODULE,
     &geo::MODULE,

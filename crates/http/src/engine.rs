@@ -120,6 +120,10 @@ impl Engine for HttpEngine {
         self.endpoints.borrow().iter().for_each(|endpoint| endpoint.touch_all());
     }
 
+    fn last_work(&self) -> Vec<Help> {
+        self.main.life.last_work()
+    }
+
     fn wants(&self, helper: Helper) -> bool {
         self.helping(helper).is_some_and(|help| (help.wants)(&self.main))
     }

@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(name, "http_random_index");
         let built_in = |name| is_here(name, http_modules::MODULES, &[]);
         assert!(built_in("http_random_index") && built_in("http_charset_filter"));
-        assert!(built_in("http_headers_more_filter"));
+        assert!(built_in("http_headers_more_filter") && built_in("otel"));
         assert!(built_in("gzip") && built_in("mail") && !built_in("http_perl"));
         assert!(built_in("stream") && built_in("stream_geoip") && !built_in("stream_js"));
         let added = [Added { name: "weir-mysql", version: "1.0.0", module: &HELLO }];

@@ -242,3 +242,23 @@ pub fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
     });
     wanted.map(event::spawn).collect()
 }
+
+/// Time of a process that is to exit at once for what must leave it before, milliseconds.
+const LAST_WORK_MS: u64 = 500;
+
+/// Calls `exit` when what must leave the process before it ends has left it, or its time is over.
+pub fn after_last_work(cycle: &Cycle, exit: impl FnOnce() + 'static) {
+    let last: Vec<_> = cycle.engines.iter().flat_map(|engine| engine.last_work()).collect();
+    if last.is_empty() {
+        return exit();
+    }
+    event::spawn(async move {
+        let work = async {
+            for work in last {
+                work.await;
+            }
+        };
+        event::race(std::pin::pin!(work), event::sleep(LAST_WORK_MS)).await;
+        exit();
+    });
+}

@@ -26,6 +26,8 @@ struct Single {
     /// Unfinished requests are cut off.
     forced: Cell<bool>,
     terminate: Cell<bool>,
+    /// It exits when its last work is done.
+    exiting: Cell<bool>,
     /// The work of helpers.
     helping: RefCell<Vec<event::TaskId>>,
 }
@@ -42,6 +44,7 @@ pub fn run(cycle: Cycle, loader: Loader, notify: Notify, lock: &Rc<ShmLock>) -> 
         quit: Cell::new(false),
         forced: Cell::new(false),
         terminate: Cell::new(false),
+        exiting: Cell::new(false),
         helping: RefCell::default(),
     });
     match single.serve(options) {
@@ -102,7 +105,11 @@ impl Single {
         };
         signals::note(&cycle.log, received, action);
         match received.signal {
-            Signal::TERM | Signal::INT => self.terminate.set(true),
+            Signal::TERM | Signal::INT if self.exiting.replace(true) => self.terminate.set(true),
+            Signal::TERM | Signal::INT => {
+                let own = self.clone();
+                serving::after_last_work(&cycle, move || own.terminate.set(true));
+            }
             Signal::QUIT if !self.quit.replace(true) => {
                 self.notify.stopping();
                 let after = cycle.settings.shutdown_timeout_ms;

@@ -73,6 +73,8 @@ struct Worker {
     /// The tasks that read QUIC's removed addresses.
     parting: Cell<Vec<event::TaskId>>,
     terminate: Cell<bool>,
+    /// It exits when its last work is done.
+    exiting: Cell<bool>,
     leaving: Cell<bool>,
     /// Unfinished requests are cut off.
     forced: Cell<bool>,
@@ -131,6 +133,7 @@ pub fn run(
         receiving: Cell::new(place.receiving.take()),
         parting: Cell::new(parting),
         terminate: Cell::new(false),
+        exiting: Cell::new(false),
         leaving: Cell::new(false),
         forced: Cell::new(false),
         debug_quit: Cell::new(false),
@@ -141,8 +144,7 @@ pub fn run(
     }
     os::title::set("weir: worker process");
     place.report.inspect(|report| report.serves());
-    let outcome = event_loop.run_until(|| worker.done());
-    if let Err(e) = outcome {
+    if let Err(e) = event_loop.run_until(|| worker.done()) {
         log!(log, Level::Alert, None, "the event loop failed {}", os_error(&e));
         return 1;
     }
@@ -174,7 +176,7 @@ impl Worker {
             signals::note(&self.cycle.log, received, action);
         }
         match received.signal {
-            Signal::TERM | Signal::INT => self.terminate.set(true),
+            Signal::TERM | Signal::INT => self.exit(),
             Signal::QUIT => self.leave(),
             Signal::WINCH if self.daemonized => {
                 self.debug_quit.set(true);
@@ -182,6 +184,15 @@ impl Worker {
             }
             Signal::USR1 => self.cycle.reopen_logs(None),
             _ => {}
+        }
+    }
+
+    /// Exits, as soon as what must leave the process before has left it.
+    fn exit(self: &Rc<Self>) {
+        // The master repeats the signal.
+        if !self.exiting.replace(true) {
+            let own = self.clone();
+            serving::after_last_work(&self.cycle, move || own.terminate.set(true));
         }
     }
 

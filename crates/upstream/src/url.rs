@@ -102,7 +102,8 @@ fn unix(text: &Bytes, with_uri: bool) -> Result<Url, &'static str> {
     })
 }
 
-/// Asks the system for the addresses of a host name: IPv4 first. Waits; only for loading.
+/// Asks the system for the addresses of a host name: IPv4 first. Waits: for loading, and for
+/// threads of a pool.
 pub fn resolve(host: &[u8], port: u16) -> Vec<SockAddr> {
     let Ok(name) = std::str::from_utf8(host) else { return Vec::new() };
     let Ok(found) = (name, port).to_socket_addrs() else { return Vec::new() };

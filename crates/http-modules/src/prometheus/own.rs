@@ -46,7 +46,7 @@ pub(super) fn tables(r: &Request) -> Vec<Table> {
         "weir_stream_upstream_session_duration_seconds",
         "Times of connections to servers.",
     );
-    vec![
+    let mut all = vec![
         zones(r, Kind::HttpServer, "server_zone", &http, values),
         zones(r, Kind::Location, "location_zone", &location, |reading| times(reading).collect()),
         zones(r, Kind::StreamServer, "server_zone", &stream, values),
@@ -56,7 +56,22 @@ pub(super) fn tables(r: &Request) -> Vec<Table> {
         overload(r),
         shared_zones(r),
         certificates(r),
-    ]
+    ];
+    all.extend(spans(r));
+    all
+}
+
+/// Spans for a collector, where requests may have some.
+fn spans(r: &Request) -> Option<Table> {
+    use Type::Counter;
+    otel::sums(&r.main)?;
+    let all = [
+        Column::new("weir_otel_spans_exported_total", Counter, "Spans that the collector took."),
+        Column::new("weir_otel_spans_dropped_total", Counter, "Spans without room to wait."),
+        Column::new("weir_otel_spans_failed_total", Counter, "Spans that it did not take."),
+    ];
+    let main = r.main.clone();
+    Some(Table::single(all.into(), move || otel::sums(&main).unwrap_or_default().to_vec()))
 }
 
 /// The event loops, logs and processes.

@@ -524,7 +524,7 @@ impl Request {
     }
 
     /// The same in microseconds, as far as the loop's clock tells: 0 within a turn.
-    pub(crate) fn elapsed_us(&self) -> u64 {
+    pub fn elapsed_us(&self) -> u64 {
         base::time::now_us().saturating_sub(self.start_mono_us)
     }
 }

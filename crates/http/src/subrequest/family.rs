@@ -76,4 +76,10 @@ impl Request {
     pub fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
         engine::shared_in(&mut self.family().state.borrow_mut())
     }
+
+    /// The same where it was made already.
+    pub fn shared_if_any<T: 'static>(&self) -> Option<Rc<T>> {
+        let state = self.family.as_ref()?.state.borrow();
+        state.iter().find_map(|state| state.clone().downcast().ok())
+    }
 }

@@ -13,7 +13,7 @@ pub struct Request<'a> {
     /// The value of Host.
     pub host: &'a [u8],
     /// Further fields; Connection and Content-Length are written without being named here.
-    pub fields: &'a [(&'static str, &'a [u8])],
+    pub fields: &'a [(&'a str, &'a [u8])],
     /// The body. One without bytes is declared as well.
     pub body: Option<&'a [u8]>,
     /// Whether the connection is to stay open behind the response.

@@ -1,0 +1,225 @@
+//! A request's place in its trace: the ids, the parent, and the field that upstreams get.
+
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+
+use base::ascii::write_hex;
+use bytes::Bytes;
+use http::module::Verdict;
+use http::request::{FieldEdit, Request};
+use proto::trace_context::{TRACEPARENT, TRACESTATE, TraceParent, is_state};
+
+use crate::TraceConf;
+
+/// `otel_trace_context`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Propagation {
+    /// The client's trace is gone on with.
+    extract: bool,
+    /// Upstreams get the trace.
+    inject: bool,
+}
+
+impl Propagation {
+    pub const IGNORE: Propagation = Propagation { extract: false, inject: false };
+
+    /// The values of the directive.
+    pub const VALUES: &[(&str, Propagation)] = &[
+        ("ignore", Propagation::IGNORE),
+        ("extract", Propagation { extract: true, inject: false }),
+        ("inject", Propagation { extract: false, inject: true }),
+        ("propagate", Propagation { extract: true, inject: true }),
+    ];
+}
+
+/// The trace of a client's request and its subrequests.
+#[derive(Default)]
+pub struct Trace(OnceCell<RefCell<Context>>);
+
+/// A request's place in its trace.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The request's own span.
+    pub own: TraceParent,
+    /// The client's span, where it is gone on with.
+    pub parent: Option<TraceParent>,
+    /// The client's `tracestate`, where its trace is gone on with.
+    pub state: Bytes,
+}
+
+impl Trace {
+    /// The request's place, where it has one.
+    pub fn context(&self) -> Option<&RefCell<Context>> {
+        self.0.get()
+    }
+}
+
+/// Whether a value of `otel_trace` asks for a span.
+pub fn is_on(value: &[u8]) -> bool {
+    matches!(value, b"on" | b"1")
+}
+
+/// Decides whether the request has a span, before its rewriting, and tells upstreams. What a
+/// redirect inside the server leads to does not decide anew; nor do subrequests.
+pub fn begin(r: &mut Request, conf: &TraceConf) -> Verdict {
+    if r.flags.internal || r.is_subrequest() {
+        return Verdict::Next;
+    }
+    let sampled = match &conf.trace {
+        Some(trace) => is_on(&r.eval(trace)),
+        None => false,
+    };
+    let propagation = conf.context.unwrap_or(Propagation::IGNORE);
+    if propagation == Propagation::IGNORE && !sampled {
+        return Verdict::Next;
+    }
+    let trace = of(r);
+    let Some(context) = trace.context() else { return Verdict::Next };
+    context.borrow_mut().own.sampled = sampled;
+    if propagation.inject {
+        let (value, state) = {
+            let context = context.borrow();
+            (context.own.write(), context.state.clone())
+        };
+        set(r, TRACEPARENT, &value);
+        set(r, TRACESTATE, &state);
+    }
+    Verdict::Next
+}
+
+fn set(r: &mut Request, name: &str, value: &[u8]) {
+    r.edit_header(FieldEdit {
+        name: name.as_bytes(),
+        is_prefix: false,
+        value,
+        replace_only: false,
+    });
+}
+
+/// The request's trace; made now if there is none.
+fn of(r: &mut Request) -> Rc<Trace> {
+    let trace = r.shared::<Trace>();
+    trace.0.get_or_init(|| {
+        let conf = r.loc.confs.get::<TraceConf>();
+        let extracts = conf.and_then(|conf| conf.context).is_some_and(|context| context.extract);
+        RefCell::new(if extracts { extract(r) } else { new(None, Bytes::new()) })
+    });
+    trace
+}
+
+/// Goes on with the client's trace, if it has sent one. Two of them are none (section 3.2 has one).
+fn extract(r: &Request) -> Context {
+    let mut parents = r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"traceparent"));
+    let parent = match (parents.next(), parents.next()) {
+        (Some((_, value)), None) => TraceParent::parse(value),
+        _ => None,
+    };
+    if parent.is_none() {
+        return new(None, Bytes::new());
+    }
+    let mut state = Vec::new();
+    for (_, value) in r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"tracestate")) {
+        if !state.is_empty() {
+            state.push(b',');
+        }
+        state.extend_from_slice(value);
+    }
+    if !is_state(&state) {
+        state.clear();
+    }
+    new(parent, state.into())
+}
+
+fn new(parent: Option<TraceParent>, state: Bytes) -> Context {
+    let trace_id = parent.map_or_else(id, |parent| parent.trace_id);
+    let own = TraceParent { trace_id, span_id: id(), sampled: false };
+    Context { own, parent, state }
+}
+
+/// Random bytes that are drawn at once.
+const DRAWN: usize = 1536;
+
+thread_local! {
+    /// Random bytes, and how many of them are used. The first request draws them: a master has
+    /// none, so its workers differ.
+    static RANDOM: RefCell<(Vec<u8>, usize)> = const { RefCell::new((Vec::new(), 0)) };
+}
+
+/// An id that nobody can guess; not zero.
+fn id<const N: usize>() -> [u8; N] {
+    RANDOM.with(|random| {
+        let (bytes, used) = &mut *random.borrow_mut();
+        loop {
+            if bytes.len() < *used + N {
+                bytes.resize(DRAWN, 0);
+                os::random::fill(bytes);
+                *used = 0;
+            }
+            let mut id = [0; N];
+            id.copy_from_slice(&bytes[*used..*used + N]);
+            *used += N;
+            if id != [0; N] {
+                return id;
+            }
+        }
+    })
+}
+
+fn write(r: &mut Request, read: impl FnOnce(&Context) -> bool) -> bool {
+    of(r).context().is_some_and(|context| read(&context.borrow()))
+}
+
+pub fn trace_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write(r, |context| {
+        write_hex(out, &context.own.trace_id);
+        true
+    })
+}
+
+pub fn span_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write(r, |context| {
+        write_hex(out, &context.own.span_id);
+        true
+    })
+}
+
+pub fn parent_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write(r, |context| match &context.parent {
+        Some(parent) => {
+            write_hex(out, &parent.span_id);
+            true
+        }
+        None => false,
+    })
+}
+
+pub fn parent_sampled(r: &mut Request, out: &mut Vec<u8>) -> bool {
+    write(r, |context| {
+        out.push(if context.parent.is_some_and(|parent| parent.sampled) { b'1' } else { b'0' });
+        true
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_differ_and_are_not_zero() {
+        let ids: std::collections::HashSet<[u8; 8]> = (0..1000).map(|_| id()).collect();
+        assert_eq!(ids.len(), 1000);
+        let context = new(None, Bytes::new());
+        assert!(context.own.trace_id != [0; 16] && context.own.span_id != [0; 8]);
+        let parent = Some(context.own);
+        assert_eq!(new(parent, Bytes::new()).own.trace_id, context.own.trace_id);
+        assert_ne!(new(parent, Bytes::new()).own.span_id, context.own.span_id);
+    }
+
+    #[test]
+    fn values_of_otel_trace() {
+        assert!(is_on(b"on") && is_on(b"1"));
+        for off in [&b"off"[..], b"", b"0", b"ON", b"true"] {
+            assert!(!is_on(off), "{off:?}");
+        }
+    }
+}

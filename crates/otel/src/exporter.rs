@@ -1,0 +1,188 @@
+//! The task of a worker that sends its spans.
+//!
+//! ```text
+//!  wait ─▶ send ─▶ taken ─────────────────────▶ wait
+//!           ▲  └─▶ failed ─▶ later, 5 times ─┐
+//!           └────────────────────────────────┴▶ lost ─▶ wait
+//! ```
+//!
+//! One batch is on its way at a time. Meanwhile others wait, and what is beyond `batch_count` is
+//! dropped. A worker that leaves sends what it has at once, and gives up a collector that does not
+//! take it within [`LEAVE_MS`].
+
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+
+use crate::otlp::Resource;
+use base::log::{Level, Log};
+use event::{Either, Gate, race, sleep, sleep_until};
+use http::server::HttpMain;
+
+use crate::batches::{Batch, Batches};
+use crate::collector::Link;
+use crate::counts::Count;
+use crate::exporter_block::Exporter;
+use crate::outcome::{Failure, Retry, Taken, Told};
+
+/// Times that a batch is sent, at most.
+const ATTEMPTS: u32 = 5;
+
+/// The delay before the second time, milliseconds; each further one is twice as long.
+const BACKOFF_MS: u64 = 1_000;
+
+/// The longest of these.
+const BACKOFF_MAX_MS: u64 = 5_000;
+
+/// The longest delay that a collector may ask for, milliseconds.
+const DELAY_MAX_MS: u64 = 30_000;
+
+/// The time that a collector has when the worker leaves, milliseconds.
+const LEAVE_MS: u64 = 2_000;
+
+/// The task.
+pub struct Task {
+    main: Weak<HttpMain>,
+    gate: Gate,
+    batches: Rc<Batches>,
+    link: Link,
+    log: Log,
+    failures: Told,
+    partials: Told,
+    /// Spans that no collector has taken.
+    lost: u64,
+}
+
+impl Task {
+    pub fn new(
+        main: &Rc<HttpMain>,
+        exporter: &Exporter,
+        batches: &Rc<Batches>,
+        resource: Resource,
+        log: &Log,
+    ) -> Task {
+        Task {
+            main: Rc::downgrade(main),
+            gate: main.life.gate.clone(),
+            batches: batches.clone(),
+            link: Link::new(&exporter.target, resource),
+            log: log.clone(),
+            failures: Told::default(),
+            partials: Told::default(),
+            lost: 0,
+        }
+    }
+
+    pub async fn run(mut self) {
+        loop {
+            match self.batches.take() {
+                Some(batch) => {
+                    self.send(&batch).await;
+                    self.batches.done();
+                }
+                None => self.wait().await,
+            }
+        }
+    }
+
+    /// Waits until a batch may be ready.
+    async fn wait(&self) {
+        let batches = &self.batches;
+        let Some(due) = batches.due() else { return batches.stirred.notified().await };
+        if due.has_passed() || self.gate.is_closed() {
+            return batches.flush();
+        }
+        let stirred = race(batches.stirred.notified(), sleep_until(due));
+        race(stirred, self.gate.closed()).await;
+    }
+
+    async fn send(&mut self, batch: &Batch) {
+        for attempt in 1.. {
+            let failure = match self.attempt(batch).await {
+                Ok(taken) => return self.was_taken(batch, taken),
+                Err(failure) => failure,
+            };
+            let delay = self.delay(attempt, failure.retry);
+            let Some(delay) = delay else {
+                self.is_lost(batch.count);
+                if self.gate.is_closed() {
+                    // The worker does not stay for a collector that is away.
+                    self.is_lost(self.batches.clear());
+                }
+                return self.tell(&failure);
+            };
+            self.tell(&failure);
+            race(sleep(delay), self.gate.closed()).await;
+        }
+    }
+
+    /// The time before a batch is sent again; `None`: it is lost.
+    fn delay(&self, attempt: u32, retry: Retry) -> Option<u64> {
+        if attempt >= ATTEMPTS || self.gate.is_closed() {
+            return None;
+        }
+        let backoff = (BACKOFF_MS << (attempt - 1)).min(BACKOFF_MAX_MS);
+        // The workers of a server do not come back at the same moment.
+        let backoff = backoff * 4 / 5 + os::random::number() % (backoff * 2 / 5);
+        match retry {
+            Retry::Never => None,
+            Retry::Later => Some(backoff),
+            Retry::After(ms) => (ms <= DELAY_MAX_MS).then_some(ms.max(backoff)),
+        }
+    }
+
+    async fn attempt(&mut self, batch: &Batch) -> Result<Taken, Failure> {
+        let ends = || Failure::never("the worker leaves");
+        let main = self.main.upgrade().ok_or_else(ends)?;
+        let gate = self.gate.clone();
+        let link = &mut self.link;
+        let work = pin!(async move {
+            let limit = async {
+                gate.closed().await;
+                sleep(LEAVE_MS).await;
+            };
+            race(pin!(link.export(batch)), pin!(limit)).await
+        });
+        match main.life.unless_given_up(work).await {
+            Some(Either::First(done)) => done,
+            Some(Either::Second(())) => Err(Failure::never("timed out while the worker leaves")),
+            None => Err(ends()),
+        }
+    }
+
+    fn is_lost(&mut self, spans: usize) {
+        self.lost += spans as u64;
+        self.batches.counts.add(Count::Failed, spans);
+    }
+
+    fn was_taken(&mut self, batch: &Batch, taken: Taken) {
+        let rejected = taken.as_ref().map_or(0, |partial| partial.rejected);
+        let rejected = usize::try_from(rejected).unwrap_or(usize::MAX).min(batch.count);
+        self.batches.counts.add(Count::Exported, batch.count - rejected);
+        let Some(partial) = taken else { return };
+        self.is_lost(rejected);
+        if self.partials.may_tell() {
+            let (rejected, endpoint) = (partial.rejected, self.link.shown());
+            let why = base::log::lossy(partial.message.as_bytes());
+            base::log!(
+                self.log,
+                Level::Warn,
+                None,
+                "OTel collector rejected {rejected} spans: {why}, endpoint: \"{endpoint}\""
+            );
+        }
+    }
+
+    #[cold]
+    fn tell(&self, failure: &Failure) {
+        if self.failures.may_tell() {
+            let (lost, endpoint) = (self.lost, self.link.shown());
+            let why = base::log::lossy(failure.message.as_bytes());
+            base::log!(
+                self.log,
+                Level::Error,
+                None,
+                "OTel export failure: {why}, endpoint: \"{endpoint}\", spans lost so far: {lost}"
+            );
+        }
+    }
+}

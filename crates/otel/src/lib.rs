@@ -1,0 +1,263 @@
+//! `otel`: traces of requests for OpenTelemetry collectors. The directives and variables are those
+//! of nginx-otel.
+//!
+//! ```text
+//!  rewrite phase ─▶ Trace (ids, sampled) ─▶ traceparent of the request, which upstreams get
+//!                      │
+//!  log phase ──────────┴─▶ span ─▶ Batches ─(full, or `interval` over)─▶ task ─▶ collector
+//! ```
+//!
+//! | file | concern |
+//! | --- | --- |
+//! | [`exporter_block`] | `otel_exporter` |
+//! | [`context`] | a request's place in its trace |
+//! | [`span`] | a request's span |
+//! | [`batches`] | spans that wait |
+//! | [`counts`] | counters of spans |
+//! | [`exporter`] | the task that sends them |
+//! | [`collector`] | calls to a collector, by gRPC or by HTTP |
+//! | [`otlp`] | OTLP's messages, sans-IO |
+#![forbid(unsafe_code)]
+
+mod batches;
+mod collector;
+mod context;
+mod counts;
+mod exporter;
+mod exporter_block;
+pub mod otlp;
+mod outcome;
+mod span;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+
+use crate::otlp::Resource;
+use bytes::Bytes;
+use conf::table::{Args, Contexts as C, Directive};
+use conf::template::Template;
+use conf::value::{set_enum, set_once};
+use conf::{ConfError, Node, Word};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
+use http::request::Request;
+use http::server::HttpMain;
+use http::vars::VarDef;
+
+pub use counts::sums;
+
+use batches::Batches;
+use context::Propagation;
+use counts::Counts;
+use exporter_block::Exporter;
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "otel",
+    directives: DIRECTIVES,
+    variables: &[
+        VarDef::new("otel_trace_id", context::trace_id),
+        VarDef::new("otel_span_id", context::span_id),
+        VarDef::new("otel_parent_id", context::parent_id),
+        VarDef::new("otel_parent_sampled", context::parent_sampled),
+    ],
+    confs: &[
+        ConfType::of::<Otel>(Scope::Main),
+        ConfType::of::<TraceConf>(Scope::Location),
+        ConfType::of::<exporter_block::Draft>(Scope::Location),
+    ],
+    init: Some(init),
+    install: Some(install),
+    start: Some(start),
+    status: Some(counts::status),
+    ..Module::EMPTY
+};
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "otel_exporter",
+        C::HTTP,
+        Args::BLOCK.or(Args::NONE),
+        "",
+        "The collector that spans are sent to, and how many at once.",
+        exporter_block::otel_exporter,
+    ),
+    exporter_block::ENDPOINT,
+    exporter_block::TRUSTED_CERTIFICATE,
+    exporter_block::HEADER,
+    exporter_block::INTERVAL,
+    exporter_block::BATCH_SIZE,
+    exporter_block::BATCH_COUNT,
+    directive(
+        "otel_service_name",
+        C::HTTP,
+        Args::T1,
+        "unknown_service:nginx",
+        "The service that spans are of: their resource's service.name.",
+        |cx, n| set_once(&mut cx.main::<Otel>().service_name, n, |n| Ok(n.arg(0)?.text.clone())),
+    ),
+    directive(
+        "otel_resource_attr",
+        C::HTTP,
+        Args::T2,
+        "",
+        "An attribute of the resource that spans are of.",
+        |cx, n| {
+            let (name, value) = (n.arg(0)?.text.clone(), n.arg(1)?.text.clone());
+            cx.main::<Otel>().attributes.insert(name, value);
+            Ok(())
+        },
+    ),
+    directive(
+        "otel_trace",
+        HSL,
+        Args::T1,
+        "off",
+        "Whether requests have spans: on, off, or a variable that is on or 1.",
+        otel_trace,
+    ),
+    directive(
+        "otel_trace_context",
+        HSL,
+        Args::T1,
+        "ignore",
+        "Whether traces of clients are gone on with, and passed on to upstreams.",
+        |cx, n| set_enum(&mut cx.loc::<TraceConf>().context, n, Propagation::VALUES),
+    ),
+    directive(
+        "otel_span_name",
+        HSL,
+        Args::T1,
+        "the location's name",
+        "The name of a request's span.",
+        |cx, n| cx.set_template(n, |c: &mut TraceConf| &mut c.name),
+    ),
+    directive(
+        "otel_span_attr",
+        HSL,
+        Args::T2,
+        "",
+        "An attribute of a request's span.",
+        otel_span_attr,
+    ),
+];
+
+/// The exporter, and the facts that all spans have in common.
+#[derive(Default)]
+struct Otel {
+    exporter: Option<Exporter>,
+    service_name: Option<Bytes>,
+    attributes: BTreeMap<Bytes, Bytes>,
+    /// The first `otel_trace`.
+    traced_at: Option<Word>,
+    /// The place for spans, where any request may have one.
+    batches: Option<Rc<Batches>>,
+}
+
+impl Conf for Otel {}
+
+engine::settings! {
+    /// The directives of a level.
+    struct TraceConf {
+        /// `otel_trace`
+        trace: Option<Template>,
+        /// `otel_trace_context`
+        context: Option<Propagation>,
+        /// `otel_span_name`
+        name: Option<Template>,
+        /// `otel_span_attr`: one level's replace those around it.
+        attributes: Option<Rc<Vec<Attribute>>>,
+    }
+}
+
+/// `otel_span_attr`
+struct Attribute {
+    name: Bytes,
+    value: Template,
+}
+
+fn otel_trace(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let word = n.arg(0)?.clone();
+    cx.main::<Otel>().traced_at.get_or_insert(word);
+    cx.set_template(n, |c: &mut TraceConf| &mut c.trace)
+}
+
+fn otel_span_attr(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let attribute = Attribute { name: n.arg(0)?.text.clone(), value: cx.template(n.arg(1)?)? };
+    let list = cx.loc::<TraceConf>().attributes.get_or_insert_default();
+    // Nothing else has it before the levels are merged.
+    let list = Rc::get_mut(list).ok_or_else(|| ConfError::directive(n, "is late"))?;
+    list.push(attribute);
+    Ok(())
+}
+
+/// The service's name where none is configured: dashboards made for nginx-otel know it.
+const SERVICE: &[u8] = b"unknown_service:nginx";
+
+fn init(cx: &mut Cx) -> Result<(), ConfError> {
+    let slots = cx.env.slots();
+    let otel = cx.main::<Otel>();
+    if let (Some(at), None) = (&otel.traced_at, &otel.exporter) {
+        return Err(ConfError::at(at, "\"otel_exporter\" block is missing"));
+    }
+    let Some(exporter) = &otel.exporter else { return Ok(()) };
+    if otel.traced_at.is_some() {
+        let counts = Counts::new(slots);
+        let counts = counts.map_err(|e| ConfError::new(format!("counters of otel: {e}")))?;
+        otel.batches = Some(Rc::new(Batches::new(exporter.limits, counts)));
+    }
+    Ok(())
+}
+
+impl Otel {
+    /// The facts that all spans have in common, encoded.
+    fn resource(&self) -> Resource {
+        let mut all = self.attributes.clone();
+        let service = Bytes::from_static(b"service.name");
+        match &self.service_name {
+            Some(name) => drop(all.insert(service, name.clone())),
+            None => drop(all.entry(service).or_insert(Bytes::from_static(SERVICE))),
+        }
+        let attributes = all.iter().map(|(name, value)| (&name[..], &value[..]));
+        Resource::new(attributes, "weir", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let conf = l.conf::<TraceConf>();
+    let off = |t: &Template| t.as_const().is_some_and(|value| !context::is_on(value));
+    let traces = conf.trace.as_ref().is_some_and(|t| !off(t));
+    let passes = conf.context.is_some_and(|context| context != Propagation::IGNORE);
+    if traces || passes {
+        let conf = conf.clone();
+        p.rewrite.push(Box::new(move |r: &mut Request| context::begin(r, &conf)));
+    }
+    // A request that is traced may end in any location.
+    if let Some(batches) = l.conf::<Otel>().batches.clone() {
+        p.log.push(Box::new(move |r: &mut Request| {
+            span::end(r, &conf, &batches);
+            Verdict::Next
+        }));
+    }
+    Ok(())
+}
+
+fn start(main: &Rc<HttpMain>, seat: &engine::Seat) -> io::Result<()> {
+    if let Some(otel) = main.confs.get::<Otel>()
+        && let (Some(exporter), Some(batches)) = (&otel.exporter, &otel.batches)
+    {
+        batches.counts.use_slot(seat.slot);
+        let task = exporter::Task::new(main, exporter, batches, otel.resource(), &seat.log);
+        event::spawn(task.run());
+        let (gate, batches) = (main.life.gate.clone(), batches.clone());
+        main.life.at_end(move || {
+            let batches = Some(batches.clone()).filter(|batches| !batches.is_empty())?;
+            // The task sends what it has.
+            gate.close();
+            Some(Box::pin(async move { batches.emptied().await }))
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! A request's span, made in its log phase.
+
+use std::io::Write;
+use std::rc::Rc;
+
+use crate::otlp::{Span, SpanWriter, Value};
+use bytes::Bytes;
+use http::request::Request;
+use proto::h1::FieldId;
+
+use crate::batches::Batches;
+use crate::context::{Context, Trace};
+use crate::{Attribute, TraceConf};
+
+/// Ends the request's span, if it has one.
+pub fn end(r: &mut Request, conf: &TraceConf, batches: &Rc<Batches>) {
+    // Subrequests are parts of the client's request, and have no span of their own.
+    if r.is_subrequest() {
+        return;
+    }
+    let Some(trace) = r.shared_if_any::<Trace>() else { return };
+    let Some(context) = trace.context() else { return };
+    // A request that goes through the phases once more (`post_action`) has ended its span.
+    if !std::mem::take(&mut context.borrow_mut().own.sampled) {
+        return;
+    }
+    if !batches.has_room() {
+        batches.drop_span(r);
+        return;
+    }
+    let context = context.borrow().clone();
+    let mut writer = batches.take_writer();
+    begin(r, conf, &context, &mut writer);
+    default_attributes(r, &mut writer);
+    for attribute in conf.attributes.iter().flat_map(|list| list.iter()) {
+        let value = r.eval(&attribute.value);
+        writer.attribute(&attribute.name, attribute.typed(&value));
+    }
+    if r.status() >= 500 {
+        writer.error();
+    }
+    batches.add(r, writer);
+}
+
+fn begin(r: &mut Request, conf: &TraceConf, context: &Context, writer: &mut SpanWriter) {
+    let name = match &conf.name {
+        Some(name) => r.eval(name),
+        None => r.loc.info.name.clone(),
+    };
+    // The loop's clock and the request's first byte: nothing is read here.
+    let start_ns = r.start_ms * 1_000_000;
+    writer.begin(&Span {
+        trace_id: context.own.trace_id,
+        span_id: context.own.span_id,
+        parent_id: context.parent.map(|parent| parent.span_id),
+        state: &context.state,
+        name: &name,
+        start_ns,
+        end_ns: start_ns + r.elapsed_us() * 1000,
+    });
+}
+
+/// The attributes that every span has: names and types of OpenTelemetry's conventions 1.16.
+fn default_attributes(r: &Request, writer: &mut SpanWriter) {
+    let mut text = |name: &str, value: &[u8]| writer.attribute(name.as_bytes(), Value::Text(value));
+    text("http.method", r.method_name());
+    text("http.target", r.unparsed_uri());
+    let route: &Bytes = &r.loc.info.name;
+    if !route.is_empty() {
+        text("http.route", route);
+    }
+    text("http.scheme", if r.is_secured() { b"https" } else { b"http" });
+    let protocol = r.head.protocol.of(r.head_bytes());
+    if let Some(version) = protocol.get(5..).filter(|version| !version.is_empty()) {
+        text("http.flavor", version);
+    }
+    if let Some(agent) = r.header(FieldId::UserAgent) {
+        text("http.user_agent", agent);
+    }
+    let mut number = |name: &str, value: u64| {
+        let value = i64::try_from(value).unwrap_or(i64::MAX);
+        writer.attribute(name.as_bytes(), Value::Number(value));
+    };
+    number("http.request_content_length", r.head.content_length.unwrap_or(0));
+    number("http.response_content_length", r.body_bytes_sent());
+    let status = r.status();
+    if status > 0 {
+        number("http.status_code", status.into());
+    }
+    network_attributes(r, writer);
+}
+
+fn network_attributes(r: &Request, writer: &mut SpanWriter) {
+    let name = if r.server.name.is_empty() { &r.host[..] } else { &r.server.name[..] };
+    writer.attribute(b"net.host.name", Value::Text(name));
+    let port = r.c().local_port();
+    let usual = if r.is_secured() { 443 } else { 80 };
+    if port != usual {
+        writer.attribute(b"net.host.port", Value::Number(port.into()));
+    }
+    let mut addr = [0; 64];
+    let mut rest = &mut addr[..];
+    // An address is shorter.
+    let _ = write!(rest, "{}", r.peer().host());
+    let left = rest.len();
+    writer.attribute(b"net.sock.peer.addr", Value::Text(&addr[..64 - left]));
+    writer.attribute(b"net.sock.peer.port", Value::Number(r.peer().port().into()));
+}
+
+impl Attribute {
+    /// The value with its type: fields of requests and responses are arrays.
+    fn typed<'a>(&self, value: &'a [u8]) -> Value<'a> {
+        let is_field = self.name.starts_with(b"http.request.header.")
+            || self.name.starts_with(b"http.response.header.");
+        if is_field { Value::Texts(value) } else { Value::Text(value) }
+    }
+}
