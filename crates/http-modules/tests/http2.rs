@@ -13,7 +13,7 @@ fn site(driver: Driver) -> Weir {
         .config(
             &"worker_processes 1; events {}
              http {
-                 log_format h '$request|$status|$http2|$request_length|$host';
+                 log_format h '$request|$status|$http2|$request_length|$host|$body_bytes_sent';
                  access_log logs/access.log h;
                  http2 on;
                  server {
@@ -69,6 +69,12 @@ fn requests_share_a_connection() {
         let large = "0123456789abcdef".repeat(40_000).into_bytes();
         assert_eq!(c.get("/large.bin").body, large);
         weir.wait_for_log("access.log", "GET /a.txt HTTP/2.0|200|h2c|");
+        // The heads of frames are not the body's.
+        for (path, body) in [("/a.txt", 5), ("/large.bin", 640_000), ("/long", 9000)] {
+            let log = weir.wait_for_log("access.log", &format!("GET {path} HTTP/2.0|200"));
+            let line = log.lines().find(|line| line.contains(path)).unwrap();
+            assert!(line.ends_with(&format!("|{body}")), "{line}");
+        }
     });
 }
 

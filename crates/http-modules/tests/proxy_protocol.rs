@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use testkit::{Conn, Driver, Site, Weir, built_binary, each_site};
+use testkit::{Conn, Driver, Site, Weir, built_binary, each_site, wait_until};
 
 fn site(driver: Driver) -> Weir {
     Site::new(built_binary(), driver)
@@ -136,5 +136,28 @@ fn what_is_no_header_is_logged_and_closed_on() {
         c.finish_sending();
         assert!(c.is_closed());
         weir.wait_for_log("error.log", &said("client closed connection"));
+    });
+}
+
+#[test]
+fn a_header_may_come_to_a_worker_that_leaves() {
+    let site = |driver: Driver| {
+        let http =
+            "server { listen 127.0.0.1:%PORT0% proxy_protocol; return 200 $proxy_protocol_addr; }";
+        Site::new(built_binary(), driver).http(http).start()
+    };
+    each_site(site, |weir| {
+        let old = weir.workers()[0];
+        let before = weir.open_descriptors(old);
+        let mut c = weir.connect();
+        wait_until("the worker has the connection", || weir.open_descriptors(old) > before);
+        weir.reload();
+        let title = || std::fs::read_to_string(format!("/proc/{old}/cmdline")).unwrap_or_default();
+        let leaves = || title().contains("shutting down");
+        wait_until("the old worker leaves", leaves);
+        c.send([V1, "GET / HTTP/1.0\r\n\r\n"].concat());
+        let r = c.response();
+        assert_eq!((r.status, &r.body[..]), (200, &b"192.0.2.1"[..]));
+        weir.wait_until_left(&[old]);
     });
 }

@@ -53,9 +53,10 @@ fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output 
         if c.listen.proxy_protocol {
             let ms = c.head_timeout();
             let read = std::mem::take(&mut first);
-            match rarely(proxy_header::read(&c, read, &main.life.gate, ms)).await {
-                Ok(behind) => first = behind,
-                Err(()) => return,
+            let header = rarely(proxy_header::read(&c, read, &main.life.gate, ms));
+            match main.life.unless_given_up(header).await {
+                Some(Ok(behind)) => first = behind,
+                Some(Err(())) | None => return,
             }
         }
         if c.listen.ssl && main.trace.get().is_none() {

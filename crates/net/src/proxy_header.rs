@@ -36,7 +36,7 @@ impl NoHeader {
 }
 
 /// Reads the header within `timeout_ms`, `page` of which was read already; gives the bytes behind
-/// it that came with it.
+/// it that came with it. A worker that leaves, whose gate is closed, waits for it all the same.
 ///
 /// # Errors
 /// The connection is to be closed.
@@ -50,7 +50,9 @@ pub async fn read(
     if page.is_empty() && sock.try_recv_into(&mut page).map_err(|e| failed(&e))?.is_none() {
         match sock.owed_or(gate, until).await.map_err(|e| failed(&e))? {
             Wake::Ready => {}
-            Wake::Gate | Wake::Reclaim => return Err(NoHeader::Gone),
+            // The worker is leaving: the header may be on its way.
+            Wake::Gate => sock.readable(until).await.map_err(|e| failed(&e))?,
+            Wake::Reclaim => return Err(NoHeader::Gone),
         }
         receive(sock, &mut page, until).await?;
     }

@@ -147,7 +147,7 @@ pub(crate) async fn finish(r: &mut Request) -> Result<(), SendFailed> {
         let s = stream(r);
         let trailers = head::trailers(s.at().0, &given);
         s.frames.push_back(trailers.clone());
-        r.bytes_sent += trailers.len() as u64;
+        r.framing_sent(trailers.len() as u64);
         r.out.trailers = given;
         rarely(settle(r)).await?;
     }

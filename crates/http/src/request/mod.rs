@@ -492,6 +492,12 @@ impl Request {
         }
     }
 
+    /// Bytes were sent that are neither the first head nor the body's: heads of frames, trailers.
+    pub(crate) fn framing_sent(&mut self, bytes: u64) {
+        self.bytes_sent += bytes;
+        self.header_bytes += bytes;
+    }
+
     /// The body's bytes that were sent, for logging.
     pub fn body_bytes_sent(&self) -> u64 {
         self.bytes_sent.saturating_sub(self.header_bytes)
