@@ -126,7 +126,7 @@ pub fn memory(pids: &[u32]) -> Memory {
 }
 
 /// Bytes that all these processes have written and share with no other one. Memory that is mapped
-/// to be shared is left out: its pages count as private where the others that wrote them have ended.
+/// to be shared is left out: its pages count as private where the others that wrote them are gone.
 pub fn own_memory(pids: &[u32]) -> u64 {
     let smaps = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
     pids.iter().map(|pid| own_dirty(&smaps(pid))).sum()

@@ -39,6 +39,10 @@ const DELAY_MAX_MS: u64 = 30_000;
 /// The time that a collector has when the worker leaves, milliseconds.
 const LEAVE_MS: u64 = 2_000;
 
+/// The time after which a task that is leaving looks whether its configuration is gone,
+/// milliseconds.
+const LOOK_MS: u64 = 1_000;
+
 /// The task.
 pub struct Task {
     main: Weak<HttpMain>,
@@ -72,8 +76,9 @@ impl Task {
         }
     }
 
+    /// Runs until the configuration is dropped, after whose end there are no spans.
     pub async fn run(mut self) {
-        loop {
+        while self.main.strong_count() > 0 || !self.batches.is_empty() {
             match self.batches.take() {
                 Some(batch) => {
                     self.send(&batch).await;
@@ -87,7 +92,14 @@ impl Task {
     /// Waits until a batch may be ready.
     async fn wait(&self) {
         let batches = &self.batches;
-        let Some(due) = batches.due() else { return batches.stirred.notified().await };
+        let Some(due) = batches.due() else {
+            let stirred = batches.stirred.notified();
+            match self.gate.is_closed() {
+                true => drop(race(stirred, sleep(LOOK_MS)).await),
+                false => drop(race(stirred, self.gate.closed()).await),
+            }
+            return;
+        };
         if due.has_passed() || self.gate.is_closed() {
             return batches.flush();
         }

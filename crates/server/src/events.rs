@@ -182,7 +182,8 @@ mod tests {
     fn values() {
         let d = read(
             "events { use epoll; worker_connections 99; multi_accept on; accept_mutex on; \
-             accept_mutex_delay 5ms; epoll_events 16; worker_aio_requests 64; debug_connection 10.0.0.0/8; debug_connection unix:; }",
+             accept_mutex_delay 5ms; epoll_events 16; worker_aio_requests 64; \
+             debug_connection 10.0.0.0/8; debug_connection unix:; }",
         );
         let e = d.unwrap().events.unwrap();
         assert_eq!((e.driver, e.connections), (Some(DriverKind::Epoll), Some(99)));
