@@ -1,4 +1,4 @@
-//! What clients and collectors send about traces.
+//! Bytes of clients and collectors about traces.
 
 use proto::grpc::{decode_binary, decode_message, message};
 use otel::otlp::{partial_success, retry_delay_ms};

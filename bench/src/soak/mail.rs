@@ -168,7 +168,7 @@ pub fn begin(ports: Ports, tally: &Arc<Tally>) -> Outcome<Vec<JoinHandle<()>>> {
     Ok(threads)
 }
 
-/// What went wrong, and the time of the last beginning.
+/// The fault, and the time of the last beginning.
 type Lost = (String, Instant);
 
 /// A client's connection.

@@ -257,7 +257,7 @@ mod tests {
         let points: Vec<(f64, f64)> = (0..45).map(saw).collect();
         assert!((growth(&points, 10.0).unwrap() - 720.0).abs() < 1e-6);
         assert_eq!(growth(&points[..25], 10.0), None, "the first cycle and one more");
-        // What comes in the first cycle alone is no growth.
+        // Memory that is taken in the first cycle alone is no growth.
         let kept = |n: u32| (f64::from(n), f64::from(n.min(9)));
         let points: Vec<(f64, f64)> = (0..45).map(kept).collect();
         assert_eq!(growth(&points, 10.0), Some(0.0));

@@ -28,7 +28,7 @@ fn parent(value: &str) -> String {
     format!("Traceparent: {value}\r\nTracestate: {STATE}\r\n")
 }
 
-/// What a request looks like to an upstream.
+/// A request as an upstream sees it.
 const ECHO: &str = "location /echo {
     otel_trace off;
     otel_trace_context ignore;

@@ -9,7 +9,7 @@ use shm::Counters;
 
 use crate::Otel;
 
-/// What is counted.
+/// The outcomes of spans that are counted.
 #[derive(Clone, Copy, Debug)]
 pub enum Count {
     /// Spans that the collector has taken.
