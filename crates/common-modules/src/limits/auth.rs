@@ -207,26 +207,12 @@ impl Drop for Attempt {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, OnceCell};
-    use std::path::Path;
-
-    use conf::{Pos, Word};
     use shm::Table;
 
     use super::*;
 
     fn limit(rate: i64, burst: i64) -> (AuthLimit, Rc<Shared<Failures>>) {
-        let pos = Pos { file: Path::new("t").into(), line: 1, column: 1 };
-        let zone = Rc::new(Zone {
-            name: Bytes::from_static(b"z"),
-            at: Word { text: Bytes::new(), pos, quoted: false },
-            bytes: Cell::new(0),
-            key: OnceCell::new(),
-            key_text: OnceCell::new(),
-            rate: Cell::new(rate),
-            shared: OnceCell::new(),
-            counted: OnceCell::new(),
-        });
+        let zone = Zone::for_tests(rate);
         let table = Table::new(1 << 16).unwrap();
         (AuthLimit { zone, burst }, Rc::new(Shared { key: Bytes::new(), table, journal: None }))
     }

@@ -89,6 +89,24 @@ pub struct Zone<R> {
     counted: OnceCell<ZoneRef>,
 }
 
+#[cfg(test)]
+impl<R: Counted> Zone<R> {
+    /// A zone with so many thousandths a second, which has no memory.
+    fn for_tests(rate: i64) -> Rc<Zone<R>> {
+        let pos = conf::Pos { file: std::path::Path::new("t").into(), line: 1, column: 1 };
+        Rc::new(Zone {
+            name: Bytes::from_static(b"z"),
+            at: Word { text: Bytes::new(), pos, quoted: false },
+            bytes: Cell::new(0),
+            key: OnceCell::new(),
+            key_text: OnceCell::new(),
+            rate: Cell::new(rate),
+            shared: OnceCell::new(),
+            counted: OnceCell::new(),
+        })
+    }
+}
+
 impl<R: Counted> Zone<R> {
     fn shown(&self) -> String {
         base::log::lossy(&self.name).into_owned()

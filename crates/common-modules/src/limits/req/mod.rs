@@ -363,8 +363,7 @@ impl ReqLimiter {
             }
             let key = shared.table.key(text);
             let fits = shared.table.fits(text.len());
-            let terms = (limit.zone.rate.get(), limit.burst);
-            let answer = ask(&mut shared.table.lock(), key, fits, terms, now, i == last);
+            let answer = ask(&mut shared.table.lock(), key, fits, limit.terms(), now, i == last);
             s.debug(format_args!("limit_req[{i}]: {answer:?}"));
             match answer {
                 Answer::Over(excess) => {
@@ -428,6 +427,11 @@ impl ReqLimiter {
 }
 
 impl ReqLimit {
+    /// The rate and the burst, as [`ask`] takes them.
+    fn terms(&self) -> (i64, i64) {
+        (self.zone.rate.get(), self.burst)
+    }
+
     /// The delay of a request that finds so much in the bucket, in milliseconds.
     fn delay_ms(&self, excess: i64) -> u64 {
         let above = excess.saturating_sub(self.delay);

@@ -1,23 +1,7 @@
-use std::cell::{Cell, OnceCell};
-use std::path::Path;
-
-use bytes::Bytes;
-use conf::{Pos, Word};
-
 use super::*;
 
 fn limit(rate: i64, burst: i64, delay: i64) -> ReqLimit {
-    let pos = Pos { file: Path::new("t").into(), line: 1, column: 1 };
-    let zone = Rc::new(Zone {
-        name: Bytes::from_static(b"z"),
-        at: Word { text: Bytes::new(), pos, quoted: false },
-        bytes: Cell::new(0),
-        key: OnceCell::new(),
-        key_text: OnceCell::new(),
-        rate: Cell::new(rate),
-        shared: OnceCell::new(),
-        counted: OnceCell::new(),
-    });
+    let zone = Zone::for_tests(rate);
     ReqLimit { zone, burst: burst * 1000, delay: delay * 1000 }
 }
 
@@ -29,14 +13,7 @@ fn request(
     now: u64,
 ) -> Result<i64, Option<i64>> {
     let fits = table.fits(key.len());
-    match ask(
-        &mut table.lock(),
-        table.key(key),
-        fits,
-        (limit.zone.rate.get(), limit.burst),
-        now,
-        true,
-    ) {
+    match ask(&mut table.lock(), table.key(key), fits, limit.terms(), now, true) {
         Answer::Counted { excess, .. } => Ok(excess),
         Answer::Over(excess) => Err(Some(excess)),
         Answer::Fits(_) => panic!("was to be counted"),
@@ -103,17 +80,14 @@ fn asking_does_not_count() {
     let t0 = 3_600_000;
     for _ in 0..3 {
         let key = table.key(b"a");
-        let Answer::Fits(entry) =
-            ask(&mut table.lock(), key, true, (limit.zone.rate.get(), limit.burst), t0, false)
+        let Answer::Fits(entry) = ask(&mut table.lock(), key, true, limit.terms(), t0, false)
         else {
             panic!("nothing was counted yet");
         };
         assert_eq!(table.lock().value(entry), Some(Bucket::default()));
     }
     let key = table.key(b"a");
-    let Answer::Fits(entry) =
-        ask(&mut table.lock(), key, true, (limit.zone.rate.get(), limit.burst), t0, false)
-    else {
+    let Answer::Fits(entry) = ask(&mut table.lock(), key, true, limit.terms(), t0, false) else {
         panic!("nothing was counted yet");
     };
     assert_eq!(limit.count(&table, entry, t0), 0);
