@@ -1,10 +1,10 @@
 //! Giving way to others.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use event::task::{next_turn, turn_end, yield_now};
+use event::task::{gather, next_turn, turn_end, yield_now};
 use event::testing::{compute, each_driver};
 
 #[test]
@@ -100,5 +100,133 @@ fn work_that_nobody_waits_for_has_a_part_of_each_turn_in_turns() {
             let (least, most) = (counts.iter().min(), counts.iter().max());
             assert!(most.unwrap() - least.unwrap() <= 2, "{counts:?}");
         }
+    });
+}
+
+/// Runs `tasks` tasks that are ready at once, each with a step before it waits for the others and
+/// one behind. Gives the steps in order: the number of the step, and of the task.
+async fn gathered(tasks: usize) -> Vec<(u8, usize)> {
+    let steps = Rc::new(RefCell::new(Vec::new()));
+    for task in 0..tasks {
+        let steps = steps.clone();
+        event::spawn(async move {
+            steps.borrow_mut().push((1, task));
+            gather().await;
+            steps.borrow_mut().push((2, task));
+        });
+    }
+    next_turn().await;
+    next_turn().await;
+    steps.take()
+}
+
+#[test]
+fn tasks_that_are_ready_at_once_go_from_step_to_step_together() {
+    each_driver(|| async {
+        assert_eq!(gathered(1).await, [(1, 0), (2, 0)]);
+        // A process that has to wait for its processor goes on without the others.
+        let mut together = false;
+        for _ in 0..100 {
+            together |= gathered(3).await == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)];
+        }
+        assert!(together);
+        // Of many, some wait for each other; none waits for all.
+        let steps = gathered(100).await;
+        assert_eq!(steps.len(), 200);
+        let mut waiting = 0usize;
+        for (step, task) in &steps {
+            waiting = if *step == 1 { waiting + 1 } else { waiting - 1 };
+            assert!(waiting <= 32, "{task}");
+        }
+        for step in [1, 2] {
+            let of_step = steps.iter().filter(|s| s.0 == step).map(|s| s.1);
+            assert!(of_step.eq(0..100));
+        }
+    });
+}
+
+#[test]
+fn long_steps_are_not_gathered() {
+    each_driver(|| async {
+        // Tasks that wait, and the most of them at once.
+        let waiting = Rc::new(Cell::new((0, 0)));
+        for _ in 0..10 {
+            let waiting = waiting.clone();
+            event::spawn(async move {
+                compute(Duration::from_millis(1));
+                let (now, most) = waiting.get();
+                waiting.set((now + 1, most.max(now + 1)));
+                gather().await;
+                let (now, most) = waiting.get();
+                waiting.set((now - 1, most));
+            });
+        }
+        next_turn().await;
+        next_turn().await;
+        // The first waits while the second one comes; in a simulation computing takes no time.
+        let began_us = base::time::exact_us();
+        compute(Duration::from_millis(1));
+        let takes_time = base::time::exact_us() > began_us;
+        assert_eq!(waiting.get(), (0, if takes_time { 2 } else { 10 }));
+    });
+}
+
+#[test]
+fn a_task_that_is_alone_does_not_wait_for_others() {
+    each_driver(|| async {
+        next_turn().await;
+        let before = event::stats().polls;
+        for _ in 0..10 {
+            gather().await;
+        }
+        next_turn().await;
+        // One poll for the turn that began.
+        assert!(event::stats().polls - before <= 1);
+    });
+}
+
+#[test]
+fn tasks_that_wait_for_each_other_again_and_again_let_the_loop_go_on() {
+    each_driver(|| async {
+        let rounds = Rc::new(RefCell::new(0));
+        for _ in 0..2 {
+            let rounds = rounds.clone();
+            event::spawn(async move {
+                loop {
+                    gather().await;
+                    *rounds.borrow_mut() += 1;
+                    if *rounds.borrow() % 1000 == 0 {
+                        yield_now().await;
+                    }
+                }
+            });
+        }
+        // The turns go on though they never end.
+        for _ in 0..3 {
+            next_turn().await;
+        }
+        assert!(*rounds.borrow() > 1000);
+    });
+}
+
+#[test]
+fn a_task_that_panics_or_is_cancelled_keeps_none_of_those_beside_it() {
+    each_driver(|| async {
+        let done = Rc::new(RefCell::new(Vec::new()));
+        let mut cancelled = None;
+        for task in 0..4 {
+            let done = done.clone();
+            let id = event::spawn(async move {
+                gather().await;
+                assert_ne!(task, 1, "meant to panic");
+                done.borrow_mut().push(task);
+            });
+            cancelled = (task == 2).then_some(id).or(cancelled);
+        }
+        event::spawn(async move { cancelled.into_iter().for_each(event::task::cancel) });
+        next_turn().await;
+        next_turn().await;
+        assert_eq!(done.take(), [0, 3]);
+        assert_eq!(event::stats().tasks, 1);
     });
 }

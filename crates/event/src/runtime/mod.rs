@@ -1,6 +1,7 @@
 //! The loop itself: turns, the slots of operations, timers, tasks, wakes from other threads, and
 //! the relief when memory or descriptors run short, and the connections that make room.
 
+mod batch;
 pub(crate) mod clients;
 pub(crate) mod prefetch;
 pub(crate) mod relief;

@@ -12,14 +12,14 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use base::log::Level;
 
+use crate::runtime::batch::Gathering;
 use crate::runtime::prefetch::{self, Prefetches};
-use crate::runtime::relief;
 use crate::runtime::remote;
 use crate::runtime::slot::NONE;
 use crate::runtime::spare;
 use crate::runtime::turn::{try_with, with};
 
-type BoxFuture = Pin<Box<dyn Future<Output = ()>>>;
+pub(super) type BoxFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Names a task of this thread's loop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -131,6 +131,19 @@ pub async fn yield_now() {
         yielded = true;
         cx.waker().wake_by_ref();
         Poll::Pending
+    })
+    .await;
+}
+
+/// Waits until other tasks that are ready now have come as far, a few dozen of them at most: one
+/// step of all of them runs behind the other then, with its code in the processor's caches, which a
+/// system call or two between them would empty. Waits for nothing where no other task is ready.
+pub async fn gather() {
+    let mut gathered = false;
+    std::future::poll_fn(|_| {
+        let waits = !gathered && try_with(|inner| inner.core.tasks.gather()) == Some(true);
+        gathered = true;
+        if waits { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
 }
@@ -249,11 +262,12 @@ pub(crate) struct Tasks {
     list: Vec<TaskEntry>,
     free: u32,
     live: usize,
-    queue: Vec<u32>,
+    pub(super) queue: Vec<u32>,
+    pub(super) gathering: Gathering,
     prefetches: Prefetches,
     current: Option<TaskId>,
     /// Foreign wakers to be called, or dropped, once nothing is borrowed.
-    later: Vec<Waker>,
+    pub(super) later: Vec<Waker>,
     /// Woken when this turn is over.
     next_turn: Vec<Waker>,
     /// Woken when everything else of this turn has run.
@@ -262,7 +276,7 @@ pub(crate) struct Tasks {
     is_ending: bool,
     /// Polls of the turn before they did.
     turn_polls: usize,
-    garbage: Vec<Waker>,
+    pub(super) garbage: Vec<Waker>,
 }
 
 impl Tasks {
@@ -273,6 +287,7 @@ impl Tasks {
             free: NONE,
             live: 0,
             queue: Vec::new(),
+            gathering: Gathering::default(),
             prefetches: Prefetches::default(),
             current: None,
             later: Vec::new(),
@@ -330,6 +345,17 @@ impl Tasks {
             entry.state |= QUEUED;
             self.queue.push(index);
         }
+    }
+
+    /// Puts the task under poll aside for [`gather`]; false where no other is ready.
+    fn gather(&mut self) -> bool {
+        let Some(task) = self.current.filter(|_| self.gathering.has_others()) else { return false };
+        let entry = &mut self.list[task.index as usize];
+        if entry.state & QUEUED == 0 {
+            entry.state |= QUEUED;
+            self.gathering.put_aside(task.index);
+        }
+        true
     }
 
     fn cancel(&mut self, task: TaskId) -> Option<BoxFuture> {
@@ -392,7 +418,7 @@ impl Tasks {
 
     /// Prefetches the future of the task at `index` and its noted regions: they arrive while
     /// another task is polled.
-    fn prefetch(&self, index: u32) {
+    pub(super) fn prefetch(&self, index: u32) {
         if let Some(entry) = self.list.get(index as usize)
             && let Some(future) = entry.future.as_deref()
         {
@@ -418,7 +444,7 @@ impl Tasks {
         }
     }
 
-    fn begin_poll(&mut self, index: u32) -> Option<(BoxFuture, TaskId)> {
+    pub(super) fn begin_poll(&mut self, index: u32) -> Option<(BoxFuture, TaskId)> {
         let entry = &mut self.list[index as usize];
         entry.state &= !QUEUED;
         self.prefetches.forget(&mut entry.foreseen);
@@ -429,7 +455,12 @@ impl Tasks {
     }
 
     /// Puts the future back; returns it when it must be dropped instead.
-    fn end_poll(&mut self, task: TaskId, future: BoxFuture, ended: bool) -> Option<BoxFuture> {
+    pub(super) fn end_poll(
+        &mut self,
+        task: TaskId,
+        future: BoxFuture,
+        ended: bool,
+    ) -> Option<BoxFuture> {
         self.current = None;
         let entry = &mut self.list[task.index as usize];
         if ended || entry.state & CANCELLED != 0 {
@@ -451,65 +482,6 @@ impl Tasks {
         }
         all
     }
-}
-
-/// Runs every task that is queued now, and none that is queued meanwhile; returns their number.
-pub(crate) fn run_queued(batch: &mut Vec<u32>) -> usize {
-    let (later, garbage, remains) = with(|inner| {
-        let tasks = &mut inner.core.tasks;
-        std::mem::swap(&mut tasks.queue, batch);
-        let (later, garbage) =
-            (std::mem::take(&mut tasks.later), std::mem::take(&mut tasks.garbage));
-        (later, garbage, inner.core.flights.take_remains())
-    });
-    later.into_iter().for_each(Waker::wake);
-    drop((garbage, remains));
-    let polled = batch.len();
-    for at in 0..polled {
-        run_one(batch[at], batch.get(at + 1).copied());
-        if os::memory::take_short() {
-            batch.drain(..=at);
-            make_memory(batch);
-            return at + 1;
-        }
-    }
-    batch.clear();
-    polled
-}
-
-/// An allocation failed: the reserve covers little more than the task that was polled. Tasks that
-/// can free memory run before the `rest` of the queue.
-#[cold]
-fn make_memory(rest: &mut Vec<u32>) {
-    relief::make_memory();
-    with(|inner| inner.core.tasks.queue.append(rest));
-}
-
-/// Polls the task at `index`; `next` is the one after it.
-fn run_one(index: u32, next: Option<u32>) {
-    let Some((loop_id, future, task)) = with(|inner| {
-        let tasks = &mut inner.core.tasks;
-        if let Some(next) = next {
-            tasks.prefetch(next);
-        }
-        tasks.begin_poll(index).map(|(future, task)| (tasks.loop_id, future, task))
-    }) else {
-        return;
-    };
-    let mut future = future;
-    let waker = waker(loop_id, task);
-    let mut cx = Context::from_waker(&waker);
-    let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut cx)));
-    let ended = match polled {
-        Ok(Poll::Pending) => false,
-        Ok(Poll::Ready(())) => true,
-        Err(panic) => {
-            log_panic(&*panic);
-            drop_quietly(Some(panic));
-            true
-        }
-    };
-    drop_quietly(with(|inner| inner.core.tasks.end_poll(task, future, ended)));
 }
 
 /// Drops every future of this thread's loop; tasks that they start meanwhile are dropped as well.
@@ -558,7 +530,7 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
 }
 
 #[cold]
-fn log_panic(panic: &(dyn std::any::Any + Send)) {
+pub(super) fn log_panic(panic: &(dyn std::any::Any + Send)) {
     let text = panic_text(panic);
     base::log!(base::log::default(), Level::Alert, None, "panic in a task: {text}");
 }
@@ -567,7 +539,7 @@ fn loop_of(data: u64) -> u16 {
     (data >> 48) as u16
 }
 
-fn waker(loop_id: u16, task: TaskId) -> Waker {
+pub(super) fn waker(loop_id: u16, task: TaskId) -> Waker {
     let data =
         u64::from(loop_id) << 48 | u64::from(task.generation as u16) << 32 | u64::from(task.index);
     // SAFETY: the functions of VTABLE treat the data as a number and never as an address, may be

@@ -13,6 +13,7 @@ use crate::driver::{Driver, DriverKind, Phase};
 use crate::listener::{AcceptLock, Shared};
 use crate::op::fd_set::Sets;
 use crate::op::flight::Flights;
+use crate::runtime::batch::Batch;
 use crate::runtime::relief::{self, Relief, Tidying};
 use crate::runtime::remote::{self, Mailbox};
 use crate::runtime::slot::Slots;
@@ -291,7 +292,7 @@ pub struct Loop {
     accept_lock: Option<Box<dyn AcceptLock>>,
     accept_delay_ms: u64,
     /// Kept for its capacity.
-    batch: Vec<u32>,
+    batch: Batch,
     /// When the last wait ended, on the coarse clock.
     woken_ms: u64,
     /// A loop stays on its thread.
@@ -344,7 +345,7 @@ impl Loop {
         Ok(Loop {
             accept_lock: options.accept_mutex,
             accept_delay_ms: options.accept_mutex_delay_ms,
-            batch: Vec::new(),
+            batch: Batch::default(),
             woken_ms: coarse_ms(),
             not_send: PhantomData,
         })
@@ -437,7 +438,7 @@ impl Loop {
     fn rounds(&mut self) -> usize {
         let mut polls = 0;
         for _ in 0..ROUNDS {
-            match task::run_queued(&mut self.batch) {
+            match self.batch.run_queued() {
                 0 => break,
                 polled => polls += polled,
             }
@@ -491,7 +492,7 @@ impl Loop {
             inner.core.accept_held
         });
         if held {
-            let polled = task::run_queued(&mut self.batch);
+            let polled = self.batch.run_queued();
             with(|inner| inner.core.stats.polls += polled as u64);
             self.unlock_accept();
         }

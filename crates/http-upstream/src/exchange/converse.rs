@@ -77,6 +77,7 @@ impl Exchange {
     ) -> Result<Answered, Stop> {
         let sock = wire.transport();
         let watch = self.client(r);
+        event::task::gather().await;
         let mut page = Page::new();
         let mut broken = None;
         loop {

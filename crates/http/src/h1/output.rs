@@ -177,6 +177,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     if stream(r).output.is_empty() {
         return Ok(());
     }
+    event::task::gather().await;
     let rate = pace::rate(r);
     let c = r.c().clone();
     let (timeout, min) = (r.loc.core.send_timeout, r.loc.core.send_min_rate);

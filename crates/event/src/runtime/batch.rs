@@ -1,0 +1,172 @@
+//! Running the tasks that are queued, one after the other, and those that wait for each other.
+//!
+//! The code that answers a request and the kernel's code that sends are each more than the first
+//! caches of a processor hold. Where many requests are ready at once, each task would begin with
+//! caches that the one before has filled with other things. [`super::task::gather`] makes tasks
+//! wait for each other before such a step:
+//!
+//! ```text
+//!  as they come    read a, send a, read b, send b, read c, send c
+//!  gathered        read a, read b, read c, send a, send b, send c
+//! ```
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Poll, Waker};
+
+use base::time::exact_us;
+
+use super::relief;
+use super::task::{drop_quietly, log_panic, waker};
+use super::turn::with;
+
+/// Tasks that wait for each other at most: what they hold meanwhile is to stay in the caches, and
+/// in bounds.
+const GROUP: usize = 32;
+
+/// The time for which the first of them waits, in microseconds, and the rest of the poll in which
+/// it ends: where a step is long, the next one is not kept from clients for its sake.
+const WAIT_US: u64 = 150;
+
+/// Tasks that wait for each other.
+#[derive(Default)]
+pub(super) struct Gathering {
+    /// Those that have come so far.
+    aside: Vec<u32>,
+    /// Tasks behind the one that runs which may come as far.
+    behind: usize,
+    /// When they have waited for long enough.
+    until_us: u64,
+}
+
+impl Gathering {
+    /// Whether there is another task to wait for, or one that waits. A task that has waited finds
+    /// none: it would otherwise go on for ever with others that have much to do.
+    pub(super) fn has_others(&self) -> bool {
+        self.behind > 0 || !self.aside.is_empty()
+    }
+
+    pub(super) fn put_aside(&mut self, task: u32) {
+        if self.aside.is_empty() {
+            self.until_us = exact_us() + WAIT_US;
+        }
+        self.aside.push(task);
+    }
+
+    /// Whether those that wait go on before others come: they are enough, or have waited.
+    fn is_full(&self) -> bool {
+        match self.aside.len() {
+            0 => false,
+            n => n >= GROUP || self.behind == 0 || exact_us() >= self.until_us,
+        }
+    }
+}
+
+/// The lists of tasks that are running.
+#[derive(Default)]
+pub(crate) struct Batch {
+    queued: Vec<u32>,
+    gathered: Vec<u32>,
+}
+
+impl Batch {
+    /// Runs every task that is queued now, and none that is queued meanwhile; returns the number of
+    /// polls.
+    pub(crate) fn run_queued(&mut self) -> usize {
+        let (later, garbage, remains) = with(|inner| {
+            let tasks = &mut inner.core.tasks;
+            std::mem::swap(&mut tasks.queue, &mut self.queued);
+            let (later, garbage) =
+                (std::mem::take(&mut tasks.later), std::mem::take(&mut tasks.garbage));
+            (later, garbage, inner.core.flights.take_remains())
+        });
+        later.into_iter().for_each(Waker::wake);
+        drop((garbage, remains));
+        let mut polls = 0;
+        if !self.run(&mut polls) {
+            self.make_memory();
+        }
+        polls
+    }
+
+    /// Runs the tasks, counting polls; false where memory became short. Then the lists hold what
+    /// has not run.
+    fn run(&mut self, polls: &mut usize) -> bool {
+        let len = self.queued.len();
+        for at in 0..len {
+            let is_full = run_one(&self.queued, at, len - at - 1);
+            *polls += 1;
+            let mut enough = !os::memory::take_short();
+            if enough && is_full {
+                enough = self.run_gathered(polls);
+            }
+            if !enough {
+                self.queued.drain(..=at);
+                return false;
+            }
+        }
+        self.queued.clear();
+        true
+    }
+
+    /// The same for the tasks that were put aside.
+    fn run_gathered(&mut self, polls: &mut usize) -> bool {
+        with(|inner| std::mem::swap(&mut inner.core.tasks.gathering.aside, &mut self.gathered));
+        for at in 0..self.gathered.len() {
+            run_one(&self.gathered, at, 0);
+            *polls += 1;
+            if os::memory::take_short() {
+                self.gathered.drain(..=at);
+                return false;
+            }
+        }
+        self.gathered.clear();
+        true
+    }
+
+    /// An allocation failed: the reserve covers little more than the task that was polled. Tasks
+    /// that can free memory run before the rest.
+    #[cold]
+    fn make_memory(&mut self) {
+        relief::make_memory();
+        with(|inner| {
+            let tasks = &mut inner.core.tasks;
+            for rest in [&mut self.gathered, &mut tasks.gathering.aside, &mut self.queued] {
+                tasks.queue.append(rest);
+            }
+        });
+    }
+}
+
+/// Polls the task at `at` of `list`, where `behind` more may come as far. Says whether those that
+/// are put aside are to go on.
+fn run_one(list: &[u32], at: usize, behind: usize) -> bool {
+    let begun = with(|inner| {
+        let tasks = &mut inner.core.tasks;
+        tasks.gathering.behind = behind;
+        if let Some(&next) = list.get(at + 1) {
+            tasks.prefetch(next);
+        }
+        tasks.begin_poll(list[at]).map(|(future, task)| (tasks.loop_id(), future, task))
+    });
+    let Some((loop_id, mut future, task)) = begun else {
+        return with(|inner| inner.core.tasks.gathering.is_full());
+    };
+    let waker = waker(loop_id, task);
+    let mut cx = Context::from_waker(&waker);
+    let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut cx)));
+    let ended = match polled {
+        Ok(Poll::Pending) => false,
+        Ok(Poll::Ready(())) => true,
+        Err(panic) => {
+            log_panic(&*panic);
+            drop_quietly(Some(panic));
+            true
+        }
+    };
+    let (gone, is_full) = with(|inner| {
+        let tasks = &mut inner.core.tasks;
+        (tasks.end_poll(task, future, ended), tasks.gathering.is_full())
+    });
+    drop_quietly(gone);
+    is_full
+}
