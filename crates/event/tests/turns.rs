@@ -1,7 +1,10 @@
 //! Giving way to others.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use event::task::{gather, next_turn, turn_end, yield_now};
@@ -228,5 +231,22 @@ fn a_task_that_panics_or_is_cancelled_keeps_none_of_those_beside_it() {
         next_turn().await;
         assert_eq!(done.take(), [0, 3]);
         assert_eq!(event::stats().tasks, 1);
+    });
+}
+
+#[test]
+fn a_future_with_a_waker_of_its_own_does_not_wait_for_others() {
+    each_driver(|| async {
+        let ready = Rc::new(Cell::new(0));
+        for _ in 0..3 {
+            let ready = ready.clone();
+            event::spawn(async move {
+                let mut cx = Context::from_waker(Waker::noop());
+                ready.set(ready.get() + i32::from(pin!(gather()).poll(&mut cx).is_ready()));
+            });
+        }
+        next_turn().await;
+        next_turn().await;
+        assert_eq!(ready.get(), 3);
     });
 }

@@ -140,8 +140,9 @@ pub async fn yield_now() {
 /// system call or two between them would empty. Waits for nothing where no other task is ready.
 pub async fn gather() {
     let mut gathered = false;
-    std::future::poll_fn(|_| {
-        let waits = !gathered && try_with(|inner| inner.core.tasks.gather()) == Some(true);
+    std::future::poll_fn(|cx| {
+        let gather = || try_with(|inner| inner.core.tasks.gather(cx.waker()));
+        let waits = !gathered && gather() == Some(true);
         gathered = true;
         if waits { Poll::Pending } else { Poll::Ready(()) }
     })
@@ -347,9 +348,12 @@ impl Tasks {
         }
     }
 
-    /// Puts the task under poll aside for [`gather`]; false where no other is ready.
-    fn gather(&mut self) -> bool {
-        let Some(task) = self.current.filter(|_| self.gathering.has_others()) else { return false };
+    /// Puts the task under poll aside for [`gather`]; false where no other is ready. `waker` is
+    /// that of the future which waits: one that is not the task's would not hear of its end.
+    fn gather(&mut self, waker: &Waker) -> bool {
+        let is_own = |task: &TaskId| self.data_of(waker).is_some_and(|w| w as u32 == task.index);
+        let task = self.current.filter(|task| self.gathering.has_others() && is_own(task));
+        let Some(task) = task else { return false };
         let entry = &mut self.list[task.index as usize];
         if entry.state & QUEUED == 0 {
             entry.state |= QUEUED;
