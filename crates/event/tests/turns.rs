@@ -216,17 +216,22 @@ fn tasks_that_wait_for_each_other_again_and_again_let_the_loop_go_on() {
 fn a_task_that_panics_or_is_cancelled_keeps_none_of_those_beside_it() {
     each_driver(|| async {
         let done = Rc::new(RefCell::new(Vec::new()));
-        let mut cancelled = None;
+        let third = Rc::new(Cell::new(None));
         for task in 0..4 {
-            let done = done.clone();
+            let (done, cancelled) = (done.clone(), third.clone());
             let id = event::spawn(async move {
                 gather().await;
                 assert_ne!(task, 1, "meant to panic");
                 done.borrow_mut().push(task);
+                // The first cancels it, whether it waits already or has not begun.
+                if task == 0 {
+                    cancelled.take().into_iter().for_each(event::task::cancel);
+                }
             });
-            cancelled = (task == 2).then_some(id).or(cancelled);
+            if task == 2 {
+                third.set(Some(id));
+            }
         }
-        event::spawn(async move { cancelled.into_iter().for_each(event::task::cancel) });
         next_turn().await;
         next_turn().await;
         assert_eq!(done.take(), [0, 3]);
