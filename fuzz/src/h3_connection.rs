@@ -195,8 +195,8 @@ impl Client {
                 self.machine.inner().poll_timeout().map_or(u64::MAX, |at| {
                     at.saturating_duration_since(now).as_millis() as u64 + 1
                 });
-            // The server's own streams are looked at now and then.
-            event::sleep(due.min(end - now_ms).min(1 + ms / 50)).await;
+            // What the server says by itself is looked at now and then.
+            event::sleep(due.min(end - now_ms).min(1 + ms / 10)).await;
         }
     }
 

@@ -6,10 +6,14 @@ use crate::{deploy, proc};
 /// Prints the machine of the measurement.
 pub fn machine(options: &Options) {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let of_system = |path: &str| std::fs::read_to_string(format!("/proc/sys/{path}"));
+    let kernel = of_system("kernel/osrelease").unwrap_or_default();
+    // What a large answer costs depends on it: bbr paces what it sends, cubic does not.
+    let congestion = of_system("net/ipv4/tcp_congestion_control").unwrap_or_default();
     println!(
-        "{cpus} CPUs, kernel {}, {} rounds of {} s, up to {} descriptors",
+        "{cpus} CPUs, kernel {}, TCP with {}, {} rounds of {} s, up to {} descriptors",
         kernel.trim(),
+        congestion.trim(),
         options.rounds,
         options.seconds,
         proc::descriptor_limit()

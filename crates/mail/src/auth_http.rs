@@ -221,7 +221,7 @@ pub(crate) async fn ask(s: &mut MailSession, credentials: Credentials) -> Answer
                 event::sleep(secs.saturating_mul(1000).max(LEAST_MS)).await;
             }
             Some(Verdict::Refused { message, code, wait }) => {
-                attempt.failed();
+                attempt.failed(s);
                 let shown = lossy(&message);
                 s.log(Level::Info, format_args!("client login failed: \"{shown}\""));
                 let protocol = s.server.dialogue.protocol;

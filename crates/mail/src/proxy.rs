@@ -261,7 +261,7 @@ async fn dialogue(
             }
             Said::Failed { answer, to_client, is_login } => {
                 if is_login {
-                    attempt.failed();
+                    attempt.failed(s);
                 }
                 let level = if to_client.is_some() { Level::Info } else { Level::Error };
                 let answer = lossy(&answer);

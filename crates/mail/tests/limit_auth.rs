@@ -18,7 +18,8 @@ fn start(driver: Driver, port: u16, limit: &str) -> Weir {
          map $http_auth_pass $verdict {{ default 'Bad login'; ~^secret|^wrong OK; }}
          server {{ listen 127.0.0.1:%PORT0%; add_header Auth-Status $verdict;
              add_header Auth-Server 127.0.0.1; add_header Auth-Port {port};
-             return 204; }} }}
+             location / {{ return 204; }}
+             location /metrics {{ access_log off; prometheus; }} }} }}
          mail {{ auth_http http://127.0.0.1:%PORT0%/; server_name mail.example;
          limit_auth_zone zone=logins:64k rate=1r/m; {limit}
          server {{ listen 127.0.0.1:%PORT1% proxy_protocol; protocol imap; }}
@@ -52,6 +53,17 @@ fn pop3(weir: &Weir, ip: &str, password: &str, expected: &str) {
     hears(&mut c, "+OK");
     c.send(format!("PASS {password}\r\n"));
     hears(&mut c, expected);
+}
+
+/// The zone's counters: logins that were let through, that failed, and that were refused, or would
+/// have been.
+fn counted(weir: &Weir) -> [u64; 4] {
+    let text = weir.get("/metrics").text();
+    ["passed", "failed", "rejected", "rejected_dry_run"].map(|name| {
+        let start = format!("weir_limit_auth_{name}_total{{zone=\"logins\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&start));
+        line.unwrap_or_else(|| panic!("no {start} in {text}")).parse().unwrap()
+    })
 }
 
 const TOO_MANY: &str = "Too many failed logins, try again later";
@@ -96,6 +108,7 @@ fn too_many_failures_are_refused_unasked() {
         assert!(log.contains("by zone \"logins\" while in http auth state, client: 192.0.2.1"));
         // A line in each worker at the most.
         assert!(weir.error_log().matches("limiting logins").count() <= 2);
+        assert_eq!(counted(&weir), [9, 3, 3, 0]);
     });
 }
 
@@ -125,6 +138,7 @@ fn a_dry_run_refuses_nobody() {
         pop3(&weir, "192.0.2.1", "secret", "+OK PASS secret");
         let log = weir.wait_for_log("error.log", "limiting logins, dry run, excess: ");
         assert!(log.contains("[warn]"), "{log}");
+        assert_eq!(counted(&weir), [2, 2, 0, 2]);
     });
 }
 

@@ -65,6 +65,11 @@ pub enum Attribute {
 }
 
 impl Span {
+    /// The field `traceparent` that tells of this span, which is recorded.
+    pub fn traceparent(&self) -> String {
+        format!("00-{}-{}-01", self.trace_id, self.span_id)
+    }
+
     /// The text of an attribute.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.attribute(name)? {

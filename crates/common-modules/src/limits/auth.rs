@@ -11,12 +11,13 @@ use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
 use conf::{ConfError, Node};
+use engine::metrics::{Kind, word};
 use engine::{Client, Cx, Session, told};
 use os::sockaddr::block_of;
 use shm::{Entry, Locked, Record};
 
 use super::req::{Answer, Bucket, ask, set_rate, thousandths};
-use super::{Counted, Key, Refusing, Shared, Zone, define_by, refer};
+use super::{Counted, Key, Refusing, Zone, define_by, refer};
 
 /// One client's bucket.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
@@ -50,7 +51,10 @@ impl Counted for Failures {
     const NAME: &'static str = "limit_auth";
     const KEY_MAX: usize = 16;
     const HELD: bool = false;
-    const IS_SHOWN: bool = false;
+
+    fn kind<S: Session>() -> Kind {
+        Kind::LimitAuth
+    }
 
     fn give_back(_: &mut Locked<'_, Failures>, _: Entry) {}
 }
@@ -125,17 +129,23 @@ impl AuthLimits {
     ///
     /// # Errors
     /// It is to be refused.
-    pub fn begin(&self, s: &impl Client) -> Result<Attempt, TooMany> {
+    pub fn begin(&self, s: &impl Session) -> Result<Attempt, TooMany> {
         let uncounted = Attempt::default();
         let (Some(Some(limit)), Some(ip)) = (&self.limit, s.address().ip_addr()) else {
             return Ok(uncounted);
         };
-        let Some(shared) = limit.zone.shared.get() else { return Ok(uncounted) };
-        let excess = match limit.begin(shared, ip, now_ms()) {
+        let (level, dry_run) = (self.refusing.level(), self.refusing.dry_run());
+        let begun = limit.begin(ip, now_ms());
+        let outcome = match &begun {
+            Ok(_) => word::PASSED,
+            Err(_) if dry_run => word::REJECTED_DRY_RUN,
+            Err(_) => word::REJECTED,
+        };
+        limit.zone.count(s, outcome);
+        let excess = match begun {
             Ok(attempt) => return Ok(attempt),
             Err(excess) => excess,
         };
-        let (level, dry_run) = (self.refusing.level(), self.refusing.dry_run());
         if let Some(left_out) = told::due(Some(ip), Failures::NAME).filter(|_| s.logs(level)) {
             limit.tell(s, level, excess, (dry_run, left_out));
         }
@@ -145,7 +155,8 @@ impl AuthLimits {
 
 impl AuthLimit {
     /// Counts an attempt; where that is too many, gives the excess in thousandths.
-    fn begin(&self, shared: &Rc<Shared<Failures>>, ip: IpAddr, now: u64) -> Result<Attempt, i64> {
+    fn begin(&self, ip: IpAddr, now: u64) -> Result<Attempt, i64> {
+        let Some(shared) = self.zone.shared.get() else { return Ok(Attempt::default()) };
         let mut text = [0; 16];
         let text = match block_of(ip) {
             IpAddr::V4(ip) => {
@@ -161,7 +172,7 @@ impl AuthLimit {
         let terms = (self.zone.rate.get(), self.burst);
         match ask(&mut shared.table.lock(), key, fits, terms, now, true) {
             Answer::Over(excess) => Err(excess),
-            Answer::Counted { entry, .. } => Ok(Attempt(Some((shared.clone(), entry)))),
+            Answer::Counted { entry, .. } => Ok(Attempt(Some((self.zone.clone(), entry)))),
             Answer::Fits(_) | Answer::NoRoom => Ok(Attempt::default()),
         }
     }
@@ -186,18 +197,27 @@ impl AuthLimit {
 /// An attempt to log in, which does not count where it is dropped: it was a good one, or nobody
 /// knows. A good one takes no failures back: whoever has an account could guess for ever else.
 #[derive(Default)]
-pub struct Attempt(Option<(Rc<Shared<Failures>>, Entry)>);
+pub struct Attempt(Option<(Rc<Zone<Failures>>, Entry)>);
 
 impl Attempt {
     /// It failed.
-    pub fn failed(mut self) {
+    pub fn failed(self, s: &impl Session) {
+        if let Some((zone, _)) = &self.0 {
+            zone.count(s, word::FAILED);
+        }
+        self.stays();
+    }
+
+    /// It goes on to count.
+    fn stays(mut self) {
         self.0 = None;
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        let Some((shared, entry)) = self.0.take() else { return };
+        let Some((zone, entry)) = self.0.take() else { return };
+        let Some(shared) = zone.shared.get() else { return };
         let mut t = shared.table.lock();
         if let Some(Failures(bucket)) = t.value(entry) {
             t.set(entry, Failures(bucket.with_one_less()));
@@ -209,19 +229,22 @@ impl Drop for Attempt {
 mod tests {
     use shm::Table;
 
+    use super::super::Shared;
     use super::*;
 
-    fn limit(rate: i64, burst: i64) -> (AuthLimit, Rc<Shared<Failures>>) {
+    fn limit(rate: i64, burst: i64) -> AuthLimit {
         let zone = Zone::for_tests(rate);
         let table = Table::new(1 << 16).unwrap();
-        (AuthLimit { zone, burst }, Rc::new(Shared { key: Bytes::new(), table, journal: None }))
+        let shared = Shared { key: Bytes::new(), table, journal: None };
+        assert!(zone.shared.set(Rc::new(shared)).is_ok());
+        AuthLimit { zone, burst }
     }
 
     /// The outcome of an attempt: whether it is let through.
-    fn attempt(all: &(AuthLimit, Rc<Shared<Failures>>), ip: &str, now: u64, good: bool) -> bool {
-        match all.0.begin(&all.1, ip.parse().unwrap(), now) {
+    fn attempt(limit: &AuthLimit, ip: &str, now: u64, good: bool) -> bool {
+        match limit.begin(ip.parse().unwrap(), now) {
             Ok(attempt) if good => drop(attempt),
-            Ok(attempt) => attempt.failed(),
+            Ok(attempt) => attempt.stays(),
             Err(_) => return false,
         }
         true
@@ -258,13 +281,13 @@ mod tests {
     fn attempts_under_way_count() {
         let (all, t0) = (limit(16, 1000), 3_600_000);
         let ip: IpAddr = "192.0.2.1".parse().unwrap();
-        let begin = || all.0.begin(&all.1, ip, t0);
+        let begin = || all.begin(ip, t0);
         let (first, second) = (begin().unwrap(), begin().unwrap());
         assert_eq!(begin().err(), Some(2000));
         drop(first);
         let third = begin().unwrap();
-        second.failed();
-        third.failed();
+        second.stays();
+        third.stays();
         assert!(begin().is_err());
     }
 }

@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::log::Level;
+use conf::table::Contexts;
 use conf::{ConfError, Node};
-use engine::metrics::word;
+use engine::metrics::{Kind, word};
 use engine::{Cx, Session};
 use shm::{Entry, Locked, Place, Record};
 
@@ -31,6 +32,10 @@ impl Counted for Count {
     const NAME: &'static str = "limit_conn";
     const KEY_MAX: usize = 255;
     const HELD: bool = true;
+
+    fn kind<S: Session>() -> Kind {
+        if S::BLOCK == Contexts::HTTP { Kind::HttpLimitConn } else { Kind::StreamLimitConn }
+    }
 
     fn give_back(t: &mut Locked<'_, Count>, entry: Entry) {
         match t.value(entry) {

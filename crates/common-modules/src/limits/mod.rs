@@ -14,7 +14,6 @@ use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Bytes;
-use conf::table::Contexts;
 use conf::template::Template;
 use conf::value::{set_enum, set_flag, set_num_within};
 use conf::{ConfError, Node, Word};
@@ -32,8 +31,9 @@ pub trait Counted: Record + 'static {
     const KEY_MAX: usize;
     /// Sessions hold entries, and give them back by [`Counted::give_back`].
     const HELD: bool;
-    /// Its zones are rows of the API, as nginx's of the kind are.
-    const IS_SHOWN: bool = true;
+
+    /// The kind of its zones' counters, for an engine's sessions.
+    fn kind<S: Session>() -> Kind;
 
     /// Takes back the hold of a session that is over.
     fn give_back(t: &mut Locked<'_, Self>, entry: Entry);
@@ -174,15 +174,7 @@ impl<R: Counted> Zone<R> {
         };
         cx.env.zones.put(&self.name, shared.clone());
         let _ = self.shared.set(shared);
-        if !R::IS_SHOWN {
-            return Ok(());
-        }
-        let kind = match (R::HELD, S::BLOCK == Contexts::HTTP) {
-            (false, _) => Kind::LimitReq,
-            (true, true) => Kind::HttpLimitConn,
-            (true, false) => Kind::StreamLimitConn,
-        };
-        let _ = self.counted.set(cx.env.metrics.declare(kind, &self.name));
+        let _ = self.counted.set(cx.env.metrics.declare(R::kind::<S>(), &self.name));
         Ok(())
     }
 

@@ -54,10 +54,12 @@ pub enum Kind {
     StreamLimitConn,
     /// The whole server's: the counters of its engines at their last reset.
     Whole,
+    /// A zone of `limit_auth`.
+    LimitAuth,
 }
 
 /// The number of kinds.
-const KINDS: usize = 10;
+const KINDS: usize = 11;
 
 /// Whether a row is a server's of an upstream.
 fn is_peer(name: &[u8]) -> bool {

@@ -124,6 +124,8 @@ pub const REJECTED: usize = 3;
 pub const DELAYED_DRY_RUN: usize = 4;
 /// As in [`REJECTED`], if it were not for the dry run.
 pub const REJECTED_DRY_RUN: usize = 5;
+/// Of a limit on logins: those that passed and failed. Nothing of a limit is under way, or lost.
+pub const FAILED: usize = 6;
 
 /// Lines of a row.
 pub const LINES: usize = 12;

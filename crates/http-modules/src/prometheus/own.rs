@@ -52,6 +52,7 @@ pub(super) fn tables(r: &Request) -> Vec<Table> {
         zones(r, Kind::StreamServer, "server_zone", &stream, values),
         of_http,
         of_stream,
+        logins(r),
         process(r),
         overload(r),
         shared_zones(r),
@@ -59,6 +60,22 @@ pub(super) fn tables(r: &Request) -> Vec<Table> {
     ];
     all.extend(spans(r));
     all
+}
+
+/// The logins of mail that a limit on failures sees.
+fn logins(r: &Request) -> Table {
+    use Type::Counter;
+    let all = [
+        Column::new("weir_limit_auth_passed_total", Counter, "Logins that were let through."),
+        Column::new("weir_limit_auth_failed_total", Counter, "Of these, failed."),
+        Column::new("weir_limit_auth_rejected_total", Counter, "Logins that were refused."),
+        Column::new("weir_limit_auth_rejected_dry_run_total", Counter, "The same in a dry run."),
+    ];
+    let words = |reading: &Reading| {
+        let all = [word::PASSED, word::FAILED, word::REJECTED, word::REJECTED_DRY_RUN];
+        all.map(|word| reading.get(word)).into()
+    };
+    zones(r, Kind::LimitAuth, "zone", &all, words)
 }
 
 /// Spans for a collector, where requests may have some.

@@ -1,7 +1,6 @@
 //! Traces go on from clients to upstreams.
 
 use testkit::certificates::KeyKind;
-use testkit::collector::Span;
 use testkit::{Collector, Pair, each_driver};
 
 use super::{PARENT, PARENT_ID, STATE, TRACE_ID, parent, site, traced};
@@ -45,7 +44,6 @@ fn traces_come_from_clients_and_go_to_upstreams() {
             (r.header("X-Parent").map(str::to_owned), r.header("X-State").map(str::to_owned), span)
         };
         let given = parent(PARENT);
-        let own = |span: &Span| format!("00-{}-{}-01", span.trace_id, span.span_id);
         for path in ["/ignore", "/extract", "/inject", "/propagate"] {
             let (extracts, injects) = (
                 matches!(path, "/extract" | "/propagate"),
@@ -55,13 +53,13 @@ fn traces_come_from_clients_and_go_to_upstreams() {
             let is_child = (span.trace_id == TRACE_ID, span.parent_id == PARENT_ID);
             assert_eq!(is_child, (extracts, extracts), "{path}");
             assert_eq!(span.state, if extracts { STATE } else { "" });
-            let want = if injects { own(&span) } else { PARENT.to_owned() };
+            let want = if injects { span.traceparent() } else { PARENT.to_owned() };
             assert_eq!(got, Some(want), "{path}");
             let keeps = extracts || !injects;
             assert_eq!(state.as_deref(), keeps.then_some(STATE), "{path}");
 
             let (got, state, span) = ask(path, "");
-            assert_eq!(got, injects.then(|| own(&span)), "{path}");
+            assert_eq!(got, injects.then(|| span.traceparent()), "{path}");
             assert_eq!((state, &*span.parent_id), (None, ""), "{path}");
         }
         // A trace that is malformed, or given twice, begins anew.
@@ -73,7 +71,11 @@ fn traces_come_from_clients_and_go_to_upstreams() {
         ] {
             let (got, state, span) = ask("/propagate", &bad);
             assert_ne!(span.trace_id, TRACE_ID, "{bad}");
-            assert_eq!((got, state, &*span.parent_id), (Some(own(&span)), None, ""), "{bad}");
+            assert_eq!(
+                (got, state, &*span.parent_id),
+                (Some(span.traceparent()), None, ""),
+                "{bad}"
+            );
         }
         // A later version is gone on with.
         let later = parent(&format!("{}-more", PARENT.replacen("00-", "01-", 1)));
@@ -174,7 +176,7 @@ fn every_protocol_of_upstreams_gets_the_trace() {
         for (n, path) in ["/grpc", "/http2"].into_iter().enumerate() {
             let got = client.request("GET", path, &[], b"");
             let span = collector.wait_for_spans(n + 1).remove(n);
-            let want = format!("00-{}-{}-01", span.trace_id, span.span_id);
+            let want = span.traceparent();
             assert_eq!(got.header("x-parent"), Some(&*want), "{path}");
         }
     });
@@ -213,7 +215,7 @@ fn gateways_get_the_trace() {
             assert_eq!(weir.get(path).status, 502, "{path}");
             let span = collector.wait_for_spans(n + 1).remove(n);
             assert_eq!(span.status, 2);
-            let want = format!("00-{}-{}-01", span.trace_id, span.span_id);
+            let want = span.traceparent();
             let request = got.recv_timeout(testkit::PATIENCE).unwrap();
             assert!(request.contains(&want), "{path}: {want} in {request:?}");
         }
@@ -250,7 +252,7 @@ fn subrequests_are_parts_of_their_request() {
         weir.get("/a");
         let spans = collector.wait_for_spans(2);
         assert_eq!(spans.len(), 2);
-        let want = format!("00-{}-{}-01", spans[0].trace_id, spans[0].span_id);
+        let want = spans[0].traceparent();
         assert_eq!(r.header("X-Got"), Some(&*want));
         assert_eq!(r.header("X-Id"), Some(&*spans[0].span_id));
     });

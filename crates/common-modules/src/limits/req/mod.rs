@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::log::Level;
 use base::time::now_ms;
 use conf::{ConfError, Node, Word};
-use engine::metrics::word;
+use engine::metrics::{Kind, word};
 use engine::{Cx, Session};
 use shm::{Entry, Full, Key, Locked, Record, Table};
 
@@ -37,6 +37,10 @@ impl Counted for Bucket {
     const NAME: &'static str = "limit_req";
     const KEY_MAX: usize = 65535;
     const HELD: bool = false;
+
+    fn kind<S: Session>() -> Kind {
+        Kind::LimitReq
+    }
 
     fn give_back(_: &mut Locked<'_, Bucket>, _: Entry) {}
 }
