@@ -62,7 +62,7 @@ fn counted(weir: &Weir) -> [u64; 4] {
     ["passed", "failed", "rejected", "rejected_dry_run"].map(|name| {
         let start = format!("weir_limit_auth_{name}_total{{zone=\"logins\"}} ");
         let line = text.lines().find_map(|line| line.strip_prefix(&start));
-        line.unwrap_or_else(|| panic!("no {start} in {text}")).parse().unwrap()
+        line.expect(&text).parse().unwrap()
     })
 }
 
