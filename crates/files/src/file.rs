@@ -72,7 +72,8 @@ pub struct DirEntry {
     pub meta: Option<FileMeta>,
 }
 
-/// The entries of a folder, hidden names left out, in the folder's order.
+/// The entries of a folder, hidden names left out: where their attributes were asked for, folders
+/// first and by name, else in the folder's order.
 #[derive(Default, Debug)]
 pub struct Listing {
     /// The entries.

@@ -282,8 +282,8 @@ impl Opener<'_> {
         }
     }
 
-    /// Reads a folder; `facts`: with the attributes of every entry, else with only as much of them
-    /// as tells files from folders.
+    /// Reads a folder; `facts`: sorted and with the attributes of every entry, else with only as
+    /// much of them as tells files from folders.
     pub fn list(&mut self, path: &[u8], facts: bool) -> Poll<Result<Listing, OpenError>> {
         let (operation, links) = (Operation::List(facts), Links::Follow);
         let questions = &mut *self.questions;

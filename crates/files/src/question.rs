@@ -283,6 +283,10 @@ fn list(path: &[u8], facts: bool) -> Result<Listing, OpenError> {
             Err(e) => listing.failed.push((name, e)),
         }
     }
+    if facts {
+        let is_file = |e: &DirEntry| e.kind != FileKind::Dir;
+        listing.entries.sort_by(|a, b| (is_file(a), &a.name).cmp(&(is_file(b), &b.name)));
+    }
     Ok(listing)
 }
 

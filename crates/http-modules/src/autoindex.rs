@@ -11,7 +11,7 @@ use conf::table::{Args, Directive};
 use conf::{ConfError, value};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
-use http::files::{self, DirEntry, Listing, OpenError};
+use http::files::{self, DirEntry, OpenError};
 use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::output::{Body, BodySource, NextPiece};
 use http::request::Request;
@@ -151,7 +151,8 @@ impl Autoindex {
         if format == Format::Xml {
             r.out.charset = Some(Bytes::from_static(b"utf-8"));
         }
-        let list = List { listing: Some(listing), format, callback, style: self.style };
+        let (entries, style) = (listing.entries.into_iter(), self.style);
+        let list = List { entries, format, callback, style, begun: false };
         r.out.body = Body::Stream(Box::new(list));
         Poll::Ready(Verdict::Done)
     }
@@ -184,39 +185,97 @@ pub(crate) fn not_listed(r: &Request, path: &[u8], e: &OpenError) -> Verdict {
     Verdict::Status(status)
 }
 
+/// A piece of a list ends behind so many bytes: a folder of a hundred thousand files is no reason
+/// for other clients to wait.
+const PIECE: usize = 32 << 10;
+
 /// The list is written when it is sent: only then is it known in which charset.
 struct List {
-    listing: Option<Listing>,
+    entries: std::vec::IntoIter<DirEntry>,
     format: Format,
     callback: Option<Vec<u8>>,
     style: Style,
+    begun: bool,
+}
+
+impl List {
+    fn piece(&mut self, r: &Request) -> Vec<u8> {
+        let mut out = Vec::with_capacity((512 + self.entries.len() * 160).min(PIECE + 1024));
+        let first = !std::mem::replace(&mut self.begun, true);
+        if first {
+            self.begin(r, &mut out);
+        }
+        let charset = r.out.charset.as_deref();
+        let utf8 = charset.is_some_and(|c| c.eq_ignore_ascii_case(b"utf-8"));
+        let zone = match self.style.localtime {
+            true => i64::from(zone_offset(unix_secs() as i64)),
+            false => 0,
+        };
+        let mut separator: &[u8] = if first { b"\r\n" } else { b",\r\n" };
+        while out.len() < PIECE
+            && let Some(e) = self.entries.next()
+        {
+            match self.format {
+                Format::Html => html(&mut out, &e, self.style, zone, utf8),
+                Format::Xml => xml(&mut out, &e),
+                Format::Json | Format::Jsonp => {
+                    out.extend_from_slice(separator);
+                    separator = b",\r\n";
+                    json_object(&mut out, &e);
+                }
+            }
+        }
+        if self.is_over() {
+            self.end(&mut out);
+        }
+        out
+    }
+
+    fn begin(&self, r: &Request, out: &mut Vec<u8>) {
+        match self.format {
+            Format::Html => {
+                out.extend_from_slice(b"<html>\r\n<head><title>Index of ");
+                escape_html(&r.uri, out);
+                out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
+                escape_html(&r.uri, out);
+                out.extend_from_slice(b"</h1><hr><pre><a href=\"../\">../</a>\r\n");
+            }
+            Format::Xml => out.extend_from_slice(b"<?xml version=\"1.0\"?>\r\n<list>\r\n"),
+            Format::Json | Format::Jsonp => {
+                if let Some(name) = &self.callback {
+                    out.extend_from_slice(b"/* callback */\r\n");
+                    out.extend_from_slice(name);
+                    out.push(b'(');
+                }
+                out.push(b'[');
+            }
+        }
+    }
+
+    fn end(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(match self.format {
+            Format::Html => b"</pre><hr></body>\r\n</html>\r\n",
+            Format::Xml => b"</list>\r\n",
+            Format::Json | Format::Jsonp => b"\r\n]",
+        });
+        if self.callback.is_some() {
+            out.extend_from_slice(b");");
+        }
+    }
 }
 
 impl BodySource for List {
     fn next<'a>(&'a mut self, r: &'a mut Request) -> NextPiece<'a> {
-        let listing = self.listing.take();
-        let piece = listing.map(|listing| {
-            let mut entries = listing.entries;
-            // Folders first.
-            let is_file = |e: &DirEntry| e.kind != FileKind::Dir;
-            entries.sort_by(|a, b| (is_file(a), &a.name).cmp(&(is_file(b), &b.name)));
-            let mut out = Vec::with_capacity(256 + entries.len() * 160);
-            match self.format {
-                Format::Html => {
-                    let charset = r.out.charset.as_deref();
-                    let utf8 = charset.is_some_and(|c| c.eq_ignore_ascii_case(b"utf-8"));
-                    html(&mut out, &r.uri, &entries, self.style, utf8);
-                }
-                Format::Xml => xml(&mut out, &entries),
-                Format::Json | Format::Jsonp => {
-                    json_list(&mut out, &entries, self.callback.as_deref());
-                }
-            }
+        let piece = (!self.is_over()).then(|| {
             let mut chain = Chain::new();
-            chain.push_bytes(Bytes::from(out));
+            chain.push_bytes(Bytes::from(self.piece(r)));
             chain
         });
         Box::pin(std::future::ready(Ok(piece)))
+    }
+
+    fn is_over(&self) -> bool {
+        self.begun && self.entries.len() == 0
     }
 }
 
@@ -231,35 +290,23 @@ fn size(e: &DirEntry) -> u64 {
     e.meta.map_or(0, |m| m.size)
 }
 
-fn html(out: &mut Vec<u8>, uri: &[u8], entries: &[DirEntry], style: Style, utf8: bool) {
-    out.extend_from_slice(b"<html>\r\n<head><title>Index of ");
-    escape_html(uri, out);
-    out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
-    escape_html(uri, out);
-    out.extend_from_slice(b"</h1><hr><pre><a href=\"../\">../</a>\r\n");
-    let zone = match style.localtime {
-        true => i64::from(zone_offset(unix_secs() as i64)),
-        false => 0,
-    };
-    for e in entries {
-        let dir = e.kind == FileKind::Dir;
-        out.extend_from_slice(b"<a href=\"");
-        escape(&e.name, Escape::UriComponent, out);
-        out.extend_from_slice(if dir { b"/\">" } else { b"\">" });
-        html_name(out, &e.name, dir, utf8);
-        let t = Civil::from_unix(mtime(e) + zone);
-        let (day, month, year, hour, min) = (t.day, t.month_name(), t.year, t.hour, t.min);
-        // Writing to a Vec cannot fail.
-        let _ = write!(out, " {day:02}-{month}-{year} {hour:02}:{min:02} ");
-        match (dir, style.exact_size) {
-            (true, true) => out.extend_from_slice(b"                  -"),
-            (true, false) => out.extend_from_slice(b"      -"),
-            (false, true) => drop(write!(out, "{:>19}", size(e))),
-            (false, false) => rounded_size(out, size(e)),
-        }
-        out.extend_from_slice(b"\r\n");
+fn html(out: &mut Vec<u8>, e: &DirEntry, style: Style, zone: i64, utf8: bool) {
+    let dir = e.kind == FileKind::Dir;
+    out.extend_from_slice(b"<a href=\"");
+    escape(&e.name, Escape::UriComponent, out);
+    out.extend_from_slice(if dir { b"/\">" } else { b"\">" });
+    html_name(out, &e.name, dir, utf8);
+    let t = Civil::from_unix(mtime(e) + zone);
+    let (day, month, year, hour, min) = (t.day, t.month_name(), t.year, t.hour, t.min);
+    // Writing to a Vec cannot fail.
+    let _ = write!(out, " {day:02}-{month}-{year} {hour:02}:{min:02} ");
+    match (dir, style.exact_size) {
+        (true, true) => out.extend_from_slice(b"                  -"),
+        (true, false) => out.extend_from_slice(b"      -"),
+        (false, true) => drop(write!(out, "{:>19}", size(e))),
+        (false, false) => rounded_size(out, size(e)),
     }
-    out.extend_from_slice(b"</pre><hr></body>\r\n</html>\r\n");
+    out.extend_from_slice(b"\r\n");
 }
 
 /// A name in its column: cut and marked where it is too long, filled with spaces behind the link.
@@ -307,56 +354,40 @@ fn kind_name(e: &DirEntry) -> &'static [u8] {
     }
 }
 
-fn json_list(out: &mut Vec<u8>, entries: &[DirEntry], callback: Option<&[u8]>) {
-    if let Some(name) = callback {
-        out.extend_from_slice(b"/* callback */\r\n");
-        out.extend_from_slice(name);
-        out.push(b'(');
+fn json_object(out: &mut Vec<u8>, e: &DirEntry) {
+    out.extend_from_slice(b"{ \"name\":\"");
+    json(&e.name, out);
+    out.extend_from_slice(b"\", \"type\":\"");
+    out.extend_from_slice(kind_name(e));
+    out.extend_from_slice(b"\", \"mtime\":\"");
+    out.extend_from_slice(&format_http_date(mtime(e)));
+    out.push(b'"');
+    if e.kind == FileKind::File {
+        out.extend_from_slice(b", \"size\":");
+        write_u64(out, size(e));
     }
-    out.push(b'[');
-    for (i, e) in entries.iter().enumerate() {
-        out.extend_from_slice(if i > 0 { b",\r\n{ \"name\":\"" } else { b"\r\n{ \"name\":\"" });
-        json(&e.name, out);
-        out.extend_from_slice(b"\", \"type\":\"");
-        out.extend_from_slice(kind_name(e));
-        out.extend_from_slice(b"\", \"mtime\":\"");
-        out.extend_from_slice(&format_http_date(mtime(e)));
-        out.push(b'"');
-        if e.kind == FileKind::File {
-            out.extend_from_slice(b", \"size\":");
-            write_u64(out, size(e));
-        }
-        out.extend_from_slice(b" }");
-    }
-    out.extend_from_slice(b"\r\n]");
-    if callback.is_some() {
-        out.extend_from_slice(b");");
-    }
+    out.extend_from_slice(b" }");
 }
 
-fn xml(out: &mut Vec<u8>, entries: &[DirEntry]) {
-    out.extend_from_slice(b"<?xml version=\"1.0\"?>\r\n<list>\r\n");
-    for e in entries {
-        let kind = kind_name(e);
-        out.push(b'<');
-        out.extend_from_slice(kind);
-        let t = Civil::from_unix(mtime(e));
-        // Writing to a Vec cannot fail.
-        let _ = write!(
-            out,
-            " mtime=\"{:4}-{:02}-{:02}T{:02}:{:02}:{:02}Z\"",
-            t.year, t.month, t.day, t.hour, t.min, t.sec
-        );
-        if e.kind == FileKind::File {
-            let _ = write!(out, " size=\"{}\"", size(e));
-        }
-        out.push(b'>');
-        escape_html(&e.name, out);
-        out.extend_from_slice(b"</");
-        out.extend_from_slice(kind);
-        out.extend_from_slice(b">\r\n");
+fn xml(out: &mut Vec<u8>, e: &DirEntry) {
+    let kind = kind_name(e);
+    out.push(b'<');
+    out.extend_from_slice(kind);
+    let t = Civil::from_unix(mtime(e));
+    // Writing to a Vec cannot fail.
+    let _ = write!(
+        out,
+        " mtime=\"{:4}-{:02}-{:02}T{:02}:{:02}:{:02}Z\"",
+        t.year, t.month, t.day, t.hour, t.min, t.sec
+    );
+    if e.kind == FileKind::File {
+        let _ = write!(out, " size=\"{}\"", size(e));
     }
-    out.extend_from_slice(b"</list>\r\n");
+    out.push(b'>');
+    escape_html(&e.name, out);
+    out.extend_from_slice(b"</");
+    out.extend_from_slice(kind);
+    out.extend_from_slice(b">\r\n");
 }
 
 #[cfg(test)]

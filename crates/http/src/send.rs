@@ -94,21 +94,30 @@ pub(crate) async fn rest(r: &mut Request, left: Begun, more: bool) -> Result<(),
     channel::finish(r, more).await
 }
 
+/// Behind so many bytes of a source that is never waited for, others have their turn.
+const TURN: u64 = 256 << 10;
+
 /// A body that comes piece by piece: while the client takes one, the source may go on.
 async fn stream(r: &mut Request, source: &mut dyn BodySource) -> Result<(), SendFailed> {
     if r.out.flush && !source.is_ready() {
         channel::flush(r).await?;
     }
+    let mut of_turn = 0;
     loop {
         match source.next(r).await {
             Ok(Some(mut piece)) => {
                 let last = source.is_over();
+                of_turn += piece.len();
                 // A long piece waits for the client here already.
                 meanwhile(filtered(r, &mut piece, last), source).await?;
                 if last {
                     return Ok(());
                 }
                 meanwhile(channel::flush(r), source).await?;
+                if of_turn >= TURN {
+                    of_turn = 0;
+                    event::task::yield_now().await;
+                }
             }
             Ok(None) => return filtered(r, &mut Chain::new(), true).await,
             Err(_) => return Err(SendFailed),

@@ -134,18 +134,15 @@ impl AuthLimits {
         let (Some(Some(limit)), Some(ip)) = (&self.limit, s.address().ip_addr()) else {
             return Ok(uncounted);
         };
-        let (level, dry_run) = (self.refusing.level(), self.refusing.dry_run());
-        let begun = limit.begin(ip, now_ms());
-        let outcome = match &begun {
-            Ok(_) => word::PASSED,
-            Err(_) if dry_run => word::REJECTED_DRY_RUN,
-            Err(_) => word::REJECTED,
-        };
-        limit.zone.count(s, outcome);
-        let excess = match begun {
-            Ok(attempt) => return Ok(attempt),
+        let excess = match limit.begin(ip, now_ms()) {
+            Ok(attempt) => {
+                limit.zone.count(s, word::PASSED);
+                return Ok(attempt);
+            }
             Err(excess) => excess,
         };
+        let (level, dry_run) = (self.refusing.level(), self.refusing.dry_run());
+        limit.zone.count(s, if dry_run { word::REJECTED_DRY_RUN } else { word::REJECTED });
         if let Some(left_out) = told::due(Some(ip), Failures::NAME).filter(|_| s.logs(level)) {
             limit.tell(s, level, excess, (dry_run, left_out));
         }

@@ -146,6 +146,11 @@ thread_local! {
     static STARTED: RefCell<Vec<Weak<Inner>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Whether a pool with so many tasks, running or waiting, takes no more.
+fn is_full(tasks: usize, threads: usize, max_queue: usize) -> bool {
+    tasks >= threads.saturating_add(max_queue)
+}
+
 impl Pool {
     /// A pool of at most `threads` threads (one at least), for which at most `max_queue` tasks may
     /// wait when all of them are busy. Starts nothing.
@@ -153,7 +158,9 @@ impl Pool {
         Pool::with_stack(name, threads, max_queue, threads::STACK)
     }
 
-    fn with_stack(name: &str, threads: usize, max_queue: usize, stack: usize) -> Pool {
+    /// The same with so many bytes of stack for each thread. Where no thread can be started, tasks
+    /// run on the thread of the loop, which has its own.
+    pub fn with_stack(name: &str, threads: usize, max_queue: usize, stack: usize) -> Pool {
         let (name, threads) = (name.into(), threads.max(1));
         let (engine, is_alone) = (OnceCell::new(), Cell::new(false));
         Pool(Rc::new(Inner { name, threads, max_queue, stack, engine, is_alone }))
@@ -172,6 +179,12 @@ impl Pool {
     /// The limit of tasks that wait while all threads are busy.
     pub fn max_queue(&self) -> usize {
         self.0.max_queue
+    }
+
+    /// Whether the next task would be refused.
+    pub fn is_full(&self) -> bool {
+        let Counters { queued, running, .. } = self.counters();
+        is_full(queued + running, self.threads(), self.max_queue())
     }
 
     /// Its work, done and queued.

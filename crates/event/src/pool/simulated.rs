@@ -35,7 +35,7 @@ impl Virtual {
     pub(super) fn post(self: &Rc<Self>, job: Job) -> Result<(), Refused> {
         let mut state = self.state.borrow_mut();
         let busy = state.jobs.len() + state.counters.running;
-        if busy >= self.threads.saturating_add(self.max_queue) || by_net(Net::refuses) {
+        if super::is_full(busy, self.threads, self.max_queue) || by_net(Net::refuses) {
             state.counters.refused += 1;
             return Err(Refused::Full(busy.saturating_sub(self.threads)));
         }

@@ -170,7 +170,7 @@ impl Shared {
     pub(super) fn post(self: &Arc<Self>, job: Job, is_short: bool) -> Result<(), Refused> {
         let mut queue = self.lock();
         let busy = queue.waiting() + queue.running;
-        if busy >= self.threads.saturating_add(self.max_queue) {
+        if super::is_full(busy, self.threads, self.max_queue) {
             queue.refused += 1;
             return Err(Refused::Full(busy - self.threads));
         }

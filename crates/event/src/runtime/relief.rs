@@ -192,6 +192,8 @@ pub(crate) struct Tidying {
     freed_since: usize,
     /// [`SPARE_THREADS`] at the last look.
     threads: usize,
+    /// There were fewer then than before: what they held may have come back only since.
+    ended: bool,
 }
 
 impl Tidying {
@@ -226,14 +228,15 @@ impl Tidying {
         let threads = SPARE_THREADS.load(Ordering::Relaxed);
         // Memory that a thread held is in the middle of the heap.
         let ended = threads < self.threads;
+        let ended_before = std::mem::replace(&mut self.ended, ended);
         self.threads = threads;
         let worth = self.polls_since >= WORTH || self.freed_since >= WORTH_FREED || polls == 0;
         let some = self.polls_since > 0 || self.freed_since > 0;
-        if quiet && (worth && some || ended) {
+        if quiet && (worth && some || ended || ended_before) {
             os::memory::give_back();
             (self.polls_since, self.freed_since) = (0, 0);
         }
-        let more = more || polls > 0 || mem::pages_kept() > 0 || threads > 0;
+        let more = more || polls > 0 || mem::pages_kept() > 0 || threads > 0 || ended;
         self.due_ms = more.then(|| base::time::now_ms() + TIDY_MS);
     }
 }

@@ -33,8 +33,8 @@ const TABLE: [Directive<Cx>; 7] = {
         level: (
             "brotli_comp_level",
             "6",
-            "From 0, the fastest, to 11, the smallest; `threads` or `threads=POOL` compresses in \
-             a thread.",
+            "From 0, the fastest, to 11, the smallest; a thread compresses what takes \
+             long, or with `threads` or `threads=POOL` all but little.",
         ),
         types: "brotli_types",
         min_length: "brotli_min_length",
@@ -76,6 +76,8 @@ engine::settings! {
 impl Coded for BrotliConf {
     const LEVELS: (u64, u64) = (0, 11);
 
+    const COSTS: &'static [u64] = &[18, 27, 35, 40, 95, 105, 120, 160, 190, 190, 1000, 1900];
+
     fn settings(&mut self) -> &mut Settings {
         &mut self.settings
     }
@@ -84,11 +86,11 @@ impl Coded for BrotliConf {
 /// The coding as a location offers it.
 pub fn offer(l: &LocView<'_>) -> Option<Offer> {
     let conf = l.conf::<BrotliConf>();
-    let level = conf.settings.level(6) as i32;
+    let level = conf.settings.level(6);
     let window = conf.window.unwrap_or(WINDOW_BITS);
-    conf.settings.offer(Coding::Brotli, || {
+    conf.settings.offer::<BrotliConf, _>(Coding::Brotli, level, || {
         move |len| -> Make {
-            Box::new(move || Ok(Box::new(Brotli::new(level, window, len)) as Box<dyn Coder>))
+            Box::new(move || Ok(Box::new(Brotli::new(level as i32, window, len)) as Box<dyn Coder>))
         }
     })
 }

@@ -11,10 +11,6 @@ use mem::Chain;
 use super::coder::{Broken, Coder, Job, Until};
 use super::{Coding, Ratio};
 
-/// Less than this is compressed at once even where a thread could: it takes no longer than to ask
-/// one.
-const THREAD_MIN: u64 = 8 << 10;
-
 /// The plan for compressing a body.
 #[derive(Clone)]
 pub struct Plan {
@@ -24,8 +20,10 @@ pub struct Plan {
     pub postpone: u64,
     /// Each piece goes out with what it was made from.
     pub no_buffer: bool,
-    /// The pool that does it, where it takes long.
+    /// The pool that does it, where it takes long: `None` for the default one.
     pub pool: Option<Pool>,
+    /// So many bytes take long.
+    pub thread_min: u64,
 }
 
 /// Makes the compressor when the first bytes come.
@@ -35,6 +33,9 @@ pub type Make = Box<dyn FnOnce() -> Result<Box<dyn Coder>, Broken>>;
 struct Worked {
     coder: Box<dyn Coder>,
     input: Chain,
+    /// Of the input, so many were taken.
+    bytes: u64,
+    until: Until,
     out: Chain,
     result: Result<bool, Broken>,
 }
@@ -49,13 +50,24 @@ pub struct Body {
     /// `None` before the first bytes, while a thread has it, and behind the end.
     coder: Option<Box<dyn Coder>>,
     worked: Rc<RefCell<Option<Worked>>>,
+    /// Bytes that went in since something came out: a compressor may take them in for nearly
+    /// nothing, and compress them all with those of a later call.
+    held: u64,
 }
 
 impl Body {
     /// One that has not begun.
     pub fn new(coding: Coding, plan: Plan, make: Make) -> Body {
         let worked = Rc::default();
-        Body { coding, plan, postponed: Chain::new(), make: Some(make), coder: None, worked }
+        Body {
+            coding,
+            plan,
+            postponed: Chain::new(),
+            make: Some(make),
+            coder: None,
+            worked,
+            held: 0,
+        }
     }
 
     fn until(&self, r: &Request, last: bool) -> Until {
@@ -68,6 +80,19 @@ impl Body {
         }
     }
 
+    /// The pool for so much input, where that takes long and the pool has room.
+    fn pool(&self, len: u64) -> Option<Pool> {
+        if len + self.held < self.plan.thread_min {
+            return None;
+        }
+        let pool = self.plan.pool.clone().unwrap_or_else(event::pool::default);
+        (!pool.is_full()).then_some(pool)
+    }
+
+    fn took(&mut self, bytes: u64, has_given: bool) {
+        self.held = if has_given { 0 } else { self.held + bytes };
+    }
+
     /// Has a thread do it; the compressor and the input come back with the output.
     fn hand_over(
         &self,
@@ -78,9 +103,10 @@ impl Body {
     ) -> FilterStep {
         let limit = self.plan.output_max;
         let work = pool.run(move || {
-            let mut out = Chain::new();
+            let (mut out, before) = (Chain::new(), input.len());
             let result = coder.run(Job { input: &mut input, until, out: &mut out, limit });
-            Worked { coder, input, out, result }
+            let bytes = before - input.len();
+            Worked { coder, input, bytes, until, out, result }
         });
         let worked = self.worked.clone();
         FilterStep::Wait(Box::pin(async move {
@@ -124,6 +150,18 @@ fn failed(r: &Request, coding: Coding) -> FilterStep {
     FilterStep::Fail
 }
 
+impl Drop for Body {
+    fn drop(&mut self) {
+        // To end a stream that nobody waits for may be work as well: Brotli compresses what it
+        // holds.
+        if let Some(coder) = self.coder.take()
+            && self.held >= self.plan.thread_min
+        {
+            event::pool::elsewhere(move || drop(coder));
+        }
+    }
+}
+
 impl BodyFilter for Body {
     fn is_coding(&self) -> bool {
         true
@@ -132,10 +170,14 @@ impl BodyFilter for Body {
     fn filter(&mut self, r: &mut Request, Piece { input, last, out }: Piece<'_>) -> FilterStep {
         let worked = self.worked.borrow_mut().take();
         if let Some(mut worked) = worked {
+            self.took(worked.bytes, !worked.out.is_empty());
             out.append(&mut worked.out);
             worked.input.append(input);
             *input = worked.input;
             match self.done(r, worked.coder, worked.result) {
+                FilterStep::Go if input.is_empty() && self.until(r, last) == worked.until => {
+                    return FilterStep::Go;
+                }
                 // The input that came meanwhile is still to be compressed, be it only the end.
                 FilterStep::Go if self.coder.is_some() => {}
                 step => return step,
@@ -160,12 +202,13 @@ impl BodyFilter for Body {
             input.clear();
             return FilterStep::Go;
         };
-        match &self.plan.pool {
-            Some(pool) if input.len() >= THREAD_MIN => {
-                self.hand_over(coder, pool, input.take(), until)
-            }
-            _ => {
-                let result = coder.run(Job { input, until, out, limit: self.plan.output_max });
+        let (before, given) = (input.len(), out.len());
+        match self.pool(before) {
+            Some(pool) => self.hand_over(coder, &pool, input.take(), until),
+            None => {
+                let limit = self.plan.output_max;
+                let result = coder.run(Job { input: &mut *input, until, out: &mut *out, limit });
+                self.took(before - input.len(), out.len() > given);
                 self.done(r, coder, result)
             }
         }

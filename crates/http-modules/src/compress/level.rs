@@ -10,7 +10,7 @@ use http::cx::Cx;
 pub struct Level {
     /// The number.
     pub level: u64,
-    /// `None`: the worker itself does it.
+    /// `None`: the worker itself compresses what does not take long.
     pub pool: Option<Pool>,
 }
 

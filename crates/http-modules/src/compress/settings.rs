@@ -29,6 +29,9 @@ pub trait Coded: Conf {
     /// From the least to the greatest level.
     const LEVELS: (u64, u64);
 
+    /// The nanoseconds that a byte of text takes at each of them, about.
+    const COSTS: &'static [u64];
+
     /// The settings.
     fn settings(&mut self) -> &mut Settings;
 }
@@ -97,15 +100,31 @@ impl Settings {
         self.level.as_ref().map_or(usual, |level| level.level)
     }
 
+    /// The length from which on a thread compresses at this level.
+    fn thread_min<C: Coded>(&self, level: u64) -> u64 {
+        /// Where a thread was asked for, less than this takes no longer than to ask it.
+        const ASKED: u64 = 8 << 10;
+        /// For so long the worker itself may compress, and others wait for it.
+        const HELD_UP_NS: u64 = 2_000_000;
+
+        if self.level.as_ref().is_some_and(|level| level.pool.is_some()) {
+            return ASKED;
+        }
+        let at = level.saturating_sub(C::LEVELS.0) as usize;
+        HELD_UP_NS / C::COSTS.get(at).copied().unwrap_or(1)
+    }
+
     /// `…_static`
     pub(crate) fn statics(&self) -> Mode {
         self.statics.unwrap_or_default()
     }
 
-    /// The offer of a location where it is on; `make` makes the compressor for a response.
-    pub fn offer<M: Fn(Option<u64>) -> Make + 'static>(
+    /// The offer of a location where it is on, at a level; `make` makes the compressor for a
+    /// response.
+    pub fn offer<C: Coded, M: Fn(Option<u64>) -> Make + 'static>(
         &self,
         coding: Coding,
+        level: u64,
         make: impl FnOnce() -> M,
     ) -> Option<Offer> {
         if self.on != Some(true) {
@@ -120,6 +139,7 @@ impl Settings {
                 postpone: 0,
                 no_buffer: false,
                 pool: self.level.as_ref().and_then(|level| level.pool.clone()),
+                thread_min: self.thread_min::<C>(level),
             },
             make: Box::new(make()),
         })

@@ -37,8 +37,8 @@ const TABLE: [Directive<Cx>; 9] = {
         level: (
             "gzip_comp_level",
             "1",
-            "From 1, the fastest, to 9, the smallest; `threads` or `threads=POOL` compresses in a \
-             thread (weir's own).",
+            "From 1, the fastest, to 9, the smallest; a thread compresses what takes \
+             long, or with `threads` or `threads=POOL` (weir's own) all but little.",
         ),
         types: "gzip_types",
         min_length: "gzip_min_length",
@@ -109,6 +109,8 @@ engine::settings! {
 impl Coded for GzipConf {
     const LEVELS: (u64, u64) = (1, 9);
 
+    const COSTS: &'static [u64] = &[15, 18, 18, 22, 26, 35, 48, 52, 52];
+
     fn settings(&mut self) -> &mut Settings {
         &mut self.settings
     }
@@ -131,12 +133,13 @@ fn power(
 /// The coding as a location offers it.
 pub fn offer(l: &LocView<'_>) -> Option<Offer> {
     let conf = l.conf::<GzipConf>();
+    let level = conf.settings.level(1);
     let deflate = deflate::Settings {
-        level: conf.settings.level(1) as i32,
+        level: level as i32,
         window_bits: conf.window_bits.unwrap_or(15),
         mem_level: conf.mem_level.unwrap_or(8),
     };
-    let mut offer = conf.settings.offer(Coding::Gzip, || {
+    let mut offer = conf.settings.offer::<GzipConf, _>(Coding::Gzip, level, || {
         move |len: Option<u64>| -> Make {
             let fitted = deflate.fitted(len);
             Box::new(move || {

@@ -29,8 +29,8 @@ const TABLE: [Directive<Cx>; 6] = {
         level: (
             "zstd_comp_level",
             "1",
-            "From 1, the fastest, to 22, the smallest; `threads` or `threads=POOL` compresses in \
-             a thread.",
+            "From 1, the fastest, to 22, the smallest; a thread compresses what takes \
+             long, or with `threads` or `threads=POOL` all but little.",
         ),
         types: "zstd_types",
         min_length: "zstd_min_length",
@@ -52,6 +52,11 @@ engine::settings! {
 impl Coded for ZstdConf {
     const LEVELS: (u64, u64) = (1, 22);
 
+    const COSTS: &'static [u64] = &[
+        5, 6, 12, 18, 23, 32, 38, 48, 55, 78, 120, 130, 350, 430, 600, 420, 420, 620, 760, 700,
+        730, 700,
+    ];
+
     fn settings(&mut self) -> &mut Settings {
         &mut self.settings
     }
@@ -60,10 +65,10 @@ impl Coded for ZstdConf {
 /// The coding as a location offers it.
 pub fn offer(l: &LocView<'_>) -> Option<Offer> {
     let settings = &l.conf::<ZstdConf>().settings;
-    let level = settings.level(1) as i32;
-    settings.offer(Coding::Zstd, || {
+    let level = settings.level(1);
+    settings.offer::<ZstdConf, _>(Coding::Zstd, level, || {
         move |len| -> Make {
-            Box::new(move || Ok(Box::new(encode::Zstd::take(level, len)?) as Box<dyn Coder>))
+            Box::new(move || Ok(Box::new(encode::Zstd::take(level as i32, len)?) as Box<dyn Coder>))
         }
     })
 }

@@ -128,6 +128,8 @@ impl Cargo<'_> {
         command.current_dir(self.folder).args(args);
         // As asked, or the folder's own; whatever the environment has.
         command.env("CARGO_TARGET_DIR", self.target);
+        // As the project's own `.cargo/config.toml` has it, which counts for builds in its folder.
+        command.env("AWS_LC_SYS_NO_JITTER_ENTROPY", "1");
         if self.offline {
             command.arg("--offline");
         }

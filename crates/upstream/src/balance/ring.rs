@@ -13,7 +13,16 @@ const POINTS: usize = 160;
 
 /// Hashes in order, each with the server it leads to.
 #[derive(Default)]
-pub(super) struct Ring(Vec<(u32, Bytes)>);
+pub(super) struct Ring {
+    /// A hash in the upper half and the index of a server in the lower: thousands of servers have
+    /// a million points, which are sorted on the loop.
+    points: Vec<u64>,
+    servers: Box<[Bytes]>,
+}
+
+fn hash(point: u64) -> u32 {
+    (point >> 32) as u32
+}
 
 /// Host and port of a server's name, which are hashed one after the other.
 fn parts(server: &[u8]) -> (&[u8], &[u8]) {
@@ -31,9 +40,8 @@ impl Ring {
     /// The ring of these servers.
     pub fn new(servers: &[Rc<Peer>]) -> Ring {
         let mut points = Vec::new();
-        for peer in servers {
-            let server = &peer.spec.server;
-            let (host, port) = parts(server);
+        for (i, peer) in servers.iter().enumerate() {
+            let (host, port) = parts(&peer.spec.server);
             let mut start = Crc32::new();
             start.update(host);
             start.update(&[0]);
@@ -43,23 +51,24 @@ impl Ring {
                 let mut crc = start;
                 crc.update(&previous.to_le_bytes());
                 previous = crc.finish();
-                points.push((previous, server.clone()));
+                points.push(u64::from(previous) << 32 | i as u64);
             }
         }
-        points.sort_by_key(|(hash, _)| *hash);
-        points.dedup_by_key(|(hash, _)| *hash);
-        Ring(points)
+        points.sort_unstable();
+        points.dedup_by_key(|point| hash(*point));
+        points.shrink_to_fit();
+        Ring { points, servers: servers.iter().map(|peer| peer.spec.server.clone()).collect() }
     }
 
     /// The number of the first point at or behind a hash.
-    pub fn find(&self, hash: u32) -> u32 {
-        self.0.partition_point(|(h, _)| *h < hash) as u32
+    pub fn find(&self, wanted: u32) -> u32 {
+        self.points.partition_point(|point| hash(*point) < wanted) as u32
     }
 
     /// The server at the point of that number, counted round and round.
     pub fn server(&self, number: u32) -> Option<&Bytes> {
-        let i = (number as usize).checked_rem(self.0.len())?;
-        Some(&self.0[i].1)
+        let i = (number as usize).checked_rem(self.points.len())?;
+        self.servers.get(self.points[i] as u32 as usize)
     }
 }
 
@@ -91,14 +100,14 @@ mod tests {
         let servers =
             Servers::own("u".into(), &[ServerSpec { weight: 2, ..ServerSpec::new(addr) }]);
         let ring = Ring::new(&servers.lists().main);
-        assert_eq!(ring.0.len(), 320);
+        assert_eq!(ring.points.len(), 320);
         let mut crc = Crc32::new();
         crc.update(b"127.0.0.1\x0011211\0\0\0\0");
         let first = crc.finish();
-        assert!(ring.0.iter().any(|(hash, _)| *hash == first));
-        assert!(ring.0.is_sorted_by_key(|(hash, _)| *hash));
+        assert!(ring.points.iter().any(|point| hash(*point) == first));
+        assert!(ring.points.is_sorted_by_key(|point| hash(*point)));
         let at = ring.find(first);
-        assert_eq!(ring.0[at as usize].0, first);
+        assert_eq!(hash(ring.points[at as usize]), first);
         assert_eq!(ring.find(first.wrapping_add(1)), at + 1);
         // Behind the last point comes the first.
         assert!(ring.server(320).is_some());

@@ -4,7 +4,7 @@
 pub mod conf;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -127,7 +127,7 @@ pub struct Checker {
     /// Of this configuration: without `persistent` the checks of another one do not count.
     generation: u64,
     /// Numbers of servers that are being asked.
-    busy: RefCell<Vec<u64>>,
+    busy: RefCell<HashSet<u64>>,
     /// Connections for the next checks, by the servers' numbers.
     kept: RefCell<HashMap<u64, UpConn>>,
 }
@@ -135,11 +135,15 @@ pub struct Checker {
 /// Interval at which a worker tries to become the one that leads, milliseconds.
 const LEAD_MS: u64 = 1_000;
 
+/// Checks that begin in one turn of the loop: each opens a connection, and requests of clients
+/// wait.
+const BEGUN_AT_ONCE: usize = 32;
+
 async fn run(checker: Rc<Checker>, gate: Gate) {
     let rows = checker.group.servers.rows();
     while !gate.is_closed() {
         let wait = if rows.try_lead() {
-            checker.round();
+            checker.round().await;
             let jitter = checker.settings.jitter_ms;
             let more = if jitter > 0 { os::random::number() % (jitter + 1) } else { 0 };
             checker.settings.interval_ms.saturating_add(more)
@@ -198,21 +202,22 @@ impl Checker {
         }
     }
 
-    /// Asks every server once.
-    fn round(self: &Rc<Self>) {
+    /// Begins to ask every server once.
+    async fn round(self: &Rc<Self>) {
         let lists = self.group.servers.lists();
-        let there = |n: &u64| lists.all().any(|p| p.number() == *n);
-        self.kept.borrow_mut().retain(|n, _| there(n));
-        for peer in lists.all().filter(|p| p.down() & down::DOWN == 0) {
-            let mut busy = self.busy.borrow_mut();
-            if busy.contains(&peer.number()) {
+        let there: HashSet<u64> = lists.all().map(|p| p.number()).collect();
+        self.kept.borrow_mut().retain(|n, _| there.contains(n));
+        for (i, peer) in lists.all().filter(|p| p.down() & down::DOWN == 0).enumerate() {
+            if i > 0 && i % BEGUN_AT_ONCE == 0 {
+                event::task::yield_now().await;
+            }
+            if !self.busy.borrow_mut().insert(peer.number()) {
                 continue;
             }
-            busy.push(peer.number());
             let (checker, peer) = (self.clone(), peer.clone());
             event::spawn(async move {
                 checker.ask(&peer).await;
-                checker.busy.borrow_mut().retain(|n| *n != peer.number());
+                checker.busy.borrow_mut().remove(&peer.number());
             });
         }
     }
