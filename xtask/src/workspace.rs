@@ -84,7 +84,12 @@ impl Workspace {
         for file in self.files()? {
             let Some(dir) = file.strip_suffix("/Cargo.toml") else { continue };
             let name = dir.rsplit('/').next().unwrap_or(dir).to_string();
-            let dependencies = dependencies(&self.read(&file)?);
+            let manifest = self.read(&file)?;
+            if !manifest.contains("[package]") {
+                // A workspace beside this one.
+                continue;
+            }
+            let dependencies = dependencies(&manifest);
             members.push(Member { dir: dir.to_string(), name, dependencies });
         }
         Ok(members)

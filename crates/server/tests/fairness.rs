@@ -1,6 +1,8 @@
 //! Fairness by the client's address: whoever holds most connections makes way for the others when
 //! there is no room, whatever the connections are busy with.
 
+#![allow(clippy::panic)]
+
 mod common;
 
 use std::io::{Read, Write};

@@ -7,7 +7,6 @@ mod common;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use common::{SERVER, config};
@@ -35,8 +34,7 @@ impl Limited {
         let limit = size_at_start() + ROOM_KB;
         let (folder, binary) = (Folder::new(name), env!("CARGO_BIN_EXE_weir"));
         let text = format!("#!/bin/sh\nulimit -v {limit}\nexec {binary} \"$@\"\n");
-        let path = folder.write("limited", text);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        testkit::write_script(&folder.join("limited"), &text);
         Limited(folder)
     }
 

@@ -8,7 +8,6 @@ mod common;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -49,8 +48,7 @@ impl Limited {
         let folder = Folder::new(&name);
         let (door, binary) = (group.join("cgroup.procs"), env!("CARGO_BIN_EXE_weir"));
         let text = format!("#!/bin/sh\necho $$ > {}\nexec {binary} \"$@\"\n", door.display());
-        let program = folder.write("limited", text);
-        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+        testkit::write_script(&folder.join("limited"), &text);
         Some(Limited { group, folder })
     }
 }

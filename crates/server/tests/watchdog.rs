@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use common::{BINARY, config, stop};
+use common::{BINARY, config, proc_field, stop};
 use testkit::{Driver, Site, StallingFolder, Weir, each_driver, udp, wait_for};
 
 /// The limit of a new connection's wait, with an allowance for a busy machine.
@@ -122,6 +122,9 @@ fn a_worker_that_runs_again_leaves_to_its_stand_in() {
     let mut kept = weir.connect();
     kept.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!(kept.response().body, stuck.to_string().into_bytes());
+    // It goes on to the log phase when the client has its answer.
+    let is_asleep = || proc_field(stuck, "status", "State").starts_with('S');
+    wait_for("the worker's sleep", || is_asleep().then_some(()));
     stop(&weir, stuck);
     all_are_served(&weir, &[stuck]);
     let line = weir.wait_for_log("error.log", &format!("worker process {stuck} stands still"));

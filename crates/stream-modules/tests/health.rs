@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -93,13 +93,9 @@ fn without_a_match_connecting_is_enough() {
         assert_eq!(first, "PROXY UNKNOWN\r\n");
         drop(listener);
         weir.wait_for_log("error.log", "is unhealthy: connect() failed (111: Connection refused)");
-        let _back = wait_for_listener(port);
+        let _back = testkit::listen(port);
         weir.wait_for_log("error.log", "is healthy");
     });
-}
-
-fn wait_for_listener(port: u16) -> TcpListener {
-    testkit::wait_for("the port", || TcpListener::bind(("127.0.0.1", port)).ok())
 }
 
 /// A server over UDP that answers `ping` with `pong` while it is well, except to each first one.
@@ -146,7 +142,7 @@ fn datagrams_are_answered_or_refused() {
         // The other one answers nothing, and is well as long as it listens.
         drop(second);
         weir.wait_for_log("error.log", "in upstream \"b\" is unhealthy: recv() failed (111: ");
-        let _back = UdpSocket::bind(("127.0.0.1", second_port)).unwrap();
+        let _back = testkit::bind_datagrams(second_port);
         weir.wait_for_log("error.log", "in upstream \"b\" is healthy");
     });
 }

@@ -112,7 +112,7 @@ fn a_server_that_is_away_leaves_the_question_to_the_next() {
         weir.wait_for_log("access.log", &format!("200:UDP:1:2:127.0.0.1:1, 127.0.0.1:{live}:1, 1"));
         client(weir.port(1)).send(b"q").unwrap();
         weir.wait_for_log("access.log", "502:UDP:1:0:127.0.0.1:1:1:0");
-        let silent = UdpSocket::bind(("127.0.0.1", weir.port(3))).unwrap();
+        let silent = testkit::bind_datagrams(weir.port(3));
         client(weir.port(2)).send(b"q").unwrap();
         weir.wait_for_log("error.log", "upstream timed out (110: Connection timed out)");
         drop(silent);
@@ -161,7 +161,7 @@ fn limits_and_rules_hold() {
         |weir| {
             client(weir.port(0)).send(b"x").unwrap();
             weir.wait_for_log("access.log", "127.0.0.1:403:UDP:1:0");
-            let server = UdpSocket::bind(("127.0.0.1", weir.port(2))).unwrap();
+            let server = testkit::bind_datagrams(weir.port(2));
             server.set_read_timeout(Some(PATIENCE)).unwrap();
             client(weir.port(1)).send(b"x").unwrap();
             server.recv_from(&mut [0; 9]).unwrap();

@@ -15,8 +15,8 @@
 //! Dropping it stops the server and fails the test if the error log holds an alert or worse, if
 //! anything panicked, or if a process was left behind.
 //!
-//! Standard library only, but for mounting, for TLS and keys, for header blocks of HTTP/2, and for
-//! QUIC.
+//! Standard library only, but for system calls that it lacks, for TLS and keys, for header blocks
+//! of HTTP/2, and for QUIC.
 //! Everything here may panic: that is how a test fails.
 
 #![forbid(unsafe_code)]
@@ -34,6 +34,7 @@ mod folder;
 pub mod h2;
 pub mod h3;
 mod json;
+mod listeners;
 mod maria;
 pub mod mmdb;
 pub mod openssl;
@@ -42,6 +43,7 @@ pub mod pebble;
 mod peer;
 mod ports;
 mod procfs;
+mod program;
 pub mod rng;
 mod scripted;
 mod site;
@@ -63,7 +65,8 @@ pub use json::Json;
 pub use maria::Maria;
 pub use pair::Pair;
 pub use peer::Peer;
-pub use ports::Port;
+pub use ports::{Port, bind_datagrams, listen};
+pub use program::{copy_program, write_script};
 pub use scripted::{Scripted, listener, read_until};
 pub use site::Site;
 pub use stalling::StallingFolder;
@@ -150,12 +153,15 @@ pub fn refused(http: &str, cases: &[(&str, &str)]) {
 /// Tries until `probe` returns something; panics after [`PATIENCE`], naming `what`.
 pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let began = std::time::Instant::now();
+    // Many probes read the kernel's tables, and what is waited for may need the core.
+    let mut pause = std::time::Duration::from_millis(1);
     loop {
         if let Some(found) = probe() {
             return found;
         }
         assert!(began.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(std::time::Duration::from_millis(16));
     }
 }
 

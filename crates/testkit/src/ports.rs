@@ -1,5 +1,6 @@
 //! Ports that stay reserved while a test runs.
 
+use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -47,6 +48,29 @@ impl Port {
     }
 }
 
+/// Listens on a port of the loopback that is reserved.
+///
+/// Whether a port is free is found out by taking it, and a child that another test starts just then
+/// has a copy of that descriptor until it runs its program: the port is waited for.
+#[track_caller]
+pub fn listen(port: u16) -> TcpListener {
+    waited_for(|| TcpListener::bind(("127.0.0.1", port)))
+}
+
+/// The same for datagrams.
+#[track_caller]
+pub fn bind_datagrams(port: u16) -> UdpSocket {
+    waited_for(|| UdpSocket::bind(("127.0.0.1", port)))
+}
+
+#[track_caller]
+fn waited_for<T>(bind: impl Fn() -> io::Result<T>) -> T {
+    crate::wait_for("a reserved port", || match bind() {
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => None,
+        bound => Some(bound.unwrap_or_else(|e| panic!("a reserved port cannot be had: {e}"))),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::Port;
@@ -55,6 +79,6 @@ mod tests {
     fn two_reservations_differ_and_are_free() {
         let (a, b) = (Port::reserve(), Port::reserve());
         assert_ne!(a.number(), b.number());
-        std::net::TcpListener::bind(("127.0.0.1", a.number())).unwrap();
+        super::listen(a.number());
     }
 }

@@ -1,4 +1,4 @@
-//! `/proc` on processes and listening sockets.
+//! `/proc` on processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,57 +61,9 @@ pub fn sockets(pid: u32) -> Vec<u64> {
     entries.flatten().filter_map(|e| inode(fs::read_link(e.path()).ok()?)).collect()
 }
 
-/// A TCP socket that listens.
-#[derive(Debug)]
-pub struct Listener {
-    /// Its port, on whatever address.
-    pub port: u16,
-    /// Its inode, as in [`sockets`].
-    pub inode: u64,
-}
-
-/// The TCP sockets that listen, on any address: read, not tried, so that the server sees no
-/// connection of ours. The kernel walks all of its connections for it: one look for all ports.
-pub fn listeners() -> Vec<Listener> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].iter();
-    let texts = tables.filter_map(|table| fs::read_to_string(table).ok());
-    let of_table = |text: String| -> Vec<Listener> { text.lines().filter_map(listener).collect() };
-    texts.flat_map(of_table).collect()
-}
-
-fn listener(line: &str) -> Option<Listener> {
-    const LISTEN: &str = "0A";
-    let fields: Vec<&str> = line.split_whitespace().collect();
-    let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
-    if *state != LISTEN {
-        return None;
-    }
-    let port = u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()?;
-    Some(Listener { port, inode: inode.parse().ok()? })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Listener, listeners, processes, sockets};
-
-    fn on(port: u16) -> Vec<Listener> {
-        listeners().into_iter().filter(|l| l.port == port).collect()
-    }
-
-    #[test]
-    fn a_listener_is_seen_without_connecting() {
-        let (listener, port) = crate::listener();
-        let found: Vec<Listener> = on(port);
-        assert_eq!(found.len(), 1);
-        assert!(sockets(std::process::id()).contains(&found[0].inode));
-        drop(listener);
-        // A process that another test just forked holds it until it has executed its program.
-        let ends = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while !on(port).is_empty() {
-            assert!(std::time::Instant::now() < ends, "it is still there");
-            std::thread::yield_now();
-        }
-    }
+    use super::processes;
 
     #[test]
     fn this_process_is_among_the_processes() {

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::{Driver, Folder, PATIENCE, Port, Weir};
+use crate::{Driver, Folder, PATIENCE, Port, Weir, bind_datagrams};
 
 /// Where a test's server lives: a prefix of its own with `conf`, `logs` and `html`.
 ///
@@ -21,6 +21,10 @@ pub struct Site {
     pub(crate) allowed: Vec<String>,
     /// Ports on `listen` lines: up when the server is.
     pub(crate) listening: Vec<u16>,
+    /// The number of `worker_processes`, as far as it is one: all are up when the server is.
+    pub(crate) workers: usize,
+    /// Whether its one process serves: with `master_process off`.
+    pub(crate) is_without_master: bool,
     /// The argument of `-g`: the foreground, and settings that the configuration lacks.
     pub(crate) foreground: String,
     configured: bool,
@@ -49,6 +53,8 @@ impl Site {
             arguments: Vec::new(),
             allowed: Vec::new(),
             listening: Vec::new(),
+            workers: 1,
+            is_without_master: false,
             foreground: String::new(),
             configured: false,
         }
@@ -114,8 +120,7 @@ impl Site {
 
     /// A receiver of datagrams (a syslog server, say) at the port that `%PORTn%` stands for.
     pub fn datagrams(&mut self, n: usize) -> UdpSocket {
-        let socket = UdpSocket::bind(("127.0.0.1", self.port(n)));
-        let socket = socket.unwrap_or_else(|e| panic!("cannot receive datagrams: {e}"));
+        let socket = bind_datagrams(self.port(n));
         socket.set_read_timeout(Some(PATIENCE)).unwrap_or_else(|e| panic!("no time limit: {e}"));
         socket
     }
@@ -160,6 +165,8 @@ impl Site {
         let text = text.replace("%DRIVER%", self.driver.name());
         self.listening = self.ports.iter().map(Port::number).collect();
         self.listening.retain(|port| is_listened_on(&text, *port));
+        self.workers = worker_count(&text);
+        self.is_without_master = is_without_master(&text);
         self.foreground = "daemon off;".to_string();
         for (name, value) in [("pid", "logs/weir.pid"), ("error_log", "logs/error.log info")] {
             if !has_directive(&text, name) {
@@ -188,7 +195,25 @@ impl Site {
 
 /// Whether a directive of that name stands anywhere in the text.
 fn has_directive(text: &str, name: &str) -> bool {
-    text.split([';', '{', '}']).any(|d| d.split_whitespace().next() == Some(name))
+    argument(text, name).is_some()
+}
+
+/// The first argument of the first directive of that name, empty where it has none.
+fn argument<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.split([';', '{', '}']).find_map(|directive| {
+        let mut words = directive.split_whitespace();
+        (words.next() == Some(name)).then(|| words.next().unwrap_or_default())
+    })
+}
+
+fn is_without_master(text: &str) -> bool {
+    argument(text, "master_process") == Some("off")
+}
+
+/// The workers that a configuration starts, or the least number where it does not say.
+fn worker_count(text: &str) -> usize {
+    let number = argument(text, "worker_processes").filter(|_| !is_without_master(text));
+    number.and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
 /// Puts `use %DRIVER%;` into the events block, unless it chooses for itself.
@@ -215,7 +240,14 @@ fn is_listened_on(text: &str, port: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_listened_on, with_driver};
+    use super::{is_listened_on, with_driver, worker_count};
+
+    #[test]
+    fn workers_are_counted() {
+        assert_eq!(worker_count("user nobody;\nworker_processes 16;\nevents { }"), 16);
+        assert_eq!(worker_count("worker_processes auto;"), 1);
+        assert_eq!(worker_count("worker_processes 4; master_process off;"), 1);
+    }
 
     #[test]
     fn the_driver_is_put_where_it_belongs() {

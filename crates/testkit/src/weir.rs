@@ -3,9 +3,13 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::listeners::listeners;
 use crate::{Conn, Driver, PATIENCE, Response, Site, procfs, wait_for};
 
 /// A running server. Dropping it stops it and checks for alerts, panics and processes.
@@ -79,12 +83,11 @@ impl Weir {
                 self.stopped = Some(status);
                 panic!("the server ended at once ({status}):\n{}", self.all_output());
             }
-            if !self.workers().is_empty() && self.listens() {
+            if self.workers().len() >= self.site.workers && self.listens() {
                 return;
             }
             assert!(began.elapsed() < PATIENCE, "no listener yet:\n{}", self.all_output());
-            // A look at the kernel's tables takes milliseconds of a core, and many servers may
-            // be waited for at once: they need the cores to start.
+            // Many servers may be waited for at once: they need the cores to start.
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
         }
@@ -98,7 +101,7 @@ impl Weir {
         if ports.is_empty() {
             return true;
         }
-        let listening = procfs::listeners();
+        let listening = listeners();
         if !ports.iter().all(|port| listening.iter().any(|l| l.port == *port)) {
             return false;
         }
@@ -131,12 +134,11 @@ impl Weir {
 
     /// The workers' process ids; in a server without a master, its own.
     pub fn workers(&self) -> Vec<u32> {
-        let is_worker = |pid: u32| procfs::command_line(pid).contains("worker process");
-        let mut pids: Vec<u32> = self.group().into_iter().filter(|&pid| is_worker(pid)).collect();
-        if pids.is_empty() && !procfs::command_line(self.pid()).contains("master process") {
-            pids.push(self.pid());
+        if self.site.is_without_master {
+            return vec![self.pid()];
         }
-        pids
+        let is_worker = |pid: u32| procfs::command_line(pid).contains("worker process");
+        self.group().into_iter().filter(|&pid| is_worker(pid)).collect()
     }
 
     /// Every process of the server's that runs, the master included.
@@ -274,11 +276,15 @@ impl Weir {
     }
 
     fn settled_log(&self, name: &str) -> String {
-        let mut text = self.log(name);
-        for _ in 0..20 {
+        /// Looks at which nothing is new: a thread may wait for a processor.
+        const QUIET: usize = 3;
+
+        let (mut text, mut same) = (self.log(name), 0);
+        for _ in 0..30 {
             std::thread::sleep(Duration::from_millis(20));
             let now = self.log(name);
-            if now == text {
+            same = if now == text { same + 1 } else { 0 };
+            if same == QUIET {
                 break;
             }
             text = now;
@@ -400,12 +406,30 @@ fn holds(line: &str, text: &str) -> bool {
     parts.try_fold(line, |rest, part| Some(rest.split_once(part)?.1)).is_some()
 }
 
-/// Signals any process that a test has started, by a signal's name without `SIG`; one that is gone
-/// is no fault. By the shell's own `kill`: the standard library has none, and small systems have
-/// no program of that name.
+/// Sends a signal to a process that a test has started, by its name without `SIG`; one that is
+/// gone is no fault.
+#[track_caller]
 pub fn signal(pid: u32, name: &str) {
-    let script = format!("kill -s {name} {pid}");
-    let _ = Command::new("/bin/sh").args(["-c", &script]).stderr(Stdio::null()).status();
+    let signal = match name {
+        "ALRM" => Signal::ALARM,
+        "CONT" => Signal::CONT,
+        "HUP" => Signal::HUP,
+        "INT" => Signal::INT,
+        "IO" => Signal::IO,
+        "KILL" => Signal::KILL,
+        "QUIT" => Signal::QUIT,
+        "STOP" => Signal::STOP,
+        "TERM" => Signal::TERM,
+        "USR1" => Signal::USR1,
+        "USR2" => Signal::USR2,
+        "WINCH" => Signal::WINCH,
+        _ => panic!("no test sends SIG{name}"),
+    };
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+    match kill_process(pid, signal) {
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(e) => panic!("SIG{name} to {pid:?}: {e}"),
+    }
 }
 
 #[cfg(test)]

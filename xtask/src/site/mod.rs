@@ -56,8 +56,9 @@ fn written(ws: &Workspace, out: &Path) -> Result<(), String> {
     }
     let confs: Vec<&str> =
         files.iter().map(String::as_str).filter(|path| path.starts_with(EXAMPLES)).collect();
+    let is_conf = |path: &&&str| path.ends_with(".conf");
     let read = |path: &&str| Ok(Example::new(&name(path), &ws.read(path)?));
-    let examples = confs.iter().map(read).collect::<Result<Vec<_>, String>>()?;
+    let examples = confs.iter().filter(is_conf).map(read).collect::<Result<Vec<_>, String>>()?;
     for (directive, text) in reference::pages(&ws.read(TABLES)?, &examples) {
         put(out, &format!("directive-{directive}.html"), &whole(&text, &contents))?;
     }

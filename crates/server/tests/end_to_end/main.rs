@@ -1,0 +1,30 @@
+//! The server's processes, its command line and its commands. Tests that measure a load or the
+//! memory are programs of their own: nothing runs beside them.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cli;
+mod config;
+mod container;
+mod deferred;
+mod descriptors;
+mod docs;
+mod examples;
+mod explain;
+mod fresh;
+mod lint;
+mod load;
+mod lsp;
+mod modes;
+mod processes;
+mod quic_sockets;
+mod reload;
+mod serve;
+mod sharding;
+mod systemd;
+mod upgrade;
+mod verdict;
+mod watching;
