@@ -168,6 +168,7 @@ const LOADS: &[Load] = &[
     load("gzip", "100 KB of text with gzip at level 5", true, throughput::run),
     load("gzip-json", "1 KB of JSON with gzip at level 5", true, throughput::run),
     load("sub-filter", "20 texts replaced in 100 KB", true, throughput::run),
+    load("xslt", "a list of 200 files: XML made HTML by a stylesheet", false, throughput::run),
     load("leaks", "memory over a million requests of each filter", false, leaks::run),
     load("drivers", "weir on epoll, weir on io_uring, and nginx", false, drivers::run),
     load("accept", "who accepts: policies, and a worker that is stuck", false, accept::run),

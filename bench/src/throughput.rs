@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::options::Options;
 use crate::report::{self, median, row};
-use crate::server::{FILTERS, Kind, LIMITS, Server, Setup};
+use crate::server::{FILTERS, Kind, LIMITS, Server, Setup, XSLT};
 use crate::{Outcome, proc, wrk};
 
 /// The shape of a throughput load.
@@ -53,6 +53,7 @@ fn shape(name: &str) -> Shape {
         "gzip" => Shape { path: "/gzip/text.html", header: gzip, ..filters },
         "gzip-json" => Shape { path: "/gzip/1k.json", header: gzip, ..filters },
         "sub-filter" => Shape { path: "/sub/text.html", ..filters },
+        "xslt" => Shape { path: "/list.xml", template: Some(XSLT), ..filters },
         "100k" => Shape { path: "/100k.bin", file: Some("100k.bin"), ..usual },
         "1m" => Shape { path: "/1m.bin", file: Some("1m.bin"), ..usual },
         "close" => Shape { close: true, ..usual },

@@ -46,3 +46,5 @@ pub mod tls_pem;
 pub mod tls_settings;
 pub mod tls_ticket;
 pub mod uri;
+pub mod xslt_expression;
+pub mod xslt_parse;

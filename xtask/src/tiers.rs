@@ -14,7 +14,7 @@ const TIERS: &[&[&str]] = &[
     &["conf"],
     &["event"],
     &["mail-proto"],
-    &["proto", "mp4"],
+    &["proto", "mp4", "xslt"],
     &["tls"],
     &["net"],
     &["quic"],
@@ -41,7 +41,8 @@ const OUTSIDE: &str = "modules/";
 const INTERFACE: &str = "module";
 
 /// These stay usable without an event loop, wherever they stand in the order.
-const WITHOUT_EVENT: &[&str] = &["base", "os", "mem", "shm", "conf", "mail-proto", "proto", "mp4"];
+const WITHOUT_EVENT: &[&str] =
+    &["base", "os", "mem", "shm", "conf", "mail-proto", "proto", "mp4", "xslt"];
 
 /// Checks every member's manifest.
 pub fn run(ws: &Workspace) -> Findings {

@@ -20,6 +20,9 @@ const CONFIG: &str = include_str!("../../configs/static.conf");
 pub const LIMITS: &str = include_str!("../../configs/limits.conf");
 /// Filters of bodies.
 pub const FILTERS: &str = include_str!("../../configs/filters.conf");
+/// A list of files as XML, made HTML by a stylesheet.
+pub const XSLT: &str = include_str!("../../configs/xslt.conf");
+const LIST_XSL: &str = include_str!("../../configs/list.xsl");
 /// Text as people write it: this project's own.
 const TEXTS: [&str; 4] = [
     include_str!("../../../ARCHITECTURE.md"),
@@ -385,7 +388,14 @@ pub fn write_files(prefix: &Path) -> Outcome {
     }
     let text = TEXTS.concat().into_bytes();
     let text: Vec<u8> = text.iter().copied().cycle().take(100 << 10).collect();
-    for (name, bytes) in [("text.html", text), ("1k.json", json(1 << 10))] {
+    let list = (list(200), LIST_XSL.as_bytes().to_vec());
+    let files = [
+        ("text.html", text),
+        ("1k.json", json(1 << 10)),
+        ("list.xml", list.0),
+        ("list.xsl", list.1),
+    ];
+    for (name, bytes) in files {
         write_old(&prefix.join("site").join(name), &bytes)?;
     }
     Ok(())
@@ -399,6 +409,23 @@ fn write_old(path: &Path, bytes: &[u8]) -> Outcome {
     file.set_permissions(fs::Permissions::from_mode(0o644)).map_err(failed)?;
     file.write_all(bytes).map_err(failed)?;
     file.set_modified(SystemTime::now() - Duration::from_secs(3600)).map_err(failed)
+}
+
+/// A folder's list as `autoindex_format xml` gives it.
+fn list(len: usize) -> Vec<u8> {
+    let entry = |n: usize| {
+        let (name, time) =
+            (n * 7919 % 9973, format!("2026-01-{:02}T{:02}:00:00Z", n % 28 + 1, n % 24));
+        match n % 10 {
+            0 => format!("<directory mtime=\"{time}\">folder {name}</directory>\n"),
+            _ => format!(
+                "<file mtime=\"{time}\" size=\"{}\">file {name}.bin</file>\n",
+                name * n * 97
+            ),
+        }
+    };
+    let entries: String = (0..len).map(entry).collect();
+    format!("<?xml version=\"1.0\"?>\n<list>\n{entries}</list>\n").into_bytes()
 }
 
 /// A service's answer: a list of records.

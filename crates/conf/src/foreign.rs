@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn nothing_of_nginx_is_called_foreign() {
-        let own = ["ngx_http_perl_module", "ngx_http_xslt_module", "ngx_google_perftools_module"];
+        let own = ["ngx_http_perl_module", "ngx_google_perftools_module"];
         for known in crate::known::all() {
             let foreign = of_directive(known.name).map(|f| f.name);
             assert!(foreign.is_none_or(|name| own.contains(&name)), "{}: {foreign:?}", known.name);

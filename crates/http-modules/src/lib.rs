@@ -62,6 +62,7 @@ pub mod tunnel;
 pub mod userid;
 pub mod uwsgi;
 pub mod welcome;
+pub mod xslt_filter;
 pub mod zstd;
 
 use http::Module;
@@ -119,6 +120,7 @@ pub static MODULES: Modules = &[
     &addition::MODULE,
     &sub_filter::MODULE,
     &image_filter::MODULE,
+    &xslt_filter::MODULE,
     &charset::MODULE,
     &ssi::MODULE,
     &gzip::negotiate::MODULE,

@@ -31,6 +31,7 @@ pub const WITH: &[&str] = &[
     "--with-http_sub_module",
     "--with-http_v2_module",
     "--with-http_v3_module",
+    "--with-http_xslt_module",
     "--with-mail",
     "--with-mail_ssl_module",
     "--with-stream",

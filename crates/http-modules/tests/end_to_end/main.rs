@@ -106,3 +106,5 @@ mod try_files;
 mod upstream_faults;
 mod upstream_fields;
 mod variables;
+mod xslt;
+mod xslt_limits;
