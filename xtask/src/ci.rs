@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::workspace::Workspace;
-use crate::{Findings, circles, directives, run, sbom, tidy, tiers};
+use crate::{Findings, circles, directives, licences, run, sbom, testing, tidy, tiers};
 
 /// The compiler release whose lints and formatting the tree is clean under. Another release may
 /// know new lints: there they are shown, but do not fail.
@@ -18,12 +18,12 @@ const STEPS: &[(&str, Step)] = &[
     ("circles", |ws, _| circles::check(ws)),
     ("tidy", |ws, _| tidy::run(ws, &[])),
     ("lints", lints),
-    ("licences", licences),
+    ("licences", |ws, _| licences::run(ws, &[])),
     ("sbom", |ws, _| sbom::run(ws, &["target/weir.cdx.json".to_owned()])),
     ("directives", directives),
     ("modules", modules),
     ("fuzz targets", |ws, _| fuzz_targets(ws)),
-    ("tests", |ws, _| tests(ws)),
+    ("tests", |ws, _| testing::run(ws, &[])),
 ];
 
 /// Runs all steps, also when one fails: a long line should not hide a failing test.
@@ -55,16 +55,6 @@ pub fn run(ws: &Workspace, _args: &[String]) -> Findings {
 
 fn cargo(ws: &Workspace, args: &[&str]) -> Findings {
     run::run(ws, "cargo", args).map_err(|e| vec![e])
-}
-
-/// Tests wait for servers and for the time to pass: one more at once than there are processors
-/// leaves those less idle.
-fn tests(ws: &Workspace) -> Findings {
-    const THREADS: &str = "RUST_TEST_THREADS";
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = std::env::var(THREADS).unwrap_or_else(|_| (processors + 1).to_string());
-    let args = ["test", "--workspace", "--no-fail-fast"];
-    run::run_with(ws, "cargo", &args, &[(THREADS, &threads)]).map_err(|e| vec![e])
 }
 
 /// Runs a cargo command whose tool may be missing, and counts its failure only under the
@@ -125,14 +115,4 @@ fn directives(ws: &Workspace, _exact: bool) -> Findings {
         return Ok(());
     }
     directives::run(ws, &["--check".to_string()])
-}
-
-/// `deny.toml`: licences, duplicates and sources of dependencies. Advisories, for which a database
-/// is fetched, are `./x audit`'s.
-fn licences(ws: &Workspace, _exact: bool) -> Findings {
-    if !run::succeeds(ws, "cargo", &["deny", "--version"]) {
-        println!("== cargo-deny is not installed: left out");
-        return Ok(());
-    }
-    cargo(ws, &["deny", "check", "licenses", "bans", "sources"])
 }

@@ -9,12 +9,14 @@ mod ci;
 mod circles;
 mod directives;
 mod fuzz;
+mod licences;
 mod new_module;
 mod package;
 mod run;
 mod rust_source;
 mod sbom;
 mod site;
+mod testing;
 mod tidy;
 mod tiers;
 mod workspace;
@@ -42,6 +44,12 @@ const VERBS: &[Verb] = &[
         run: ci::run,
     },
     Verb {
+        name: "tests",
+        arguments: "[PROGRAM...] [OPTIONS]",
+        help: "runs the tests, and failed ones again, alone; --help lists the options",
+        run: testing::run,
+    },
+    Verb {
         name: "directives",
         arguments: "[--check]",
         help: "makes docs/directives.md from the binary's tables; --check compares",
@@ -64,6 +72,12 @@ const VERBS: &[Verb] = &[
         arguments: "TARGET|all [[--seconds] SECONDS]",
         help: "coverage-guided fuzzing; without a target lists them",
         run: fuzz::run,
+    },
+    Verb {
+        name: "licences",
+        arguments: "",
+        help: "licences, denied crates and sources of dependencies, as deny.toml has them",
+        run: licences::run,
     },
     Verb {
         name: "sbom",

@@ -53,25 +53,28 @@ fn make(ws: &Workspace) -> Result<String, String> {
 }
 
 /// A package by name and version.
-type Id = (String, String);
+pub type Id = (String, String);
 
 /// The facts of a package that `cargo tree` prints.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Package {
-    licence: String,
+pub struct Package {
+    /// An expression of SPDX, as its manifest has it.
+    pub licence: String,
     repository: String,
 }
 
 /// The facts of one in `Cargo.lock`.
 #[derive(Default, Clone, PartialEq, Eq, Debug)]
-struct Locked {
+pub struct Locked {
+    /// The registry or repository; none for packages of the workspace.
+    pub source: Option<String>,
     checksum: Option<String>,
     /// Names, with a version where there are several.
-    dependencies: Vec<String>,
+    pub dependencies: Vec<String>,
 }
 
 /// The packages of `cargo tree`, each once.
-fn packages(tree: &str) -> BTreeMap<Id, Package> {
+pub fn packages(tree: &str) -> BTreeMap<Id, Package> {
     let package = |line: &str| {
         let mut fields = line.trim_end_matches(" (*)").split('\t');
         let mut words = fields.next()?.split(' ');
@@ -83,7 +86,7 @@ fn packages(tree: &str) -> BTreeMap<Id, Package> {
 }
 
 /// The packages of `Cargo.lock`.
-fn locked(lock: &str) -> BTreeMap<Id, Locked> {
+pub fn locked(lock: &str) -> BTreeMap<Id, Locked> {
     let package = |block: &str| {
         let value = |key: &str| {
             let line = block.lines().find_map(|line| line.strip_prefix(key))?;
@@ -91,7 +94,7 @@ fn locked(lock: &str) -> BTreeMap<Id, Locked> {
         };
         let entry = |line: &str| Some(line.strip_prefix(" \"")?.strip_suffix("\",")?.to_owned());
         let dependencies = block.lines().filter_map(entry).collect();
-        let locked = Locked { checksum: value("checksum"), dependencies };
+        let locked = Locked { source: value("source"), checksum: value("checksum"), dependencies };
         Some(((value("name")?, value("version")?), locked))
     };
     lock.split("[[package]]").skip(1).filter_map(package).collect()

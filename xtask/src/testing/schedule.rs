@@ -1,0 +1,86 @@
+//! The order in which test programs run: those that wait for one another's processors side by
+//! side, then those that measure the machine, one by one.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use super::options::Options;
+use super::output::Outcome;
+use super::program::Program;
+
+/// Programs that measure their own memory, descriptors or share of the processors, or bring the
+/// machine to its limits: nothing runs beside them.
+const ALONE: &[&str] = &[
+    "fairness",
+    "heap",
+    "idle_memory",
+    "memory",
+    "memory_group",
+    "overload",
+    "spinning",
+    "watchdog",
+];
+
+/// The package with the end-to-end tests. Its programs take longest, so they begin first.
+const LONGEST: &str = "weir/";
+
+/// Runs all programs and returns their outcomes in the same order. `ended` is called for each as
+/// soon as it has ended.
+pub fn run(
+    programs: &[Program],
+    options: &Options,
+    ended: impl Fn(&Program, &Outcome) + Sync,
+) -> Vec<Outcome> {
+    let outcomes: Vec<Mutex<Outcome>> = programs.iter().map(|_| Mutex::default()).collect();
+    let run_one = |index: usize, threads: usize| {
+        let (program, began) = (&programs[index], Instant::now());
+        let outcome = program.run(&[], threads);
+        let failed = match outcome.failed.len() {
+            0 => String::new(),
+            failed => format!(", {failed} failed"),
+        };
+        let seconds = began.elapsed().as_secs_f64();
+        println!("{}: {} passed{failed} ({seconds:.1} s)", program.name, outcome.passed);
+        ended(program, &outcome);
+        // Only a panic of another thread leaves it poisoned, and that one ends us all.
+        *outcomes[index].lock().unwrap_or_else(|e| e.into_inner()) = outcome;
+    };
+    let (alone, beside): (Vec<usize>, Vec<usize>) =
+        (0..programs.len()).partition(|&index| is_alone(&programs[index].name));
+    let beside = longest_first(programs, beside);
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs {
+            scope.spawn(|| {
+                while let Some(&index) = beside.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    run_one(index, options.threads);
+                }
+            });
+        }
+    });
+    for index in alone {
+        run_one(index, options.threads);
+    }
+    outcomes.into_iter().map(|o| o.into_inner().unwrap_or_else(|e| e.into_inner())).collect()
+}
+
+fn is_alone(program: &str) -> bool {
+    program.split('/').nth(1).is_some_and(|target| ALONE.contains(&target))
+}
+
+fn longest_first(programs: &[Program], mut indices: Vec<usize>) -> Vec<usize> {
+    indices.sort_by_key(|&index| !programs[index].name.starts_with(LONGEST));
+    indices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_alone;
+
+    #[test]
+    fn programs_that_measure_run_alone() {
+        assert!(is_alone("weir/memory_group") && is_alone("weir-event/heap"));
+        assert!(!is_alone("weir/http") && !is_alone("weir-mem/weir_mem") && !is_alone("memory"));
+    }
+}
