@@ -183,7 +183,8 @@ mod tests {
         let package = |name: &str, source: &str, dependencies: &[&str]| {
             let on: String = dependencies.iter().map(|d| format!(" \"{d}\",\n")).collect();
             format!(
-                "[[package]]\nname = \"{name}\"\nversion = \"1.0.0\"\nsource = \"{source}\"\ndependencies = [\n{on}]\n\n"
+                "[[package]]\nname = \"{name}\"\nversion = \"1.0.0\"\nsource = \"{source}\"\n\
+                 dependencies = [\n{on}]\n\n"
             )
         };
         let lock = |weir_on: &str, source: &str| {

@@ -12,6 +12,7 @@ mod fuzz;
 mod licences;
 mod new_module;
 mod package;
+mod quick;
 mod run;
 mod rust_source;
 mod sbom;
@@ -42,6 +43,12 @@ const VERBS: &[Verb] = &[
         arguments: "",
         help: "everything a change has to pass; what ./x test runs",
         run: ci::run,
+    },
+    Verb {
+        name: "quick",
+        arguments: "[CRATE...]",
+        help: "format, lints and tests of the crates that changed, with one area end to end",
+        run: quick::run,
     },
     Verb {
         name: "tests",

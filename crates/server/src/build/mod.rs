@@ -59,10 +59,10 @@ fn build(options: &Options) -> Result<(), String> {
         say(format!("module {module}"));
     }
     project::write_main(&folder, &modules)?;
-    let profile: &[&str] = if options.debug { &[] } else { &["--release"] };
-    say(format!("cargo build {} in {}", profile.concat(), folder.display()));
-    cargo.run(&[&["build"], profile].concat())?;
-    let made = target.join(if options.debug { "debug" } else { "release" });
+    let profile = options.profile;
+    say(format!("cargo build --profile {} in {}", profile.name(), folder.display()));
+    cargo.run(&["build", "--profile", profile.name()])?;
+    let made = target.join(profile.folder());
     put(&made.join(project::PROGRAM), &options.output)?;
     say(format!("{} is ready; its -V lists the modules", options.output.display()));
     Ok(())

@@ -18,7 +18,8 @@ Compiles a server that has the modules named, in the order given.
                            where this program was built)
   --folder DIR           : where to compile (default: weir-build in the user's cache)
   --target-dir DIR       : where cargo keeps what it compiled (default: target in that folder)
-  --debug                : compile quickly, without optimization
+  --release              : compile as packages are: some percent faster, and takes minutes longer
+  --debug                : compile without optimization
   --offline              : without the network
 ";
 
@@ -42,6 +43,36 @@ pub enum From {
     Path(PathBuf),
 }
 
+/// How the server is optimized.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Profile {
+    /// Optimized crate by crate, which keeps the loop of writing a module short.
+    Quick,
+    /// As packages are: optimized as a whole while it is linked.
+    Release,
+    /// Not at all.
+    Debug,
+}
+
+impl Profile {
+    /// Its name in the manifest.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Quick => "quick",
+            Profile::Release => "release",
+            Profile::Debug => "dev",
+        }
+    }
+
+    /// Its folder below cargo's target folder.
+    pub fn folder(self) -> &'static str {
+        match self {
+            Profile::Debug => "debug",
+            other => other.name(),
+        }
+    }
+}
+
 /// The options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
@@ -55,8 +86,8 @@ pub struct Options {
     pub folder: Option<PathBuf>,
     /// `--target-dir`
     pub target: Option<PathBuf>,
-    /// `--debug`
-    pub debug: bool,
+    /// `--release` or `--debug`
+    pub profile: Profile,
     /// `--offline`
     pub offline: bool,
 }
@@ -73,7 +104,7 @@ impl Options {
             sources: None,
             folder: None,
             target: None,
-            debug: false,
+            profile: Profile::Quick,
             offline: false,
         };
         let mut args = args.iter();
@@ -89,7 +120,8 @@ impl Options {
                 "--weir" => options.sources = Some(value("directory name")?.into()),
                 "--folder" => options.folder = Some(value("directory name")?.into()),
                 "--target-dir" => options.target = Some(value("directory name")?.into()),
-                "--debug" => options.debug = true,
+                "--release" => options.profile = Profile::Release,
+                "--debug" => options.profile = Profile::Debug,
                 "--offline" => options.offline = true,
                 "-h" | "--help" => return Ok(None),
                 _ => return Err(format!("invalid option: \"{name}\" (see weir build --help)")),
@@ -180,7 +212,10 @@ mod tests {
         );
         assert_eq!(options.output, PathBuf::from("out"));
         assert_eq!(options.target, Some(PathBuf::from("t")));
-        assert!(options.debug && !options.offline);
+        assert_eq!((options.profile, options.offline), (Profile::Debug, false));
+        let profile = |args: &[&str]| read(args).ok().flatten().map(|o| o.profile.name());
+        assert_eq!(profile(&["--with", "a"]), Some("quick"));
+        assert_eq!(profile(&["--with", "a", "--release"]), Some("release"));
         assert_eq!(read(&["--help"]), Ok(None));
     }
 

@@ -119,6 +119,23 @@ fn put(file: &Path, text: &str) -> Result<(), String> {
     fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))
 }
 
+/// The profiles, which a manifest cannot take from another one: as those of the workspace.
+const PROFILES: &str = r#"
+[profile.dev]
+debug = "line-tables-only"
+
+[profile.release]
+debug = "line-tables-only"
+lto = "fat"
+codegen-units = 1
+
+[profile.quick]
+inherits = "release"
+debug = false
+lto = false
+codegen-units = 16
+"#;
+
 fn manifest(sources: &Path, modules: &[Module]) -> Result<String, String> {
     let of = |name: &str| -> Result<String, String> {
         let path = sources.join("crates").join(name);
@@ -139,10 +156,7 @@ fn manifest(sources: &Path, modules: &[Module]) -> Result<String, String> {
          [patch.crates-io]\nweir-module = {{ path = {} }}\n",
         of("module")?
     ));
-    text.push_str(
-        "\n[profile.dev]\ndebug = \"line-tables-only\"\n\n[profile.release]\n\
-         debug = \"line-tables-only\"\nlto = \"thin\"\ncodegen-units = 1\n",
-    );
+    text.push_str(PROFILES);
     Ok(text)
 }
 
