@@ -7,12 +7,13 @@ use crate::{Findings, run};
 pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     let one = |e: String| vec![e];
     let mut build = vec!["build", "--release", "--quiet", "--bins"];
-    build.extend(["--package", "weir-server", "--package", "weir-bench"]);
+    build.extend(["--package", "weir", "--package", "weir-bench"]);
     build.extend(["--package", "weir-bench-tools"]);
     run::run(ws, "cargo", &build).map_err(one)?;
     if args.iter().any(|load| load == "modules-off") {
-        let mut counted = vec!["build", "--release", "--quiet", "--package", "weir-server"];
-        counted.extend(["--bins", "--example", "few", "--features", "valgrind"]);
+        let mut counted = vec!["build", "--release", "--quiet", "--package", "weir"];
+        counted.extend(["--package", "weir-server", "--bins", "--example", "few"]);
+        counted.extend(["--features", "weir/valgrind"]);
         counted.extend(["--target-dir", "target/counted"]);
         run::run(ws, "cargo", &counted).map_err(one)?;
     }

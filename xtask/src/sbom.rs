@@ -8,7 +8,7 @@ use crate::workspace::Workspace;
 use crate::{Findings, run};
 
 /// The package whose binary is shipped.
-const SHIPPED: &str = "weir-server";
+const SHIPPED: &str = "weir";
 
 /// The fields of a package, as `cargo tree` writes them.
 const FORMAT: &str = "{p}\t{l}\t{r}";
@@ -187,7 +187,7 @@ fn document(packages: &BTreeMap<Id, Package>, locked: &BTreeMap<Id, Locked>) -> 
 mod tests {
     use super::*;
 
-    const TREE: &str = "weir-server v0.1.0 (/src/crates/server)\tMIT OR Apache-2.0\t\n\
+    const TREE: &str = "weir v0.1.0 (/src/crates/weir)\tMIT OR Apache-2.0\t\n\
                         one v1.2.3\tMIT/Apache-2.0\thttps://example.com/one\n\
                         two v2.0.0+dfsg (proc-macro)\tISC\t\n\
                         one v1.2.3\tMIT/Apache-2.0\thttps://example.com/one (*)\n";
@@ -197,7 +197,7 @@ mod tests {
                         \"only-for-tests\",\n]\n\n[[package]]\nname = \"one\"\n\
                         version = \"9.0.0\"\n\n\
                         [[package]]\nname = \"two\"\nversion = \"2.0.0+dfsg\"\n\n\
-                        [[package]]\nname = \"weir-server\"\nversion = \"0.1.0\"\n\
+                        [[package]]\nname = \"weir\"\nversion = \"0.1.0\"\n\
                         dependencies = [\n \"one 1.2.3\",\n]\n";
 
     #[test]
@@ -205,14 +205,14 @@ mod tests {
         let text = document(&packages(TREE), &locked(LOCK));
         for part in [
             "\"metadata\":{\"component\":{\"type\":\"application\",\"bom-ref\":\
-             \"pkg:cargo/weir-server@0.1.0\",",
+             \"pkg:cargo/weir@0.1.0\",",
             "{\"type\":\"library\",\"bom-ref\":\"pkg:cargo/one@1.2.3\",\"name\":\"one\",\
              \"version\":\"1.2.3\",\"purl\":\"pkg:cargo/one@1.2.3\",\
              \"licenses\":[{\"expression\":\"MIT OR Apache-2.0\"}],\
              \"hashes\":[{\"alg\":\"SHA-256\",\"content\":\"abc\"}],\"externalReferences\":\
              [{\"type\":\"vcs\",\"url\":\"https://example.com/one\"}]},\n",
             "{\"ref\":\"pkg:cargo/one@1.2.3\",\"dependsOn\":[\"pkg:cargo/two@2.0.0%2Bdfsg\"]}",
-            "{\"ref\":\"pkg:cargo/weir-server@0.1.0\",\"dependsOn\":[\"pkg:cargo/one@1.2.3\"]}",
+            "{\"ref\":\"pkg:cargo/weir@0.1.0\",\"dependsOn\":[\"pkg:cargo/one@1.2.3\"]}",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

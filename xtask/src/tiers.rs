@@ -29,6 +29,7 @@ const TIERS: &[&[&str]] = &[
     &["http-modules", "stream-modules", "mail-modules"],
     &["module"],
     &["server"],
+    &["weir"],
 ];
 
 /// Development only: they may use anything, and nothing that is shipped may use them

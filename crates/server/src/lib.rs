@@ -1,4 +1,5 @@
-//! The `weir` binary: command line, master, workers, reload, upgrade.
+//! The server as a library: command line, master, workers, reload, upgrade. The binary `weir` is
+//! the crate of that name, whose tests start it.
 //!
 //! [`run`] → the command line ([`cli`]) → a configuration ([`load`]) → sockets, pid file,
 //! background ([`start`]) → [`master`], which forks and becomes a [`worker`] in each child, or

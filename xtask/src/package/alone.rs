@@ -21,7 +21,7 @@ pub fn build(ws: &Workspace, more: &[String]) -> Result<PathBuf, String> {
     let triple = if has_std(&of("musl")) { of("musl") } else { of("gnu") };
     // By a setting and not by RUSTFLAGS: those of the environment would be lost.
     let flags = format!("target.{triple}.rustflags=[\"-C\",\"target-feature=+crt-static\"]");
-    let mut words = vec!["build", "--release", "-p", "weir-server", "--bin", "weir"];
+    let mut words = vec!["build", "--release", "-p", "weir", "--bin", "weir"];
     words.extend(["--target", &triple, "--config", &flags]);
     words.extend(more.iter().map(String::as_str));
     run::run(ws, "cargo", &words)?;

@@ -141,7 +141,7 @@ fn usual(
 
 /// Builds the server for release.
 fn build(ws: &Workspace, more: &[String]) -> Result<PathBuf, String> {
-    let mut words = vec!["build", "--release", "-p", "weir-server", "--bin", "weir"];
+    let mut words = vec!["build", "--release", "-p", "weir", "--bin", "weir"];
     words.extend(more.iter().map(String::as_str));
     run::run(ws, "cargo", &words)?;
     let target = std::env::var_os("CARGO_TARGET_DIR");

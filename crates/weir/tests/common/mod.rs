@@ -1,4 +1,5 @@
-//! Helpers of the binary's tests.
+//! Helpers for tests of the processes. The files next to this one serve other areas: a program
+//! includes the file that it needs by its path, so that it does not compile the rest.
 
 use std::path::Path;
 use std::process::Output;
