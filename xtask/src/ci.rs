@@ -74,7 +74,8 @@ fn with_tool(ws: &Workspace, exact: bool, tool: &str, args: &[&str]) -> Findings
 }
 
 /// The modules of `modules/`, built as their authors would: outside of this workspace, against the
-/// interface. The server that `weir build` makes of them is a test of the last one.
+/// interface. The server that `weir build` makes of them is a test of the last one, which takes the
+/// program `weir` from the common folder: cargo does not build it for another workspace.
 fn modules(ws: &Workspace, exact: bool) -> Findings {
     let folder = ws.root().join("modules");
     // The versions that the project itself was tested with.
@@ -87,6 +88,7 @@ fn modules(ws: &Workspace, exact: bool) -> Findings {
     let target = ws.root().join("target").display().to_string();
     let of = |command: &'static str| [command, "--manifest-path", &manifest];
     let target = ["--target-dir", &target];
+    cargo(ws, &[&["build", "--quiet", "--package", "weir"][..], &target].concat())?;
     let lints: &[&str] = if exact { &["--", "-D", "warnings"] } else { &[] };
     with_tool(ws, exact, "rustfmt", &[&of("fmt")[..], &["--all", "--check"]].concat())?;
     let clippy = [&of("clippy")[..], &["--workspace"], &target, lints].concat();
@@ -111,7 +113,7 @@ fn fuzz_targets(ws: &Workspace) -> Findings {
 
 /// The reference page, once there is a binary to ask.
 fn directives(ws: &Workspace, _exact: bool) -> Findings {
-    if !ws.root().join("crates/server").exists() {
+    if !ws.root().join("crates/weir").exists() {
         return Ok(());
     }
     directives::run(ws, &["--check".to_string()])

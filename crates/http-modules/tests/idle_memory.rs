@@ -6,7 +6,7 @@
 #[path = "../../http/tests/engine/mod.rs"]
 #[allow(dead_code)]
 mod engine;
-#[path = "end_to_end/tls/mod.rs"]
+#[path = "../../weir/tests/common/tls.rs"]
 mod tls;
 
 use std::io::{Read, Write};

@@ -1,7 +1,7 @@
 //! End-to-end tests over real sockets with the real binary. Development only.
 //!
 //! ```no_run
-//! # let binary = "weir"; // in a test of the binary's crate: env!("CARGO_BIN_EXE_weir")
+//! # let binary = "weir"; // in a test of the package `weir`: testkit::built_binary()
 //! testkit::each_driver(|driver| {
 //!     let weir = testkit::Site::new(binary, driver)
 //!         .file("html/a.txt", b"hello")

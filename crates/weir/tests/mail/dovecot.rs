@@ -1,8 +1,6 @@
 //! Clients of Python's library at a real mail server, Dovecot: TLS, logins of every kind, a letter
 //! that is stored and read.
 
-#![allow(clippy::unwrap_used)]
-
 use std::process::Command;
 
 use testkit::certificates::KeyKind;

@@ -1,10 +1,6 @@
 //! Addresses of datagrams that a reload removes, and that come back while a worker of before has
 //! sessions.
 
-#![allow(clippy::unwrap_used)]
-
-mod stream_site;
-
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 

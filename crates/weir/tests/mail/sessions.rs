@@ -1,11 +1,7 @@
 //! Sessions of IMAP, POP3 and SMTP through the whole server: with an authentication server, which
 //! is a location of the same server, and mail servers of this file.
 
-#![allow(clippy::unwrap_used)]
-
-mod mail_server;
-
-use mail_server::MailServer;
+use crate::mail_server::MailServer;
 use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver};
 
 /// A server with an authentication server that lets everybody in with the password "secret" or

@@ -1,10 +1,6 @@
 //! `proxy_ssl starttls`: TLS with mail servers that begins by a command.
 
-#![allow(clippy::unwrap_used)]
-
-mod mail_server;
-
-use mail_server::MailServer;
+use crate::mail_server::MailServer;
 use testkit::certificates::KeyKind;
 use testkit::{Conn, Driver, Pair, Site, Weir, built_binary, each_driver};
 

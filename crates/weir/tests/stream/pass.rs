@@ -1,11 +1,7 @@
 //! Connections that `stream` passes to other sockets: of `http` and its own, in plain text and
 //! under TLS, with bytes that were read already.
 
-#![allow(clippy::unwrap_used)]
-
-mod stream_site;
-
-use stream_site::securing;
+use crate::stream_site::securing;
 use testkit::certificates::KeyKind;
 use testkit::{Conn, Driver, Pair, Site, Weir, built_binary, each_site, udp, wait_until};
 

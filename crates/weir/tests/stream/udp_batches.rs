@@ -1,12 +1,8 @@
 //! Datagrams of many clients that are received together, and answers that leave together.
 
-#![allow(clippy::unwrap_used)]
-
-mod stream_site;
-
 use std::net::{SocketAddr, UdpSocket};
 
-use stream_site::passing_udp;
+use crate::stream_site::{self, passing_udp};
 use testkit::udp::{Echo, client, port, receive, socket};
 use testkit::{Driver, PATIENCE, Weir, each_driver};
 

@@ -1,11 +1,7 @@
 //! `limit_auth`: clients whose logins fail too often are refused before the authentication server
 //! is asked.
 
-#![allow(clippy::unwrap_used)]
-
-mod mail_server;
-
-use mail_server::MailServer;
+use crate::mail_server::MailServer;
 use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, wait_for};
 
 /// Servers of IMAP, POP3 and SMTP at ports 1 to 3, for users with the password "secret" or "wrong";

@@ -1,11 +1,7 @@
 //! TLS with clients and servers, and TLS that is passed through by name. The client is a server of
 //! the same configuration, which passes plain bytes on under TLS.
 
-#![allow(clippy::unwrap_used)]
-
-mod stream_site;
-
-use stream_site::securing;
+use crate::stream_site::securing;
 use testkit::certificates::KeyKind;
 use testkit::{Conn, Driver, Pair, Site, Weir, built_binary, each_site};
 

@@ -1,13 +1,9 @@
 //! TCP sessions through the real server: the proxy, its servers, and the modules around it.
 
-#![allow(clippy::unwrap_used)]
-
-mod stream_site;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use stream_site::{exchange, passing, site, start};
+use crate::stream_site::{exchange, passing, site, start};
 use testkit::{
     Conn, Driver, Scripted, Site, built_binary, each_driver, each_site, pattern, wait_until,
 };

@@ -1,7 +1,5 @@
 //! Active checks of the servers of `stream`: over TCP, UDP and TLS.
 
-#![allow(clippy::unwrap_used)]
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::sync::Arc;

@@ -1,14 +1,10 @@
 //! TLS with clients of mail, from the first byte and behind STARTTLS; connections that `stream`
 //! passes on, and PROXY protocol headers.
 
-#![allow(clippy::unwrap_used)]
-
-mod mail_server;
-
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use mail_server::MailServer;
+use crate::mail_server::MailServer;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};

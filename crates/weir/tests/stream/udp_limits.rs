@@ -1,14 +1,10 @@
 //! Limits of rates and of sessions over UDP, servers that stay silent, and PROXY protocol headers
 //! with each datagram.
 
-#![allow(clippy::unwrap_used)]
-
-mod stream_site;
-
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use stream_site::passing_udp;
+use crate::stream_site::passing_udp;
 use testkit::udp::{Echo, client, port, receive, socket};
 use testkit::{Conn, Driver, Site, Weir, built_binary, each_driver, wait_until};
 

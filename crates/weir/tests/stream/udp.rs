@@ -1,13 +1,9 @@
 //! Sessions over UDP.
 
-#![allow(clippy::unwrap_used)]
-
-mod stream_site;
-
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use stream_site::passing_udp;
+use crate::stream_site::{self, passing_udp};
 use testkit::udp::{Echo, ask, client, receive, socket};
 use testkit::{Driver, PATIENCE, Site, Weir, built_binary, each_driver, each_site, pattern};
 use testkit::{wait_for, wait_until};

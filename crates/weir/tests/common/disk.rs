@@ -1,6 +1,7 @@
 //! Scaffolding for tests of slow and broken disks: a file system of the test's own (FUSE), a server
 //! on it, and an upstream. Mounting needs root and `/dev/fuse`; without these, the tests say so and
 //! pass.
+#![allow(dead_code, reason = "each program uses a part")]
 
 use std::time::{Duration, Instant};
 

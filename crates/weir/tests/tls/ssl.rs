@@ -594,7 +594,7 @@ fn a_bad_reload_changes_nothing_and_a_good_one_shows_new_certificates() {
         };
         weir.write("conf/a.key", b_key);
         refused("SSL_CTX_use_PrivateKey(");
-        weir.write("conf/a.key", include_str!("tls/encrypted.key"));
+        weir.write("conf/a.key", include_str!("encrypted.key"));
         refused("cannot load certificate key");
         weir.write("conf/a.key", a_key);
         weir.write("conf/a.pem", "garbage");

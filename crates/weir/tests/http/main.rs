@@ -1,0 +1,51 @@
+//! The modules of HTTP, one by one: files, bodies, limits, filters, logs.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../common/disk.rs"]
+mod disk;
+
+mod access;
+mod aio;
+mod api;
+mod autoindex;
+mod bodies;
+mod charset;
+mod clients;
+mod compress;
+mod dav;
+mod disk_faults;
+mod error_log;
+mod flight;
+mod geo;
+mod geoip;
+mod gunzip;
+mod gzip;
+mod headers;
+mod headers_more;
+mod image_filter;
+mod limits;
+mod locations;
+mod log;
+mod log_disk;
+mod map;
+mod metrics;
+mod min_rate;
+mod mp4;
+mod otel;
+mod pipelined;
+mod proxy_protocol;
+mod range;
+mod refused;
+mod rewrite;
+mod splitting;
+mod ssi;
+mod stalled;
+mod static_files;
+mod sub_filter;
+mod subrequests;
+mod traps;
+mod try_files;
+mod variables;
+mod xslt;
+mod xslt_limits;

@@ -1,0 +1,13 @@
+//! Sessions of TCP and UDP, which `stream` forwards.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod health;
+mod pass;
+mod sessions;
+mod stream_site;
+mod tls;
+mod udp;
+mod udp_batches;
+mod udp_limits;
+mod udp_removed;

@@ -1,0 +1,25 @@
+//! Requests that are forwarded to other servers: protocols, balancing, health, faults.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../common/tls.rs"]
+mod tls;
+
+mod accel;
+mod balancing;
+mod dns;
+mod gateways;
+mod grpc;
+mod handover;
+mod health;
+mod misbehaving;
+mod passing;
+mod peers;
+mod proxy;
+mod proxy_http2;
+mod proxy_http2_repeated;
+mod proxy_ssl;
+mod proxy_websocket;
+mod resolver;
+mod upstream_faults;
+mod upstream_fields;
