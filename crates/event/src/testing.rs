@@ -8,6 +8,7 @@ use os::SockAddr;
 
 use crate::driver::sim::{Faults, Plan};
 use crate::driver::{Driver, DriverKind};
+use crate::runtime::task::next_turn;
 use crate::runtime::turn::with;
 use crate::{Deadline, ListenOpts, Listener, Loop, Options, Sock};
 
@@ -79,6 +80,34 @@ pub fn pair() -> io::Result<(Sock, Sock)> {
         }
     });
     Ok((a, b))
+}
+
+/// The limit of [`until`], in milliseconds of the loop's clock. It only ends a test that would hang,
+/// and is far beyond any delay of a busy machine.
+const PATIENCE_MS: u64 = 300_000;
+
+/// Waits until `is_so` holds. Asks once a turn, at most each millisecond.
+///
+/// # Panics
+/// After five minutes of the loop's clock; the message names the caller.
+#[track_caller]
+pub fn until(mut is_so: impl FnMut() -> bool) -> impl Future<Output = ()> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let limit = Deadline::in_ms(PATIENCE_MS);
+        while !is_so() {
+            assert!(!limit.has_passed(), "not so after {PATIENCE_MS} ms: {caller}");
+            crate::sleep(1).await;
+        }
+    }
+}
+
+/// Has the loop run for `count` turns: all tasks that were ready have run, and the driver has
+/// looked at its sockets as often.
+pub async fn turns(count: u32) {
+    for _ in 0..count {
+        next_turn().await;
+    }
 }
 
 /// Receives until the end of the stream, with a pause behind each piece: a sender is ahead of the
