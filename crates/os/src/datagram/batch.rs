@@ -172,28 +172,19 @@ pub fn send_batch<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::bound;
+    use super::super::tests::{LONG, bound};
     use super::super::{recv, send, set_join, set_packet_info};
     use super::*;
+    use crate::fd::wait_readable;
     use std::os::fd::OwnedFd;
-    use std::time::Duration;
 
     /// What waits now: the bytes and the length of a segment of each.
     fn all(batch: &mut Batch, fd: &OwnedFd) -> Vec<(Vec<u8>, usize)> {
-        for _ in 0..1000 {
-            match batch.recv(fd) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                n => {
-                    let all: Vec<_> =
-                        batch.iter().map(|(r, bytes)| (bytes.to_vec(), r.segment)).collect();
-                    assert_eq!(n.unwrap(), all.len());
-                    return all;
-                }
-            }
-        }
-        panic!("nothing came");
+        assert!(wait_readable(fd, LONG), "nothing came");
+        let n = batch.recv(fd).unwrap();
+        let all: Vec<_> = batch.iter().map(|(r, bytes)| (bytes.to_vec(), r.segment)).collect();
+        assert_eq!(n, all.len());
+        all
     }
 
     #[test]
@@ -260,12 +251,9 @@ mod tests {
         drop(gone);
         send(&client, b"nobody", None, None, None).unwrap();
         let mut batch = Batch::new(9).unwrap();
-        let refused = (0..1000).find_map(|_| {
-            std::thread::sleep(Duration::from_millis(1));
-            let e = batch.recv(&client).unwrap_err();
-            (e.kind() != io::ErrorKind::WouldBlock).then_some(e)
-        });
-        assert_eq!(refused.unwrap().kind(), io::ErrorKind::ConnectionRefused);
+        assert!(wait_readable(&client, LONG), "no error came");
+        let refused = batch.recv(&client).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]

@@ -216,9 +216,13 @@ fn raw_address(addr: &SockAddr) -> io::Result<(libc::sockaddr_in6, libc::socklen
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fd::wait_readable;
     use crate::socket::Kind;
     use std::os::fd::OwnedFd;
     use std::time::Duration;
+
+    /// The wait for a datagram. It ends a test that would hang, and decides nothing else.
+    pub(super) const LONG: Duration = Duration::from_secs(60);
 
     pub(super) fn bound(addr: &[u8]) -> (OwnedFd, SockAddr) {
         let addr = SockAddr::parse(addr).unwrap();
@@ -229,15 +233,8 @@ mod tests {
     }
 
     fn wait(fd: &OwnedFd, buf: &mut [u8]) -> Received {
-        for _ in 0..1000 {
-            match recv(fd, buf) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                received => return received.unwrap(),
-            }
-        }
-        panic!("nothing came");
+        assert!(wait_readable(fd, LONG), "nothing came");
+        recv(fd, buf).unwrap()
     }
 
     #[test]
@@ -393,7 +390,7 @@ mod tests {
                         ecn,
                     };
                     send_batch(&client, [one]).unwrap();
-                    std::thread::sleep(Duration::from_millis(1));
+                    assert!(wait_readable(&server, LONG), "nothing came");
                     assert_eq!(batch.recv(&server).unwrap(), 1);
                     assert_eq!(batch.iter().next().unwrap().0.ecn, ecn);
                 }
