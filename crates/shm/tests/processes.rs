@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use os::process::{Exit, Fork, exit_now, fork, reap};
+use os::process::{Exit, Fork, exit_now, fork, wait_for};
 use os::signal::{Signal, kill};
 use weir_shm::{Record, Table};
 
@@ -35,19 +35,6 @@ fn child(work: impl FnOnce()) -> i32 {
     }
 }
 
-/// Waits for that child's end.
-fn end_of(pid: i32) -> Exit {
-    let began = Instant::now();
-    loop {
-        if let Some((ended, exit)) = reap().unwrap() {
-            assert_eq!(ended, pid);
-            return exit;
-        }
-        assert!(began.elapsed() < Duration::from_secs(60), "process {pid} does not end");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 fn add(table: &Table<Count>, key: &[u8]) {
     let mut t = table.lock();
     match t.find(table.key(key)) {
@@ -67,15 +54,8 @@ fn counts_add_up() {
     let pids: Vec<i32> = (0..3)
         .map(|_| child(|| (0..EACH).for_each(|n| add(&table, &[b'k', (n % 10) as u8]))))
         .collect();
-    let mut left = pids.len();
-    while left > 0 {
-        match reap().unwrap() {
-            Some((_, exit)) => {
-                assert_eq!(exit, Exit::Code(0));
-                left -= 1;
-            }
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
+    for pid in pids {
+        assert_eq!(wait_for(pid).unwrap(), Exit::Code(0));
     }
     let t = table.lock();
     for n in 0..10 {
@@ -94,7 +74,7 @@ fn the_lock_of_the_dead() {
             let _held = table.lock();
             exit_now(7)
         });
-        assert_eq!(end_of(pid), Exit::Code(7));
+        assert_eq!(wait_for(pid).unwrap(), Exit::Code(7));
         if told {
             table.free_of(pid.unsigned_abs());
         }
@@ -130,7 +110,7 @@ fn killed_in_the_middle() {
             mine += 1;
         }
         kill(pid, Signal::KILL).unwrap();
-        assert!(matches!(end_of(pid), Exit::Signal { signal: 9, .. }));
+        assert!(matches!(wait_for(pid).unwrap(), Exit::Signal { signal: 9, .. }));
         table.free_of(pid.unsigned_abs());
         add(&table, b"mine");
         mine += 1;

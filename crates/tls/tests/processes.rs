@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use os::process::{Exit, Fork, exit_now, fork, reap};
+use os::process::{Exit, Fork, exit_now, fork, wait_for};
 use os::signal::{Signal, kill};
 use shm::ZoneState;
 use weir_tls::{SessionCache, SessionContext, SharedKeys, SharedSessions, Tickets};
@@ -23,17 +23,8 @@ fn child(work: impl FnOnce() -> i32) -> i32 {
     }
 }
 
-fn ends(children: usize) -> Vec<Exit> {
-    let began = Instant::now();
-    let mut exits = Vec::new();
-    while exits.len() < children {
-        match reap().unwrap() {
-            Some((_, exit)) => exits.push(exit),
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-        assert!(began.elapsed() < Duration::from_secs(60), "a process does not end");
-    }
-    exits
+fn ends(pids: impl IntoIterator<Item = i32>) -> Vec<Exit> {
+    pids.into_iter().map(|pid| wait_for(pid).unwrap()).collect()
 }
 
 fn code(exit: &Exit) -> usize {
@@ -52,14 +43,14 @@ fn each_session_is_taken_once() {
         for id in 0..SESSIONS {
             assert!(cache.put(NOW, &id.to_be_bytes(), &id.to_be_bytes()));
         }
-        for _ in 0..3 {
+        let pids = [(); 3].map(|()| {
             child(|| {
                 let ids = (0..SESSIONS).map(u32::to_be_bytes);
                 ids.filter(|id| cache.take(NOW, id).is_some_and(|session| session == *id)).count()
                     as i32
-            });
-        }
-        assert_eq!(ends(3).iter().map(code).sum::<usize>(), SESSIONS as usize);
+            })
+        });
+        assert_eq!(ends(pids).iter().map(code).sum::<usize>(), SESSIONS as usize);
         assert!(zone.is_empty());
     }
 }
@@ -87,7 +78,7 @@ fn killed_in_the_middle() {
             id = (id + 1) % 500;
         }
         kill(pid, Signal::KILL).unwrap();
-        assert!(matches!(ends(1)[..], [Exit::Signal { signal: 9, .. }]));
+        assert!(matches!(ends([pid])[..], [Exit::Signal { signal: 9, .. }]));
         zone.died(pid.unsigned_abs(), 0);
         assert!(cache.put(NOW, b"mine", b"mine"));
         assert_eq!(cache.take(NOW, b"mine").unwrap(), b"mine");
@@ -101,14 +92,14 @@ fn tickets_of_all_processes() {
     for round in 0..50 {
         let now = NOW + round * 10;
         let (reader, writer) = std::io::pipe().unwrap();
-        for _ in 0..3 {
+        let pids = [(); 3].map(|()| {
             child(|| {
                 let ticket = tickets.seal(now, b"session").unwrap();
                 i32::from(std::io::Write::write_all(&mut &writer, &ticket).is_err())
-            });
-        }
+            })
+        });
         drop(writer);
-        assert_eq!(ends(3).iter().map(code).sum::<usize>(), 0);
+        assert_eq!(ends(pids).iter().map(code).sum::<usize>(), 0);
         let mut all = Vec::new();
         std::io::Read::read_to_end(&mut &reader, &mut all).unwrap();
         let len = 16 + 12 + 8 + 7 + 16;
