@@ -126,9 +126,7 @@ async fn check(most: usize, quiet_ms: u64) {
         for peer in &mut peers[..count] {
             peer.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("written");
         }
-        while served.get() < count * (round + 1) {
-            event::sleep(1).await;
-        }
+        event::testing::until(|| served.get() >= count * (round + 1)).await;
         for peer in &mut peers[..count] {
             assert_eq!(peer.read(&mut [0; 64]).expect("answered"), 18);
         }

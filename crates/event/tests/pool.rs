@@ -5,10 +5,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
-use std::time::{Duration, Instant};
 
 use base::log::{self, Level};
-use event::testing::{compute, each_driver};
+use event::testing::{each_driver, until};
 use event::{Either, Loop, Options, Pool, TaskError, pool, race, run_blocking, sleep};
 
 /// Counts how many of it live.
@@ -47,12 +46,6 @@ impl Brake {
 
 fn on_epoll<T: 'static>(body: impl Future<Output = T> + 'static) -> T {
     Loop::new(Options::default()).unwrap().block_on(body).unwrap()
-}
-
-async fn until(mut done: impl FnMut() -> bool) {
-    while !done() {
-        sleep(1).await;
-    }
 }
 
 #[test]
@@ -203,9 +196,17 @@ fn the_loop_goes_on_while_tasks_wait() {
             let brake = brake.clone();
             pool.run(move || brake.wait())
         });
+        until({
+            let pool = pool.clone();
+            move || pool.counters().running == 2
+        })
+        .await;
+        // The timers and turns of the loop pass, though no task can end before the brake is opened.
+        let turns = event::stats().turns;
         for _ in 0..20 {
             sleep(1).await;
         }
+        assert!(event::stats().turns >= turns + 20, "{:?}", event::stats());
         let counters = pool.counters();
         assert_eq!((counters.running, counters.queued, counters.done), (2, 2, 0));
         assert!(!pool::all_idle());
@@ -214,7 +215,6 @@ fn the_loop_goes_on_while_tasks_wait() {
             task.await.unwrap();
         }
         assert!(pool.counters().longest_wait_us >= 10_000, "{:?}", pool.counters());
-        assert!(event::stats().longest_turn_ms < 10, "{:?}", event::stats());
     });
 }
 
@@ -247,74 +247,6 @@ fn threads_come_as_they_are_needed_and_end_with_the_pool() {
         until(|| named() == 0).await;
         assert!(done.load(Ordering::SeqCst), "what was queued is done before the end");
     });
-}
-
-#[test]
-fn tasks_that_compute_have_no_more_threads_than_processors() {
-    on_epoll(async {
-        pool::set_workers(usize::MAX);
-        let pool = Pool::new("p", 16, 1000);
-        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let tasks: Vec<_> = (0..400)
-            .map(|_| {
-                let (running, most) = (running.clone(), most.clone());
-                pool.run(move || {
-                    let now = running.fetch_add(1, Ordering::SeqCst) + 1;
-                    most.fetch_max(now, Ordering::SeqCst);
-                    compute(Duration::from_micros(20));
-                    running.fetch_sub(1, Ordering::SeqCst);
-                })
-            })
-            .collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-        // A preempted thread may look as if it waited, once in a while.
-        let most = most.load(Ordering::SeqCst);
-        assert!(most <= 6, "{most} at once");
-    });
-}
-
-/// The threads that run short tasks of a pool of sixteen.
-async fn threads_of_short_tasks() -> usize {
-    thread_local! {
-        static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
-    }
-    pool::set_workers(usize::MAX);
-    let pool = Pool::new("p", 16, 1000);
-    let threads = Arc::new(AtomicUsize::new(0));
-    // All of them start, as tasks wait.
-    let wait = || std::thread::sleep(Duration::from_millis(5));
-    let mut tasks: Vec<_> = (0..200).map(|_| pool.run(wait)).collect();
-    for n in 0..600 {
-        let threads = threads.clone();
-        tasks.push(pool.run(move || {
-            // It takes some tasks until it is known that they do not wait.
-            if n >= 300 && !IS_COUNTED.replace(true) {
-                threads.fetch_add(1, Ordering::SeqCst);
-            }
-            compute(Duration::from_micros(200));
-        }));
-        // Tasks come while the threads give way.
-        std::thread::yield_now();
-    }
-    for task in tasks {
-        task.await.unwrap();
-    }
-    threads.load(Ordering::SeqCst)
-}
-
-#[test]
-fn threads_that_give_way_are_not_replaced() {
-    // On one processor, each would give way to all others, and the loop to all of them.
-    let mut one = rustix::thread::CpuSet::new();
-    let all = rustix::thread::sched_getaffinity(None).unwrap();
-    let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap();
-    one.set(first);
-    rustix::thread::sched_setaffinity(None, &one).unwrap();
-    // Where other processes take the processor, threads wait for locks of each other's.
-    let counts: Vec<usize> = (0..8).map(|_| on_epoll(threads_of_short_tasks())).collect();
-    assert!(counts.iter().any(|count| *count <= 6), "{counts:?} threads");
 }
 
 #[test]
@@ -351,21 +283,34 @@ fn threads_take_no_signals() {
     });
 }
 
+/// Has the loop wait for the end of a task that nobody awaits; returns the time it took on the
+/// loop's clock. The task ends once the loop's thread waits.
+fn wait_for_a_forgotten_task(event_loop: &mut Loop, pool: &Pool) -> u64 {
+    let (own, loop_thread) = (pool.clone(), os::thread::id());
+    let before_ms = base::time::now_ms();
+    event_loop
+        .block_on(async move {
+            let task = move || {
+                while !os::thread::is_waiting(loop_thread) {
+                    std::thread::yield_now();
+                }
+            };
+            own.detach(task).unwrap();
+        })
+        .unwrap();
+    event_loop.run_until(pool::all_idle).unwrap();
+    base::time::now_ms() - before_ms
+}
+
 #[test]
 fn a_loop_that_waits_learns_of_forgotten_tasks() {
     let mut event_loop = Loop::new(Options::default()).unwrap();
     let pool = Pool::new("p", 1, 10);
-    event_loop
-        .block_on({
-            let pool = pool.clone();
-            async move { pool.detach(|| std::thread::sleep(Duration::from_millis(30))).unwrap() }
-        })
-        .unwrap();
-    let begun = Instant::now();
-    // Nothing else would end the wait.
-    event_loop.run_until(pool::all_idle).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(5));
-    assert_eq!(pool.counters().done, 1);
+    // Nothing else ends the wait before the look at unused memory, a second later. Most of the
+    // rounds have to be shorter, because a busy machine may delay some.
+    let quick = (0..9).filter(|_| wait_for_a_forgotten_task(&mut event_loop, &pool) < 1000).count();
+    assert!(quick >= 5, "{quick} of 9");
+    assert_eq!(pool.counters().done, 9);
 }
 
 #[test]
@@ -382,10 +327,10 @@ fn tasks_outlive_the_loop() {
         });
         // Given up by the end of the loop, in the middle of its work.
         event::spawn(async move { drop(task.await) });
-        sleep(5).await;
+        until(move || pool.counters().running == 1).await;
     });
     brake.open();
-    told.recv_timeout(Duration::from_secs(5)).unwrap();
+    told.recv().unwrap();
 }
 
 #[test]
@@ -416,11 +361,22 @@ fn simulated_tasks_end_in_every_order() {
 fn a_time_limit_on_a_task_costs_only_its_value() {
     each_driver(|| async {
         let pool = Pool::new("p", 1, 4);
-        let slow = pool.run(|| std::thread::sleep(Duration::from_millis(2)));
+        let (brake, is_simulated) = (Brake::default(), event::driver_name() == "sim");
+        let of_task = brake.clone();
+        let slow = pool.run(move || {
+            // A simulated thread is the loop's own: it ends after a time of chance.
+            if !is_simulated {
+                of_task.wait();
+            }
+        });
         match race(slow, sleep(0)).await {
-            Either::First(value) => value.unwrap(),
+            Either::First(value) => {
+                assert!(is_simulated, "the brake was not opened");
+                value.unwrap();
+            }
             Either::Second(()) => {}
         }
+        brake.open();
         assert_eq!(pool.run(|| 5).await, Ok(5));
     });
 }
