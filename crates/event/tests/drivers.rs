@@ -5,12 +5,16 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use event::testing::{connect, each_driver, echo, listen, pair, read_to_end};
+use event::testing::{connect, each_driver, echo, listen, pair, read_to_end, turns, until};
 use event::{Deadline, Either, Gate, Side, Sock, Wake};
 use mem::Chain;
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|n| (n * 31 + n / 251 + seed) as u8).collect()
+}
+
+fn nothing_is_left() -> bool {
+    event::connections_in_use() == 0 && event::stats().waiting == 0
 }
 
 #[test]
@@ -39,17 +43,9 @@ fn many_connections_echo() {
                 left.set(left.get() - 1);
             });
         }
-        event::timeout(100_000, async {
-            while left.get() > 0 {
-                event::sleep(5).await;
-            }
-        })
-        .await
-        .expect("all connections end");
+        until(|| left.get() == 0).await;
         event::task::cancel(server);
-        event::sleep(200).await;
-        assert_eq!(event::connections_in_use(), 0);
-        assert_eq!(event::stats().waiting, 0);
+        until(nothing_is_left).await;
     });
 }
 
@@ -80,9 +76,7 @@ fn files_and_memory_arrive_in_order() {
                 assert!((1..=7000).contains(&sent.expect("sent")));
             }
             drop(ours);
-            while reader.borrow().is_empty() {
-                event::sleep(5).await;
-            }
+            until(|| !reader.borrow().is_empty()).await;
             assert!(*reader.borrow() == expected);
         }
     });
@@ -129,11 +123,11 @@ fn parked_connections_wake() {
         let (ours, theirs) = pair().expect("a pair");
         assert!(ours.try_recv().expect("no error").is_none());
         event::spawn(async move {
-            event::sleep(30).await;
+            turns(2).await;
             let mut chain = Chain::new();
             chain.write(b"GET");
             theirs.send(&mut chain, Deadline::NEVER).await.expect("sent");
-            event::sleep(100_000).await;
+            std::future::pending::<()>().await;
         });
         let mut all = Vec::new();
         while all.len() < 3 {
@@ -145,7 +139,7 @@ fn parked_connections_wake() {
         assert_eq!(all, b"GET");
         let closing = gate.clone();
         event::spawn(async move {
-            event::sleep(1000).await;
+            turns(20).await;
             closing.close();
         });
         loop {
@@ -163,7 +157,7 @@ fn the_peers_end_is_told() {
     each_driver(|| async {
         let (ours, theirs) = pair().expect("a pair");
         event::spawn(async move {
-            event::sleep(10).await;
+            turns(2).await;
             let mut chain = Chain::new();
             chain.write(b"bye");
             theirs.send(&mut chain, Deadline::NEVER).await.expect("sent");
@@ -245,13 +239,11 @@ fn one_wait_looks_at_two_sockets() {
             told_here.set(true);
             drop(upstream);
         });
-        event::sleep(1).await;
+        turns(2).await;
         let (own, _peer) = pair().expect("a pair");
         assert_eq!(side(&own, &ours, 5).await, Err(ErrorKind::TimedOut));
         drop(client);
-        while !told.get() {
-            event::sleep(10).await;
-        }
+        until(|| told.get()).await;
     });
 }
 
@@ -298,7 +290,7 @@ fn sockets_close_while_operations_are_under_way() {
         let task = event::spawn(async move {
             let _ = ours.recv(1, Deadline::NEVER).await;
         });
-        event::sleep(10).await;
+        turns(2).await;
         assert_eq!(event::connections_in_use(), 2);
         event::task::cancel(task);
         assert_eq!(read_to_end(&theirs, 0).await, b"");
@@ -315,8 +307,7 @@ fn sockets_close_while_operations_are_under_way() {
         drop(theirs);
         while ours.recv(1, Deadline::in_ms(60_000)).await.is_ok_and(|page| !page.is_empty()) {}
         drop(ours);
-        event::sleep(1000).await;
-        assert_eq!((event::connections_in_use(), event::stats().waiting), (0, 0));
+        until(nothing_is_left).await;
     });
 }
 
@@ -325,7 +316,7 @@ fn the_first_to_end_wins() {
     each_driver(|| async {
         let (ours, theirs) = pair().expect("a pair");
         event::spawn(async move {
-            event::sleep(20).await;
+            turns(2).await;
             drop(theirs);
         });
         let ended = event::race(ours.closed_by_peer(), event::sleep(60_000)).await;
@@ -369,7 +360,6 @@ fn pieces_may_use_the_loop_when_they_go() {
         chain.push_bytes(Bytes::from_owner(Watched));
         ours.send(&mut chain, Deadline::in_ms(60_000)).await.expect("sent");
         drop(theirs);
-        event::sleep(1).await;
-        assert!(told.get());
+        until(|| told.get()).await;
     });
 }

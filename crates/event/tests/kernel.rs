@@ -6,10 +6,9 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use event::testing::{echo, read_to_end};
+use event::testing::{echo, read_to_end, turns, until};
 use event::{Deadline, Gate, ListenOpts, Listener, Loop, Notify, Options, Sock, Wake};
 use mem::{Chain, Page};
 use os::SockAddr;
@@ -75,10 +74,10 @@ fn echo_over_tcp() {
 fn deadlines_end_operations() {
     run(|| async {
         let (sock, peer) = pair();
-        let start = Instant::now();
+        let start_ms = base::time::exact_ms();
         let error = sock.recv(1, Deadline::in_ms(30)).await.expect_err("nothing came");
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert!(start.elapsed() >= Duration::from_millis(29));
+        assert!(base::time::exact_ms() >= start_ms + 29);
         let error = sock.readable(Deadline::in_ms(0)).await.expect_err("nothing came");
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         let mut chain = Chain::new();
@@ -97,14 +96,18 @@ fn deadlines_end_operations() {
 fn a_slow_reader_gets_everything() {
     run(|| async {
         let (sock, mut peer) = pair();
+        let loop_thread = os::thread::id();
         let reader = std::thread::spawn(move || {
             let (mut all, mut part) = (0, vec![0; 65536]);
             loop {
+                // It reads when the sender waits, for room or in the end for this thread.
+                while !os::thread::is_waiting(loop_thread) {
+                    std::thread::yield_now();
+                }
                 match peer.read(&mut part).expect("read") {
                     0 => return all,
                     n => all += n,
                 }
-                std::thread::sleep(Duration::from_millis(1));
             }
         });
         let file = tempfile(300_000);
@@ -114,11 +117,11 @@ fn a_slow_reader_gets_everything() {
         for _ in 0..200 {
             chain.push_bytes(Bytes::from(vec![7; 5000]));
         }
-        sock.send(&mut chain, Deadline::in_ms(2000)).await.expect("sent");
+        sock.send(&mut chain, Deadline::in_ms(60_000)).await.expect("sent");
         assert!(chain.is_empty());
         drop(sock);
         // A driver may close with its next turn.
-        event::sleep(1).await;
+        turns(2).await;
         assert_eq!(reader.join().expect("joined"), 4 + 299_000 + 1_000_000);
     });
 }
@@ -130,7 +133,7 @@ async fn send_to_half(
     len: usize,
     (before, file_first): (bool, bool),
 ) {
-    let limit = || Deadline::in_ms(5000);
+    let limit = || Deadline::in_ms(60_000);
     if before {
         theirs.shutdown_write().expect("shut down");
         assert!(ours.recv(0, limit()).await.expect("received").is_empty());
@@ -138,10 +141,11 @@ async fn send_to_half(
     let got = Rc::new(Cell::new(None));
     let into = got.clone();
     event::spawn(async move {
-        event::sleep(30).await;
+        // The sender fills the socket in a few turns.
+        turns(8).await;
         if !before {
             theirs.shutdown_write().expect("shut down");
-            event::sleep(30).await;
+            turns(8).await;
         }
         into.set(Some(read_to_end(&theirs, 0).await.len()));
     });
@@ -162,9 +166,7 @@ async fn send_to_half(
         ours.try_send(&mut chain, None).expect("sent");
     }
     drop(ours);
-    while got.get().is_none() {
-        event::sleep(5).await;
-    }
+    until(|| got.get().is_some()).await;
     assert_eq!(got.get(), Some(4 + len * (2 + usize::from(file_first))));
 }
 
@@ -243,7 +245,7 @@ fn end_of_stream_behind_data_is_seen() {
         let (sock, mut peer) = pair();
         sock.try_recv().expect("nothing yet");
         event::spawn(async move {
-            event::sleep(10).await;
+            turns(2).await;
             peer.write_all(b"last words").expect("write");
         });
         assert_eq!(read_to_end(&sock, 0).await, b"last words");
@@ -267,18 +269,21 @@ fn parked_connections_wake_for_data_gate_and_want() {
                 woken.borrow_mut().push((n, wake.expect("no error")));
             });
         }
-        event::sleep(5).await;
+        turns(2).await;
         peers[3].write_all(b"x").expect("write");
-        event::sleep(5).await;
+        until(|| !woken.borrow().is_empty()).await;
         assert_eq!(woken.take(), [(3, Wake::Ready)]);
         // 15 left of 20: five more leave none, and the oldest go as room gets scarce.
         let more: Vec<_> = (0..5).map(|_| pair()).collect();
-        event::sleep(5).await;
-        assert_eq!(woken.take()[0], (0, Wake::Reclaim));
+        until(|| !woken.borrow().is_empty()).await;
+        turns(2).await;
+        let reclaimed = woken.take();
+        assert_eq!(reclaimed[0], (0, Wake::Reclaim));
         gate.close();
-        event::sleep(5).await;
+        until(|| reclaimed.len() + woken.borrow().len() == 15).await;
         let at_gate = woken.take();
         assert!(at_gate.len() > 10 && at_gate.iter().all(|(_, wake)| *wake == Wake::Gate));
+        until(|| event::connections_in_use() == more.len()).await;
         assert_eq!(event::connections_in_use(), more.len());
     });
 }
@@ -296,12 +301,11 @@ fn dropped_operations_leave_nothing() {
                 panic!("was cancelled before");
             })
         };
-        event::sleep(1).await;
+        turns(2).await;
         let busy = sock.recv(1, Deadline::NEVER).await.expect_err("one waiter each way");
         assert_eq!(busy.kind(), ErrorKind::ResourceBusy);
         event::task::cancel(task);
-        event::sleep(1).await;
-        assert_eq!(event::stats().waiting, before);
+        until(|| event::stats().waiting == before).await;
         peer.write_all(b"kept").expect("write");
         assert_eq!(&*sock.recv(1, Deadline::in_ms(1000)).await.expect("received"), b"kept");
         assert_eq!(Rc::strong_count(&sock), 1);
@@ -318,7 +322,8 @@ fn a_panic_costs_its_task_alone() {
             let _sock = sock;
             panic!("on purpose");
         });
-        event::sleep(1).await;
+        // A driver may close with its next turn.
+        turns(2).await;
         assert_eq!(peer.read(&mut [0; 1]).expect("closed"), 0);
     });
     assert!(lines.take().contains("panic in a task: on purpose"));
@@ -329,10 +334,12 @@ fn other_threads_wake_tasks() {
     run(|| async {
         let (to_thread, wakers) = std::sync::mpsc::channel::<std::task::Waker>();
         let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let seen = done.clone();
+        let (seen, loop_thread) = (done.clone(), os::thread::id());
         let thread = std::thread::spawn(move || {
             let waker = wakers.recv().expect("a waker");
-            std::thread::sleep(Duration::from_millis(20));
+            while !os::thread::is_waiting(loop_thread) {
+                std::thread::yield_now();
+            }
             done.store(true, std::sync::atomic::Ordering::SeqCst);
             waker.wake();
         });
@@ -367,14 +374,14 @@ fn notify_passes_words_on() {
                 })
             })
             .collect();
-        event::sleep(1).await;
+        turns(2).await;
         notify.notify_one();
         // The first was notified but not polled: its notification goes to the second.
         event::task::cancel(tasks[0]);
-        event::sleep(1).await;
+        turns(2).await;
         assert_eq!(woken.get(), 1);
         notify.notify_all();
-        event::sleep(1).await;
+        turns(2).await;
         assert_eq!(woken.get(), 2);
     });
 }
@@ -407,13 +414,13 @@ fn some_are_woken_and_nothing_is_kept() {
                 woken.borrow_mut().push(i);
             });
         }
-        event::sleep(1).await;
+        turns(2).await;
         assert!(woken.borrow().is_empty());
         assert_eq!(notify.notify_some(2), 2);
-        event::sleep(1).await;
+        turns(2).await;
         assert_eq!(*woken.borrow(), [0, 1]);
         assert_eq!(notify.notify_some(9), 3);
-        event::sleep(1).await;
+        turns(2).await;
         assert_eq!(*woken.borrow(), [0, 1, 2, 3, 4]);
     });
 }
@@ -432,7 +439,7 @@ fn refused_connections_say_so() {
     run(|| async {
         let (listener, addr) = listen();
         drop(listener);
-        event::sleep(1).await;
+        turns(2).await;
         let fd = os::socket::socket(&addr, os::socket::Kind::Stream).expect("a socket");
         let sock = Sock::from_fd(fd);
         let error = sock.connect(&addr, Deadline::in_ms(1000)).await.expect_err("refused");
@@ -515,7 +522,7 @@ fn what_nobody_receives_stays_with_the_peer() {
                 sent += count;
                 assert!(sent < 4 << 20, "received without limit");
             }
-            event::sleep(0).await;
+            turns(1).await;
         }
         drop(peer);
         assert_eq!(read_to_end(&sock, 0).await.len(), sent);

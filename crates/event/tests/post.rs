@@ -6,11 +6,16 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use event::testing::{each_driver, pair, read_to_end, real_drivers};
+use event::testing::{each_driver, pair, read_to_end, real_drivers, turns, until};
 use event::{Deadline, DriverKind, Loop, Options, Sock};
 use mem::Chain;
 
 const LONG: Deadline = Deadline::NEVER;
+
+fn nothing_is_left() -> bool {
+    let stats = event::stats();
+    (event::posted(), event::connections_in_use(), stats.waiting) == (0, 0, 0)
+}
 
 fn chain(bytes: &[u8]) -> Chain {
     let mut chain = Chain::new();
@@ -71,9 +76,7 @@ fn what_is_posted_keeps_its_order_and_comes_before_the_end() {
             }
             event::task::cancel(sent);
         }
-        event::sleep(500).await;
-        assert_eq!((event::posted(), event::connections_in_use()), (0, 0));
-        assert_eq!(event::stats().waiting, 0);
+        until(nothing_is_left).await;
     });
 }
 
@@ -91,11 +94,12 @@ async fn answer_half(before: bool) {
     let done = Rc::new(Cell::new((0, false)));
     let count_here = done.clone();
     event::spawn(async move {
-        event::sleep(60).await;
+        // The sender fills the socket in a few turns.
+        turns(8).await;
         if !before {
             theirs.shutdown_write().expect("shut down");
         }
-        event::sleep(60).await;
+        turns(8).await;
         loop {
             let page = theirs.recv(0, LONG).await.expect("received");
             count_here.set((count_here.get().0 + page.len(), page.is_empty()));
@@ -111,9 +115,7 @@ async fn answer_half(before: bool) {
         }
     }
     drop(ours);
-    while !done.get().1 {
-        event::sleep(5).await;
-    }
+    until(|| done.get().1).await;
     assert_eq!(done.get().0, len * count);
 }
 
@@ -157,17 +159,17 @@ async fn outlast(half: bool) {
     }
     if half {
         theirs.shutdown_write().expect("shut down");
-        ours.readable(Deadline::in_ms(5000)).await.expect("readable");
+        ours.readable(LONG).await.expect("readable");
     }
     let error = ours.send(&mut chain(b"behind"), Deadline::in_ms(20)).await.expect_err("full");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     // The parked task wakes, and finds the connection broken for both directions.
+    if half {
+        until(|| event::posted() == 0).await;
+    }
     while event::posted() > 0 {
-        assert!(half || ours.try_recv().is_ok_and(|page| page.is_none()));
-        match half {
-            true => event::sleep(5).await,
-            false => ours.readable(Deadline::in_ms(5000)).await.expect("readable"),
-        }
+        assert!(ours.try_recv().is_ok_and(|page| page.is_none()));
+        ours.readable(LONG).await.expect("readable");
     }
     assert!(ours.peer_closed());
     let error = ours.recv(1, LONG).await.expect_err("broken");
@@ -175,8 +177,7 @@ async fn outlast(half: bool) {
     assert!(ours.send(&mut chain(b"x"), LONG).await.is_err());
     assert!(!ours.post(&mut chain(b"x"), LONG));
     drop((ours, theirs));
-    event::sleep(500).await;
-    assert_eq!((event::stats().waiting, event::connections_in_use()), (0, 0));
+    until(nothing_is_left).await;
 }
 
 #[test]
@@ -195,12 +196,11 @@ fn a_closed_socket_still_sends_what_was_posted() {
             return;
         }
         drop(ours);
-        event::sleep(20).await;
+        turns(8).await;
         assert_eq!(event::posted(), 1, "it is still on its way");
         let all = read_to_end(&theirs, 1).await;
         assert!(all.len() >= 16_000 && all.len() % 16_000 == 0, "{} bytes", all.len());
-        event::sleep(500).await;
-        assert_eq!((event::posted(), event::stats().waiting), (0, 0));
+        until(|| event::posted() == 0 && event::stats().waiting == 0).await;
     });
 }
 

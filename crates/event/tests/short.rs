@@ -68,13 +68,7 @@ fn no_task_that_waits_for_others_is_lost_when_memory_runs_short() {
                 assert!(tasks.into_iter().eq(0..TASKS), "{short:?}: {steps:?}");
             }
             // The reserve is whole again.
-            for _ in 0..1000 {
-                if !os::memory::is_low() {
-                    break;
-                }
-                event::sleep(5).await;
-            }
-            assert!(!os::memory::is_low(), "{short:?}");
+            event::testing::until(|| !os::memory::is_low()).await;
         }
     });
     done.expect("the loop runs");

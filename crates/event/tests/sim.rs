@@ -84,16 +84,15 @@ fn nothing_hangs_or_leaks_when_connections_break() {
 }
 
 #[test]
-fn hours_pass_in_no_time() {
-    let start = std::time::Instant::now();
+fn days_pass_in_no_time() {
+    // Nobody would wait for the end of this test otherwise.
     let plan = Plan::new(1, Faults::NONE);
     let slept = sim::run(plan, async {
         let before = base::time::unix_secs();
-        event::sleep(3 * 3_600_000).await;
+        event::sleep(3 * 86_400_000).await;
         base::time::unix_secs() - before
     });
-    assert_eq!(slept.expect("the simulation ends"), 3 * 3600);
-    assert!(start.elapsed().as_secs() < 2);
+    assert_eq!(slept.expect("the simulation ends"), 3 * 86_400);
 }
 
 #[test]
@@ -106,7 +105,8 @@ fn waiting_for_what_cannot_come_is_an_error() {
 #[test]
 fn other_threads_wake_a_simulation() {
     let plan = Plan::new(1, Faults::NONE);
-    let woken = sim::run(plan, async {
+    let loop_thread = os::thread::id();
+    let woken = sim::run(plan, async move {
         let mut begun = false;
         std::future::poll_fn(|cx| {
             if std::mem::replace(&mut begun, true) {
@@ -114,7 +114,9 @@ fn other_threads_wake_a_simulation() {
             }
             let waker = cx.waker().clone();
             std::thread::spawn(move || {
-                std::thread::sleep(std::time::Duration::from_millis(30));
+                while !os::thread::is_waiting(loop_thread) {
+                    std::thread::yield_now();
+                }
                 waker.wake();
             });
             std::task::Poll::Pending
