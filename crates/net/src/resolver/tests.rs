@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::mpsc;
-use std::time::Duration;
 
 use super::*;
 
@@ -46,6 +45,9 @@ struct Server {
     asked: mpsc::Receiver<Vec<u8>>,
 }
 
+/// A datagram of [`count`], which is no question.
+const END: &[u8] = b"end";
+
 /// Answers to a question: for each, the bytes of one datagram.
 type Say = fn(&[u8], usize) -> Vec<Vec<u8>>;
 
@@ -58,11 +60,15 @@ fn server(say: Say) -> Server {
         for n in 0.. {
             let Ok((len, from)) = socket.recv_from(&mut buf) else { return };
             let question = buf[..len].to_vec();
+            // Before the answer: who has that finds the question counted.
+            if tell.send(question.clone()).is_err() {
+                return;
+            }
+            if question == END {
+                continue;
+            }
             for answer in say(&question, n) {
                 socket.send_to(&answer, from).unwrap();
-            }
-            if tell.send(question).is_err() {
-                return;
             }
         }
     });
@@ -98,9 +104,12 @@ fn ips(found: Result<Addresses, Failure>) -> Result<Vec<u8>, Failure> {
     found.map(|f| f.list.iter().map(last).collect())
 }
 
+/// Counts the questions so far. Datagrams over the loopback keep their order: the server has taken
+/// all questions that were sent when it takes this one.
 fn count(server: &Server) -> usize {
-    std::thread::sleep(Duration::from_millis(20));
-    server.asked.try_iter().count()
+    let own = UdpSocket::bind("127.0.0.1:0").unwrap();
+    own.send_to(END, server.addr.to_string()).unwrap();
+    server.asked.iter().take_while(|question| question != END).count()
 }
 
 #[test]

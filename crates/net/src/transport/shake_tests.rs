@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Sender, channel};
 
-use event::testing::{each_driver, pair};
+use event::testing::{each_driver, pair, until};
 use event::{Deadline, Pool, TaskError};
 
 use super::contract_tests::{SOON, both, each_real_driver, of, sessions, to_the_end};
@@ -25,9 +25,7 @@ fn busy_pool(max_queue: usize) -> (Pool, Sender<()>) {
 }
 
 async fn wait_for_tasks(pool: &Pool, count: u64) {
-    while pool.counters().done < count {
-        event::sleep(1).await;
-    }
+    until(|| pool.counters().done >= count).await;
 }
 
 /// A connection whose server's end has the client's hello; the server takes keys of these groups.
