@@ -12,6 +12,7 @@ use bytes::Bytes;
 use conf::table::{Args, Directive};
 use conf::{ConfError, Node};
 use engine::{Client, exchange};
+use event::testing::until;
 use http::core_directives::{HSLI, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
@@ -232,12 +233,7 @@ fn files_are_kept_or_cleaned_as_asked() {
             let file = got.split_once("file=").unwrap().1.split(' ').next().unwrap();
             let file = std::path::Path::new(file);
             // A thread removes it.
-            for _ in 0..500 {
-                if kept || !file.exists() {
-                    break;
-                }
-                event::sleep(10).await;
-            }
+            until(|| kept || !file.exists()).await;
             assert_eq!(file.exists(), kept, "{path}");
             if kept {
                 assert_eq!(std::fs::read(file).unwrap(), b"0123456789");

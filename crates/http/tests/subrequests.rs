@@ -2,7 +2,8 @@
 //!
 //! The module here makes pages of a small language: a page's text is its URI's argument, and in it
 //! `(page)` stands for a subrequest, `[page]` for one that is waited for, `{page}` for one that is
-//! kept in memory. A page is late by the milliseconds that its path names.
+//! kept in memory. A page is late by the milliseconds that its path names; `/held` is until the test
+//! releases it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,10 +13,13 @@ extern crate weir_http as http;
 mod engine;
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use conf::ConfError;
 use engine::{Client, exchange};
+use event::Notify;
+use event::testing::{turns, until};
 use http::module::{HeaderFilter, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::output::{Body, BodyFilter, BodySource, FilterStep, NextPiece, Piece, Until};
 use http::request::Request;
@@ -36,7 +40,8 @@ fn install(_: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// Answers with the arguments, after as many milliseconds as the path says; `/flood` is large.
+/// Answers with the arguments, after as many milliseconds as the path says, or when [`HELD`] is
+/// notified; `/flood` is large.
 struct Late;
 
 impl PhaseHandler for Late {
@@ -44,11 +49,15 @@ impl PhaseHandler for Late {
         Step::Wait(Box::pin(async move {
             let digits = r.uri.iter().skip(1).take_while(|b| b.is_ascii_digit());
             let ms = digits.fold(0, |n, b| n * 10 + u64::from(b - b'0'));
-            if ms > 0 {
+            let is_held = r.uri[..] == *b"/held";
+            if ms > 0 || is_held {
                 RUNNING.set(RUNNING.get() + 1);
                 MOST.set(MOST.get().max(RUNNING.get()));
                 let running = Running;
-                event::sleep(ms).await;
+                match is_held {
+                    true => HELD.with(Rc::clone).notified().await,
+                    false => event::sleep(ms).await,
+                }
                 drop(running);
             }
             r.out.status = 200;
@@ -57,7 +66,7 @@ impl PhaseHandler for Late {
                 b"/flood" => r.out.body = Body::Stream(Box::new(Flood { left: FLOOD })),
                 b"/gone" => return Verdict::Close,
                 b"/copied" => {
-                    let uri = Bytes::from_static(b"/300");
+                    let uri = Bytes::from_static(b"/held");
                     let copy = Subrequest { take: Use::Head, ..Subrequest::new(uri, Bytes::new()) };
                     r.subrequest(copy).ok().unwrap().detach();
                     r.respond(200, Bytes::from_static(b"text/plain"), text);
@@ -75,6 +84,8 @@ thread_local! {
     /// Pages that are late just now, and the most of them at the same time.
     static RUNNING: Cell<usize> = const { Cell::new(0) };
     static MOST: Cell<usize> = const { Cell::new(0) };
+    /// Releases pages that are held.
+    static HELD: Rc<Notify> = Rc::new(Notify::new());
     /// Bytes that floods gave out.
     static POURED: Cell<usize> = const { Cell::new(0) };
 }
@@ -267,10 +278,13 @@ fn a_part_whose_turn_has_not_come_waits_with_little_in_hand() {
     served_on_each_driver(async |served| {
         POURED.set(0);
         let mut client = Client::connect(&served).await;
-        client.send(request("/?a(/500?b)(/flood)(/flood)c").as_bytes()).await;
-        event::sleep(300).await;
+        client.send(request("/?a(/held?b)(/flood)(/flood)c").as_bytes()).await;
+        until(|| POURED.get() >= 128 << 10).await;
+        // A flood that went on would pour in each of these.
+        turns(40).await;
         let early = POURED.get();
         assert!((128 << 10..=160 << 10).contains(&early), "{early} bytes ahead of their turn");
+        HELD.with(|held| held.notify_one());
         let answer = client.rest().await;
         let body = answer.split_once("\r\n\r\n").unwrap().1;
         assert_eq!(
@@ -302,12 +316,11 @@ fn parts_that_fail_end_the_page() {
 fn nothing_is_left_of_a_client_that_has_gone() {
     served_on_each_driver(async |served| {
         let mut client = Client::connect(&served).await;
-        client.send(request("/?(/5000?a)(/5000?b(/9?c))[/5000?d]").as_bytes()).await;
-        event::sleep(200).await;
-        assert_eq!(RUNNING.get(), 3);
+        client.send(request("/?(/held?a)(/held?b(/9?c))[/held?d]").as_bytes()).await;
+        until(|| RUNNING.get() == 3).await;
         drop(client);
-        event::sleep(200).await;
-        assert_eq!(RUNNING.get(), 0, "subrequests go with the request that made them");
+        // Subrequests go with the request that made them. Nothing else would end these.
+        until(|| RUNNING.get() == 0).await;
     });
 }
 
@@ -350,7 +363,7 @@ fn what_was_let_go_holds_nobody() {
         assert!(answer.ends_with("\r\n\r\ne"), "{answer}");
         assert!(RUNNING.get() > 0, "the copies go on");
         drop(client);
-        event::sleep(1000).await;
-        assert_eq!(RUNNING.get(), 0);
+        HELD.with(|held| held.notify_all());
+        until(|| RUNNING.get() == 0).await;
     });
 }
