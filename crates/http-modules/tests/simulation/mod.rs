@@ -8,8 +8,8 @@ use std::rc::Rc;
 use base::log::{Level, capture};
 use bytes::Bytes;
 use engine::{Engine, Seat};
-use event::Listener;
 use event::task::{self, TaskId};
+use event::{Listener, Notify};
 use http::LoadEnv;
 use http::engine::HttpEngine;
 use testkit::Folder;
@@ -63,32 +63,48 @@ pub fn serve(
 /// Clients, each in a task of its own. A panic ends its task alone, so that those are counted that
 /// get to their end.
 pub struct Clients {
-    under_way: Rc<()>,
+    left: Left,
     passed: Rc<Cell<usize>>,
     begun: usize,
+}
+
+/// The number of clients whose tasks have not ended, and the word that one has.
+type Left = Rc<(Cell<usize>, Notify)>;
+
+/// A client's task has not ended.
+struct Alive(Left);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        let (count, ended) = &*self.0;
+        count.set(count.get() - 1);
+        ended.notify_one();
+    }
 }
 
 impl Clients {
     /// Begins them.
     pub fn start(clients: impl IntoIterator<Item = impl Future<Output = ()> + 'static>) -> Clients {
-        let (under_way, passed) = (Rc::new(()), Rc::new(Cell::new(0)));
+        let (left, passed) = (Left::default(), Rc::new(Cell::new(0)));
         let mut begun = 0;
         for client in clients {
-            let (mine, passed) = (under_way.clone(), passed.clone());
             begun += 1;
+            left.0.set(begun);
+            let (alive, passed) = (Alive(left.clone()), passed.clone());
             event::spawn(async move {
-                let _mine = mine;
+                let _alive = alive;
                 client.await;
                 passed.set(passed.get() + 1);
             });
         }
-        Clients { under_way, passed, begun }
+        Clients { left, passed, begun }
     }
 
     /// Waits until all are over.
     pub async fn over(self) {
-        while Rc::strong_count(&self.under_way) > 1 {
-            event::sleep(10).await;
+        let (count, ended) = &*self.left;
+        while count.get() > 0 {
+            ended.notified().await;
         }
         assert_eq!(self.passed.get(), self.begun, "clients that got what they asked for");
     }
