@@ -396,6 +396,7 @@ pub fn truncated() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use event::testing::turns;
 
     #[test]
     fn the_ring_reads_so_many_ranges_at_once_and_the_next_in_order() {
@@ -406,13 +407,14 @@ mod tests {
                 places.push(Place::wait().await);
             }
             let got = Rc::new(std::cell::RefCell::new(Vec::new()));
+            let give_up = Rc::new(event::Notify::new());
             for n in 0..3 {
-                let got = got.clone();
+                let (got, give_up) = (got.clone(), give_up.clone());
                 event::spawn(async move {
                     let waiting = Place::wait();
                     // The first gives up just as it gets a place.
                     match n {
-                        0 => drop(event::timeout(20, waiting).await),
+                        0 => drop(event::race(waiting, give_up.notified()).await),
                         _ => {
                             let place = waiting.await;
                             got.borrow_mut().push((n, place));
@@ -420,13 +422,14 @@ mod tests {
                     }
                 });
             }
-            event::sleep(5).await;
+            turns(2).await;
             assert!(got.borrow().is_empty(), "all places are taken");
+            give_up.notify_one();
             places.pop();
-            event::sleep(50).await;
+            turns(4).await;
             assert_eq!(got.borrow().iter().map(|(n, _)| *n).collect::<Vec<_>>(), [1]);
             places.pop();
-            event::sleep(5).await;
+            turns(4).await;
             assert_eq!(got.borrow().iter().map(|(n, _)| *n).collect::<Vec<_>>(), [1, 2]);
             places.clear();
             got.borrow_mut().clear();

@@ -114,7 +114,11 @@ fn who_holds_the_loop_is_named() {
         assert_eq!(ran.answers[0].status, 200, "{path}");
         let lines: Vec<_> = ran.log.lines().filter(|l| l.contains(HELD)).collect();
         assert_eq!(lines.len(), 1, "{path}: {}", ran.log);
-        assert!(lines[0].contains("[warn]") && lines[0].contains("event loop was held for 1"));
+        assert!(lines[0].contains("[warn]"), "{}", lines[0]);
+        let (_, held) = lines[0].split_once("event loop was held for ").unwrap();
+        // For longer on a machine that has other work.
+        let ms: u64 = held.split(' ').next().unwrap().parse().unwrap();
+        assert!(ms >= 130, "{held}");
     }
 }
 

@@ -228,7 +228,7 @@ mod tests {
             shared.put(three, &addr(3), 0);
             shared.put(four, &addr(1), 60_000);
             // There was no room for the fourth. (A ring closes what is dropped at its next turn.)
-            event::sleep(20).await;
+            event::testing::turns(2).await;
             far_four.set_nonblocking(false).unwrap();
             assert_eq!(std::io::Read::read(&mut far_four, &mut [0]).unwrap(), 0);
             // The one to another server goes behind; the one whose time is over, away.
@@ -242,7 +242,7 @@ mod tests {
             assert_eq!(std::io::Read::read(&mut far_one, &mut [0]).unwrap(), 1);
             // The peer of the last one has closed it.
             drop(far_two);
-            event::sleep(20).await;
+            event::testing::turns(2).await;
             shared.sweep();
             assert!(shared.is_empty() && shared.take(&addr(2)).is_none());
         });

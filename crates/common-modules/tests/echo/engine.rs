@@ -23,6 +23,7 @@ use engine::settings::{ConfSet, ConfType, Scope};
 use engine::vars::{self, Values, VarDef, Variables};
 use engine::{Client, Cx, LoadEnv, Module, Session, Stats};
 use engine::{merge::Merged, module::Modules, regex::Captures};
+use event::testing::until;
 use event::{Accepted, Deadline, Listener, Sock};
 use os::SockAddr;
 use upstream::balance::{AnyPicker, ServerOutcome, least_conn};
@@ -233,9 +234,7 @@ pub fn start(echo: &Rc<Echo>, listeners: Vec<Listener>) {
 pub async fn quit(echo: &Rc<Echo>) {
     echo.accepting.end(|_, _| ());
     echo.life.gate.close();
-    while echo.life.active() > 0 {
-        event::sleep(1).await;
-    }
+    until(|| echo.life.active() == 0).await;
     for log in &echo.logs {
         log.settled().await;
     }

@@ -7,7 +7,7 @@ mod engine;
 use std::rc::Rc;
 
 use base::log::Level;
-use event::testing::{connect, each_driver, listen};
+use event::testing::{connect, each_driver, listen, until};
 use event::{Listener, Notify};
 use os::SockAddr;
 use upstream::peer::down;
@@ -82,9 +82,7 @@ async fn echoes(rules: &str) -> (Vec<String>, String) {
             .map(|p| p.spec.addr.clone())
             .collect::<Vec<_>>()
     };
-    while unhealthy().is_empty() {
-        event::sleep(10).await;
-    }
+    until(|| !unhealthy().is_empty()).await;
     assert_eq!(unhealthy(), [dead_addr]);
     let answers = match rules.contains("allow") {
         true => conversation(&addr, &held).await,

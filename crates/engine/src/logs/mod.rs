@@ -528,9 +528,8 @@ mod tests {
                     event::sleep(n as u64 % 4).await;
                 }
             }
-            while files.iter().any(|file| file.queue.shared().bytes() > 0) {
-                event::sleep(1).await;
-            }
+            event::testing::until(|| files.iter().all(|file| file.queue.shared().bytes() == 0))
+                .await;
             let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
             let want = |from: usize, to: usize| -> String {
                 (from..to).map(|n| format!("{n}\n")).collect()
@@ -552,21 +551,25 @@ mod tests {
         let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let into = order.clone();
         let own = queue.clone();
-        event_loop
+        // The loop writes the second line, when it learns that the queue is empty.
+        let told = event_loop
             .block_on(async move {
                 for n in 0..10 {
                     let into = into.clone();
                     own.call(10, Box::new(move |_| into.lock().unwrap().push(n)));
                 }
-                while own.shared().bytes() > 0 {
-                    event::sleep(1).await;
-                }
-                event::sleep(5).await;
+                let mut told = String::new();
+                event::testing::until(|| {
+                    told += &lines.take();
+                    told.lines().count() == 2
+                })
+                .await;
+                assert_eq!(own.shared().bytes(), 0);
+                told
             })
             .unwrap();
         assert_eq!(*order.lock().unwrap(), [0, 1]);
         assert_eq!(dropped() - before, 8);
-        let told = lines.take();
         let mut told = told.lines().map(|line| line.split_once(": ").unwrap().1);
         let first = "lines for \"by path\" are dropped: 20 bytes wait to be written";
         assert_eq!(told.next(), Some(first));
