@@ -222,9 +222,13 @@ fn what_is_not_wanted_any_more_ends() {
     let bounds = Bounds { bytes_max, is_cancelled: &is_cancelled };
     let stages = [(&sheet, Vec::new())];
     let done = std::thread::scope(|scope| {
+        let (begin, begun) = std::sync::mpsc::channel();
         let run = || transform(document.as_bytes(), &parsing, &stages, &bounds);
-        let thread = scope.spawn(run);
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        let thread = scope.spawn(move || {
+            begin.send(()).unwrap();
+            run()
+        });
+        begun.recv().unwrap();
         is_cancelled.store(true, Ordering::Relaxed);
         thread.join().unwrap()
     });
