@@ -82,8 +82,8 @@ pub fn pair() -> io::Result<(Sock, Sock)> {
     Ok((a, b))
 }
 
-/// The limit of [`until`], in milliseconds of the loop's clock. It only ends a test that would hang,
-/// and is far beyond any delay of a busy machine.
+/// The limit of [`until`], in milliseconds of the loop's clock. It only ends a test that would
+/// hang, and is far beyond any delay of a busy machine.
 const PATIENCE_MS: u64 = 300_000;
 
 /// Waits until `is_so` holds. Asks once a turn, at most each millisecond.

@@ -2,8 +2,8 @@
 //!
 //! The module here makes pages of a small language: a page's text is its URI's argument, and in it
 //! `(page)` stands for a subrequest, `[page]` for one that is waited for, `{page}` for one that is
-//! kept in memory. A page is late by the milliseconds that its path names; `/held` is until the test
-//! releases it.
+//! kept in memory. A page is late by the milliseconds that its path names; `/held` is until the
+//! test releases it.
 
 #![allow(clippy::unwrap_used)]
 
