@@ -97,9 +97,7 @@ fn serve(driver: DriverKind, socket: UdpSocket, stop: Arc<AtomicBool>) {
         let config = ServerConfig::new(options).unwrap();
         let server = Echoes { config, transport: Transport::new(&Settings::default()) };
         let _endpoint = Endpoint::start(socket.into(), place, &[7; 32], Box::new(server));
-        while !stop.load(Ordering::Relaxed) {
-            event::sleep(10).await;
-        }
+        event::testing::until(|| stop.load(Ordering::Relaxed)).await;
     };
     event_loop.block_on(body).unwrap();
 }
