@@ -1,38 +1,38 @@
 //! `/proc` on processes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use rustix::process::Pid;
 
 /// A process as `/proc/PID/stat` shows it.
 pub struct Process {
-    /// Its id.
-    pub pid: u32,
-    /// Its parent's id.
-    pub parent: u32,
     /// Its process group.
     pub group: u32,
     /// Ended, but not waited for yet.
     pub zombie: bool,
 }
 
-/// Every process that is there now.
-pub fn processes() -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter_map(process)
-        .collect()
-}
-
-fn process(pid: u32) -> Option<Process> {
+/// A process that is there now.
+pub fn process(pid: u32) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold any character; the text behind the last one is plain.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let zombie = fields.next()? == "Z";
-    let parent = fields.next()?.parse().ok()?;
-    let group = fields.next()?.parse().ok()?;
-    Some(Process { pid, parent, group, zombie })
+    let group = fields.nth(1)?.parse().ok()?;
+    Some(Process { group, zombie })
+}
+
+/// The children of a process, those that wait to be reaped included. The kernel has a list for
+/// each thread, so that nothing depends on how many processes the machine has.
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let ids = |list: String| -> Vec<u32> {
+        list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    };
+    lists.flat_map(ids).collect()
 }
 
 /// The command line, arguments separated by spaces.
@@ -53,21 +53,31 @@ pub fn open_count(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// Sockets that the process holds, by their inodes.
-pub fn sockets(pid: u32) -> Vec<u64> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
-    let inode =
-        |to: PathBuf| to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok();
-    entries.flatten().filter_map(|e| inode(fs::read_link(e.path()).ok()?)).collect()
+/// A process id for system calls.
+pub fn id(pid: u32) -> Pid {
+    i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::processes;
+    use super::{children, process};
 
     #[test]
-    fn this_process_is_among_the_processes() {
-        let me = std::process::id();
-        assert!(processes().iter().any(|p| p.pid == me && !p.zombie));
+    fn a_child_of_another_thread_is_found() {
+        let (ended, end) = std::sync::mpsc::channel::<()>();
+        let (started, start) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+            started.send(child.id()).expect("the test waits");
+            let _ = end.recv();
+            child.kill().expect("end it");
+            child.wait().expect("reap it");
+        });
+        let pid = start.recv().expect("its id");
+        assert!(children(std::process::id()).contains(&pid));
+        assert!(process(pid).is_some_and(|process| !process.zombie));
+        drop(ended);
+        thread.join().expect("the thread ends");
+        assert!(!children(std::process::id()).contains(&pid));
     }
 }

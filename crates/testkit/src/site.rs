@@ -19,10 +19,6 @@ pub struct Site {
     pub(crate) ports: Vec<Port>,
     pub(crate) arguments: Vec<String>,
     pub(crate) allowed: Vec<String>,
-    /// Ports on `listen` lines: up when the server is.
-    pub(crate) listening: Vec<u16>,
-    /// The number of `worker_processes`, as far as it is one: all are up when the server is.
-    pub(crate) workers: usize,
     /// Whether its one process serves: with `master_process off`.
     pub(crate) is_without_master: bool,
     /// The argument of `-g`: the foreground, and settings that the configuration lacks.
@@ -52,8 +48,6 @@ impl Site {
             ports: Vec::new(),
             arguments: Vec::new(),
             allowed: Vec::new(),
-            listening: Vec::new(),
-            workers: 1,
             is_without_master: false,
             foreground: String::new(),
             configured: false,
@@ -143,7 +137,7 @@ impl Site {
         told
     }
 
-    /// Starts the server in the foreground and waits until it listens.
+    /// Starts the server in the foreground and waits until all of its workers serve.
     pub fn start(self) -> Weir {
         assert!(self.configured, "a site needs config() or http() before start()");
         Weir::start(self)
@@ -163,9 +157,6 @@ impl Site {
         }
         let text = with_driver(&self.expand(text));
         let text = text.replace("%DRIVER%", self.driver.name());
-        self.listening = self.ports.iter().map(Port::number).collect();
-        self.listening.retain(|port| is_listened_on(&text, *port));
-        self.workers = worker_count(&text);
         self.is_without_master = is_without_master(&text);
         self.foreground = "daemon off;".to_string();
         for (name, value) in [("pid", "logs/weir.pid"), ("error_log", "logs/error.log info")] {
@@ -210,12 +201,6 @@ fn is_without_master(text: &str) -> bool {
     argument(text, "master_process") == Some("off")
 }
 
-/// The workers that a configuration starts, or the least number where it does not say.
-fn worker_count(text: &str) -> usize {
-    let number = argument(text, "worker_processes").filter(|_| !is_without_master(text));
-    number.and_then(|n| n.parse().ok()).unwrap_or(1)
-}
-
 /// Puts `use %DRIVER%;` into the events block, unless it chooses for itself.
 fn with_driver(text: &str) -> String {
     if has_directive(text, "use") {
@@ -227,41 +212,14 @@ fn with_driver(text: &str) -> String {
     }
 }
 
-/// Whether a `listen` directive of the text names the port for connections. Datagrams need nobody
-/// who listens yet: they wait in the socket, which the master has bound before.
-fn is_listened_on(text: &str, port: u16) -> bool {
-    let port = port.to_string();
-    text.split([';', '{', '}']).map(str::trim).filter(|d| d.starts_with("listen")).any(|d| {
-        let address = d.split_whitespace().nth(1).unwrap_or_default();
-        let is_udp = d.split_whitespace().skip(2).any(|word| matches!(word, "udp" | "quic"));
-        address.rsplit(':').next() == Some(port.as_str()) && !is_udp
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{is_listened_on, with_driver, worker_count};
-
-    #[test]
-    fn workers_are_counted() {
-        assert_eq!(worker_count("user nobody;\nworker_processes 16;\nevents { }"), 16);
-        assert_eq!(worker_count("worker_processes auto;"), 1);
-        assert_eq!(worker_count("worker_processes 4; master_process off;"), 1);
-    }
+    use super::with_driver;
 
     #[test]
     fn the_driver_is_put_where_it_belongs() {
         assert_eq!(with_driver("events { x; }"), "events { use %DRIVER%;  x; }");
         assert_eq!(with_driver("http {}"), "events { use %DRIVER%; }\nhttp {}");
         assert_eq!(with_driver("events { use poll; }"), "events { use poll; }");
-    }
-
-    #[test]
-    fn only_listen_directives_are_waited_for() {
-        let text = "server { listen 127.0.0.1:12001 default_server; proxy_pass http://a:12002; }";
-        assert!(is_listened_on(text, 12001));
-        assert!(!is_listened_on(text, 12002));
-        assert!(!is_listened_on(text, 1200));
-        assert!(!is_listened_on("listen 127.0.0.1:12001 reuseport udp;", 12001));
     }
 }

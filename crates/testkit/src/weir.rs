@@ -1,36 +1,52 @@
 //! The server, running on a [`Site`].
 
 use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
-use crate::listeners::listeners;
+use crate::group::{Group, adopt_orphans, pidfd, wait_for_one};
+use crate::notices::{Missing, Notices, is_readable, wait_readable};
 use crate::{Conn, Driver, PATIENCE, Response, Site, procfs, wait_for};
 
 /// A running server. Dropping it stops it and checks for alerts, panics and processes.
 pub struct Weir {
-    site: Site,
-    master: Child,
-    /// The process group, the master's id: children stay in it unless they make their own.
-    group: u32,
-    stopped: Option<ExitStatus>,
+    pub(crate) site: Site,
+    server: Server,
 }
 
-impl Weir {
-    pub(crate) fn start(site: Site) -> Self {
-        let master = Self::spawn(&site);
-        let group = master.id();
-        let mut weir = Self { site, master, group, stopped: None };
-        weir.wait_until_up();
-        weir
-    }
+/// The processes of one start.
+struct Server {
+    /// The master leads the group.
+    group: Group,
+    /// The master's pidfd, readable once it has ended.
+    ended: OwnedFd,
+    /// Behind locks, so that a test can share the server with its threads.
+    master: Mutex<Master>,
+    notices: Mutex<Notices>,
+}
 
-    fn spawn(site: &Site) -> Child {
+/// The master, and its exit status once it was waited for.
+struct Master {
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+/// A lock that a failed test thread has held is as good as any.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Server {
+    fn start(site: &Site) -> Server {
+        adopt_orphans();
+        let notices = Notices::new();
         let output = fs::File::create(site.prefix().join("logs/stderr.txt"))
             .expect("create the file for the server's output");
         let copy = output.try_clone().expect("share the file for the server's output");
@@ -41,8 +57,9 @@ impl Weir {
             .stdin(Stdio::null())
             .stdout(copy)
             .stderr(output)
+            .env("NOTIFY_SOCKET", notices.address())
             .process_group(0);
-        wait_for("a child that another thread makes to let go of the program's file", || {
+        let child = wait_for("a child of another thread to let go of the program's file", || {
             match command.spawn() {
                 // A script that was written a moment ago: a child of another thread has the
                 // descriptor until it is another program.
@@ -50,7 +67,23 @@ impl Weir {
                 spawned => Some(spawned),
             }
         })
-        .unwrap_or_else(|e| panic!("cannot start {}: {e}", site.binary.display()))
+        .unwrap_or_else(|e| panic!("cannot start {}: {e}", site.binary.display()));
+        Server {
+            group: Group::of(child.id()),
+            // It is not reaped yet, so that its id is its own.
+            ended: pidfd(child.id()).expect("the pidfd of a child"),
+            master: Mutex::new(Master { child, status: None }),
+            notices: Mutex::new(notices),
+        }
+    }
+}
+
+impl Weir {
+    pub(crate) fn start(site: Site) -> Self {
+        let server = Server::start(&site);
+        let weir = Self { site, server };
+        weir.wait_until_up();
+        weir
     }
 
     /// Stops the server and starts it again on the same site.
@@ -61,54 +94,33 @@ impl Weir {
 
     /// Kills all of the server's processes, as a power failure does.
     pub fn crash(&mut self) {
-        self.group().into_iter().for_each(|pid| signal(pid, "KILL"));
+        let until = Instant::now() + PATIENCE;
+        self.server.group.members().into_iter().for_each(|pid| signal(pid, "KILL"));
         self.wait_for_end();
-        wait_for("the end of all processes", || self.group().is_empty().then_some(()));
+        // A worker may have been started after the look.
+        self.server.group.members().into_iter().for_each(|pid| signal(pid, "KILL"));
+        assert!(self.server.group.wait_until_empty(until), "processes live on after SIGKILL");
     }
 
     /// Starts the server again after its end.
     pub fn start_again(&mut self) {
         self.wait_for_end();
-        self.master = Self::spawn(&self.site);
-        self.group = self.master.id();
-        self.stopped = None;
+        self.server = Server::start(&self.site);
         self.wait_until_up();
     }
 
-    fn wait_until_up(&mut self) {
-        let began = Instant::now();
-        let mut pause = Duration::from_millis(2);
-        loop {
-            if let Some(status) = self.master.try_wait().expect("wait for the server") {
-                self.stopped = Some(status);
+    /// Waits until the server reports that all of its workers serve. Every server that a site
+    /// starts does, whatever program it is in.
+    fn wait_until_up(&self) {
+        let ready = lock(&self.server.notices).wait_until_ready(self.server.ended.as_fd());
+        match ready {
+            Ok(()) => {}
+            Err(Missing::Ended) => {
+                let status = self.wait_for_status();
                 panic!("the server ended at once ({status}):\n{}", self.all_output());
             }
-            if self.workers().len() >= self.site.workers && self.listens() {
-                return;
-            }
-            assert!(began.elapsed() < PATIENCE, "no listener yet:\n{}", self.all_output());
-            // Many servers may be waited for at once: they need the cores to start.
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(50));
+            Err(Missing::Late) => panic!("it does not serve yet:\n{}", self.all_output()),
         }
-    }
-
-    /// Whether the server itself listens on all its ports. A listener of another process may be
-    /// there for a moment: the one that found the port free lives on in a child that another thread
-    /// of the test has forked, until that executes its program.
-    fn listens(&self) -> bool {
-        let ports = &self.site.listening;
-        if ports.is_empty() {
-            return true;
-        }
-        let listening = listeners();
-        if !ports.iter().all(|port| listening.iter().any(|l| l.port == *port)) {
-            return false;
-        }
-        let ours: Vec<u64> = self.group().into_iter().flat_map(procfs::sockets).collect();
-        let is_ours =
-            |port: u16| listening.iter().any(|l| l.port == port && ours.contains(&l.inode));
-        ports.iter().all(|&port| is_ours(port))
     }
 
     /// The driver under test.
@@ -129,7 +141,7 @@ impl Weir {
 
     /// The master's process id.
     pub fn pid(&self) -> u32 {
-        self.master.id()
+        self.server.group.id()
     }
 
     /// The workers' process ids; in a server without a master, its own.
@@ -138,28 +150,23 @@ impl Weir {
             return vec![self.pid()];
         }
         let is_worker = |pid: u32| procfs::command_line(pid).contains("worker process");
-        self.group().into_iter().filter(|&pid| is_worker(pid)).collect()
+        self.server.group.members().into_iter().filter(|&pid| is_worker(pid)).collect()
     }
 
     /// Every process of the server's that runs, the master included.
     pub fn processes(&self) -> Vec<u32> {
-        self.group()
+        self.server.group.members()
     }
 
     /// The children of a process.
     pub fn children_of(&self, pid: u32) -> Vec<u32> {
-        let all = procfs::processes();
-        all.into_iter().filter(|p| p.parent == pid && !p.zombie).map(|p| p.pid).collect()
+        let runs = |pid: &u32| procfs::process(*pid).is_some_and(|process| !process.zombie);
+        procfs::children(pid).into_iter().filter(runs).collect()
     }
 
     /// The number of a process's descriptors.
     pub fn open_descriptors(&self, pid: u32) -> usize {
         procfs::open_count(pid)
-    }
-
-    fn group(&self) -> Vec<u32> {
-        let all = procfs::processes();
-        all.into_iter().filter(|p| p.group == self.group && !p.zombie).map(|p| p.pid).collect()
     }
 
     /// Connects to `%PORT0%`.
@@ -207,12 +214,13 @@ impl Weir {
 
     /// Sends a signal to the master, by its name without `SIG`.
     pub fn signal(&self, name: &str) {
+        lock(&self.server.notices).discard();
         signal(self.pid(), name);
     }
 
     /// Sends a signal to any process of the server's.
     pub fn signal_to(&self, pid: u32, name: &str) {
-        assert!(self.group().contains(&pid), "{pid} is no process of this server's");
+        assert!(self.server.group.has(pid), "{pid} is no process of this server's");
         signal(pid, name);
     }
 
@@ -229,11 +237,17 @@ impl Weir {
     /// Reloads and waits until other workers have taken over; the old ones may still be leaving.
     pub fn reload(&self) {
         let before = self.workers();
-        self.signal("HUP");
-        wait_for("new workers after HUP", || {
-            let now = self.workers();
-            now.iter().any(|pid| !before.contains(pid)).then_some(())
-        });
+        let notices = lock(&self.server.notices);
+        notices.discard();
+        let since_usec = os::clock::monotonic_usec();
+        signal(self.pid(), "HUP");
+        let reloaded = notices.wait_until_reloaded(self.server.ended.as_fd(), since_usec);
+        drop(notices);
+        if let Err(e) = reloaded {
+            panic!("{e:?}: the reload has no result:\n{}", self.all_output());
+        }
+        let is_new = |pid: &u32| !before.contains(pid);
+        assert!(self.workers().iter().any(is_new), "no new worker:\n{}", self.all_output());
     }
 
     /// The paths of all files below a folder of the site, in no order.
@@ -258,129 +272,80 @@ impl Weir {
         files
     }
 
-    /// A log's text; empty while it does not exist.
-    pub fn log(&self, name: &str) -> String {
-        let bytes = fs::read(self.prefix().join("logs").join(name)).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    /// The error log, once nothing has come to it for a moment: threads write it, and a client can
-    /// have its answer before.
-    pub fn error_log(&self) -> String {
-        self.settled_log("error.log")
-    }
-
-    /// The access log, as [`Weir::error_log`].
-    pub fn access_log(&self) -> String {
-        self.settled_log("access.log")
-    }
-
-    fn settled_log(&self, name: &str) -> String {
-        /// Looks at which nothing is new: a thread may wait for a processor.
-        const QUIET: usize = 3;
-
-        let (mut text, mut same) = (self.log(name), 0);
-        for _ in 0..30 {
-            std::thread::sleep(Duration::from_millis(20));
-            let now = self.log(name);
-            same = if now == text { same + 1 } else { 0 };
-            if same == QUIET {
-                break;
-            }
-            text = now;
-        }
-        text
-    }
-
-    /// Waits until a log holds a line with the text, and gives that line.
-    pub fn wait_for_log(&self, name: &str, text: &str) -> String {
-        let what = format!("{text:?} in {name}");
-        wait_for(&what, || {
-            let log = self.log(name);
-            // A line still being written has no break yet.
-            let whole = &log[..log.rfind('\n').map_or(0, |at| at + 1)];
-            whole.lines().find(|line| line.contains(text)).map(str::to_string)
-        })
-    }
-
-    /// Waits until a log has so many lines and nothing comes to it for a moment; gives them.
-    pub fn wait_for_lines(&self, name: &str, lines: usize) -> String {
-        wait_for(&format!("{lines} lines in {name}"), || {
-            let log = self.settled_log(name);
-            (log.lines().count() == lines).then_some(log)
-        })
-    }
-
     /// Waits until none of these workers is left.
     pub fn wait_until_left(&self, workers: &[u32]) {
-        wait_for("the end of the old workers", || {
-            self.workers().iter().all(|pid| !workers.contains(pid)).then_some(())
-        });
+        let until = Instant::now() + PATIENCE;
+        for &pid in workers {
+            while self.server.group.has(pid) {
+                assert!(Instant::now() < until, "the old worker {pid} does not leave");
+                wait_for_one(&[pid], until);
+            }
+        }
     }
 
     /// Waits for the master's own end, after a signal.
     pub fn wait_for_end(&mut self) -> ExitStatus {
-        if let Some(status) = self.stopped {
-            return status;
+        self.wait_for_status()
+    }
+
+    fn wait_for_status(&self) -> ExitStatus {
+        let status = self.status_until(Instant::now() + PATIENCE);
+        status.unwrap_or_else(|| panic!("waited {PATIENCE:?} for the server's end"))
+    }
+
+    /// The master's exit status, if it ends until then.
+    fn status_until(&self, until: Instant) -> Option<ExitStatus> {
+        while !is_readable(self.server.ended.as_fd()) && Instant::now() < until {
+            wait_readable(&[self.server.ended.as_fd()], until);
         }
-        let master = &mut self.master;
-        let status = wait_for("the server's end", || master.try_wait().expect("wait for it"));
-        self.stopped = Some(status);
-        status
+        let mut master = lock(&self.server.master);
+        if master.status.is_none() && is_readable(self.server.ended.as_fd()) {
+            master.status = Some(master.child.wait().expect("wait for the server"));
+        }
+        master.status
+    }
+
+    /// Ends the server with a signal and waits until nothing of it runs.
+    pub(crate) fn stop(&self, name: &str) {
+        signal(self.pid(), name);
+        self.wait_for_status();
+        let gone = self.server.group.wait_until_empty(Instant::now() + PATIENCE);
+        assert!(gone, "processes {:?} live on after SIG{name}", self.server.group.members());
     }
 
     /// Kills the remaining processes and returns their ids.
-    fn clear_away(&mut self) -> Vec<u32> {
-        if self.stopped.is_none() {
+    fn clear_away(&self) -> Vec<u32> {
+        /// Workers may outlive their master by a moment.
+        const MOMENT: Duration = Duration::from_secs(3);
+
+        if lock(&self.server.master).status.is_none() {
             signal(self.pid(), "TERM");
-            let began = Instant::now();
-            while self.stopped.is_none() && began.elapsed() < PATIENCE {
-                self.stopped = self.master.try_wait().ok().flatten();
-                std::thread::sleep(Duration::from_millis(2));
-            }
         }
-        // Workers may outlive their master by a moment.
-        let began = Instant::now();
+        if self.status_until(Instant::now() + PATIENCE).is_none() {
+            let left = self.left_behind();
+            left.iter().for_each(|&pid| signal(pid, "KILL"));
+            self.status_until(Instant::now() + PATIENCE);
+            return left;
+        }
+        let until = Instant::now() + MOMENT;
+        self.server.group.wait_until_empty(until);
         let mut left = self.left_behind();
-        while !left.is_empty() && began.elapsed() < Duration::from_secs(3) {
-            std::thread::sleep(Duration::from_millis(5));
+        while !left.is_empty() && Instant::now() < until {
+            // A process that another thread starts holds our files until it runs its program.
+            wait_for_one(&left, until.min(Instant::now() + Duration::from_millis(20)));
             left = self.left_behind();
         }
-        for &pid in &left {
-            signal(pid, "KILL");
-        }
-        if self.stopped.is_none() {
-            self.stopped = self.master.wait().ok();
-        }
+        left.iter().for_each(|&pid| signal(pid, "KILL"));
         left
     }
 
     /// Processes of the group, or with files of the prefix open (those that left the group).
     fn left_behind(&self) -> Vec<u32> {
-        let (me, prefix) = (std::process::id(), self.prefix());
-        procfs::processes()
-            .into_iter()
-            .filter(|p| !p.zombie && p.pid != me)
-            .filter(|p| p.group == self.group || procfs::has_open_below(p.pid, prefix))
-            .map(|p| p.pid)
-            .collect()
-    }
-
-    /// Lines of the logs that no healthy server writes.
-    fn complaints(&self) -> Vec<String> {
-        let bad = |line: &str| {
-            ["[alert]", "[emerg]", "panicked at"].iter().any(|word| line.contains(word))
-        };
-        let allowed = |line: &str| self.site.allowed.iter().any(|a| holds(line, a));
-        self.all_output()
-            .lines()
-            .filter(|line| bad(line) && !allowed(line))
-            .map(str::to_string)
-            .collect()
-    }
-
-    fn all_output(&self) -> String {
-        format!("{}{}", self.error_log(), self.log("stderr.txt"))
+        let mut left = self.server.group.members();
+        left.extend(self.server.group.strays(self.prefix()));
+        left.sort_unstable();
+        left.dedup();
+        left
     }
 }
 
@@ -398,12 +363,6 @@ impl Drop for Weir {
         let complaints = self.complaints();
         assert!(complaints.is_empty(), "the error log complains:\n{}", complaints.join("\n"));
     }
-}
-
-/// Whether a line holds the parts of a text between its `*`, one behind the other.
-fn holds(line: &str, text: &str) -> bool {
-    let mut parts = text.split('*');
-    parts.try_fold(line, |rest, part| Some(rest.split_once(part)?.1)).is_some()
 }
 
 /// Sends a signal to a process that a test has started, by its name without `SIG`; one that is
@@ -425,25 +384,9 @@ pub fn signal(pid: u32, name: &str) {
         "WINCH" => Signal::WINCH,
         _ => panic!("no test sends SIG{name}"),
     };
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+    let pid = procfs::id(pid);
     match kill_process(pid, signal) {
         Ok(()) | Err(Errno::SRCH) => {}
         Err(e) => panic!("SIG{name} to {pid:?}: {e}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::holds;
-
-    #[test]
-    fn a_star_stands_for_anything() {
-        let line = "[alert] 7#7: acme process 47 exited on signal 9";
-        for text in ["acme process", "acme process * exited on signal 9", "*"] {
-            assert!(holds(line, text), "{text}");
-        }
-        for text in ["worker process", "worker process * signal 9", "signal 9*acme process"] {
-            assert!(!holds(line, text), "{text}");
-        }
     }
 }
