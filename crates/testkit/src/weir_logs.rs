@@ -3,7 +3,8 @@
 //! Threads of the server write its logs, so that a client can have its answer before the line of
 //! its request is in the file. A test therefore waits for the line that it needs
 //! ([`Weir::wait_for_log`], [`Weir::wait_for_lines`]), and looks for the absence or the number of
-//! lines in a log that is complete, because the server has ended ([`Weir::stop_and_read`]).
+//! lines in a log that is complete: because the server has ended ([`Weir::stop_and_read`]), or,
+//! where the test goes on, up to a line that comes after all others ([`Weir::error_log`]).
 
 use std::fs;
 
@@ -16,42 +17,37 @@ impl Weir {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The error log, once nothing has come to it for a moment: threads write it, and a client can
-    /// have its answer before.
+    /// The error log with all that the workers have logged until now. Each worker is sent SIGUSR2,
+    /// which it ignores but for a line, and a process writes the lines of one file in order: that
+    /// line is the last of those awaited. The main log takes lines of `notice`.
     pub fn error_log(&self) -> String {
-        self.settled_log("error.log")
-    }
-
-    /// The access log, as [`Weir::error_log`].
-    pub fn access_log(&self) -> String {
-        self.settled_log("access.log")
-    }
-
-    fn settled_log(&self, name: &str) -> String {
-        /// Looks at which nothing is new: a thread may wait for a processor.
-        const QUIET: usize = 3;
-
-        let (mut text, mut same) = (self.log(name), 0);
-        for _ in 0..30 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            let now = self.log(name);
-            same = if now == text { same + 1 } else { 0 };
-            if same == QUIET {
-                break;
-            }
-            text = now;
-        }
-        text
+        let workers = self.workers();
+        let marks = |log: &str, pid: u32| {
+            let text = format!(" received from {}, ignoring", std::process::id());
+            let is_mark = |line: &&str| line.contains(&text) && line.contains(&format!(" {pid}#"));
+            whole_lines(log).lines().filter(is_mark).count()
+        };
+        let log = self.log("error.log");
+        let before: Vec<_> = workers.iter().map(|&pid| (pid, marks(&log, pid))).collect();
+        workers.iter().for_each(|&pid| crate::signal(pid, "USR2"));
+        wait_for("a line in error.log of each worker that gets SIGUSR2", || {
+            let log = self.log("error.log");
+            // One that has ended has written all of its lines.
+            let is_told =
+                |&(pid, before): &(u32, usize)| marks(&log, pid) > before || !crate::is_alive(pid);
+            before.iter().all(is_told).then_some(log)
+        })
     }
 
     /// Stops the server gracefully, waits for the end of all of its processes, and gives a log
-    /// that nothing is missing from. Clients must have closed connections with a request.
+    /// that nothing is missing from. Clients with a request, and those over QUIC, hold it up until
+    /// they are gone: see [`Weir::end_and_read`].
     pub fn stop_and_read(&self, name: &str) -> String {
         self.stop("QUIT");
         self.log(name)
     }
 
-    /// As [`Weir::stop_and_read`], with requests cut off: for clients that stay.
+    /// As [`Weir::stop_and_read`], but cuts off requests that are in progress.
     pub fn end_and_read(&self, name: &str) -> String {
         self.stop("TERM");
         self.log(name)

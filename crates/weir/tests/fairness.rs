@@ -235,7 +235,7 @@ fn whatever_has_begun_makes_room() {
             }
             drop(all);
         }
-        let log = weir.error_log();
-        assert!(log.contains("worker_connections are not enough, reusing connections"), "{log}");
+        let line = "worker_connections are not enough, reusing connections";
+        weir.wait_for_log("error.log", line);
     });
 }

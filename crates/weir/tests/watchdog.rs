@@ -157,8 +157,8 @@ fn nothing_is_watched_with_off() {
     stop(&weir, stuck);
     std::thread::sleep(Duration::from_millis(2_500));
     weir.signal_to(stuck, "CONT");
-    assert!(!weir.error_log().contains("stands still"));
     assert!(weir.workers().contains(&stuck));
+    assert!(!weir.stop_and_read("error.log").contains("stands still"));
 }
 
 #[test]

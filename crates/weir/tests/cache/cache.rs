@@ -250,7 +250,7 @@ fn faults_fail_no_request() {
         assert_eq!(ask(&weir, &path).1, format!("{path} 2"), "damage {i}");
         assert_eq!(ask(&weir, &path), pair("HIT", &format!("{path} 2")), "damage {i}");
     }
-    assert!(weir.error_log().contains("discarded"));
+    weir.wait_for_log("error.log", "discarded");
     // The file is gone with its folder, then all of the cache is, for good.
     ask(&weir, "/gone");
     let in_its_place = || {
@@ -278,8 +278,8 @@ fn faults_fail_no_request() {
     }
     // The index has a line of its own.
     let of_files = |l: &&str| l.contains("Not a directory") && !l.contains("the index");
-    wait_for("word of it", || weir.error_log().lines().find(of_files).is_some().then_some(()));
-    let log = weir.error_log();
+    wait_for("word of it", || weir.log("error.log").lines().find(of_files).is_some().then_some(()));
+    let log = weir.stop_and_read("error.log");
     assert_eq!(log.lines().filter(of_files).count(), 1, "{log}");
 }
 

@@ -115,7 +115,8 @@ fn clients_of_debug_connection_are_logged_in_full() {
                 .start();
             assert_eq!(weir.get("/none").status, 404);
             weir.wait_for_log("error.log", "open() \"");
-            assert_eq!(weir.error_log().contains(" [debug] "), is_in_full, "{from}");
+            let log = weir.stop_and_read("error.log");
+            assert_eq!(log.contains(" [debug] "), is_in_full, "{from}");
         });
     }
 }

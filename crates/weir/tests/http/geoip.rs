@@ -117,7 +117,7 @@ fn a_database_that_was_replaced_is_read_again() {
         weir.write("asn.mmdb", b"nonsense");
         wait_for("a complaint", || {
             assert_eq!(org(), "Example");
-            weir.error_log().contains("MMDB_open(").then_some(())
+            weir.log("error.log").contains("MMDB_open(").then_some(())
         });
         let other = map(&[("autonomous_system_organization", text("Other"))]);
         weir.write("asn.mmdb", mmdb("GeoLite2-ASN", CLIENT, &other));

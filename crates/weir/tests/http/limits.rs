@@ -174,8 +174,8 @@ fn all_workers_count_together_and_reloads_keep_the_count() {
         let notice = "[notice] ";
         let told = "zone \"slow\" starts anew: it is limit_req of 2097152 bytes now, and was \
                     limit_req of 1048576 bytes";
-        let log = weir.error_log();
-        assert!(log.lines().any(|line| line.contains(notice) && line.contains(told)), "{log}");
+        let line = weir.wait_for_log("error.log", told);
+        assert!(line.contains(notice), "{line}");
         assert_eq!(status(&weir, "/burst/a.txt?k=1"), 200);
         // Another key in the same zone is refused, and the server goes on as it was.
         weir.set_config(&config(2, &LIMITS.replace("$arg_k zone=slow:1m", "$uri zone=slow:2m")));

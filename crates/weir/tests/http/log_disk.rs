@@ -200,7 +200,7 @@ fn a_queue_that_is_full_drops_lines_and_says_how_many() {
         assert!(numbers.is_sorted());
         assert_eq!(numbers.len() + dropped, 910);
         assert!(dropped > 500, "{dropped}");
-        assert_eq!(weir.error_log().matches("are dropped").count(), 1);
+        assert_eq!(weir.stop_and_read("error.log").matches("are dropped").count(), 1);
     });
 }
 

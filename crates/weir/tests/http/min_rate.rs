@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use testkit::h2::{Client, Options};
-use testkit::{
-    Driver, Site, Weir, built_binary, each_site, listener, pattern, refused, wait_until,
-};
+use testkit::{Driver, Site, Weir, built_binary, each_site, listener, pattern, refused};
 
 /// Longer than the kernel keeps for a client that does not read.
 const BIG: usize = 6 << 20;
@@ -101,7 +99,7 @@ fn slow_bodies_are_taken() {
             std::thread::sleep(Duration::from_millis(1_200));
         }
         assert_eq!(conn.response().status, 200);
-        assert!(!weir.error_log().contains(TOO_SLOW));
+        assert!(!weir.stop_and_read("error.log").contains(TOO_SLOW));
     });
 }
 
@@ -150,13 +148,13 @@ fn dripping_readers_are_ended() {
                 scope.spawn(|| read_slowly(&weir, path, 150, 100, &over));
                 scope.spawn(|| read_slowly(&weir, path, 1_500, 1_000, &over));
                 let line = format!("\"GET {path} HTTP/1.1\"");
-                wait_until("the end of both", || weir.access_log().matches(&line).count() == 2);
+                weir.wait_for_count("access.log", &line, 2);
                 over.store(true, Ordering::Relaxed);
             });
         }
         let line = weir.wait_for_log("error.log", TOO_SLOW);
         // One line tells of all connections of a client.
-        assert_eq!(weir.error_log().matches(TOO_SLOW).count(), 1);
+        assert_eq!(weir.stop_and_read("error.log").matches(TOO_SLOW).count(), 1);
         assert!(
             line.ends_with("request: \"GET /big HTTP/1.1\", host: \"localhost\"")
                 && line.contains("sending response to client"),
@@ -172,7 +170,7 @@ fn slow_readers_are_served() {
         for path in ["/big", "/memory/big"] {
             assert_eq!(read_slowly(&weir, path, 2 << 20, 1_300, &never), BIG, "{path}");
         }
-        assert!(!weir.error_log().contains(TOO_SLOW));
+        assert!(!weir.stop_and_read("error.log").contains(TOO_SLOW));
     });
 }
 

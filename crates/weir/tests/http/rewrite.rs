@@ -293,7 +293,7 @@ fn rewrite_log() {
         assert_eq!(weir.get("/r").status, 302);
         assert_eq!(weir.get("/q").status, 200);
         weir.wait_for_log("error.log", "rewritten redirect: \"http://x/\"");
-        let log = weir.error_log();
+        let log = weir.stop_and_read("error.log");
         for line in [
             "[notice]",
             "\"^/a(.*)$\" matches \"/a1\", client: 127.0.0.1",

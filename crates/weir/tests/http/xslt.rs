@@ -1,7 +1,7 @@
 //! The module `xslt` over real connections: what it makes of documents, and says of them.
 
 use testkit::{
-    Driver, Response, Scripted, Site, Weir, built_binary, each_driver, each_site, refused, wait_for,
+    Driver, Response, Scripted, Site, Weir, built_binary, each_driver, each_site, refused,
 };
 
 /// A stylesheet around its own elements.
@@ -393,7 +393,7 @@ fn entities() {
         }
         assert_eq!(network.connections(), 0);
         let note = "is not read (xml_external_entities), client: ";
-        wait_for("the note", || weir.error_log().contains(note).then_some(()));
+        weir.wait_for_log("error.log", note);
     });
 }
 

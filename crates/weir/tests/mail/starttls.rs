@@ -129,7 +129,8 @@ fn nothing_in_clear_comes_behind_the_answer() {
         }
         asked(&servers);
         let m = "upstream sent plaintext behind its answer to the command to begin TLS";
-        assert_eq!(weir.error_log().matches(m).count(), 3, "{}", weir.error_log());
+        let log = weir.stop_and_read("error.log");
+        assert_eq!(log.matches(m).count(), 3, "{log}");
     });
 }
 
@@ -147,7 +148,7 @@ fn a_server_without_tls_gets_no_password() {
             assert!(c.is_closed());
         }
         asked(&servers);
-        let log = weir.error_log();
+        let log = weir.stop_and_read("error.log");
         assert_eq!(log.matches("upstream sent invalid response: ").count(), 3, "{log}");
     });
 }
@@ -166,7 +167,7 @@ fn the_certificate_is_verified() {
         hears(&mut c, "+OK POP3 ready");
         says(&mut c, "USER me", "+OK");
         says(&mut c, "PASS secret", "-ERR internal server error");
-        let log = weir.error_log();
+        let log = weir.stop_and_read("error.log");
         assert_eq!(log.matches("does not match \"two.example\"").count(), 1, "{log}");
     });
 }

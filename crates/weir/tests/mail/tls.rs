@@ -238,7 +238,7 @@ fn servers_are_spoken_to_under_tls() {
         for n in [2, 3] {
             talk(n, "-ERR internal server error");
         }
-        let told = || weir.error_log().matches("does not match \"two.example\"").count();
+        let told = || weir.log("error.log").matches("does not match \"two.example\"").count();
         wait_until("both servers are told of", || told() == 2);
     });
 }

@@ -31,7 +31,7 @@ fn a_server_starts_serves_and_stops() {
     weir.signal("TERM");
     assert_eq!(weir.wait_for_end().code(), Some(0));
     assert!(!pid_file.exists());
-    let log = weir.error_log();
+    let log = weir.log("error.log");
     for text in ["start worker process ", "signal 15 (SIGTERM) received from ", ": exit"] {
         assert!(log.contains(text), "{text}\n{log}");
     }
@@ -57,7 +57,7 @@ fn a_graceful_stop_finishes_what_has_begun() {
     assert_eq!(response.body, b"hello");
     assert_eq!(response.header("Connection"), Some("close"));
     assert_eq!(weir.wait_for_end().code(), Some(0));
-    assert!(weir.error_log().contains("gracefully shutting down"));
+    assert!(weir.log("error.log").contains("gracefully shutting down"));
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn a_stale_socket_file_is_no_obstacle() {
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let weir = site.start();
-    assert!(weir.error_log().contains("deleting stale socket "));
+    weir.wait_for_log("error.log", "deleting stale socket ");
     assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
 }
 

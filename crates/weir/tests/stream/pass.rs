@@ -64,7 +64,7 @@ fn connections_are_served_as_by_the_other_socket() {
         }
         // Whoever serves a connection logs it.
         weir.wait_for_lines("http.log", 9);
-        assert_eq!(weir.access_log(), "");
+        assert_eq!(weir.stop_and_read("access.log"), "");
     });
 }
 

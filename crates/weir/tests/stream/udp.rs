@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::stream_site::{self, passing_udp};
 use testkit::udp::{Echo, ask, client, receive, socket};
+use testkit::wait_until;
 use testkit::{Driver, PATIENCE, Site, Weir, built_binary, each_driver, each_site, pattern};
-use testkit::{wait_for, wait_until};
 
 /// With a server over TCP too: the site is up when that one is.
 fn start(driver: Driver, stream: &str) -> Weir {
@@ -257,7 +257,7 @@ fn a_reload_passes_clients_to_the_new_worker() {
         weir.wait_until_left(&before);
         assert_eq!(ask(&c, b"b"), b">b");
         let line = format!("127.0.0.1:200:UDP:1:2:127.0.0.1:{port}:1:2");
-        wait_for("the old session's line", || weir.access_log().contains(&line).then_some(()));
+        weir.wait_for_log("access.log", &line);
     });
 }
 

@@ -129,7 +129,7 @@ fn a_directory_that_lies_is_asked_as_seldom_as_one_that_is_away() {
         }
         assert_eq!(liar.connections(), asked, "{message}");
         // One line in a minute and worker.
-        let log = weir.error_log();
+        let log = weir.stop_and_read("error.log");
         let warned = log.matches("handshakes fail").count();
         assert!(warned <= 8, "{warned} warnings");
     }
@@ -173,7 +173,8 @@ fn a_folder_that_cannot_be_written_is_told_of_once() {
     // Its successor has what the zone shows, and what it cannot write stays in memory.
     weir.wait_for_log("error.log", "is kept in memory alone");
     assert!(try_certificate(&weir, "a.test").is_some());
-    assert_eq!(weir.error_log().matches("is kept in memory alone").count(), 1);
+    let log = weir.stop_and_read("error.log");
+    assert_eq!(log.matches("is kept in memory alone").count(), 1, "{log}");
     drop(first);
 }
 
@@ -207,7 +208,8 @@ fn a_full_disk_delays_files_alone() {
     wait_until("its files", || files().0 != before.0 && files().1 != before.1);
     let told = weir.wait_for_log("error.log", "can be written again");
     assert!(told.contains("[notice]"), "{told}");
-    assert_eq!(weir.error_log().matches("is kept in memory alone").count(), 1);
+    let log = weir.stop_and_read("error.log");
+    assert_eq!(log.matches("is kept in memory alone").count(), 1, "{log}");
 }
 
 /// A certificate for another key, from a server that is otherwise pebble, is no certificate: the
@@ -252,6 +254,6 @@ fn handshakes_before_the_first_certificate_are_refused() {
             assert!(refusal.contains("HandshakeFailure"), "{refusal}");
         }
     });
-    let warned = weir.error_log().matches("[warn]").count();
+    let warned = weir.stop_and_read("error.log").matches("[warn]").count();
     assert!((1..=4).contains(&warned), "{warned} warnings");
 }

@@ -51,7 +51,7 @@ fn several_certificates_of_one_name_by_alpn() {
         certificate(&weir, host);
     }
     assert_eq!(pebble.orders(), 3);
-    assert!(!weir.error_log().contains("next attempt in"));
+    assert!(!weir.stop_and_read("error.log").contains("next attempt in"));
 }
 
 /// The key of the account, and its address.
@@ -94,7 +94,8 @@ fn an_account_gets_another_key() {
     assert_eq!(account(&folder), (third, url));
     assert!(folder.file("account.next.key").is_none());
     assert_eq!((pebble.accounts(), pebble.orders()), (1, 4));
-    let keys = weir.error_log().matches("the account has another key").count();
+    let log = weir.stop_and_read("error.log");
+    let keys = log.matches("the account has another key").count();
     assert_eq!(keys, 3);
 }
 

@@ -438,7 +438,7 @@ fn what_is_no_handshake_ends_the_connection_alone() {
         assert_eq!(Client::of("a.example").get(weir.port(0), "/").text(), "x");
         weir.wait_for_log("error.log", "client timed out");
         weir.wait_for_log("error.log", "SSL_do_handshake() failed");
-        let log = weir.error_log();
+        let log = weir.stop_and_read("error.log");
         assert!(!log.contains("[crit]") && !log.contains("[error]"), "{log}");
     });
 }

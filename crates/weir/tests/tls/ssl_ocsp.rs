@@ -167,7 +167,7 @@ fn certificates_of_variables_are_stapled() {
         for _ in 0..3 {
             assert!(!is_stapled(&connect(&weir, 0, "-servername none")));
         }
-        let log = weir.error_log();
+        let log = weir.stop_and_read("error.log");
         assert_eq!(log.matches("ignored, issuer certificate not found").count(), 1, "{log}");
     });
 }

@@ -133,7 +133,7 @@ fn connections_of_checks_are_used_again() {
         assert!(connections >= requests, "{connections} for {requests} requests");
         weir.wait_for_log("error.log", "in upstream \"u\" is healthy");
         weir.wait_for_log("error.log", "in upstream \"v\" is healthy");
-        assert!(!weir.error_log().contains("is unhealthy"));
+        assert!(!weir.stop_and_read("error.log").contains("is unhealthy"));
     });
 }
 

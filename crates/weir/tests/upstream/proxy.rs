@@ -298,7 +298,7 @@ fn bodies_of_responses() {
                 assert!(c.response().body == want, "{path}");
             }
             weir.wait_for_log("error.log", filed);
-            let log = weir.error_log();
+            let log = weir.stop_and_read("error.log");
             let files = log.matches(filed).count();
             assert_eq!(files, 1, "{log}");
             assert!(weir.prefix().join("proxy_temp").is_dir());

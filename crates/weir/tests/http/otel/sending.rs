@@ -79,7 +79,8 @@ fn a_collector_that_fails_for_a_while_gets_the_spans_later() {
         assert_eq!(targets, ["/a", "/a", "/a", "/b"]);
         // A connection that is going away is left.
         assert_ne!(calls[2].connection, calls[3].connection);
-        assert_eq!(weir.error_log().matches("OTel export failure").count(), 1);
+        let log = weir.stop_and_read("error.log");
+        assert_eq!(log.matches("OTel export failure").count(), 1);
     });
 }
 
@@ -153,7 +154,7 @@ fn resource_exhausted_waits_as_long_as_the_collector_says() {
         weir.get("/a");
         let spans = collector.wait_for_spans(2);
         assert_eq!(spans[0], spans[1]);
-        assert!(weir.error_log().contains("spans lost so far: 0"));
+        weir.wait_for_log("error.log", "spans lost so far: 0");
     });
 }
 
@@ -312,6 +313,6 @@ fn otlp_over_http_where_the_endpoint_has_a_path() {
             assert!(head.contains("x-key: k\r\n"), "{head}");
             assert_eq!(call.spans[0].text("http.target"), Some("/a"));
         }
-        assert!(weir.error_log().contains("OTel export failure: status 503"));
+        weir.wait_for_log("error.log", "OTel export failure: status 503");
     });
 }
