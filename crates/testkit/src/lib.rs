@@ -30,6 +30,7 @@ mod client;
 pub mod collector;
 mod daemon;
 mod dovecot;
+mod drivers;
 mod folder;
 mod group;
 pub mod h2;
@@ -62,6 +63,7 @@ pub use client::{Conn, Response};
 pub use collector::Collector;
 pub use daemon::{Daemon, is_alive};
 pub use dovecot::Dovecot;
+pub use drivers::{Driver, each_driver, each_site, on_all_drivers, site_on_all_drivers};
 pub use folder::Folder;
 pub use json::Json;
 pub use maria::Maria;
@@ -77,71 +79,6 @@ pub use weir::{Weir, signal};
 
 /// The limit of every wait in a test. Generous: test machines are busy.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-
-/// An event driver of the server's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Driver {
-    /// `use epoll;`
-    Epoll,
-    /// `use io_uring;`, which becomes epoll on machines without it.
-    Uring,
-    /// `use poll;`
-    Poll,
-    /// `use select;`
-    Select,
-}
-
-impl Driver {
-    /// The drivers that work on this machine.
-    pub const ALL: &'static [Self] = &[Self::Epoll, Self::Uring, Self::Poll, Self::Select];
-
-    /// For tests that do not depend on the driver: epoll, or the first name in `WEIR_TEST_DRIVERS`.
-    pub fn usual() -> Self {
-        let chosen = std::env::var("WEIR_TEST_DRIVERS").unwrap_or_default();
-        let first = chosen.split(',').next();
-        let named = Self::ALL.iter().find(|driver| Some(driver.name()) == first);
-        named.copied().unwrap_or(Self::Epoll)
-    }
-
-    /// Its name in the `use` directive.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Epoll => "epoll",
-            Self::Uring => "io_uring",
-            Self::Poll => "poll",
-            Self::Select => "select",
-        }
-    }
-}
-
-/// Runs a test once for each driver, all at the same time: most of a test is waiting. A failure's
-/// output shows the driver by the thread's name. `WEIR_TEST_DRIVERS`, names with commas between,
-/// leaves the others out.
-pub fn each_driver(test: impl Fn(Driver) + Sync) {
-    let chosen = std::env::var("WEIR_TEST_DRIVERS").ok();
-    let is_chosen = |driver: &&Driver| match &chosen {
-        Some(names) => names.split(',').any(|name| name == driver.name()),
-        None => true,
-    };
-    let test = &test;
-    let failed: Vec<&str> = std::thread::scope(|scope| {
-        let spawn = |&driver: &Driver| {
-            let thread = std::thread::Builder::new().name(driver.name().to_string());
-            let run = thread.spawn_scoped(scope, move || test(driver)).expect("a thread starts");
-            (driver, run)
-        };
-        let runs: Vec<_> = Driver::ALL.iter().filter(is_chosen).map(spawn).collect();
-        assert!(!runs.is_empty(), "WEIR_TEST_DRIVERS names none of the drivers");
-        let ended = runs.into_iter().map(|(driver, run)| (driver, run.join()));
-        ended.filter(|(_, result)| result.is_err()).map(|(driver, _)| driver.name()).collect()
-    });
-    assert!(failed.is_empty(), "failed on: {}", failed.join(", "));
-}
-
-/// Runs a test on the server that `start` makes, once for each driver.
-pub fn each_site(start: impl Fn(Driver) -> Weir + Sync, test: impl Fn(Weir) + Sync) {
-    each_driver(|driver| test(start(driver)));
-}
 
 /// Checks that an `http` block is refused with each of these texts in the place of its `*`, and
 /// with a message that has the text beside it.

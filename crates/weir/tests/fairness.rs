@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use common::BINARY;
 use testkit::certificates::KeyKind;
-use testkit::{Conn, Driver, Pair, Scripted, Site, Weir, each_driver, listener, wait_until};
+use testkit::{Conn, Driver, Pair, Scripted, Site, Weir, listener, on_all_drivers, wait_until};
 
 const CONNECTIONS: usize = 128;
 /// The client that wants all of them.
@@ -123,7 +123,7 @@ fn counter(weir: &Weir, name: &str) -> u64 {
 
 #[test]
 fn the_client_with_the_most_connections_makes_way() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         for kind in ALL {
             let upstream = upstream();
             let weir = site(driver, "client=25%", upstream.port);
@@ -154,7 +154,7 @@ fn the_client_with_the_most_connections_makes_way() {
 
 #[test]
 fn with_the_share_off_all_are_refused() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let upstream = upstream();
         let weir = site(driver, "client=off", upstream.port);
         let many = fill(&weir, |_| busy(&weir, Busy::Limited, MANY));
@@ -166,7 +166,7 @@ fn with_the_share_off_all_are_refused() {
 
 #[test]
 fn nobody_makes_way_where_all_have_few_connections() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let upstream = upstream();
         let weir = site(driver, "client=10%", upstream.port);
         let all = fill(&weir, |n| busy(&weir, Busy::Limited, &format!("10.0.0.{}", n % 25)));
@@ -178,7 +178,7 @@ fn nobody_makes_way_where_all_have_few_connections() {
 
 #[test]
 fn a_single_client_has_all_connections() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let (_silent, port): (TcpListener, u16) = listener();
         let weir = site(driver, "client=10%", port);
         // A balancer that names nobody, say.
@@ -219,7 +219,7 @@ fn silent_site(driver: Driver) -> Weir {
 
 #[test]
 fn whatever_has_begun_makes_room() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let weir = silent_site(driver);
         for (what, port, bytes) in BEGINNINGS {
             let open = || {

@@ -5,7 +5,7 @@ mod common;
 
 use common::BINARY;
 use testkit::h2::Client;
-use testkit::{Conn, Site, Weir, each_driver, wait_until};
+use testkit::{Conn, Site, Weir, on_all_drivers, wait_until};
 
 const CONNECTIONS: usize = 128;
 
@@ -42,7 +42,7 @@ fn ask(conn: &mut Conn) -> testkit::Response {
 
 #[test]
 fn new_connections_are_refused_while_there_is_no_room() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let weir = site(driver);
         let mut kept = weir.connect();
         assert_eq!(ask(&mut kept).status, 200);
@@ -91,7 +91,7 @@ fn new_connections_are_refused_while_there_is_no_room() {
 
 #[test]
 fn without_overload_all_connections_are_used() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let weir = Site::new(BINARY, driver)
             .file("html/slow", [b'x'; 200_000])
             .config(
@@ -117,7 +117,7 @@ fn begun(weir: &Weir, client: &str) -> Conn {
 
 #[test]
 fn the_client_with_the_most_half_heads_makes_room() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let weir = Site::new(BINARY, driver)
             .file("html/a.txt", b"hello")
             .config(

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use http::Module;
 use http::module::Verdict;
 use http::request::Request;
-use testkit::{Driver, Site, Weir, each_driver, wait_for};
+use testkit::{Driver, Site, Weir, on_all_drivers, wait_for};
 use weir_server::Added;
 
 static MODULE: Module = Module {
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
         return weir_server::run(ADDED);
     }
     for listen in ["", " reuseport", " reuseport=steered"] {
-        each_driver(|driver| spinning_is_ended(driver, listen));
+        on_all_drivers(|driver| spinning_is_ended(driver, listen));
     }
     ExitCode::SUCCESS
 }

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use common::{BINARY, config, proc_field, stop};
-use testkit::{Driver, Site, StallingFolder, Weir, each_driver, udp, wait_for};
+use testkit::{Driver, Site, StallingFolder, Weir, on_all_drivers, udp, wait_for};
 
 /// The limit of a new connection's wait, with an allowance for a busy machine.
 const WAIT: Duration = Duration::from_millis(2_200 + 2_800);
@@ -72,22 +72,22 @@ fn stopped_is_replaced(driver: Driver, workers: usize, listen: &str, main: &str)
 
 #[test]
 fn a_stopped_worker_on_a_shared_socket() {
-    each_driver(|driver| stopped_is_replaced(driver, 2, "", ""));
+    on_all_drivers(|driver| stopped_is_replaced(driver, 2, "", ""));
 }
 
 #[test]
 fn a_stopped_worker_with_its_own_socket() {
-    each_driver(|driver| stopped_is_replaced(driver, 2, " reuseport", ""));
+    on_all_drivers(|driver| stopped_is_replaced(driver, 2, " reuseport", ""));
 }
 
 #[test]
 fn a_stopped_worker_with_a_steered_socket() {
-    each_driver(|driver| stopped_is_replaced(driver, 2, " reuseport=steered", ""));
+    on_all_drivers(|driver| stopped_is_replaced(driver, 2, " reuseport=steered", ""));
 }
 
 #[test]
 fn the_only_worker_is_stopped() {
-    each_driver(|driver| stopped_is_replaced(driver, 1, "", ""));
+    on_all_drivers(|driver| stopped_is_replaced(driver, 1, "", ""));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn all_workers_are_stopped() {
 
 #[test]
 fn the_accept_lock_of_a_stopped_worker_is_freed() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let text = config(2, "", &server("")).replace("events {", "events { accept_mutex on;");
         let weir = Site::new(BINARY, driver).config(&text).start();
         let workers = weir.workers();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::origin::{Answer, Origin};
 use cache::index_format::{FILE_HEADER, ReadStep, read};
 use testkit::{
-    Conn, Daemon, Driver, Response, Site, built_binary, each_driver, is_alive, signal, wait_for,
+    Conn, Daemon, Driver, Response, Site, built_binary, is_alive, on_all_drivers, signal, wait_for,
 };
 
 /// A server with a cache, in the background.
@@ -108,7 +108,7 @@ fn records(path: &Path) -> usize {
 
 #[test]
 fn a_new_binary_is_warm_at_once() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let origin = Origin::start(|asked| Answer::of(format!("{} {}", asked.target, asked.count)));
         let cached = Cached::start(driver, &origin);
         let loaded = |what: &str| {

@@ -3,7 +3,7 @@
 
 use testkit::certificates::KeyKind;
 use testkit::h3::{Client, Options, StreamId};
-use testkit::{Driver, Pair, Site, Weir, built_binary, each_driver, wait_for};
+use testkit::{Driver, Pair, Site, Weir, built_binary, on_all_drivers, wait_for};
 
 /// A response of five seconds.
 fn slow() -> Vec<u8> {
@@ -62,7 +62,7 @@ fn end(all: Vec<(Client, StreamId)>) {
 
 #[test]
 fn connections_of_a_removed_address_go_on() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         for address in ["127.0.0.1", "0.0.0.0"] {
             // Some of the sockets have no new worker of their number.
             for (workers, next) in [(1, 1), (3, 2)] {
@@ -80,7 +80,7 @@ fn connections_of_a_removed_address_go_on() {
 
 #[test]
 fn an_address_comes_back_whole() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let with = config(2, Some("127.0.0.1"));
         let mut weir = start(driver, &with);
         let mut before = begin(&weir);
@@ -104,7 +104,7 @@ fn an_address_comes_back_whole() {
 /// The next workers have another socket, which the kernel prefers, and pass on what comes there.
 #[test]
 fn connections_go_on_when_one_of_all_addresses_stays() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let mut weir = start(driver, &config(2, Some("0.0.0.0")));
         let before = begin(&weir);
         reload(&mut weir, &config(2, Some("127.0.0.1")));
@@ -117,7 +117,7 @@ fn connections_go_on_when_one_of_all_addresses_stays() {
 /// No worker follows that could pass on what belongs to those that leave.
 #[test]
 fn connections_go_on_when_the_server_ends() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let mut weir = start(driver, &config(2, Some("127.0.0.1")));
         let before = begin(&weir);
         weir.signal("QUIT");

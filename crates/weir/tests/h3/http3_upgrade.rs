@@ -2,13 +2,13 @@
 
 use testkit::certificates::KeyKind;
 use testkit::h3::Client;
-use testkit::{Daemon, Pair, Site, built_binary, each_driver, is_alive, signal, wait_for};
+use testkit::{Daemon, Pair, Site, built_binary, is_alive, on_all_drivers, signal, wait_for};
 
 const LEN: usize = 40_000;
 
 #[test]
 fn responses_and_connections_outlive_an_upgrade() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let site = Pair::own(KeyKind::P256, "localhost").on(Site::new(built_binary(), driver), "a");
         let site = site.file("html/slow", "slow ".repeat(LEN / 5)).config(
             "worker_processes 2; pid logs/weir.pid; error_log logs/error.log info; events {}

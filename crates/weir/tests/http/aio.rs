@@ -4,7 +4,9 @@
 use std::fs::OpenOptions;
 
 use crate::disk;
-use testkit::{Conn, Site, Turns, Weir, built_binary, each_driver, each_site, pattern};
+use testkit::{
+    Conn, Site, Turns, Weir, built_binary, on_all_drivers, pattern, site_on_all_drivers,
+};
 
 const BIG: usize = 700_001;
 
@@ -44,7 +46,7 @@ fn site(driver: testkit::Driver) -> Weir {
 
 #[test]
 fn every_way_gives_the_same_bytes() {
-    each_site(site, |weir| {
+    site_on_all_drivers(site, |weir| {
         for place in PLACES {
             for _ in 0..2 {
                 assert_eq!(weir.get(&format!("/{place}/empty?n=ne")).body, b"", "{place}");
@@ -83,7 +85,7 @@ fn every_way_gives_the_same_bytes() {
 
 #[test]
 fn a_pool_named_by_a_variable_must_be_there() {
-    each_site(site, |weir| {
+    site_on_all_drivers(site, |weir| {
         assert_eq!(weir.get("/named/small?n=ne").body, b"small");
         // Whatever is in memory.
         assert_eq!(weir.get("/named/small?n=ther").status, 500);
@@ -126,7 +128,7 @@ const HUGE: u64 = 64 << 20;
 
 #[test]
 fn files_that_change_while_they_are_sent() {
-    each_site(site, |weir| {
+    site_on_all_drivers(site, |weir| {
         let worker = weir.workers()[0];
         assert_eq!(weir.get("/auto/small").body, b"small");
         let before = weir.open_descriptors(worker);
@@ -172,7 +174,7 @@ fn files_that_change_while_they_are_sent() {
 #[test]
 fn a_hole_in_the_middle_of_a_file_does_not_hold_the_loop() {
     const LEN: usize = 12 << 20;
-    each_site(site, |weir| {
+    site_on_all_drivers(site, |weir| {
         let path = weir.prefix().join("html/holed");
         std::fs::write(&path, pattern(LEN, 0)).expect("a file");
         assert!(weir.get("/threads/holed").body == pattern(LEN, 0));
@@ -202,7 +204,7 @@ fn a_hole_in_the_middle_of_a_file_does_not_hold_the_loop() {
 
 #[test]
 fn files_of_another_user_that_are_in_memory_wait_for_no_thread() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         // Under root, the workers are `nobody`, and may read these files and no more.
         let weir = site(driver);
         assert!(weir.get("/threads/big").body == pattern(BIG, 0));

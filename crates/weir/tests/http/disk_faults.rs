@@ -5,7 +5,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use crate::disk::{BIG, LARGE, ask, backend, others_are_served, site_in, told};
-use testkit::{Conn, Driver, StallingFolder, Weir, each_driver, pattern, wait_until};
+use testkit::{Conn, Driver, StallingFolder, Weir, on_all_drivers, pattern, wait_until};
 
 const PLACES: &str = "
     client_body_temp_path html/disk/body; proxy_temp_path html/disk/proxy; ssi_types text/plain;
@@ -77,7 +77,7 @@ fn nothing_is_left(weir: &Weir, before: usize) {
 
 #[test]
 fn writes_that_fail_are_told_and_leave_nothing() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, weir, before)) = sound(driver) else { return };
         let body = pattern(50_000, 3);
         for (errno, told) in [(5, "(5: Input/output error)"), (28, "(28: No space left on device)")]
@@ -104,7 +104,7 @@ fn writes_that_fail_are_told_and_leave_nothing() {
 
 #[test]
 fn a_part_of_a_page_that_cannot_be_read_ends_the_page() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, weir, before)) = sound(driver) else { return };
         disk.break_reads(true);
         let mut conn = ask(&weir, "/broken");
@@ -139,7 +139,7 @@ const NAMES: [&str; 9] =
 
 #[test]
 fn a_file_of_which_nothing_can_be_read_is_answered_by_a_status() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, weir)) = site_in(driver, "", "", WAYS) else { return };
         assert_eq!(weir.get("/fast.txt").body, b"fast");
         let before = weir.open_descriptors(weir.workers()[0]);
@@ -181,7 +181,7 @@ fn a_file_of_which_nothing_can_be_read_is_answered_by_a_status() {
 
 #[test]
 fn a_file_that_fails_behind_its_first_byte_cuts_the_response() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, weir)) = site_in(driver, "", "", WAYS) else { return };
         disk.break_reads_beyond(LARGE - 200_000);
         for (n, way) in ["slow", "slow_off", "copied", "copied_off"].iter().enumerate() {
@@ -200,7 +200,7 @@ fn a_file_that_fails_behind_its_first_byte_cuts_the_response() {
 fn parts_of_a_page_come_whole_from_threads() {
     // Subrequests with threads, sendfile in pieces, limits of the rate and temporary files; a clock
     // that is read seldom; a pool of one thread. Requests hung of each of these.
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let pools = "thread_pool default threads=1;\ntimer_resolution 100ms;";
         let Some((_disk, weir)) = served(driver, pools) else { return };
         let mut conn = weir.connect();
@@ -217,7 +217,7 @@ fn parts_of_a_page_come_whole_from_threads() {
 fn responses_of_one_connection_keep_apart() {
     // Pipelined requests for cold files by sendfile, by copies and with ranges: a response had
     // bytes of another.
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((_disk, weir)) = served(driver, "thread_pool default threads=2;") else { return };
         let mut conn = weir.connect();
         let places = ["threads", "copied", "disk", "limited"];
@@ -239,7 +239,7 @@ fn responses_of_one_connection_keep_apart() {
 
 #[test]
 fn clients_that_go_leave_nothing_behind() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, weir)) = served(driver, "") else { return };
         for path in ["/disk/small0.txt", "/page"] {
             assert_eq!(weir.get(path).status, 200, "{path}");
@@ -272,7 +272,7 @@ fn clients_that_go_leave_nothing_behind() {
 
 #[test]
 fn a_body_that_stops_coming_times_out_behind_its_disk() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, weir, before)) = sound(driver) else { return };
         disk.stall();
         let mut conn = post(&weir, "POST", "/echo", 100_000, &pattern(50_000, 5));
@@ -290,7 +290,7 @@ fn a_body_that_stops_coming_times_out_behind_its_disk() {
 fn a_fast_stop_does_not_wait_for_requests() {
     // At once, and for a worker that is leaving already.
     for signals in [&["TERM"][..], &["QUIT", "TERM"]] {
-        each_driver(|driver| {
+        on_all_drivers(|driver| {
             let Some((disk, mut weir)) = served(driver, "") else { return };
             assert_eq!(weir.get("/disk/small0.txt").body, b"small 0");
             // More than a last turn of the loop sends.
@@ -319,7 +319,7 @@ fn a_fast_stop_does_not_wait_for_requests() {
 
 #[test]
 fn a_reload_truncates_no_response() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, mut weir)) = served(driver, "") else { return };
         assert!(weir.get("/page").body == page());
         let mut big = ask(&weir, "/big");
@@ -348,7 +348,7 @@ fn a_reload_truncates_no_response() {
 
 #[test]
 fn a_full_queue_fails_work_of_every_kind_alone() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let pools = "thread_pool default threads=1 max_queue=0;";
         let Some((disk, weir)) = served(driver, pools) else { return };
         disk.stall();
@@ -371,7 +371,7 @@ fn a_full_queue_fails_work_of_every_kind_alone() {
 
 #[test]
 fn a_copy_over_a_longer_file_is_as_long_as_its_source() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, weir)) = served(driver, "") else { return };
         let to = "Destination: /dav/large5.bin\r\n";
         assert_eq!(weir.request("COPY", "/dav/small5.txt", to).status, 204);
@@ -381,7 +381,7 @@ fn a_copy_over_a_longer_file_is_as_long_as_its_source() {
 
 #[test]
 fn what_cannot_be_moved_whole_stays() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, weir)) = served(driver, "") else { return };
         for name in ["a", "sub/b"] {
             weir.write(&format!("html/tree/{name}"), name);
@@ -405,7 +405,7 @@ fn what_cannot_be_moved_whole_stays() {
 #[test]
 fn bodies_in_files_go_where_their_request_goes() {
     // To the location of an error, and with a copy of the request: bodies were lost on both ways.
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((_disk, weir)) = served(driver, "thread_pool default threads=1;") else { return };
         let body = pattern(50_000, 9);
         for path in ["/moved", "/mirrored"] {
@@ -421,7 +421,7 @@ fn bodies_in_files_go_where_their_request_goes() {
 
 #[test]
 fn no_part_of_a_response_is_kept_by_a_cache() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let pools = "thread_pool default threads=1;";
         let Some((disk, weir)) = with_cache(driver, pools, "html/disk/kept") else { return };
         let whole = pattern(BIG, 1);

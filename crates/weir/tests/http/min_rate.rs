@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use testkit::h2::{Client, Options};
-use testkit::{Driver, Site, Weir, built_binary, each_site, listener, pattern, refused};
+use testkit::{Driver, Site, Weir, built_binary, listener, pattern, refused, site_on_all_drivers};
 
 /// Longer than the kernel keeps for a client that does not read.
 const BIG: usize = 6 << 20;
@@ -71,7 +71,7 @@ fn drips(weir: &Weir, path: &str, field: &str, bytes: &[u8]) -> bool {
 
 #[test]
 fn dripping_bodies_are_ended() {
-    each_site(site, |weir| {
+    site_on_all_drivers(site, |weir| {
         let chunked = "Transfer-Encoding: chunked";
         std::thread::scope(|scope| {
             scope.spawn(|| assert!(drips(&weir, "/body", "Content-Length: 100000", b"x")));
@@ -90,7 +90,7 @@ fn dripping_bodies_are_ended() {
 
 #[test]
 fn slow_bodies_are_taken() {
-    each_site(site, |weir| {
+    site_on_all_drivers(site, |weir| {
         let mut conn = weir.connect();
         conn.send(head("/body", "Content-Length: 120000"));
         // 30 kB/s, with pauses.
@@ -105,7 +105,7 @@ fn slow_bodies_are_taken() {
 
 #[test]
 fn dripping_bodies_of_streams_are_ended() {
-    each_site(site, |weir| {
+    site_on_all_drivers(site, |weir| {
         let mut client = Client::tcp(weir.port(0));
         let stream = client.open("POST", "/body", &[("content-length", "100000")], false);
         let began = Instant::now();
@@ -140,7 +140,7 @@ fn read_slowly(weir: &Weir, path: &str, step: usize, pause: u64, over: &AtomicBo
 
 #[test]
 fn dripping_readers_are_ended() {
-    each_site(site, |weir| {
+    site_on_all_drivers(site, |weir| {
         for path in ["/big", "/memory/big"] {
             let over = AtomicBool::new(false);
             std::thread::scope(|scope| {
@@ -165,7 +165,7 @@ fn dripping_readers_are_ended() {
 
 #[test]
 fn slow_readers_are_served() {
-    each_site(site, |weir| {
+    site_on_all_drivers(site, |weir| {
         let never = AtomicBool::new(false);
         for path in ["/big", "/memory/big"] {
             assert_eq!(read_slowly(&weir, path, 2 << 20, 1_300, &never), BIG, "{path}");
@@ -176,7 +176,7 @@ fn slow_readers_are_served() {
 
 #[test]
 fn dripping_windows_are_ended() {
-    each_site(site, |weir| {
+    site_on_all_drivers(site, |weir| {
         let mut client = Client::with(weir.port(0), Options::default().withholding());
         let stream = client.open("GET", "/big", &[], true);
         client.grant(0, 1 << 30);
@@ -192,7 +192,7 @@ fn dripping_windows_are_ended() {
 
 #[test]
 fn slow_windows_are_served() {
-    each_site(site, |weir| {
+    site_on_all_drivers(site, |weir| {
         let mut client = Client::with(weir.port(0), Options::default().withholding());
         let stream = client.open("GET", "/big", &[], true);
         client.grant(0, 1 << 30);

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use crate::disk::{BIG, LARGE, ask, backend, others_are_served, site, told};
-use testkit::{each_driver, pattern, wait_until};
+use testkit::{on_all_drivers, pattern, wait_until};
 
 /// Locations whose work of every kind is on the disk.
 const WORK: &str = "
@@ -28,7 +28,7 @@ const WORK: &str = "
 
 #[test]
 fn work_of_every_kind_waits_for_its_disk_elsewhere() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let http = WORK.replace("%BACK%", &backend().to_string());
         let Some((disk, weir)) = site(driver, FEW, &http) else { return };
         let basic = "Authorization: Basic dTpw\r\n";
@@ -116,7 +116,7 @@ const MODES: &str = "
 
 #[test]
 fn a_disk_that_stands_still_holds_up_nobody_else() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, weir)) = site(driver, FEW, MODES) else { return };
         for place in ["disk", "threads", "copied", "held", "direct"] {
             assert_eq!(weir.get(&format!("/{place}/small0.txt")).body, b"small 0", "{place}");
@@ -164,7 +164,7 @@ fn a_disk_that_stands_still_holds_up_nobody_else() {
 
 #[test]
 fn a_stall_in_the_middle_of_a_body_is_waited_for() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, weir)) = site(driver, FEW, MODES) else { return };
         for path in ["/disk/large2.bin", "/copied/large2.bin", "/direct/large3.bin"] {
             if path.starts_with("/copied") && driver != testkit::Driver::Epoll {
@@ -186,7 +186,7 @@ fn a_stall_in_the_middle_of_a_body_is_waited_for() {
 
 #[test]
 fn a_full_queue_refuses_and_says_so() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let pools = "thread_pool tiny threads=1 max_queue=0;\nthread_pool small threads=1;";
         let http = "location /tiny/ { alias html/disk/; aio threads=tiny; }
                     location /small/ { alias html/disk/; aio threads=small; }";
@@ -218,7 +218,7 @@ fn a_full_queue_refuses_and_says_so() {
 
 #[test]
 fn a_disk_that_fails_ends_the_response_and_nothing_else() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, weir)) = site(driver, FEW, MODES) else { return };
         let worker = weir.workers()[0];
         assert_eq!(weir.get("/disk/small0.txt").body, b"small 0");
@@ -239,7 +239,7 @@ fn a_disk_that_fails_ends_the_response_and_nothing_else() {
 
 #[test]
 fn leaving_and_reloading_while_the_disk_stands_still() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Some((disk, mut weir)) = site(driver, FEW, MODES) else { return };
         assert_eq!(weir.get("/disk/small0.txt").body, b"small 0");
         disk.stall();

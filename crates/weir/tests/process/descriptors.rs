@@ -4,11 +4,11 @@ use std::io::Write;
 use std::net::TcpStream;
 
 use crate::common::BINARY;
-use testkit::{Site, each_driver};
+use testkit::{Site, on_all_drivers};
 
 #[test]
 fn half_sent_heads_make_room() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let weir = Site::new(BINARY, driver)
             .file("html/a.txt", b"hello")
             .config(

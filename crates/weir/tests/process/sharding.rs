@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::common::{BINARY, config, site, stop};
-use testkit::{Site, Weir, each_driver, wait_for};
+use testkit::{Site, Weir, on_all_drivers, wait_for};
 
 /// A published configuration, without its part for streams.
 const PUBLISHED: &str = "# Socket sharding in http and stream.
@@ -54,7 +54,7 @@ fn while_stopped<T>(weir: &Weir, worker: u32, f: impl FnOnce() -> T) -> T {
 
 #[test]
 fn a_published_configuration_runs() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let checked = Site::new(BINARY, driver).config(PUBLISHED).run(&["-t"]);
         let said = String::from_utf8_lossy(&checked.stderr).into_owned();
         // Port 80 is not everybody's.
@@ -71,7 +71,7 @@ fn a_published_configuration_runs() {
 
 #[test]
 fn a_stuck_worker_holds_up_no_new_connection() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let text = config(2, "", STEERED);
         let weir = Site::new(BINARY, driver).config(&text).start();
         let workers: HashSet<u32> = weir.workers().into_iter().collect();

@@ -5,7 +5,8 @@ use std::net::TcpStream;
 
 use crate::stream_site::{exchange, passing, site, start};
 use testkit::{
-    Conn, Driver, Scripted, Site, built_binary, each_driver, each_site, pattern, wait_until,
+    Conn, Driver, Scripted, Site, built_binary, on_all_drivers, pattern, site_on_all_drivers,
+    wait_until,
 };
 
 /// A server that echoes, with a mark in front of each read.
@@ -38,7 +39,7 @@ fn ask_all(port: u16, bytes: &[u8]) -> String {
 
 #[test]
 fn bytes_go_both_ways_and_are_counted() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let port = echo(">").port;
         let named = format!(
             "server {{ listen 127.0.0.1:%PORT1%; proxy_pass $to; set $to 127.0.0.1:{port}; }}"
@@ -59,7 +60,7 @@ fn bytes_go_both_ways_and_are_counted() {
 
 #[test]
 fn large_transfers_are_whole() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Scripted::start(|mut stream, _| {
             let mut len = [0; 8];
             stream.read_exact(&mut len).unwrap();
@@ -82,7 +83,7 @@ fn large_transfers_are_whole() {
 
 #[test]
 fn half_closed_sessions_go_on() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Scripted::start(|mut stream, _| {
             let mut all = Vec::new();
             stream.read_to_end(&mut all).unwrap();
@@ -98,7 +99,7 @@ fn half_closed_sessions_go_on() {
 
 #[test]
 fn the_next_server_is_tried() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = echo(">");
         let live = server.port;
         let weir = start(
@@ -131,7 +132,7 @@ fn the_next_server_is_tried() {
 
 #[test]
 fn bytes_that_are_there_before_the_server_reach_the_one_that_answers() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Scripted::start(|mut stream, _| {
             let mut page = vec![0; 40_000];
             stream.read_exact(&mut page).unwrap();
@@ -157,7 +158,7 @@ fn bytes_that_are_there_before_the_server_reach_the_one_that_answers() {
 
 #[test]
 fn an_idle_session_ends() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let weir = start(driver, &passing(0, echo(">").port, "proxy_timeout 100ms;"));
         let mut c = Conn::tcp(weir.port(0));
         c.send("x");
@@ -168,7 +169,7 @@ fn an_idle_session_ends() {
 
 #[test]
 fn rates_are_kept() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let weir = start(driver, &passing(0, echo("").port, "proxy_download_rate 1000;"));
         let mut c = Conn::tcp(weir.port(0));
         let began = std::time::Instant::now();
@@ -181,7 +182,7 @@ fn rates_are_kept() {
 
 #[test]
 fn headers_of_the_proxy_protocol_go_in_and_out() {
-    each_site(
+    site_on_all_drivers(
         |driver| {
             start(
                 driver,
@@ -216,7 +217,7 @@ fn headers_of_the_proxy_protocol_go_in_and_out() {
 
 #[test]
 fn sessions_are_refused_and_limited() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let denied = "limit_conn_zone $binary_remote_addr zone=z:64k;
              server { listen 127.0.0.1:%PORT0%; deny 127.0.0.1; return no; }";
         let limited = passing(1, echo(">").port, "limit_conn z 1;");
@@ -238,7 +239,7 @@ fn sessions_are_refused_and_limited() {
 
 #[test]
 fn a_server_without_content_ends_its_sessions() {
-    each_site(
+    site_on_all_drivers(
         |driver| start(driver, "server { listen 127.0.0.1:%PORT0%; }"),
         |weir| {
             assert!(Conn::tcp(weir.port(0)).read_to_end().is_empty());
@@ -249,7 +250,7 @@ fn a_server_without_content_ends_its_sessions() {
 
 #[test]
 fn values_of_map_geo_and_shares() {
-    each_site(
+    site_on_all_drivers(
         |driver| {
             start(
                 driver,
@@ -266,7 +267,7 @@ fn values_of_map_geo_and_shares() {
 
 #[test]
 fn a_leaving_worker_finishes_its_sessions() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let weir = start(driver, &passing(0, echo(">").port, ""));
         let mut c = Conn::tcp(weir.port(0));
         exchange(&mut c, "a", ">a");
@@ -284,7 +285,7 @@ fn a_leaving_worker_finishes_its_sessions() {
 
 #[test]
 fn sessions_end_with_the_time_of_a_leaving_worker() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = passing(0, echo(">").port, "");
         let weir = Site::new(built_binary(), driver)
             .config(&format!(
@@ -302,7 +303,7 @@ fn sessions_end_with_the_time_of_a_leaving_worker() {
 
 #[test]
 fn a_client_that_breaks_off_costs_its_session_alone() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let weir = start(driver, &passing(0, echo(">").port, ""));
         let mut other = Conn::tcp(weir.port(0));
         exchange(&mut other, "a", ">a");
@@ -349,7 +350,7 @@ fn what_is_refused() {
 
 #[test]
 fn sessions_that_move_less_than_the_minimum_rate_are_ended() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let port = echo("").port;
         let (slow, any) = (passing(0, port, ""), passing(1, port, "proxy_min_rate off;"));
         let weir = start(driver, &format!("proxy_min_rate 10k 2s; {slow} {any}"));

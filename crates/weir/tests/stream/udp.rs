@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::stream_site::{self, passing_udp};
 use testkit::udp::{Echo, ask, client, receive, socket};
 use testkit::wait_until;
-use testkit::{Driver, PATIENCE, Site, Weir, built_binary, each_driver, each_site, pattern};
+use testkit::{
+    Driver, PATIENCE, Site, Weir, built_binary, on_all_drivers, pattern, site_on_all_drivers,
+};
 
 /// With a server over TCP too: the site is up when that one is.
 fn start(driver: Driver, stream: &str) -> Weir {
@@ -20,7 +22,7 @@ fn answer(socket: &UdpSocket) -> Vec<u8> {
 
 #[test]
 fn datagrams_go_both_ways_in_one_session() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Echo::start(">", 1);
         let port = server.port;
         let weir = start(driver, &passing_udp(0, port, "proxy_timeout 300ms;"));
@@ -41,7 +43,7 @@ fn datagrams_go_both_ways_in_one_session() {
 
 #[test]
 fn sessions_end_with_their_answers() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Echo::start(">", 2);
         let port = server.port;
         let servers = [
@@ -69,7 +71,7 @@ fn sessions_end_with_their_answers() {
 
 #[test]
 fn a_burst_is_divided_into_sessions() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Echo::start(">", 1);
         let more = "proxy_requests 2; proxy_responses 1; proxy_timeout 300ms;";
         let weir = start(driver, &passing_udp(0, server.port, more));
@@ -88,7 +90,7 @@ fn a_burst_is_divided_into_sessions() {
 
 #[test]
 fn a_server_that_is_away_leaves_the_question_to_the_next() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Echo::start(">", 1);
         let live = server.port;
         let weir = start(
@@ -117,7 +119,7 @@ fn a_server_that_is_away_leaves_the_question_to_the_next() {
 
 #[test]
 fn answers_come_from_the_address_that_was_asked() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Echo::start(">", 1);
         let port = server.port;
         let weir = start(
@@ -144,7 +146,7 @@ fn answers_come_from_the_address_that_was_asked() {
 
 #[test]
 fn limits_and_rules_hold() {
-    each_site(
+    site_on_all_drivers(
         |driver| {
             start(
                 driver,
@@ -171,7 +173,7 @@ fn limits_and_rules_hold() {
 /// each question is answered.
 #[test]
 fn sessions_outlive_reloads() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         for address in ["127.0.0.1", "0.0.0.0"] {
             let server = Echo::start("", 1);
             let to = server.port;
@@ -215,7 +217,7 @@ fn sessions_outlive_reloads() {
 /// while they do.
 #[test]
 fn workers_become_fewer_and_more() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Echo::start("", 1);
         let text = |workers: usize| {
             format!(
@@ -246,7 +248,7 @@ fn workers_become_fewer_and_more() {
 /// A session that ends with its time does not keep a worker from leaving.
 #[test]
 fn a_reload_passes_clients_to_the_new_worker() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Echo::start(">", 1);
         let port = server.port;
         let weir = start(driver, &passing_udp(0, port, "proxy_timeout 500ms;"));
@@ -264,7 +266,7 @@ fn a_reload_passes_clients_to_the_new_worker() {
 /// The leaving worker's time is over: its sessions end, and are logged.
 #[test]
 fn sessions_end_with_the_time_of_a_leaving_worker() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Echo::start(">", 1);
         let text = passing_udp(0, server.port, "");
         let weir = Site::new(built_binary(), driver)
@@ -290,7 +292,7 @@ fn sessions_end_with_the_time_of_a_leaving_worker() {
 /// held them up: none is left in the socket.
 #[test]
 fn answers_that_follow_each_other_are_all_passed_on() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = socket();
         let port = testkit::udp::port(&server);
         let servers = [passing_udp(0, port, ""), passing_udp(1, port, "proxy_download_rate 2000;")];

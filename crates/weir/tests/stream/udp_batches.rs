@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use crate::stream_site::{self, passing_udp};
 use testkit::udp::{Echo, client, port, receive, socket};
-use testkit::{Driver, PATIENCE, Weir, each_driver};
+use testkit::{Driver, PATIENCE, Weir, on_all_drivers};
 
 /// With a server over TCP too: the site is up when that one is.
 fn start(driver: Driver, stream: &str) -> Weir {
@@ -35,7 +35,7 @@ fn question(i: usize, k: usize) -> Vec<u8> {
 
 #[test]
 fn many_clients_at_once_get_their_answers_in_order() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let echo = Echo::start("", 1);
         let (to, tight) = (echo.port, "proxy_responses 1; proxy_requests 3;");
         let servers = [
@@ -82,7 +82,7 @@ fn many_clients_at_once_get_their_answers_in_order() {
 /// make.
 #[test]
 fn sessions_of_one_client_ask_one_after_the_other() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = socket();
         let tight = "proxy_requests 2; proxy_responses 2;";
         let weir = start(driver, &passing_udp(0, port(&server), tight));
@@ -103,7 +103,7 @@ fn sessions_of_one_client_ask_one_after_the_other() {
 /// logs it.
 #[test]
 fn sessions_that_end_together_are_answered_first() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = socket();
         let weir = start(driver, &passing_udp(0, port(&server), "proxy_responses 1;"));
         let clients = clients(40, weir.port(0));
@@ -122,7 +122,7 @@ fn sessions_that_end_together_are_answered_first() {
 /// of others are gone: that costs nobody else an answer.
 #[test]
 fn an_answer_that_cannot_be_sent_hurts_no_other() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let Ok(server) = UdpSocket::bind("[::1]:0") else { return };
         server.set_read_timeout(Some(PATIENCE)).unwrap();
         let to = format!("[::1]:{}", port(&server));

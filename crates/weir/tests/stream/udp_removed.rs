@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::UdpSocket;
 
 use testkit::udp::{Echo, ask, client};
-use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_for};
+use testkit::{Driver, Site, Weir, built_binary, on_all_drivers, wait_for};
 
 /// Two workers with these servers and one over TCP, which is there in each configuration.
 fn config(servers: &str) -> String {
@@ -56,7 +56,7 @@ fn go_on(clients: &[UdpSocket], server: &Echo) {
 
 #[test]
 fn a_removed_address_has_no_new_clients_and_comes_back_whole() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         for address in ["127.0.0.1", "0.0.0.0"] {
             let server = Echo::start("", 1);
             let with = passing(address, server.port);
@@ -81,7 +81,7 @@ fn a_removed_address_has_no_new_clients_and_comes_back_whole() {
 /// Sockets of one address go before those of all: new clients are of the address that there is.
 #[test]
 fn an_address_becomes_all_and_one_again() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Echo::start("", 1);
         let [one, all] = ["127.0.0.1", "0.0.0.0"].map(|address| passing(address, server.port));
         let mut weir = start(driver, &one);
@@ -99,7 +99,7 @@ fn an_address_becomes_all_and_one_again() {
 /// The sockets of a removed address close with the last worker that has sessions of it.
 #[test]
 fn a_removed_address_is_free_when_its_sessions_have_ended() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let server = Echo::start("", 1);
         let mut weir = start(driver, &passing("127.0.0.1", server.port));
         let (port, before) = (weir.port(0), weir.workers());

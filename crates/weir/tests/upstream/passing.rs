@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use testkit::wait_for;
-use testkit::{Backend, Driver, Peer, Scripted, Site, Weir, built_binary, each_driver, read_until};
+use testkit::{
+    Backend, Driver, Peer, Scripted, Site, Weir, built_binary, on_all_drivers, read_until,
+};
 
 fn site(driver: Driver, port: u16, http: &str, locations: &str) -> Weir {
     let text = format!("{http} server {{ listen 127.0.0.1:%PORT0% sndbuf=32k; {locations} }}");
@@ -21,7 +23,7 @@ fn head_ends(bytes: &[u8]) -> bool {
 
 #[test]
 fn responses_kept_as_files() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let b = Scripted::start(|mut s, _| {
             while let Some(asked) = read_until(&mut s, head_ends) {
                 let path =
@@ -103,7 +105,7 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn tunnels_and_hints() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let b = Backend::start();
         let weir = site(
             driver,
@@ -139,7 +141,7 @@ fn tunnels_and_hints() {
         assert_eq!(other.response().status, 405);
         assert_eq!(weir.get("/").status, 405);
     });
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let b = Backend::start();
         let weir = site(
             driver,
@@ -189,7 +191,7 @@ asyncio.run(main(int(sys.argv[1])))
 fn websockets() {
     let peer =
         Peer::start("python3", "python3-websockets", &[("echo.py", ECHO)], &["%DIR%/echo.py"]);
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let weir = site(
             driver,
             peer.port(),
@@ -223,7 +225,7 @@ fn silent_tunnels() {
             }
         }
     });
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let weir = site(
             driver,
             peer.port,
@@ -278,7 +280,7 @@ fn break_off(s: &TcpStream, fault: Fault) {
 fn servers_that_break_off_anywhere() {
     const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123456789";
     const HEAD: usize = ANSWER.len() - 10;
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let served = Arc::new(AtomicUsize::new(0));
         let count = served.clone();
         let good = Scripted::start(move |mut s, _| {
@@ -380,7 +382,7 @@ fn drain(mut s: TcpStream) {
 
 #[test]
 fn servers_that_take_no_more() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let b = Scripted::start(|mut s, n| {
             let _ = read_until(&mut s, |b| b.windows(4).any(|w| w == b"\r\n\r\n"));
             match n {

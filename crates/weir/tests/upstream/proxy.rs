@@ -4,11 +4,11 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use testkit::{Backend, Scripted, Site, Weir, built_binary, each_driver, read_until, wait_for};
+use testkit::{Backend, Scripted, Site, Weir, built_binary, on_all_drivers, read_until, wait_for};
 
 /// A server in front of a backend, `%UP%`, on each driver.
 fn proxied(http: &str, locations: &str, test: impl Fn(Weir, Backend) + Sync) {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         let b = Backend::start();
         let text = format!("{http} server {{ listen 127.0.0.1:%PORT0% sndbuf=32k; {locations} }}");
         let weir = Site::new(built_binary(), driver)
@@ -369,7 +369,7 @@ fn upgraded_connections() {
 
 #[test]
 fn an_upgraded_connection_ends_when_a_side_takes_nothing_in_time() {
-    each_driver(|driver| {
+    on_all_drivers(|driver| {
         // One sends without end, the other reads nothing.
         let servers = [true, false].map(|sends| {
             Scripted::start(move |mut stream, _| {
