@@ -9,9 +9,9 @@ use crate::{Findings, circles, directives, licences, run, sbom, testing, tidy, t
 /// know new lints: there they are shown, but do not fail.
 const TOOLCHAIN: &str = "1.95";
 
-type Step = fn(&Workspace, bool) -> Result<(), Vec<String>>;
+type Step = fn(&Workspace, bool) -> Findings;
 
-/// The steps with their names. The tests come last: their output ends with the summary.
+/// The steps before the tests, with their names.
 const STEPS: &[(&str, Step)] = &[
     ("format", |ws, exact| with_tool(ws, exact, "rustfmt", &["fmt", "--all", "--check"])),
     ("tiers", |ws, _| tiers::run(ws)),
@@ -20,14 +20,16 @@ const STEPS: &[(&str, Step)] = &[
     ("lints", lints),
     ("licences", |ws, _| licences::run(ws, &[])),
     ("sbom", |ws, _| sbom::run(ws, &["target/weir.cdx.json".to_owned()])),
-    ("directives", directives),
+    // Of the product and of all tests, in one go: the steps that follow find it done.
+    ("build", |ws, _| testing::build(ws)),
+    ("directives", |ws, _| directives::run(ws, &["--check".to_owned()])),
     ("modules", modules),
     ("fuzz targets", |ws, _| fuzz_targets(ws)),
-    ("tests", |ws, _| testing::run(ws, &[])),
 ];
 
-/// Runs all steps, also when one fails: a long line should not hide a failing test.
-pub fn run(ws: &Workspace, _args: &[String]) -> Findings {
+/// Runs all steps, also when one fails: a long line should not hide a failing test. The arguments
+/// are those of the tests, which come last, because their summary is the end of the output.
+pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     let version = run::output(ws, "rustc", &["--version"]).map_err(|e| vec![e])?;
     let exact = version.contains(&format!(" {TOOLCHAIN}."));
     if !exact {
@@ -41,8 +43,6 @@ pub fn run(ws: &Workspace, _args: &[String]) -> Findings {
         let began = Instant::now();
         println!("== {name}");
         match step(ws, exact) {
-            // The last lines are the tests' own summary.
-            Ok(()) if *name == "tests" => {}
             Ok(()) => println!("== {name}: fine ({:.1} s)", began.elapsed().as_secs_f64()),
             Err(more) => {
                 println!("== {name}: {} finding(s), listed at the end", more.len());
@@ -50,6 +50,8 @@ pub fn run(ws: &Workspace, _args: &[String]) -> Findings {
             }
         }
     }
+    println!("== tests");
+    findings.extend(testing::run(ws, args).err().into_iter().flatten());
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
@@ -93,7 +95,9 @@ fn modules(ws: &Workspace, exact: bool) -> Findings {
     with_tool(ws, exact, "rustfmt", &[&of("fmt")[..], &["--all", "--check"]].concat())?;
     let clippy = [&of("clippy")[..], &["--workspace"], &target, lints].concat();
     with_tool(ws, exact, "clippy", &clippy)?;
-    cargo(ws, &[&of("test")[..], &["--workspace"], &target, &["--quiet"]].concat())
+    let tests = ["--no-doc", "--", "--manifest-path", &manifest, "--workspace"];
+    let tests = tests.iter().chain(&target).map(|arg| (*arg).to_owned());
+    testing::run(ws, &tests.collect::<Vec<_>>())
 }
 
 /// Of the tests too, whose programs say where they unwrap and panic: clippy's own settings allow
@@ -109,12 +113,4 @@ fn lints(ws: &Workspace, exact: bool) -> Findings {
 fn fuzz_targets(ws: &Workspace) -> Findings {
     let manifest = ["--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target"];
     cargo(ws, &[&["check", "--quiet", "--lib", "--no-default-features"], &manifest[..]].concat())
-}
-
-/// The reference page, once there is a binary to ask.
-fn directives(ws: &Workspace, _exact: bool) -> Findings {
-    if !ws.root().join("crates/weir").exists() {
-        return Ok(());
-    }
-    directives::run(ws, &["--check".to_string()])
 }

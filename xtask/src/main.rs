@@ -40,8 +40,8 @@ struct Verb {
 const VERBS: &[Verb] = &[
     Verb {
         name: "ci",
-        arguments: "",
-        help: "everything a change has to pass; what ./x test runs",
+        arguments: "[OPTIONS]",
+        help: "everything a change has to pass; what ./x test runs; options as those of tests",
         run: ci::run,
     },
     Verb {

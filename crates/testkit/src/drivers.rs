@@ -54,8 +54,8 @@ pub fn each_driver(test: impl Fn(Driver) + Sync) {
 
 /// As [`each_driver`] on all four drivers, for tests whose subject is what drivers do differently:
 /// accepting (many connections, descriptors that run out, sockets of each worker, workers that
-/// stand still), both directions of a tunnel or session, datagrams, files that the ring, a thread or
-/// the loop reads and disks that stall or fail under them, sockets that a reload or a new binary
+/// stand still), both directions of a tunnel or session, datagrams, files that the ring, a thread
+/// or the loop reads and disks that stall or fail under them, sockets that a reload or a new binary
 /// takes over, and deadlines of connections. The rest of the server sees no driver.
 pub fn on_all_drivers(test: impl Fn(Driver) + Sync) {
     run(Driver::ALL, test);

@@ -1,7 +1,7 @@
 //! The process group of a server under test: its members, and its end.
 //!
-//! The test's process is a "child subreaper" (prctl(2)): the kernel gives it the workers of a master
-//! that has ended, so that it can wait for their end, and finds them among its own children.
+//! The test's process is a "child subreaper" (prctl(2)): the kernel gives it the workers of a
+//! master that has ended, so that it can wait for their end, and finds them among its own children.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};

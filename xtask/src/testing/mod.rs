@@ -57,6 +57,11 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
+/// Builds the tests of the workspace, and with them the product.
+pub fn build(ws: &Workspace) -> Findings {
+    program::build(ws, &Options::default().cargo).map(drop).map_err(|e| vec![e])
+}
+
 /// A test, by its program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Test {
