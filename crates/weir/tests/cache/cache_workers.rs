@@ -239,6 +239,8 @@ fn a_fetch_that_dies_with_all_who_wait_is_nobody_s() {
         all.iter().for_each(|pid| weir.signal_to(*pid, "STOP"));
         all.iter().for_each(|pid| weir.signal_to(*pid, "KILL"));
         assert!(all.contains(&worker));
+        // A ring accepts for its worker until that is gone: such a client would be lost with it.
+        weir.wait_until_left(&all);
         let mut conn = weir.connect();
         ask(&mut conn);
         wait_for("another fetch", || (origin.server.connections() == 2).then_some(()));
