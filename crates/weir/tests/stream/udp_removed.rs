@@ -23,13 +23,15 @@ fn start(driver: Driver, text: &str) -> Weir {
     Site::new(built_binary(), driver).config(text).start()
 }
 
-/// Reloads with another configuration, and waits until the workers of before are leaving.
+/// Reloads with another configuration, and waits until the workers of before have left the sockets.
 fn reload(weir: &mut Weir, text: &str) {
     let left = |weir: &Weir| weir.log("error.log").matches("gracefully shutting down").count();
     weir.set_config(text);
     let before = left(weir);
     weir.reload();
     wait_for("leaving workers", || (left(weir) == before + 2).then_some(()));
+    // A worker says so before it does so, and takes the next signal when it has done so.
+    weir.error_log();
 }
 
 /// Waits until the kernel refuses the datagrams of a new client.
@@ -41,6 +43,19 @@ fn wait_until_refused(port: u16) {
         matches!(c.recv(&mut [0; 9]), Err(e) if e.kind() == ErrorKind::ConnectionRefused)
             .then_some(())
     });
+}
+
+/// A new client, once the kernel takes datagrams for the address: the leaving workers have made its
+/// socket deaf, and the next ones hear it a moment after all of those have left it.
+fn heard(port: u16) -> UdpSocket {
+    wait_for("an answer to a new client", || {
+        let c = client(port);
+        c.send(b"new").unwrap();
+        match c.recv(&mut [0; 9]) {
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => None,
+            answer => answer.map(|_| Some(c)).unwrap(),
+        }
+    })
 }
 
 /// Each has its session, with the same socket to the server as before.
@@ -70,7 +85,8 @@ fn a_removed_address_has_no_new_clients_and_comes_back_whole() {
                 go_on(&clients, &server);
                 reload(&mut weir, &with);
                 // Of a socket that is still a leaving worker's, some of them would have no answer.
-                clients.extend((0..20).map(|_| client(port)));
+                clients.push(heard(port));
+                clients.extend((1..20).map(|_| client(port)));
                 go_on(&clients, &server);
                 assert!(weir.workers().len() >= 2 + round, "workers of before have sessions");
             }
@@ -87,11 +103,13 @@ fn an_address_becomes_all_and_one_again() {
         let mut weir = start(driver, &one);
         let mut clients = Vec::new();
         for text in [&all, &one, &all] {
-            clients.extend((0..10).map(|_| client(weir.port(0))));
+            clients.push(heard(weir.port(0)));
+            clients.extend((1..10).map(|_| client(weir.port(0))));
             go_on(&clients, &server);
             reload(&mut weir, text);
         }
-        clients.extend((0..10).map(|_| client(weir.port(0))));
+        clients.push(heard(weir.port(0)));
+        clients.extend((1..10).map(|_| client(weir.port(0))));
         go_on(&clients, &server);
     });
 }
