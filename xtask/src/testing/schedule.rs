@@ -13,12 +13,16 @@ use super::program::Program;
 /// machine to its limits: nothing runs beside them.
 const ALONE: &[&str] = &[
     "fairness",
+    "fd_set",
     "heap",
     "idle_memory",
     "memory",
     "memory_group",
     "overload",
+    "pool_threads",
+    "short",
     "spinning",
+    "starved",
     "watchdog",
 ];
 
