@@ -18,8 +18,8 @@ Compiles a server that has the modules named, in the order given.
                            where this program was built)
   --folder DIR           : where to compile (default: weir-build in the user's cache)
   --target-dir DIR       : where cargo keeps what it compiled (default: target in that folder)
-  --release              : compile as packages are: some percent faster, and takes minutes longer
-  --debug                : compile without optimization
+  --release              : compile what is measured or deployed, as packages are: takes minutes
+  --debug                : compile without any optimization, with line numbers for debuggers
   --offline              : without the network
 ";
 
@@ -46,7 +46,7 @@ pub enum From {
 /// How the server is optimized.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Profile {
-    /// Optimized crate by crate, which keeps the loop of writing a module short.
+    /// Hardly optimized, which keeps the loop of writing a module short.
     Quick,
     /// As packages are: optimized as a whole while it is linked.
     Release,

@@ -119,22 +119,14 @@ fn put(file: &Path, text: &str) -> Result<(), String> {
     fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))
 }
 
-/// The profiles, which a manifest cannot take from another one: as those of the workspace.
-const PROFILES: &str = r#"
-[profile.dev]
-debug = "line-tables-only"
+/// The manifest of the workspace, whose profiles the generated one repeats: cargo reads profiles from
+/// the manifest at the root of a build alone.
+const WORKSPACE: &str = include_str!("../../../../Cargo.toml");
 
-[profile.release]
-debug = "line-tables-only"
-lto = "fat"
-codegen-units = 1
-
-[profile.quick]
-inherits = "release"
-debug = false
-lto = false
-codegen-units = 16
-"#;
+/// The profiles of the workspace, which stand at the end of its manifest.
+fn profiles() -> &'static str {
+    WORKSPACE.find("[profile.release]").map_or("", |at| &WORKSPACE[at..])
+}
 
 fn manifest(sources: &Path, modules: &[Module]) -> Result<String, String> {
     let of = |name: &str| -> Result<String, String> {
@@ -156,7 +148,8 @@ fn manifest(sources: &Path, modules: &[Module]) -> Result<String, String> {
          [patch.crates-io]\nweir-module = {{ path = {} }}\n",
         of("module")?
     ));
-    text.push_str(PROFILES);
+    text.push_str("\n[profile.dev]\ndebug = \"line-tables-only\"\n\n");
+    text.push_str(profiles());
     Ok(text)
 }
 
@@ -195,6 +188,15 @@ mod tests {
                     [dependencies]\nname=\"z\"\n";
         assert_eq!(package(text, "name").as_deref(), Some("weir-y"));
         assert_eq!(package("[package]\n[lib]\nname = \"x\"\n", "name"), None);
+    }
+
+    #[test]
+    fn the_generated_manifest_has_the_profiles() {
+        let text = manifest(Path::new("/src"), &[]).unwrap();
+        for section in ["[profile.dev]", "[profile.release]", "[profile.quick]"] {
+            assert!(text.contains(section), "{section} in {text}");
+        }
+        assert_eq!(profiles().lines().filter(|line| *line == "[workspace]").count(), 0);
     }
 
     #[test]
