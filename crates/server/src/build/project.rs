@@ -119,8 +119,8 @@ fn put(file: &Path, text: &str) -> Result<(), String> {
     fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))
 }
 
-/// The manifest of the workspace, whose profiles the generated one repeats: cargo reads profiles from
-/// the manifest at the root of a build alone.
+/// The manifest of the workspace, whose profiles the generated one repeats: cargo reads profiles
+/// from the manifest at the root of a build alone.
 const WORKSPACE: &str = include_str!("../../../../Cargo.toml");
 
 /// The profiles of the workspace, which stand at the end of its manifest.

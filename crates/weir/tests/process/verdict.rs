@@ -196,8 +196,9 @@ fn several_ask_at_once_and_each_gets_a_verdict() {
     assert_eq!(codes, [Some(0); 6]);
     assert!(clients.finish() > 0);
     wait_until("one worker", || weir.workers().len() == 1);
-    // The master closes what it has of a worker when it has learned of its end.
-    wait_until("what was opened is closed", || weir.open_descriptors(weir.pid()) == before);
+    // The master closes what it has of a worker when it has learned of its end. The count before
+    // may have the socket of the report that it serves, which is closed a moment after.
+    wait_until("what was opened is closed", || weir.open_descriptors(weir.pid()) <= before);
 }
 
 #[test]
