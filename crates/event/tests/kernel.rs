@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use event::testing::{echo, read_to_end, turns, until};
-use event::{Deadline, Gate, ListenOpts, Listener, Loop, Notify, Options, Sock, Wake};
+use event::{Deadline, DriverKind, Gate, ListenOpts, Listener, Loop, Notify, Options, Sock, Wake};
 use mem::{Chain, Page};
 use os::SockAddr;
 
@@ -571,4 +571,61 @@ fn the_end_comes_with_the_last_bytes() {
         }
         assert_eq!(read_to_end(&theirs, 0).await, b"all");
     });
+}
+
+/// A peer that closes while bytes of ours are unread has its kernel send a reset. What it sent
+/// before is in our kernel, and a failed send must not hide it: it may be a response.
+#[test]
+fn what_came_before_a_reset_is_read_behind_a_failed_send() {
+    for driver in event::testing::real_drivers() {
+        let mut event_loop = Loop::new(Options { driver, ..Options::default() }).expect("a loop");
+        // A ring's receive that is with the kernel brings the bytes in a turn.
+        let at_once = driver != DriverKind::Uring;
+        event_loop.block_on(reads_before_a_reset(at_once)).expect("the loop runs");
+    }
+}
+
+async fn reads_before_a_reset(at_once: bool) {
+    let theirs = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let addr = os::socket::local_addr(&theirs).expect("its address");
+    let ours = connect(&addr).await;
+    let (mut peer, _) = theirs.accept().expect("accepted");
+    let mut unread = Chain::new();
+    unread.push_bytes(Bytes::from_static(b"nobody reads this"));
+    ours.send(&mut unread, Deadline::in_ms(10_000)).await.expect("sent");
+    peer.write_all(b"first").expect("written");
+    let mut page = Page::new();
+    ours.recv_into(&mut page, Deadline::in_ms(10_000)).await.expect("received");
+    // The loop has no turn until the send fails: it learns of nothing.
+    peer.write_all(b", last words").expect("written");
+    let is_there = || {
+        let sent = os::socket::tcp_sent(&peer).expect("Linux 4.19");
+        sent.acked >= sent.written
+    };
+    while !is_there() {
+        std::thread::yield_now();
+    }
+    drop(peer);
+    loop {
+        let mut more = Chain::new();
+        more.push_bytes(Bytes::from_static(b"more"));
+        match ours.try_send(&mut more, None) {
+            // A ring posts it, and learns of the failure in a turn.
+            Ok(_) => turns(1).await,
+            Err(_) => break,
+        }
+    }
+    loop {
+        match ours.try_recv_into(&mut page) {
+            Ok(Some(1..)) => {}
+            Ok(None) => {
+                // The end comes with the loop's next report.
+                let has_all = page.filled() == b"first, last words";
+                assert!(has_all || !at_once, "{:?} is read at once", page.filled());
+                ours.readable(Deadline::in_ms(10_000)).await.expect("something to read");
+            }
+            Ok(Some(0)) | Err(_) => break,
+        }
+    }
+    assert_eq!(page.filled(), b"first, last words");
 }

@@ -71,7 +71,7 @@ pub use pair::Pair;
 pub use peer::Peer;
 pub use ports::{Port, bind_datagrams, listen};
 pub use program::{copy_program, write_script};
-pub use scripted::{Scripted, listener, read_until};
+pub use scripted::{Scripted, is_acknowledged, listener, read_until};
 pub use site::Site;
 pub use stalling::StallingFolder;
 pub use turns::{Seen, Sleep, Turns};

@@ -60,3 +60,9 @@ pub fn read_until(stream: &mut TcpStream, enough: impl Fn(&[u8]) -> bool) -> Opt
     }
     Some(all)
 }
+
+/// Whether the other side's kernel has all that was written to a connection.
+pub fn is_acknowledged(stream: &TcpStream) -> bool {
+    let sent = os::socket::tcp_sent(stream).expect("Linux since 4.19");
+    sent.acked >= sent.written
+}

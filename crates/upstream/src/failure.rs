@@ -28,6 +28,13 @@ pub fn by_network(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), None | Some(32 | 100 | 101 | 104 | 107 | 110..=113))
 }
 
+/// Whether a failed send leaves a connection that may still have a response: the peer has closed
+/// or reset it, so that the end of what it sent is near. A file that became shorter while it was
+/// sent, for example, leaves a peer that waits for the rest.
+pub fn may_have_answered(e: &io::Error) -> bool {
+    e.kind() != io::ErrorKind::UnexpectedEof && by_network(e)
+}
+
 /// Nothing came, or nothing was taken, in time.
 #[cold]
 pub fn timed_out(client: &dyn Client, doing: &str) {

@@ -34,16 +34,16 @@ fn recv(inner: &mut Inner, sock: &Registered, page: &mut Page, min: usize) -> io
     let Some(entry) = inner.core.socks.get(sock.key) else {
         return Err(io::ErrorKind::NotConnected.into());
     };
-    if entry.out & out::BROKEN != 0 {
-        return Err(io::ErrorKind::BrokenPipe.into());
-    }
-    if entry.bits & bits::READ == 0 {
+    // A send that failed says nothing of what the peer sent before it closed: the kernel keeps it
+    // behind a reset, and it is read before the error counts.
+    let is_broken = entry.out & out::BROKEN != 0;
+    if entry.bits & bits::READ == 0 && !is_broken {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     if let Driver::Uring(uring) = &mut inner.driver
         && let Some(received) = uring.recv(entry, sock.key, page, min)
     {
-        return received;
+        return received.and_then(|n| if is_broken { unless_over(n) } else { Ok(n) });
     }
     page.try_reserve(min)?;
     let room = page.spare();
@@ -52,6 +52,9 @@ fn recv(inner: &mut Inner, sock: &Registered, page: &mut Page, min: usize) -> io
         _ => attempt(sock.fd(), vec),
     });
     match &received {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_broken => {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             entry.bits &= !bits::READ;
             // A wait for the first byte holds no buffer; one of a special size is kept.
@@ -59,7 +62,12 @@ fn recv(inner: &mut Inner, sock: &Registered, page: &mut Page, min: usize) -> io
                 page.release();
             }
         }
-        Ok(0) => entry.bits |= bits::PEER_CLOSED,
+        Ok(0) => {
+            entry.bits |= bits::PEER_CLOSED;
+            if is_broken {
+                return unless_over(0);
+            }
+        }
         // Fewer bytes than there was room for: the socket is empty, and the next arrival is
         // reported. After the peer's end nothing is reported any more: then it must be read until
         // 0.
@@ -67,6 +75,11 @@ fn recv(inner: &mut Inner, sock: &Registered, page: &mut Page, min: usize) -> io
         _ => (),
     }
     received
+}
+
+/// The bytes read of a broken connection; its error where there are no more.
+fn unless_over(n: usize) -> io::Result<usize> {
+    if n > 0 { Ok(n) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }
 
 /// The future of [`Sock::recv_into`].

@@ -194,8 +194,11 @@ fn taken(entry: &mut SockEntry, sent: io::Result<Sent>) -> io::Result<usize> {
             Ok(sent)
         }
         Err(error) => {
-            if error.kind() == io::ErrorKind::WouldBlock {
-                entry.bits &= !bits::WRITE;
+            match error.kind() {
+                io::ErrorKind::WouldBlock => entry.bits &= !bits::WRITE,
+                // The peer may have sent something before it closed, which the driver has not
+                // reported yet: the next attempt to receive asks the kernel.
+                _ => entry.bits |= bits::READ,
             }
             Err(error)
         }

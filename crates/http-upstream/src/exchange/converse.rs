@@ -11,6 +11,7 @@ use http::channel::{ClientEnd, in_memory};
 use http::request::Request;
 use mem::{Buf, Chain, Page};
 use net::Transport;
+use upstream::failure::may_have_answered;
 use upstream::h2::Stream;
 use upstream::wire::Wire;
 
@@ -98,7 +99,8 @@ impl Exchange {
                 }
             }
             match sock.try_recv_into(&mut page) {
-                Ok(None) if broken.is_none() => {}
+                // Behind a reset the kernel keeps what came before it.
+                Ok(None) if broken.as_ref().is_none_or(may_have_answered) => {}
                 Ok(Some(n)) if n > 0 => {
                     r.upstream_mut().now().received += n as u64;
                     let head = self.parse_head(r, &mut page)?;

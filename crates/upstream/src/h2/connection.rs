@@ -13,6 +13,7 @@ use net::Transport;
 use super::dial::Dialling;
 use super::mux::{Mux, MuxConf, StreamEnd};
 use super::receive::Receiver;
+use crate::failure::may_have_answered;
 use crate::pool::Pool;
 
 /// Receives that may follow each other before other tasks have their turn.
@@ -20,6 +21,10 @@ const ROUNDS: usize = 16;
 
 /// Turns of the loop that a connection waits for more to send and receive at once.
 const GATHER_TURNS: usize = 8;
+
+/// The time for the rest of what a server sent that has closed its connection, in milliseconds. The
+/// kernel has it already; a driver that receives by completion has it a turn later.
+const REST_MS: u64 = 1_000;
 
 /// Requests to send at which it waits no longer.
 const GATHER_STREAMS: u32 = 16;
@@ -65,6 +70,8 @@ enum Turn {
         idle: Option<u64>,
     },
     End(StreamEnd),
+    /// Nothing can be sent any more. The server's last responses may be on their way.
+    Broken(io::Error),
 }
 
 fn turn(mux: &Mux, receiver: &mut Receiver) -> Turn {
@@ -82,8 +89,7 @@ fn turn(mux: &Mux, receiver: &mut Receiver) -> Turn {
     match (received, sent) {
         (Err(end), _) => Turn::End(end),
         (Ok(true), _) => Turn::Again,
-        // The server may have sent something before it closed, which was read first.
-        (Ok(false), Err(e)) => Turn::End(StreamEnd::Broken(e.raw_os_error().unwrap_or(0))),
+        (Ok(false), Err(e)) => Turn::Broken(e),
         (Ok(false), Ok(unsent)) => {
             let is_idle = mux.users() == 0;
             let unsent = unsent || mux.sock.has_unsent();
@@ -138,6 +144,7 @@ async fn run(mux: &Rc<Mux>, gate: &Gate) -> StreamEnd {
                 continue;
             }
             Turn::Wait { unsent, idle } => (unsent, idle),
+            Turn::Broken(e) => return read_rest(mux, &mut receiver, &e).await,
         };
         rounds = 0;
         if let Some(ms) = idle {
@@ -169,6 +176,36 @@ async fn run(mux: &Rc<Mux>, gate: &Gate) -> StreamEnd {
             return StreamEnd::Broken(e.raw_os_error().unwrap_or(0));
         }
         gather(mux).await;
+    }
+}
+
+/// Reads what a server sent before it closed, until the end that the kernel reports. A server that
+/// answers and closes at once leaves bytes of ours unread, its acknowledgement of our parameters
+/// for example; then its kernel sends a reset behind the response.
+async fn read_rest(mux: &Mux, receiver: &mut Receiver, e: &io::Error) -> StreamEnd {
+    let broken = StreamEnd::Broken(e.raw_os_error().unwrap_or(0));
+    if !may_have_answered(e) {
+        return broken;
+    }
+    // No other exchange begins a stream here.
+    mux.with(|state| state.is_leaving = true);
+    loop {
+        mux.with(|state| {
+            state.out.clear();
+            state.out_len = 0;
+        });
+        match receiver.receive(mux, &mux.sock) {
+            Ok(true) => continue,
+            // The first error is the one that tells why.
+            Err(StreamEnd::Closed | StreamEnd::Broken(_)) => return broken,
+            Err(end) => return end,
+            Ok(false) if mux.users() == 0 => return broken,
+            Ok(false) => {}
+        }
+        let readable = mux.sock.readable(Deadline::in_ms(REST_MS));
+        if let event::Either::First(Err(_)) = event::race(readable, mux.stirred.notified()).await {
+            return broken;
+        }
     }
 }
 

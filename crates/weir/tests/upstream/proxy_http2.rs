@@ -639,3 +639,26 @@ fn tls_to_servers_offers_http_2() {
         assert!(weir.get("/large").body == pattern(2_000_000, 1));
     });
 }
+
+/// Such a server leaves bytes of ours unread, our acknowledgement of its SETTINGS for example, so
+/// that its kernel sends a reset behind the response.
+#[test]
+fn a_server_that_answers_and_closes_at_once_is_heard() {
+    each_driver(|driver| {
+        let origin = Scripted::start(|stream, _| {
+            let socket = stream.try_clone().unwrap();
+            let mut peer = Peer::accept(stream, &[]);
+            let Some(request) = peer.request() else { return };
+            peer.send(&[Frame::new(kind::PING, 0, 0, b"12345678")]);
+            peer.reply(request.stream, &Reply::of(pattern(10_000, 1)));
+            // Else its kernel may throw away what has not left yet.
+            wait_until("the response to be taken", || testkit::is_acknowledged(&socket));
+        });
+        let weir = site(driver, origin.port, "", "");
+        for n in 0..50 {
+            let response = weir.get(&format!("/alone/{n}"));
+            assert_eq!((response.status, response.body.len()), (200, 10_000), "request {n}");
+            assert!(response.body == pattern(10_000, 1));
+        }
+    });
+}
