@@ -191,9 +191,14 @@ impl Merge {
         let name = names[0].shown();
         let first = listens.first().map(|listen| &listen.spec.addr);
         let zone = self.metrics.of_server(&merged.values.set, Kind::HttpServer, &name, first);
+        // Without keep-alive, a client that has connected still has time for its first request.
+        let idle_ms = match merged.core.keepalive_timeout {
+            0 => merged.core_srv.client_header_timeout,
+            ms => ms,
+        };
         let server = Rc::new(Server {
             http2,
-            http3: Http3::of(&merged.values.set, merged.core.keepalive_timeout)?,
+            http3: Http3::of(&merged.values.set, idle_ms)?,
             name,
             zone,
             names: names.into(),

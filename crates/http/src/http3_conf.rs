@@ -58,14 +58,14 @@ impl Http3 {
     ///
     /// # Errors
     /// The file of its key cannot be read.
-    pub(crate) fn of(set: &ConfSet, keepalive_ms: u64) -> Result<Http3, ConfError> {
+    pub(crate) fn of(set: &ConfSet, idle_ms: u64) -> Result<Http3, ConfError> {
         let none = ServerSettings::default();
         let written = set.get::<ServerSettings>().unwrap_or(&none);
         let usual = Settings::default();
         let settings = Settings {
             streams: written.max_streams.unwrap_or(usual.streams),
             stream_buffer: written.stream_buffer.map_or(usual.stream_buffer, |n| n as u64),
-            idle_ms: keepalive_ms.max(1),
+            idle_ms: idle_ms.max(1),
             segmentation: written.gso.unwrap_or(usual.segmentation),
         };
         let host_key = written.host_key.as_ref().map(read_key).transpose()?;

@@ -27,9 +27,9 @@ use super::mux::Mux;
 use super::receive::{Job, Leaving, Parties, Receiver, Taken};
 use super::schedule::OUTPUT_MAX;
 use crate::channel::conn::Conn;
-use crate::channel::streams::is_worn;
 use crate::channel::streams::run::Runner;
 use crate::channel::streams::slice::Slice;
+use crate::channel::streams::{is_worn, kept_ms};
 use crate::channel::{Answer, linger};
 use crate::server::HttpMain;
 
@@ -143,12 +143,11 @@ fn greet(mux: &Mux, frame_max: usize) {
 /// Waits for the next frame; false when the connection is to close.
 async fn parked(mux: &Mux, main: &HttpMain, receiver: &mut Receiver) -> bool {
     let c = &mux.c;
-    let core = &c.server().root.core;
-    if core.keepalive_timeout == 0 || receiver.leaving() == Leaving::Final {
+    if receiver.leaving() == Leaving::Final {
         return false;
     }
     main.stats.add(Field::Waiting, 1);
-    let wait = c.sock().readable_or(&main.life.gate, Deadline::in_ms(core.keepalive_timeout));
+    let wait = c.sock().readable_or(&main.life.gate, Deadline::in_ms(kept_ms(c)));
     let woken = main.life.unless_given_up(pin!(wait)).await;
     main.stats.sub(Field::Waiting, 1);
     match woken {
@@ -394,8 +393,7 @@ impl<'a> Serving<'a> {
             return Some(cut_off(self.mux));
         }
         if self.receiver.give_up_block(&self.page, self.mux) {
-            let ms = self.mux.c.server().root.core.keepalive_timeout;
-            self.partial = Some(Deadline::in_ms(ms));
+            self.partial = Some(Deadline::in_ms(kept_ms(&self.mux.c)));
             return None;
         }
         if self.mux.timed_out() {

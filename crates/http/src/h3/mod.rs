@@ -16,6 +16,7 @@
 //! | --- | --- |
 //! | [`session`] | the connection's turns: what came, and the requests that begin |
 //! | [`control`] | streams of the connection itself: settings, tables, GOAWAY |
+//! | [`leaving`] | the end of a connection, as its client is told |
 //! | [`receive`] | requests: heads, bodies, trailers |
 //! | [`mux`] | the state that the connection and its streams share |
 //! | [`unconfirmed`] | responses whose ends the client does not confirm |
@@ -29,6 +30,7 @@
 mod body;
 mod control;
 mod head;
+mod leaving;
 mod mux;
 mod output;
 mod receive;

@@ -18,6 +18,7 @@ use quic::{Dir, Ended, StreamId};
 use tls::Info;
 
 use super::control::Control;
+use super::leaving::{LAST_ID, Leaving};
 use super::mux::{Entry, Mux, Phase};
 use super::receive::{Job, Parties};
 use super::stream;
@@ -26,14 +27,10 @@ use crate::address::Account;
 use crate::channel::conn::Conn;
 use crate::channel::streams::run::Runner;
 use crate::channel::streams::slice::Slice;
-use crate::channel::streams::{self, is_worn, tell_fault};
+use crate::channel::streams::{self, is_worn, kept_ms, tell_fault};
 use crate::channel::{Answer, SendFailed};
 use crate::http3_conf::{BLOCKED_MAX, BLOCKED_STREAMS};
 use crate::server::HttpMain;
-
-/// The time for which a connection that we leave is there for streams under way to it,
-/// milliseconds.
-const LEAVE_MS: u64 = 2_000;
 
 /// A field section may be so many times as large as a head that is taken, and has such a size at
 /// least, bytes, 32 for each field included: up to that it is answered.
@@ -55,14 +52,6 @@ type LookUp = fn(&Rc<Conn>, &Rc<Cell<bool>>, &Rc<quic::Connection>);
 
 /// Has a request answered; says whether it waits.
 type Start = Box<dyn FnMut(Job) -> bool>;
-
-/// The end of a connection that we have announced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Leaving {
-    No,
-    /// The client was told, at this time.
-    Told(u64),
-}
 
 /// The protocol of a connection.
 pub(crate) struct Session {
@@ -275,14 +264,22 @@ impl Session {
     /// Tells the client that the connection ends, when that is so, and closes it when it is over.
     fn leave_in_time(&mut self) {
         let is_given_up = self.main.life.is_given_up();
-        if self.leaving == Leaving::No && (self.main.life.is_leaving() || is_worn(&self.mux.c())) {
-            self.leaving = Leaving::Told(base::time::now_ms());
-            self.control.goaway(self.mux.with(|state| state.next_id));
+        let now_ms = base::time::now_ms();
+        match self.leaving {
+            Leaving::No if self.main.life.is_leaving() || is_worn(&self.mux.c()) => {
+                self.leaving = Leaving::Announced(now_ms);
+                self.control.goaway(LAST_ID);
+            }
+            Leaving::Announced(_) if self.leaving.is_due(now_ms) => {
+                self.leaving = Leaving::Final(now_ms);
+                self.control.goaway(self.mux.with(|state| state.next_id));
+            }
+            _ => {}
         }
-        let Leaving::Told(since_ms) = self.leaving else { return };
         let is_idle =
             self.mux.with(|state| state.streams.is_empty() && state.unconfirmed.is_empty());
-        if is_given_up || is_idle && base::time::now_ms() >= since_ms + LEAVE_MS {
+        let is_over = self.leaving.is_due(now_ms) && is_idle;
+        if self.leaving != Leaving::No && is_given_up || is_over {
             self.mux.quic().close(Code::NoError.number(), "");
         }
     }
@@ -369,10 +366,7 @@ impl Session {
         {
             self.heads.pop_front();
         }
-        let leaves_ms = match self.leaving {
-            Leaving::Told(since_ms) if now_ms < since_ms + LEAVE_MS => Some(since_ms + LEAVE_MS),
-            _ => None,
-        };
+        let leaves_ms = self.leaving.next_ms().filter(|at_ms| now_ms < *at_ms);
         let times = [
             self.heads.front().map(|(_, at_ms)| *at_ms),
             self.quiet_ms.map(|since_ms| since_ms.saturating_add(kept_ms(&c))),
@@ -419,15 +413,6 @@ impl Session {
     }
 }
 
-/// The time for which a connection is kept without streams, milliseconds.
-fn kept_ms(c: &Conn) -> u64 {
-    match c.server().root.core.keepalive_timeout {
-        // It has that of a first request.
-        0 => c.head_timeout(),
-        ms => ms,
-    }
-}
-
 /// Hands the loop's calls for a connection to its session, until it is over.
 async fn listen(place: Rc<Socketless>, calls: Rc<Cell<Option<Call>>>, quic: Rc<quic::Connection>) {
     while let Some(call) = place.called().await {
@@ -461,7 +446,7 @@ impl quic::Session for Session {
         while let Some(id) = self.mux.quic().accept(dir) {
             if dir == Dir::Uni {
                 self.control.open(id);
-            } else if self.leaving != Leaving::No {
+            } else if matches!(self.leaving, Leaving::Final(_)) {
                 // The client was told, and asks another connection.
                 let code = Code::RequestRejected.number();
                 self.mux.quic().reset(id, code);

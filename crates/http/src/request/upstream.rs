@@ -27,7 +27,12 @@ impl Request {
     /// Ends a request whose client went while a server was asked: nobody is answered, and the log
     /// has the status 499.
     pub fn abandon(&mut self) -> Verdict {
-        self.err_status = CLIENT_CLOSED;
+        self.close_with(CLIENT_CLOSED)
+    }
+
+    /// Ends a request without a response, with this status in the log.
+    pub fn close_with(&mut self, status: u16) -> Verdict {
+        self.err_status = status;
         Verdict::Close
     }
 

@@ -655,3 +655,26 @@ fn websocket_reaches_servers_of_http1() {
         }
     });
 }
+
+/// Browsers and curl send their first request behind the handshake, not with the preface: it may
+/// come when the server has answered the client's SETTINGS and is at rest.
+#[test]
+fn the_first_request_is_answered_whatever_ends_the_connection() {
+    for end in ["keepalive_timeout 0;", "keepalive_requests 1;", "keepalive_time 0;"] {
+        let start = |driver| {
+            let server = "listen 127.0.0.1:%PORT0%; return 200 fine;";
+            let http = format!("http2 on; {end} server {{ {server} }}");
+            Site::new(built_binary(), driver).http(&http).start()
+        };
+        each_site(start, |weir| {
+            let mut c = Client::tcp(weir.port(0));
+            c.settings();
+            c.ping();
+            assert!(c.goaways().is_empty(), "{end} {:?}", c.goaways());
+            assert_eq!(c.get("/").body, b"fine", "{end}");
+            c.wait_for("the final GOAWAY", |c| c.goaways().get(1).map(|_| ()));
+            assert_eq!(c.goaways()[1].code, code::NO_ERROR);
+            c.wait_for_close();
+        });
+    }
+}

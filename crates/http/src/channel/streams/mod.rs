@@ -113,14 +113,27 @@ fn prepare_refused<A: Answer>(r: &mut Request) -> Option<u16> {
     A::prepare_refused(r, false).err()
 }
 
-/// Whether a connection has had as many requests, or as much time, as it gets.
+/// Whether a connection is to end because it has had all the requests, or all the time, that it
+/// gets. One without a request yet is not: the client has no other one for its first request,
+/// whatever `keepalive_timeout 0` or `keepalive_requests 0` say of those that follow.
 pub(crate) fn is_worn(c: &Conn) -> bool {
     let core = &c.server().root.core;
     let requests = c.requests.get();
-    requests >= core.keepalive_requests
-        || c.is_unwanted() && requests > 0
-        || core.keepalive_timeout == 0 && requests > 0
-        || base::time::now_ms().saturating_sub(c.start_ms) > core.keepalive_time
+    requests > 0
+        && (requests >= core.keepalive_requests
+            || c.is_unwanted()
+            || core.keepalive_timeout == 0
+            || base::time::now_ms().saturating_sub(c.start_ms) > core.keepalive_time)
+}
+
+/// The time for which a connection is kept without streams, in milliseconds. With
+/// `keepalive_timeout 0` only a client that has not sent its first request waits at all, and that
+/// request has the time of any other.
+pub(crate) fn kept_ms(c: &Conn) -> u64 {
+    match c.server().root.core.keepalive_timeout {
+        0 => c.head_timeout(),
+        ms => ms,
+    }
 }
 
 /// Waits for a tunnel's end.
