@@ -66,6 +66,11 @@ impl FileMeta {
         self.kind == FileKind::Dir
     }
 
+    /// Whether it is a symbolic link, as `lstat(2)` tells.
+    pub fn is_link(&self) -> bool {
+        self.kind == FileKind::Symlink
+    }
+
     /// Whether `other` is the same file with the same content, as far as the file system knows.
     pub fn same_version(&self, other: &FileMeta) -> bool {
         self.ino == other.ino

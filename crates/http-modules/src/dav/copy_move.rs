@@ -105,7 +105,7 @@ fn destination(r: &Request) -> Result<(Vec<u8>, String), Verdict> {
     if value.first() != Some(&b'/') && r.host.is_empty() {
         return Err(refused(r, 400, "client sent no \"Host\" header"));
     }
-    let raw = match local_part(value, &r.host, r.is_secured()) {
+    let raw = match local_part(value, &r.host) {
         Ok(raw) => raw,
         Err(NotHere::Elsewhere) => {
             let m = format!(
@@ -116,12 +116,24 @@ fn destination(r: &Request) -> Result<(Vec<u8>, String), Verdict> {
         }
         Err(NotHere::Invalid) => return Err(invalid(r, &said)),
     };
+    if !has_whole_escapes(raw) {
+        return Err(invalid(r, &said));
+    }
     let mut uri = Vec::new();
     if proto::uri::parse_unsafe(raw, &mut uri).is_err() || uri.first() != Some(&b'/') {
         r.log(Level::Error, format_args!("unsafe URI \"{}\" was detected", base::log::lossy(raw)));
         return Err(invalid(r, &said));
     }
     Ok((uri, said))
+}
+
+/// Whether two hexadecimal digits follow each `%` of a path: decoding would pass over what `%zz`
+/// lacks, and the copy would have a name that nobody asked for.
+fn has_whole_escapes(path: &[u8]) -> bool {
+    let is_whole = |at: usize| {
+        path.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    memchr::memchr_iter(b'%', path).all(is_whole)
 }
 
 fn invalid(r: &Request, said: &str) -> Verdict {
@@ -135,13 +147,17 @@ enum NotHere {
     Invalid,
 }
 
-/// The path of a destination: a path, or an address of this host, whatever its port.
-fn local_part<'a>(value: &'a [u8], host: &[u8], tls: bool) -> Result<&'a [u8], NotHere> {
+/// The path of a destination: a path, or an address of this host, whatever its port and scheme: a
+/// front that ends TLS passes on the `https` that its client wrote.
+fn local_part<'a>(value: &'a [u8], host: &[u8]) -> Result<&'a [u8], NotHere> {
     if value.first() == Some(&b'/') {
         return Ok(value);
     }
-    let scheme: &[u8] = if tls { b"https://" } else { b"http://" };
-    let rest = value.strip_prefix(scheme).ok_or(NotHere::Invalid)?;
+    let after = |scheme: &str| {
+        let (own, rest) = value.split_at_checked(scheme.len())?;
+        own.eq_ignore_ascii_case(scheme.as_bytes()).then_some(rest)
+    };
+    let rest = after("http://").or_else(|| after("https://")).ok_or(NotHere::Invalid)?;
     let slash = memchr::memchr(b'/', rest).unwrap_or(rest.len());
     let name = memchr::memchr(b':', &rest[..slash]).filter(|_| !rest.starts_with(b"["));
     let name = match (name, memchr::memchr(b']', &rest[..slash])) {
@@ -222,7 +238,7 @@ fn file(job: &Job, from: &Path, to: &Path, notes: &mut Notes) -> Result<u16, u16
     } else {
         copy_file(from, to, Attributes::default())
     };
-    done.map(|()| 204).map_err(|e| notes.broken(e.to_string()))
+    done.map(|()| 204).map_err(|e| notes.undone(&e))
 }
 
 fn folder(job: &Job, from: &Path, to: &Path, notes: &mut Notes) -> Result<u16, u16> {
@@ -232,7 +248,9 @@ fn folder(job: &Job, from: &Path, to: &Path, notes: &mut Notes) -> Result<u16, u
     tree::copy_folder(from, to).map_err(|e| notes.failed("mkdir()", to, e, 404))?;
     tree::copy_into(from, to, notes)?;
     if job.is_move {
-        tree::delete(from, true, notes)?;
+        // Of a link to a folder the link goes, and what it leads to stays.
+        let is_link = os::file::lstat(from).is_ok_and(|meta| meta.is_link());
+        tree::delete(from, !is_link, notes)?;
     }
     Ok(201)
 }
@@ -243,9 +261,9 @@ mod tests {
 
     #[test]
     fn destinations_on_this_host() {
-        let here = |value: &'static str| local_part(value.as_bytes(), b"localhost", false);
+        let here = |value: &'static str| local_part(value.as_bytes(), b"localhost");
         for (value, path) in
-            [("/a/b", "/a/b"), ("http://localhost/a?b", "/a?b"), ("http://LocalHost:8080/", "/")]
+            [("/a/b", "/a/b"), ("http://localhost/a?b", "/a?b"), ("https://LocalHost:8443/", "/")]
         {
             assert_eq!(here(value), Ok(path.as_bytes()), "{value}");
         }
@@ -255,8 +273,16 @@ mod tests {
         for value in ["http://localhost", "http://localhost:80", "ftp://localhost/a", "a", ""] {
             assert_eq!(here(value), Err(NotHere::Invalid), "{value}");
         }
-        assert_eq!(local_part(b"http://[::1]:80/a", b"[::1]", false), Ok(&b"/a"[..]));
-        assert_eq!(local_part(b"http://[::1]/a", b"[::2]", false), Err(NotHere::Elsewhere));
+        assert_eq!(local_part(b"http://[::1]:80/a", b"[::1]"), Ok(&b"/a"[..]));
+        assert_eq!(local_part(b"http://[::1]/a", b"[::2]"), Err(NotHere::Elsewhere));
+    }
+
+    #[test]
+    fn escapes_are_whole() {
+        assert!(has_whole_escapes(b"/a%20b%C3%a9") && has_whole_escapes(b"/plain"));
+        for cut in ["/%zz", "/a%2", "/a%", "/%%20"] {
+            assert!(!has_whole_escapes(cut.as_bytes()), "{cut}");
+        }
     }
 
     #[test]

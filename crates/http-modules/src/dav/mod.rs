@@ -282,7 +282,7 @@ fn put(mut file: TempFile, path: &Path, how: Attributes, notes: &mut Notes) -> R
         let m = format!("\"{}\" could not be created (21: Is a directory)", path.display());
         return Err(notes.refused(409, m));
     }
-    move_file(file.path(), path, how).map_err(|e| notes.broken(e.to_string()))?;
+    move_file(file.path(), path, how).map_err(|e| notes.undone(&e))?;
     file.moved();
     Ok(if there.is_ok() { 204 } else { 201 })
 }
@@ -293,6 +293,14 @@ fn delete(
     depth: Option<Depth>,
     notes: &mut Notes,
 ) -> Result<u16, u16> {
+    let own = path_of(trimmed(path.as_os_str().as_bytes()));
+    // With a slash behind it, lstat(2) follows a link, and what the link leads to may be outside of
+    // the root: the link itself is what the request names, and all that is removed.
+    let is_link = |path: &Path| os::file::lstat(path).is_ok_and(|meta| meta.is_link());
+    if collection && is_link(own) {
+        tree::delete(own, false, notes)?;
+        return Ok(204);
+    }
     let meta = match os::file::lstat(path) {
         Ok(m) => m,
         Err(e) => {
@@ -311,7 +319,7 @@ fn delete(
     } else if !matches!(depth.unwrap_or(Depth::Zero), Depth::Zero | Depth::Infinity) {
         return Err(notes.refused(400, "\"Depth\" header must be 0 or infinity".to_owned()));
     }
-    tree::delete(path_of(trimmed(path.as_os_str().as_bytes())), meta.is_dir(), notes)?;
+    tree::delete(own, meta.is_dir(), notes)?;
     Ok(204)
 }
 

@@ -107,8 +107,7 @@ fn visit(
     let target = moved(from, to, &path);
     let kind = entry.file_type().map_err(|e| notes.failed("lstat()", &path, e, 500))?;
     if kind.is_file() {
-        copy_file(&path, &target, Attributes::default())
-            .map_err(|e| notes.broken(e.to_string()))?;
+        copy_file(&path, &target, Attributes::default()).map_err(|e| notes.undone(&e))?;
     } else if kind.is_dir() {
         copy_folder(&path, &target).map_err(|e| notes.failed("mkdir()", &target, e, 500))?;
         steps.push(Visit::Leave(path.clone()));

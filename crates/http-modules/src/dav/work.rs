@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use base::log::Level;
+use files::FileError;
 use http::module::Verdict;
 use http::request::Request;
 
@@ -38,10 +39,14 @@ impl Notes {
         status
     }
 
-    /// A fault that answers with 500.
-    pub fn broken(&mut self, what: String) -> u16 {
-        self.add(Level::Crit, what, None);
-        500
+    /// A file that could not be written or moved: 507 where the disk, or the user's part of it, is
+    /// full (RFC 4918 section 11.5), 500 otherwise.
+    pub fn undone(&mut self, e: &FileError) -> u16 {
+        self.add(Level::Crit, e.to_string(), None);
+        match e.error().raw_os_error() {
+            Some(os::errno::ENOSPC | os::errno::EDQUOT) => 507,
+            _ => 500,
+        }
     }
 
     /// Notes a failed call whatever the answer will be.
@@ -72,12 +77,12 @@ impl Notes {
 
 /// The log level and the status of a failed call.
 fn grade(e: &io::Error, missing: u16) -> (Level, u16) {
-    use os::errno::{EACCES, EEXIST, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EPERM};
+    use os::errno::{EACCES, EDQUOT, EEXIST, ENAMETOOLONG, ENOENT, ENOSPC, ENOTDIR, EPERM};
     match e.raw_os_error() {
         Some(ENOENT | ENOTDIR | ENAMETOOLONG) => (Level::Error, missing),
         Some(EACCES | EPERM) => (Level::Error, 403),
         Some(EEXIST) => (Level::Error, 405),
-        Some(ENOSPC) => (Level::Crit, 507),
+        Some(ENOSPC | EDQUOT) => (Level::Crit, 507),
         _ => (Level::Crit, 500),
     }
 }

@@ -1,41 +1,10 @@
 //! Disks and folders of a cache that are full, read-only or broken: no request fails for that.
 
-use std::path::Path;
-use std::process::Command;
-
 use crate::origin::{Answer, Origin};
+use crate::tmpfs::Tmpfs;
 use testkit::{Driver, Site, StallingFolder, Weir, built_binary, wait_for};
 
 const LEN: usize = 100_000;
-
-/// A file system of a megabyte, gone with the test.
-struct Disk(std::path::PathBuf);
-
-impl Disk {
-    /// `None` where this machine or user may not mount.
-    fn mount(path: &Path) -> Option<Disk> {
-        std::fs::create_dir_all(path).unwrap();
-        let done = mount(&["-t", "tmpfs", "-o", "size=1m,mode=777", "none"], path);
-        if !done {
-            eprintln!("SKIPPED: no file system can be mounted here");
-        }
-        done.then(|| Disk(path.to_owned()))
-    }
-
-    fn set(&self, option: &str) {
-        assert!(mount(&["-o", &format!("remount,{option}")], &self.0), "{option}");
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
-fn mount(options: &[&str], path: &Path) -> bool {
-    Command::new("mount").args(options).arg(path).status().is_ok_and(|s| s.success())
-}
 
 fn body(path: &str) -> Vec<u8> {
     path.bytes().cycle().take(LEN).collect()
@@ -84,7 +53,7 @@ fn lines(weir: &Weir, text: &str) -> usize {
 #[test]
 fn a_full_disk_and_one_that_cannot_be_written() {
     let new = Site::new(built_binary(), Driver::usual());
-    let Some(disk) = Disk::mount(&new.prefix().join("cache")) else { return };
+    let Some(disk) = Tmpfs::mount(&new.prefix().join("cache")) else { return };
     let origin = origin();
     let weir = site(new, &origin, "");
     for i in 0..30 {

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "../common/tmpfs.rs"]
+mod tmpfs;
+
 mod cache;
 mod cache_faults;
 mod cache_index;

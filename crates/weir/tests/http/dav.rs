@@ -3,14 +3,19 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
-use testkit::{Driver, Response, Site, Weir, built_binary, each_site};
+use testkit::{Driver, Response, Site, Weir, built_binary, each_driver, each_site};
+
+use crate::tmpfs::Tmpfs;
 
 fn site(driver: Driver) -> Weir {
+    start(Site::new(built_binary(), driver))
+}
+
+fn start(site: Site) -> Weir {
     // The workers must be able to write what the test makes: they stay who it is.
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let user = if is_root { "user root;" } else { "" };
-    Site::new(built_binary(), driver)
-        .file("html/src", "SOURCE")
+    site.file("html/src", "SOURCE")
         .file("html/tree/a", "A")
         .file("html/tree/sub/b", "B")
         .config(&format!(
@@ -249,5 +254,68 @@ fn folders_are_copied_and_moved_whole() {
         assert_eq!(status("COPY", "/twin/", &to("/twin/inside/")), 403);
         assert_eq!(status("MOVE", "/twin/sub/", &to("/twin/")), 403);
         assert_eq!(status("MOVE", "/twin/", &to("/twin//")), 403);
+    });
+}
+
+/// A link to a folder, which may be outside of the root, is removed or moved as what it is.
+#[test]
+fn links_to_folders_lose_nothing_of_what_they_lead_to() {
+    each_site(site, |weir| {
+        let outside = weir.prefix().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("kept"), "kept").unwrap();
+        let link = |name: &str| std::os::unix::fs::symlink(&outside, on_disk(&weir, name)).unwrap();
+        let is_there = |name: &str| on_disk(&weir, name).symlink_metadata().is_ok();
+        let kept = || std::fs::read_to_string(outside.join("kept")).unwrap();
+        link("link");
+        assert_eq!(ask(&weir, "DELETE", "/link/", "").status, 204);
+        assert_eq!((is_there("link"), kept().as_str()), (false, "kept"));
+        link("plain");
+        assert_eq!(ask(&weir, "DELETE", "/plain", "").status, 204);
+        assert_eq!((is_there("plain"), kept().as_str()), (false, "kept"));
+        link("from");
+        assert_eq!(ask(&weir, "MOVE", "/from/", &to("/to/")).status, 201);
+        assert!(!is_there("from") && on_disk(&weir, "to").is_symlink());
+        assert_eq!(kept(), "kept");
+        // In a folder that is removed, too.
+        link("tree/inner");
+        assert_eq!(ask(&weir, "DELETE", "/tree/", "").status, 204);
+        assert_eq!((is_there("tree"), kept().as_str()), (false, "kept"));
+        // A destination that is a link is replaced.
+        assert_eq!(ask(&weir, "MKCOL", "/other/", "").status, 201);
+        assert_eq!(ask(&weir, "MOVE", "/other/", &to("/to/")).status, 201);
+        assert!(on_disk(&weir, "to").is_dir() && !on_disk(&weir, "to").is_symlink());
+        assert_eq!(kept(), "kept");
+    });
+}
+
+#[test]
+fn a_full_disk_is_507() {
+    each_driver(|driver| {
+        let site = Site::new(built_binary(), driver);
+        let Some(_disk) = Tmpfs::mount(&site.prefix().join("html/small")) else { return };
+        let weir = start(site);
+        let large = "x".repeat(2 << 20);
+        assert_eq!(put(&weir, "/small/file", &large, "").status, 507);
+        assert!(!on_disk(&weir, "small/file").exists());
+        assert_eq!(put(&weir, "/large", &large, "").status, 201);
+        assert_eq!(ask(&weir, "COPY", "/large", &to("/small/copy")).status, 507);
+        assert_eq!(ask(&weir, "MOVE", "/large", &to("/small/moved")).status, 507);
+        assert_eq!(read(&weir, "large").len(), large.len());
+        assert_eq!(put(&weir, "/small/file", "fits", "").status, 201);
+    });
+}
+
+#[test]
+fn destinations_have_either_scheme_and_whole_escapes() {
+    each_site(site, |weir| {
+        for (n, scheme) in ["http", "https", "HTTPS"].iter().enumerate() {
+            let there = to(&format!("{scheme}://here/copy{n}"));
+            assert_eq!(ask(&weir, "COPY", "/src", &there).status, 204, "{scheme}");
+            assert_eq!(read(&weir, &format!("copy{n}")), "SOURCE");
+        }
+        for broken in ["/%zz", "/%2", "/a%", "http://here/%g0"] {
+            assert_eq!(ask(&weir, "COPY", "/src", &to(broken)).status, 400, "{broken}");
+        }
     });
 }

@@ -392,7 +392,7 @@ fn what_cannot_be_moved_whole_stays() {
         }
         let to = "Destination: /all/disk/tree/\r\n";
         disk.break_writes(Some(28));
-        assert_eq!(weir.request("MOVE", "/all/tree/", to).status, 500);
+        assert_eq!(weir.request("MOVE", "/all/tree/", to).status, 507);
         weir.wait_for_log("error.log", "(28: No space left on device)");
         assert!(tree.join("a").exists() && tree.join("sub/b").exists());
         disk.break_writes(None);

@@ -4,6 +4,8 @@
 
 #[path = "../common/disk.rs"]
 mod disk;
+#[path = "../common/tmpfs.rs"]
+mod tmpfs;
 
 mod access;
 mod aio;
