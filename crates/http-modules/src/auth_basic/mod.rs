@@ -100,14 +100,19 @@ impl PhaseHandler for Handler {
             r.log(Level::Info, format_args!("{m}"));
             return Step::Now(ask(r, &realm));
         }
-        match self.look_up(r, &realm) {
+        match self.look_up(r) {
             Poll::Ready(UserEntry::Decided(v)) => return Step::Now(v),
             Poll::Ready(UserEntry::Hash(hash)) => {
                 if let Check::Done(right) = at_once(r, &hash) {
                     return Step::Now(decide(r, &realm, right));
                 }
             }
-            Poll::Ready(UserEntry::Long(_)) | Poll::Pending => {}
+            Poll::Ready(UserEntry::Unknown(hash))
+                if !hash.as_deref().is_some_and(crypt::is_costly) =>
+            {
+                return Step::Now(self.nobody(r, &realm));
+            }
+            Poll::Ready(UserEntry::Unknown(_) | UserEntry::Long(_)) | Poll::Pending => {}
         }
         Step::Wait(Box::pin(self.slowly(r, realm)))
     }
@@ -115,9 +120,12 @@ impl PhaseHandler for Handler {
 
 /// The user's entry in the file.
 enum UserEntry {
-    /// Nothing, which decides.
+    /// The file could not be read.
     Decided(Verdict),
     Hash(Vec<u8>),
+    /// The user is unknown. The hash of another user is checked in its place, because the time of
+    /// an answer would tell which names the file has.
+    Unknown(Option<Vec<u8>>),
     /// It is long, and has to be read.
     Long(FileHandle),
 }
@@ -138,28 +146,29 @@ impl Handler {
         path
     }
 
-    fn look_up(&self, r: &mut Request, realm: &Bytes) -> Poll<UserEntry> {
+    fn look_up(&self, r: &mut Request) -> Poll<UserEntry> {
         let path = self.path(r);
-        let hash = match ready!(files::try_open_plain(r, &path)) {
+        Poll::Ready(match ready!(files::try_open_plain(r, &path)) {
             Ok(OpenFile { content: Some(text), .. }) => {
-                Ok(r.basic_credentials().and_then(|c| find_in(&text, c.user()).map(<[u8]>::to_vec)))
+                let credentials = r.basic_credentials();
+                let user = credentials.as_ref().map_or(&b""[..], |c| c.user());
+                match find_in(&text, user) {
+                    Some(hash) => UserEntry::Hash(hash.to_vec()),
+                    None => UserEntry::Unknown(another_hash(&text).map(<[u8]>::to_vec)),
+                }
             }
-            Ok(OpenFile { fd: Some(fd), .. }) => return Poll::Ready(UserEntry::Long(fd)),
+            Ok(OpenFile { fd: Some(fd), .. }) => UserEntry::Long(fd),
             Ok(_) => {
                 use os::errno::EISDIR;
-                Err(unread(r, &std::io::Error::from_raw_os_error(EISDIR), &path))
+                let e = std::io::Error::from_raw_os_error(EISDIR);
+                UserEntry::Decided(unread(r, &e, &path))
             }
             Err(e) => {
                 let missing = e.errno() == Some(ENOENT);
                 let level = if missing { Level::Error } else { Level::Crit };
                 r.log_os(level, format_args!("{} \"{}\"", e.what, lossy(&path)), &e.error);
-                Err(Verdict::Status(if missing { 403 } else { 500 }))
+                UserEntry::Decided(Verdict::Status(if missing { 403 } else { 500 }))
             }
-        };
-        Poll::Ready(match hash {
-            Ok(Some(hash)) => UserEntry::Hash(hash),
-            Ok(None) => UserEntry::Decided(self.nobody(r, realm)),
-            Err(v) => UserEntry::Decided(v),
         })
     }
 
@@ -175,25 +184,34 @@ impl Handler {
     }
 
     /// Looks the user up in a file that is read for it.
-    async fn read(&self, r: &mut Request, realm: &Bytes, fd: FileHandle) -> UserEntry {
+    async fn read(&self, r: &mut Request, fd: FileHandle) -> UserEntry {
         let user = r.basic_credentials().map(|c| c.user().to_vec()).unwrap_or_default();
         let done = r.on_disk(move || find(&fd, &user)).await;
         let path = self.path(r);
         match done.and_then(|found| found) {
-            Ok(Some(hash)) => UserEntry::Hash(hash),
-            Ok(None) => UserEntry::Decided(self.nobody(r, realm)),
+            Ok(Found::User(hash)) => UserEntry::Hash(hash),
+            Ok(Found::Nobody(another)) => UserEntry::Unknown(another),
             Err(e) => UserEntry::Decided(unread(r, &e, &path)),
         }
     }
 
     /// The same where the file is not at hand, or the hash takes longer than a worker may.
     async fn slowly(&self, r: &mut Request, realm: Bytes) -> Verdict {
-        let mut found = files::asking(r, |r| self.look_up(r, &realm)).await;
+        let mut found = files::asking(r, |r| self.look_up(r)).await;
         if let UserEntry::Long(fd) = found {
-            found = self.read(r, &realm, fd).await;
+            found = self.read(r, fd).await;
         }
         let hash = match found {
             UserEntry::Hash(hash) => hash,
+            UserEntry::Unknown(another) => {
+                if let (Some(hash), Some(c)) = (another, r.basic_credentials()) {
+                    let password = c.password().to_vec();
+                    let check = move || crypt::verify(&password, &hash);
+                    // Whatever it finds: the answer is the same.
+                    let _ = event::pool::run_blocking(check).await;
+                }
+                return self.nobody(r, &realm);
+            }
             UserEntry::Decided(v) => return v,
             UserEntry::Long(_) => return Verdict::Status(500),
         };
@@ -252,14 +270,15 @@ fn decide(r: &mut Request, realm: &Bytes, right: Option<bool>) -> Verdict {
             let m = "crypt() failed (22: Invalid argument): the hash has an unknown form or is too \
                      costly";
             r.log(Level::Crit, format_args!("{m}, user \"{user}\""));
-            Verdict::Status(500)
+            // No password is the right one: `NAME:*` and `NAME:!` lock a user out, for example.
+            ask(r, realm)
         }
     }
 }
 
 /// Asks for a name and password.
 fn ask(r: &mut Request, realm: &Bytes) -> Verdict {
-    let value = Bytes::from([b"Basic realm=\"", &realm[..], b"\""].concat());
+    let value = Bytes::from([b"Basic realm=\"", &quotable(realm)[..], b"\""].concat());
     if r.method == Method::Connect {
         r.out.add("Proxy-Authenticate", value);
         return Verdict::Status(407);
@@ -268,17 +287,44 @@ fn ask(r: &mut Request, realm: &Bytes) -> Verdict {
     Verdict::Status(401)
 }
 
+/// A realm as it stands in a quoted string (RFC 9110 section 5.6.4): a backslash goes before each
+/// quote that has none, so that those of configurations written for nginx keep theirs.
+fn quotable(realm: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(realm.len());
+    let mut is_escaped = false;
+    for &byte in realm {
+        if byte == b'"' && !is_escaped {
+            out.push(b'\\');
+        }
+        out.push(byte);
+        is_escaped = byte == b'\\' && !is_escaped;
+    }
+    if is_escaped {
+        // It would escape the quote that ends the string.
+        out.push(b'\\');
+    }
+    out
+}
+
 /// The file could not be read.
 fn unread(r: &Request, e: &std::io::Error, path: &[u8]) -> Verdict {
     r.log_os(Level::Crit, format_args!("read() \"{}\"", lossy(path)), e);
     Verdict::Status(500)
 }
 
-/// The hash that a long file has for the user, if it has one. Waits for the disk.
-fn find(fd: &FileHandle, user: &[u8]) -> std::io::Result<Option<Vec<u8>>> {
+/// The result of a look into a long file.
+enum Found {
+    /// The user's hash.
+    User(Vec<u8>),
+    /// The user is not there; the hash of another one, if the file has any.
+    Nobody(Option<Vec<u8>>),
+}
+
+/// Looks a user up in a long file. Waits for the disk.
+fn find(fd: &FileHandle, user: &[u8]) -> std::io::Result<Found> {
     const CHUNK: usize = 64 << 10;
-    // Read in pieces; what is left of the last line goes before the next piece.
-    let (mut held, mut at) = (Vec::new(), 0);
+    // Read in pieces; the unfinished last line of one goes before the next.
+    let (mut held, mut at, mut another) = (Vec::new(), 0, None);
     loop {
         let from = held.len();
         held.resize(from + CHUNK, 0);
@@ -291,10 +337,11 @@ fn find(fd: &FileHandle, user: &[u8]) -> std::io::Result<Option<Vec<u8>>> {
             (_, None) => 0,
         };
         if let Some(hash) = find_in(&held[..whole], user) {
-            return Ok(Some(hash.to_vec()));
+            return Ok(Found::User(hash.to_vec()));
         }
+        another = another.or_else(|| another_hash(&held[..whole]).map(<[u8]>::to_vec));
         if n == 0 {
-            return Ok(None);
+            return Ok(Found::Nobody(another));
         }
         held.drain(..whole);
     }
@@ -318,9 +365,37 @@ fn find_in<'a>(text: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
     None
 }
 
+/// The first hash of a file: that of any user.
+fn another_hash(text: &[u8]) -> Option<&[u8]> {
+    let line = text.split(|b| *b == b'\n').find(|line| !line.is_empty() && line[0] != b'#')?;
+    let hash = &line[memchr::memchr(b':', line)? + 1..];
+    let end = hash.iter().position(|b| matches!(b, b'\r' | b':'));
+    Some(&hash[..end.unwrap_or(hash.len())])
+}
+
 #[cfg(test)]
 mod tests {
-    use super::find_in;
+    use super::{another_hash, find_in, quotable};
+
+    #[test]
+    fn quotes_of_a_realm_are_escaped_once() {
+        for (realm, quoted) in [
+            ("plain", "plain"),
+            ("say \"hi\"", "say \\\"hi\\\""),
+            ("say \\\"hi\\\"", "say \\\"hi\\\""),
+            ("back\\\\\"", "back\\\\\\\""),
+            ("end\\", "end\\\\"),
+        ] {
+            assert_eq!(quotable(realm.as_bytes()), quoted.as_bytes(), "{realm}");
+        }
+    }
+
+    #[test]
+    fn another_user_stands_in_for_an_unknown_one() {
+        assert_eq!(another_hash(b"# c\n\nab:h1:x\nb:h2"), Some(&b"h1"[..]));
+        assert_eq!(another_hash(b"b:h2\r\n"), Some(&b"h2"[..]));
+        assert_eq!(another_hash(b"# c\nnobody"), None);
+    }
 
     #[test]
     fn users_in_files() {
