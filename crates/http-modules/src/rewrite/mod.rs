@@ -105,7 +105,8 @@ struct If {
 }
 
 enum Return {
-    /// A status alone: answered by `error_page` or a built-in page. 444 closes the connection.
+    /// A status alone: answered by `error_page` or a built-in page. 408, 444 and 499 close the
+    /// connection.
     Status(u16),
     /// 301, 302, 303, 307, 308.
     Redirect(u16, Template),

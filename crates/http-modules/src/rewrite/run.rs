@@ -130,6 +130,8 @@ impl If {
 impl Return {
     fn run(&self, r: &mut Request) -> Verdict {
         match self {
+            // As in nginx the connection ends without a response, and the log has the status.
+            Return::Status(status @ (408 | 499)) => r.close_with(*status),
             Return::Status(status) => Verdict::Status(*status),
             Return::Redirect(status, to) => {
                 let to = to.eval(r);

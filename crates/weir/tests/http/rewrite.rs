@@ -44,6 +44,9 @@ fn returns() {
                 location /kept { error_page 410 /text; return 410; }
                 location /first { return 200 one; return 200 two; }
                 location /close { return 444; }
+                location /late { return 408; }
+                location /left { return 499; }
+                location /said { return 408 late; }
             }"#,
         );
         check(
@@ -70,7 +73,12 @@ fn returns() {
         assert_eq!(weir.get("/text.html").header("Content-Type"), Some("text/html"));
         assert_eq!(weir.get("/text").header("Content-Type"), Some("text/plain"));
         assert_eq!(weir.get("/none").header("Content-Length"), None);
-        assert_eq!(weir.raw("GET /close HTTP/1.1\r\nHost: a\r\n\r\n"), b"");
+        for (path, status) in [("/close", " 444 "), ("/late", " 408 "), ("/left", " 499 ")] {
+            assert_eq!(weir.raw(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")), b"", "{path}");
+            let line = weir.wait_for_log("access.log", &format!("GET {path} "));
+            assert!(line.contains(status), "{line}");
+        }
+        check(&weir, &[("/said", 408, "late")]);
         // Bodies are read past, so that the next request is found.
         let two = "POST /text HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nbodyx\
                    GET /own HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
