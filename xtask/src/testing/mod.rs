@@ -48,11 +48,12 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
             println!("== round {round} of {}", options.rounds);
         }
         let report = Report::of(&programs, &options, &ws.root().join(KEPT));
-        findings.extend(report.print());
+        // Before the report, whose last line counts.
         if options.doc && options.programs.is_empty() {
             let doc = ["test", "--workspace", "--doc", "--quiet"];
             findings.extend(run::run(ws, "cargo", &doc).err());
         }
+        findings.extend(report.print());
     }
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
