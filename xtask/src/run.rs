@@ -6,20 +6,9 @@ use crate::workspace::Workspace;
 
 /// Runs a program in the workspace's root with its output on ours; the error names the command.
 pub fn run(ws: &Workspace, program: &str, args: &[&str]) -> Result<(), String> {
-    run_with(ws, program, args, &[])
-}
-
-/// The same with variables of the environment.
-pub fn run_with(
-    ws: &Workspace,
-    program: &str,
-    args: &[&str],
-    variables: &[(&str, &str)],
-) -> Result<(), String> {
     let shown = format!("{program} {}", args.join(" "));
     let status = Command::new(program)
         .args(args)
-        .envs(variables.iter().copied())
         .current_dir(ws.root())
         .status()
         .map_err(|e| format!("cannot run {shown}: {e}"))?;

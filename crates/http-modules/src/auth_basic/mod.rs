@@ -357,8 +357,7 @@ fn find_in<'a>(text: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
             && text[found] != b'#'
             && let Some(hash) = hash.strip_prefix(b":")
         {
-            let end = hash.iter().position(|b| matches!(b, b'\n' | b'\r' | b':'));
-            return Some(&hash[..end.unwrap_or(hash.len())]);
+            return Some(first_field(hash));
         }
         at = found + 1;
     }
@@ -368,9 +367,13 @@ fn find_in<'a>(text: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
 /// The first hash of a file: that of any user.
 fn another_hash(text: &[u8]) -> Option<&[u8]> {
     let line = text.split(|b| *b == b'\n').find(|line| !line.is_empty() && line[0] != b'#')?;
-    let hash = &line[memchr::memchr(b':', line)? + 1..];
-    let end = hash.iter().position(|b| matches!(b, b'\r' | b':'));
-    Some(&hash[..end.unwrap_or(hash.len())])
+    Some(first_field(&line[memchr::memchr(b':', line)? + 1..]))
+}
+
+/// The text before the next colon, or before the end of the line.
+fn first_field(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|b| matches!(b, b'\n' | b'\r' | b':'));
+    &text[..end.unwrap_or(text.len())]
 }
 
 #[cfg(test)]

@@ -249,8 +249,7 @@ fn folder(job: &Job, from: &Path, to: &Path, notes: &mut Notes) -> Result<u16, u
     tree::copy_into(from, to, notes)?;
     if job.is_move {
         // Of a link to a folder the link goes, and what it leads to stays.
-        let is_link = os::file::lstat(from).is_ok_and(|meta| meta.is_link());
-        tree::delete(from, !is_link, notes)?;
+        tree::delete(from, !tree::is_link(from), notes)?;
     }
     Ok(201)
 }

@@ -296,8 +296,7 @@ fn delete(
     let own = path_of(trimmed(path.as_os_str().as_bytes()));
     // With a slash behind it, lstat(2) follows a link, and what the link leads to may be outside of
     // the root: the link itself is what the request names, and all that is removed.
-    let is_link = |path: &Path| os::file::lstat(path).is_ok_and(|meta| meta.is_link());
-    if collection && is_link(own) {
+    if collection && tree::is_link(own) {
         tree::delete(own, false, notes)?;
         return Ok(204);
     }

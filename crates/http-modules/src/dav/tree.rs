@@ -22,6 +22,11 @@ fn entries(dir: &Path) -> io::Result<Vec<DirEntry>> {
     std::fs::read_dir(dir)?.collect()
 }
 
+/// Whether a path, without a slash at its end, is a symbolic link.
+pub(super) fn is_link(path: &Path) -> bool {
+    os::file::lstat(path).is_ok_and(|meta| meta.is_link())
+}
+
 /// Removes a file, or a folder with all that is in it. What cannot be removed inside is logged, and
 /// the rest removed all the same.
 ///

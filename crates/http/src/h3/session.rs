@@ -274,12 +274,12 @@ impl Session {
                 self.leaving = Leaving::Final(now_ms);
                 self.control.goaway(self.mux.with(|state| state.next_id));
             }
+            Leaving::No => return,
             _ => {}
         }
         let is_idle =
-            self.mux.with(|state| state.streams.is_empty() && state.unconfirmed.is_empty());
-        let is_over = self.leaving.is_due(now_ms) && is_idle;
-        if self.leaving != Leaving::No && is_given_up || is_over {
+            || self.mux.with(|state| state.streams.is_empty() && state.unconfirmed.is_empty());
+        if is_given_up || self.leaving.is_due(now_ms) && is_idle() {
             self.mux.quic().close(Code::NoError.number(), "");
         }
     }
