@@ -39,7 +39,7 @@ impl<S: Session> Compiler for Parts<'_, S> {
     }
 
     fn regex(&mut self, word: &Word, pattern: &[u8], any_case: bool) -> Result<Regex, ConfError> {
-        Regex::compile(word, pattern, any_case, &mut self.0.vars)
+        Regex::for_list(word, pattern, any_case, &mut self.0.vars)
     }
 }
 

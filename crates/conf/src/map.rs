@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 
 use crate::hostnames::HostTable;
+use crate::pattern::{Pattern, PatternList};
 use crate::template::Template;
 use crate::{ConfError, Node, Word};
 
@@ -20,7 +21,7 @@ pub trait Compiler {
     /// The template's.
     fn template(&mut self, word: &Word) -> Result<Template, ConfError>;
 
-    /// Compiles a pattern, a part of `word`.
+    /// Reads a pattern, a part of `word`, for a list.
     ///
     /// # Errors
     ///
@@ -38,6 +39,8 @@ pub trait Compiler {
 pub struct Map<R> {
     names: HostTable<u32>,
     regexes: Vec<(R, u32)>,
+    /// Which of `regexes` may match.
+    list: PatternList,
     values: Vec<Template>,
     default: Template,
     /// `hostnames`: a dot at the end of the value does not count.
@@ -49,7 +52,7 @@ pub struct Map<R> {
 /// Texts up to this length are put in lower case without memory of their own.
 const LOWER_MAX: usize = 128;
 
-impl<R> Map<R> {
+impl<R: AsRef<Pattern>> Map<R> {
     /// Compiles the block of `node`.
     ///
     /// # Errors
@@ -59,6 +62,7 @@ impl<R> Map<R> {
         let mut map = Map {
             names: HostTable::new(),
             regexes: Vec::new(),
+            list: PatternList::default(),
             values: Vec::new(),
             default: Template::constant(Bytes::new()),
             hostnames: false,
@@ -100,6 +104,7 @@ impl<R> Map<R> {
         if let Some(value) = default.and_then(|index| map.values.get(index as usize)) {
             map.default = value.clone();
         }
+        map.list = PatternList::new(map.regexes.iter().map(|(regex, _)| regex.as_ref()));
         Ok(map)
     }
 
@@ -143,16 +148,18 @@ impl<R> Map<R> {
         if let Some(value) = self.by_name(text) {
             return value;
         }
-        if !text.is_empty() {
-            for (regex, value) in &self.regexes {
-                match matches(regex, text) {
-                    Ok(false) => {}
-                    Ok(true) => return self.value(*value),
-                    Err(_) => break,
-                }
-            }
+        if text.is_empty() {
+            return &self.default;
         }
-        &self.default
+        let found = self.list.first(text, |index| {
+            let (regex, value) = &self.regexes[index];
+            match matches(regex, text) {
+                Ok(false) => None,
+                Ok(true) => Some(self.value(*value)),
+                Err(_) => Some(&self.default),
+            }
+        });
+        found.unwrap_or(&self.default)
     }
 
     fn value(&self, index: u32) -> &Template {
@@ -182,7 +189,7 @@ mod tests {
 
     use super::*;
     use crate::parse::{Options, parse_bytes};
-    use crate::pattern::{GaveUp, Pattern};
+    use crate::pattern::GaveUp;
     use crate::template::{VarId, VarNames, VarSource};
 
     struct Plain;
@@ -211,7 +218,7 @@ mod tests {
         }
 
         fn regex(&mut self, word: &Word, text: &[u8], any: bool) -> Result<Pattern, ConfError> {
-            Pattern::compile(word, text, any)
+            Pattern::for_list(word, text, any)
         }
     }
 

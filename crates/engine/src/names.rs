@@ -1,9 +1,11 @@
 //! Server names: exact, with a leading or trailing wildcard, or a regular expression.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use conf::hostnames::{HostTable, Refused};
+use conf::pattern::PatternList;
 use conf::{ConfError, Word};
 
 use crate::regex::{MatchFailed, Regex};
@@ -47,7 +49,7 @@ impl ServerName {
             }
             // Hosts are compared in lower case, so a pattern with capitals can only mean any case.
             let caseless = pattern.iter().any(u8::is_ascii_uppercase);
-            let re = Regex::compile(w, pattern, caseless, vars)?;
+            let re = Regex::for_list(w, pattern, caseless, vars)?;
             return Ok(ServerName {
                 text: w.text.clone(),
                 regex: Some(Rc::new(re)),
@@ -81,6 +83,8 @@ impl ServerName {
 pub struct ServerNames<T> {
     table: HostTable<T>,
     regexes: Vec<(Rc<Regex>, T)>,
+    /// Which of `regexes` may match; made anew behind each addition.
+    list: OnceCell<PatternList>,
 }
 
 impl<T: Clone> Default for ServerNames<T> {
@@ -92,7 +96,7 @@ impl<T: Clone> Default for ServerNames<T> {
 impl<T: Clone> ServerNames<T> {
     /// An empty table.
     pub fn new() -> Self {
-        ServerNames { table: HostTable::new(), regexes: Vec::new() }
+        ServerNames { table: HostTable::new(), regexes: Vec::new(), list: OnceCell::new() }
     }
 
     /// Adds a name; false where the table has it already, whose entry stays.
@@ -100,6 +104,7 @@ impl<T: Clone> ServerNames<T> {
         match &name.regex {
             Some(re) => {
                 self.regexes.push((re.clone(), value.clone()));
+                self.list = OnceCell::new();
                 true
             }
             None => self.table.add(&name.text, value.clone()).is_ok(),
@@ -125,16 +130,25 @@ impl<T: Clone> ServerNames<T> {
         if host.is_empty() {
             return Ok(None);
         }
-        for (re, value) in &self.regexes {
-            if re.exec(s, host)? {
-                return Ok(Some(value.clone()));
-            }
-        }
-        Ok(None)
+        let found = self.list().first(host, |index| {
+            let (re, value) = &self.regexes[index];
+            re.exec(s, host).map(|found| found.then(|| value.clone())).transpose()
+        });
+        found.transpose()
     }
 }
 
 impl<T> ServerNames<T> {
+    /// Makes what a search needs: where that is done before processes are forked, they share it.
+    pub fn prepare(&self) {
+        let _ = self.list();
+    }
+
+    fn list(&self) -> &PatternList {
+        let patterns = || self.regexes.iter().map(|(re, _)| (**re).as_ref());
+        self.list.get_or_init(|| PatternList::new(patterns()))
+    }
+
     /// The entry of `host` among the names that are text: for use before there is a session that a
     /// regular expression's groups could be stored in.
     pub fn find_text(&self, host: &[u8]) -> Option<&T> {
@@ -144,9 +158,14 @@ impl<T> ServerNames<T> {
     /// The entry of `host`, before there is a session: groups of regular expressions are not
     /// recorded, and one whose match is given up matches nothing.
     pub fn find_early(&self, host: &[u8]) -> Option<&T> {
-        let matches = |re: &Regex| !host.is_empty() && re.matches(host);
-        let found = || self.regexes.iter().find(|(re, _)| matches(re)).map(|(_, value)| value);
-        self.table.find(host).or_else(found)
+        let matching = |index: usize| {
+            let (re, value) = &self.regexes[index];
+            re.matches(host).then_some(value)
+        };
+        let by_regex = || {
+            if host.is_empty() { None } else { self.list().first(host, matching) }
+        };
+        self.table.find(host).or_else(by_regex)
     }
 
     /// Says whether there is an entry of `host`; groups of regular expressions are not recorded.
@@ -157,12 +176,12 @@ impl<T> ServerNames<T> {
         if self.table.find(host).is_some() {
             return Ok(true);
         }
-        for (re, _) in &self.regexes {
-            if re.is_match(s, host)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let found =
+            self.list().first(host, |index| match self.regexes[index].0.is_match(s, host) {
+                Ok(false) => None,
+                found => Some(found),
+            });
+        found.unwrap_or(Ok(false))
     }
 }
 
@@ -182,5 +201,6 @@ pub(crate) fn of_address<T>(
             }
         }
     }
+    names.prepare();
     (servers.len() > 1 || names.has_regexes()).then_some(names)
 }

@@ -56,6 +56,21 @@ impl Regex {
         caseless: bool,
         vars: &mut Registry<S>,
     ) -> Result<Regex, ConfError> {
+        let regex = Regex::for_list(word, pattern, caseless, vars)?;
+        regex.pattern.prepare();
+        Ok(regex)
+    }
+
+    /// Reads `word`'s text for a [`conf::pattern::PatternList`], which compiles what it needs.
+    ///
+    /// # Errors
+    /// Those of [`Regex::compile`].
+    pub fn for_list<S: Session>(
+        word: &Word,
+        pattern: &[u8],
+        caseless: bool,
+        vars: &mut Registry<S>,
+    ) -> Result<Regex, ConfError> {
         let pattern = vars.pattern(word, pattern, caseless)?;
         let mut names = Vec::new();
         for (group, name) in pattern.names() {
@@ -121,5 +136,11 @@ impl Regex {
         let m = "regular expression match was given up";
         s.log(Level::Alert, format_args!("{m} on \"{subject}\" using \"{text}\""));
         MatchFailed
+    }
+}
+
+impl AsRef<Pattern> for Regex {
+    fn as_ref(&self) -> &Pattern {
+        &self.pattern
     }
 }

@@ -202,7 +202,7 @@ impl<S: Session> Registry<S> {
         Registry { vars: Vec::new(), by_name: HashMap::new(), builtin, prefixes, patterns }
     }
 
-    /// Compiles a pattern, once for all places where it stands.
+    /// Reads a pattern for a list, once for all places where it stands.
     pub(crate) fn pattern(
         &mut self,
         word: &Word,
@@ -213,7 +213,7 @@ impl<S: Session> Registry<S> {
         if let Some(known) = self.patterns.get(&key) {
             return Ok(known.clone());
         }
-        let pattern = Rc::new(Pattern::compile(word, text, caseless)?);
+        let pattern = Rc::new(Pattern::for_list(word, text, caseless)?);
         self.patterns.insert(key, pattern.clone());
         Ok(pattern)
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use conf::hostnames::HostTable;
-use conf::pattern::Pattern;
+use conf::pattern::{Pattern, PatternList};
 use conf::table::{Args, Contexts as C, Directive, no_table};
 use conf::{ConfError, Node, Word};
 use http::core_directives::directive;
@@ -52,6 +52,8 @@ struct Referers {
     /// Hosts, with how the path must begin where that is said.
     hosts: HostTable<Bytes>,
     patterns: Vec<Pattern>,
+    /// Which of `patterns` may match.
+    list: PatternList,
     /// `none`: a request without the field.
     none: bool,
     /// `blocked`: a field that is no address of a page, as firewalls leave it.
@@ -66,13 +68,14 @@ impl Conf for RefererConf {
             self.list.clone_from(&prev.list);
             return Ok(());
         };
-        let draft = std::mem::take(&mut self.draft);
+        let mut draft = std::mem::take(&mut self.draft);
         let nothing = draft.hosts.is_empty() && draft.patterns.is_empty() && !draft.server_names;
         if (draft.none || draft.blocked) && nothing {
             let m = "the \"none\" or \"blocked\" referers are specified in the \"valid_referers\" \
                      directive without any valid referer";
             return Err(ConfError::at(at, m));
         }
+        draft.list = PatternList::new(&draft.patterns);
         self.list = Some(Rc::new(draft));
         Ok(())
     }
@@ -95,7 +98,7 @@ impl Referers {
             b"blocked" => self.blocked = true,
             b"server_names" => self.server_names = true,
             b"~" => return Err(ConfError::at(word, "empty regex in \"~\"")),
-            [b'~', pattern @ ..] => self.patterns.push(Pattern::compile(word, pattern, true)?),
+            [b'~', pattern @ ..] => self.patterns.push(Pattern::for_list(word, pattern, true)?),
             text => {
                 let slash = memchr::memchr(b'/', text).unwrap_or(text.len());
                 let (host, path) = (&text[..slash], word.text.slice(slash..));
@@ -119,7 +122,9 @@ impl Referers {
         }
         // A referer whose match was given up is not known to be valid.
         self.server_names && r.server.is_named(&host, r).unwrap_or(false)
-            || self.patterns.iter().any(|p| p.is_match(address).unwrap_or(false))
+            || self.list.first(address, |index| {
+                self.patterns[index].is_match(address).unwrap_or(false).then_some(())
+            }) == Some(())
     }
 }
 

@@ -51,7 +51,7 @@ fn location_name(n: &Node) -> Result<(LocKind, bool, &Word, Bytes), ConfError> {
 pub(crate) fn location(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let (kind, caseless, word, name) = location_name(n)?;
     let regex = match kind {
-        LocKind::Regex => Some(Rc::new(Regex::compile(word, &name, caseless, &mut cx.vars)?)),
+        LocKind::Regex => Some(Rc::new(Regex::for_list(word, &name, caseless, &mut cx.vars)?)),
         _ => None,
     };
     check_nesting(cx, kind, word, &name)?;

@@ -8,14 +8,17 @@
 //! is bytes: `.` is any byte, and `\w` knows ASCII alone.
 
 mod class;
+mod list;
+mod required;
 mod translate;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::fmt;
 
 use bytes::Bytes;
 
 use crate::{ConfError, Word};
+pub use list::PatternList;
 use translate::{Target, Translated, translate};
 
 /// Steps of the backtracking engine before it gives up: no pattern and input together can hold up
@@ -32,12 +35,17 @@ enum Engine {
     Backtracking { re: Box<fancy_regex::Regex>, utf: bool },
 }
 
-/// A compiled pattern.
+/// Patterns above this weight are compiled when they are read, because they may be too large.
+const WEIGHT_MAX: u64 = 2_000;
+
+/// A pattern, which is compiled at the latest when it is first needed.
 pub struct Pattern {
-    engine: Engine,
+    /// `None` within: it did not compile, which is not expected of one whose syntax is right.
+    engine: OnceCell<Option<Engine>>,
+    plain: Translated,
+    caseless: bool,
     text: Bytes,
-    groups: usize,
-    names: Vec<(usize, String)>,
+    required: Vec<Vec<u8>>,
 }
 
 /// Where a group matched: start and end in the subject, in bytes.
@@ -63,10 +71,17 @@ impl Pattern {
     ///
     /// `regular expression "X" does not compile: WHY`.
     pub fn compile(word: &Word, text: &[u8], caseless: bool) -> Result<Pattern, ConfError> {
-        Pattern::new(text, caseless).map_err(|why| {
-            let text = String::from_utf8_lossy(text);
-            ConfError::at(word, format!("regular expression \"{text}\" does not compile: {why}"))
-        })
+        Pattern::new(text, caseless).map_err(|why| does_not_compile(word, text, &why))
+    }
+
+    /// Reads `text`, which stands in `word`, for a [`PatternList`]: its syntax is checked, and what
+    /// the list needs is compiled by it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Pattern::compile`].
+    pub fn for_list(word: &Word, text: &[u8], caseless: bool) -> Result<Pattern, ConfError> {
+        Pattern::read(text, caseless).map_err(|why| does_not_compile(word, text, &why))
     }
 
     /// Compiles a pattern from outside the configuration.
@@ -75,15 +90,52 @@ impl Pattern {
     ///
     /// The reason, in words.
     pub fn new(text: &[u8], caseless: bool) -> Result<Pattern, String> {
+        let pattern = Pattern::read(text, caseless)?;
+        if pattern.engine.get().is_none() {
+            let _ = pattern.engine.set(Some(compile(&pattern.plain, caseless)?));
+        }
+        Ok(pattern)
+    }
+
+    /// Checks the syntax. What may be too large is compiled, and so is what the linear engine
+    /// cannot run: only its own compiler knows whether it is right.
+    fn read(text: &[u8], caseless: bool) -> Result<Pattern, String> {
         let mut plain = translate(text, Target::Bytes)?;
-        let engine = if plain.backtracks {
+        let (engine, mut texts) = (OnceCell::new(), Vec::new());
+        if plain.backtracks {
             plain = translate(text, Target::Chars)?;
-            backtracking(&plain, caseless)?
+            let _ = engine.set(Some(compile(&plain, caseless)?));
         } else {
-            linear(&plain, caseless)?
-        };
-        let Translated { groups, names, .. } = plain;
-        Ok(Pattern { engine, text: Bytes::copy_from_slice(text), groups, names })
+            let hir = regex_syntax::ParserBuilder::new()
+                .unicode(plain.utf)
+                .utf8(false)
+                .case_insensitive(caseless)
+                .build()
+                .parse(&plain.pattern)
+                .map_err(|error| short(&error.to_string()))?;
+            if required::weight(&hir) > WEIGHT_MAX {
+                let _ = engine.set(Some(compile(&plain, caseless)?));
+            }
+            texts = required::required(&hir);
+        }
+        let text = Bytes::copy_from_slice(text);
+        Ok(Pattern { engine, plain, caseless, text, required: texts })
+    }
+
+    /// Compiles it, unless it is compiled already.
+    pub fn prepare(&self) {
+        let _ = self.engine();
+    }
+
+    fn engine(&self) -> Result<&Engine, GaveUp> {
+        let compiled = || compile(&self.plain, self.caseless).ok();
+        self.engine.get_or_init(compiled).as_ref().ok_or(GaveUp)
+    }
+
+    /// Texts in lower case of which each match contains one in any case; empty where there are
+    /// none.
+    pub(crate) fn required(&self) -> &[Vec<u8>] {
+        &self.required
     }
 
     /// The pattern's source text.
@@ -93,12 +145,12 @@ impl Pattern {
 
     /// The number of capturing groups, the whole match not counted.
     pub fn groups(&self) -> usize {
-        self.groups
+        self.plain.groups
     }
 
     /// Its named groups with their numbers.
     pub fn names(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.names.iter().map(|(group, name)| (*group, name.as_str()))
+        self.plain.names.iter().map(|(group, name)| (*group, name.as_str()))
     }
 
     /// Whether the pattern matches somewhere in `subject`.
@@ -107,7 +159,7 @@ impl Pattern {
     ///
     /// [`GaveUp`], which only patterns with look-around and the like can.
     pub fn is_match(&self, subject: &[u8]) -> Result<bool, GaveUp> {
-        match &self.engine {
+        match self.engine()? {
             Engine::Linear(re, _) => Ok(re.is_match(subject)),
             Engine::Backtracking { re, utf } => {
                 with_text(subject, *utf, |text, _| re.is_match(text).map_err(|_| GaveUp))
@@ -122,7 +174,7 @@ impl Pattern {
     ///
     /// [`GaveUp`], from patterns with look-around and the like alone.
     pub fn find(&self, subject: &[u8], spans: &mut Vec<Span>) -> Result<bool, GaveUp> {
-        match &self.engine {
+        match self.engine()? {
             Engine::Linear(re, locations) => {
                 let mut locations = locations.borrow_mut();
                 if re.captures_read(&mut locations, subject).is_none() {
@@ -162,6 +214,15 @@ fn with_text<T>(
     f(&wide, true)
 }
 
+fn does_not_compile(word: &Word, text: &[u8], why: &str) -> ConfError {
+    let text = String::from_utf8_lossy(text);
+    ConfError::at(word, format!("regular expression \"{text}\" does not compile: {why}"))
+}
+
+fn compile(plain: &Translated, caseless: bool) -> Result<Engine, String> {
+    if plain.backtracks { backtracking(plain, caseless) } else { linear(plain, caseless) }
+}
+
 fn linear(plain: &Translated, caseless: bool) -> Result<Engine, String> {
     let re = regex::bytes::RegexBuilder::new(&plain.pattern)
         .case_insensitive(caseless)
@@ -187,6 +248,12 @@ fn backtracking(plain: &Translated, caseless: bool) -> Result<Engine, String> {
 fn short(error: &str) -> String {
     let reason = error.lines().last().unwrap_or_default();
     reason.trim().trim_start_matches("error: ").to_owned()
+}
+
+impl AsRef<Pattern> for Pattern {
+    fn as_ref(&self) -> &Pattern {
+        self
+    }
 }
 
 impl fmt::Debug for Pattern {
@@ -285,6 +352,29 @@ mod tests {
         assert!(!matches(r"(*UTF8)\w", "é".as_bytes()));
         assert!(matches(r"(*UTF8)(*UCP)\w", "é".as_bytes()));
         assert!(matches(r"(*UTF8)[é-ü]", "ö".as_bytes()));
+    }
+
+    #[test]
+    fn word_boundaries_are_those_of_ascii() {
+        for start in ["", "(?!x)", "(*UTF)", "(*UTF)(?!x)"] {
+            let boundary = |text: &str| format!("{start}{text}");
+            assert!(!matches(&boundary(r"\bé"), "é".as_bytes()), "{start}");
+            assert!(matches(&boundary(r"é\Bé"), "éé".as_bytes()), "{start}");
+            assert!(matches(&boundary(r"a\bé"), "aé".as_bytes()), "{start}");
+            assert!(matches(&boundary(r"^a\Bb\b-\B-"), b"ab--"), "{start}");
+        }
+        assert!(matches(r"(*UCP)\bé", "é".as_bytes()));
+        assert!(matches(r"(*UCP)(?!x)\bé", "é".as_bytes()));
+    }
+
+    #[test]
+    fn a_flag_ends_with_its_group() {
+        assert!(!matches("(foo|b(?i))A", b"ba"));
+        assert!(!matches("(?!x)(foo|b(?i))A", b"ba"));
+        assert!(!matches("(?!x)(?:(f)(?i)oo|b)A", b"Ba"));
+        assert!(matches("(?!x)(f(?i)oo|b)(?-i)", b"B"));
+        assert!(matches("(?!x)f(?i)o(?-i)o|b", b"fOo"));
+        assert!(!matches("(?!x)f(?i)o(?-i)o|b", b"B"));
     }
 
     #[test]

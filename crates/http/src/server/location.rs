@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use conf::Pos;
+use conf::pattern::PatternList;
 
 use crate::core_conf::CoreLoc;
 pub use crate::location_kind::LocKind;
@@ -81,6 +82,8 @@ pub(crate) struct Tree {
     /// Prefixes, sorted by name; the longest match is found by walking down shared prefixes.
     prefixes: Vec<Prefix>,
     regexes: Vec<Rc<Location>>,
+    /// Which of `regexes` may match.
+    list: PatternList,
     /// The locations that a request may be redirected to by adding the slash at the end of their
     /// name, sorted.
     slashed: Vec<Rc<Location>>,
@@ -125,6 +128,8 @@ impl Tree {
                 _ => {}
             }
         }
+        let patterns = tree.regexes.iter().filter_map(|l| l.regex.as_deref());
+        tree.list = PatternList::new(patterns.map(Regex::as_ref));
         tree.exact.sort_by(|a, b| a.info.name.cmp(&b.info.name));
         prefixes.sort_by(|a, b| a.info.name.cmp(&b.info.name));
         // Of a prefix and an exact name, the prefix comes first.
@@ -230,23 +235,31 @@ fn find_in(r: &mut Request, at: &Rc<Location>, uri: &[u8]) -> Hit {
             return best;
         }
     }
-    for l in &tree.regexes {
-        match l.regex.as_ref().map_or(Ok(false), |re| re.exec(r, uri)) {
-            Ok(false) => r.note_tried(Tried::Differs, l),
-            Ok(true) => {
-                r.note_tried(Tried::Matches, l);
-                return match find_in(r, l, uri) {
-                    Hit::None => Hit::Final(l.clone()),
-                    Hit::Prefix(inner) | Hit::Final(inner) | Hit::AddSlash(inner) => {
-                        Hit::Final(inner)
-                    }
-                    Hit::Failed => Hit::Failed,
-                };
-            }
-            Err(_) => return Hit::Failed,
+    let found = if r.is_traced() {
+        tree.regexes.iter().find_map(|l| by_regex(r, l, uri))
+    } else {
+        tree.list.first(uri, |index| by_regex(r, &tree.regexes[index], uri))
+    };
+    found.unwrap_or(best)
+}
+
+/// The hit of one regular expression; `None` where it does not match.
+fn by_regex(r: &mut Request, l: &Rc<Location>, uri: &[u8]) -> Option<Hit> {
+    match l.regex.as_ref().map_or(Ok(false), |re| re.exec(r, uri)) {
+        Ok(false) => {
+            r.note_tried(Tried::Differs, l);
+            None
         }
+        Ok(true) => {
+            r.note_tried(Tried::Matches, l);
+            Some(match find_in(r, l, uri) {
+                Hit::None => Hit::Final(l.clone()),
+                Hit::Prefix(inner) | Hit::Final(inner) | Hit::AddSlash(inner) => Hit::Final(inner),
+                Hit::Failed => Hit::Failed,
+            })
+        }
+        Err(_) => Some(Hit::Failed),
     }
-    best
 }
 
 #[cfg(test)]

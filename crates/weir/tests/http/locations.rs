@@ -120,6 +120,66 @@ fn servers_by_name() {
 }
 
 #[test]
+fn of_long_lists_of_expressions_the_first_that_matches_wins() {
+    each_driver(|driver| {
+        let many = |line: &dyn Fn(usize) -> String| (0..300).map(line).collect::<String>();
+        let map = many(&|i| format!("~*\\bname{i}\\.(test|example)\\b found{i}-$1; "));
+        let locations = many(&|i| format!("location ~ ^/p{i}x/(\\d+)$ {{ return 200 {i}:$1; }} "));
+        let ends =
+            many(&|i| format!("location ~* \\.(ext{i}|abc{i})$ {{ return 200 \"$1 $by\"; }} "));
+        let names = many(&|i| format!("~^(?<user>[a-z]+)\\.n{i}\\.test$ "));
+        let referers = many(&|i| format!("~friend{i}\\. "));
+        let weir = Site::new(built_binary(), driver)
+            .http(&format!(
+                r#"map $http_referer $by {{ {map} ~^last.(.*)$ last-$1; default none; }}
+                server {{
+                    listen 127.0.0.1:%PORT0%;
+                    location / {{ return 200 "$by"; }}
+                    location /checked {{
+                        valid_referers {referers};
+                        return 200 "$invalid_referer";
+                    }}
+                    location ~ ^/p1\d*x/7$ {{ return 200 before; }}
+                    {locations}
+                    {ends}
+                }}
+                server {{
+                    listen 127.0.0.1:%PORT0%;
+                    server_name {names};
+                    return 200 "$user";
+                }}"#
+            ))
+            .start();
+        for (uri, referer, want) in [
+            ("/", "http://NAME299.test/", "found299-test"),
+            ("/", "http://x/?name7.example&name3.test", "found3-test"),
+            ("/", "http://name3.testing/", "none"),
+            ("/", "last name299.example", "found299-example"),
+            ("/", "last name400.example", "last-name400.example"),
+            ("/", "", "none"),
+            ("/p0x/12", "", "0:12"),
+            ("/p299x/3", "", "299:3"),
+            ("/p17x/7", "", "before"),
+            ("/p17x/8", "", "17:8"),
+            ("/p17x/x", "name1.test", "found1-test"),
+            ("/a.EXT299", "name2.test", "EXT299 found2-test"),
+            ("/a.abc5", "x", "abc5 none"),
+            ("/a.abc5x", "x", "none"),
+            ("/checked", "http://a.friend299.test/", ""),
+            ("/checked", "http://a.friend300.test/", "1"),
+        ] {
+            let request =
+                format!("GET {uri} HTTP/1.0\r\nHost: nobody\r\nReferer: {referer}\r\n\r\n");
+            let answer = String::from_utf8(weir.raw(request)).unwrap();
+            let body = answer.split_once("\r\n\r\n").unwrap().1;
+            assert_eq!(body, want, "{uri} from {referer}");
+        }
+        let named = weir.raw("GET / HTTP/1.0\r\nHost: anna.n299.test\r\n\r\n");
+        assert!(named.ends_with(b"\r\n\r\nanna"));
+    });
+}
+
+#[test]
 fn a_match_that_is_given_up_fails_the_request() {
     each_driver(|driver| {
         let weir = Site::new(built_binary(), driver)

@@ -18,8 +18,7 @@ impl Translator<'_> {
                 self.out.extend(['\\', char::from(byte)]);
                 return Ok(());
             }
-            b'b' => r"\b",
-            b'B' => r"\B",
+            b'b' | b'B' => self.word_boundary(byte == b'b'),
             b'A' | b'G' => r"\A",
             b'z' => r"\z",
             b'Z' => self.before_last_line_feed(),
@@ -49,6 +48,22 @@ impl Translator<'_> {
         self.skip(1);
         self.out.push_str(text);
         Ok(())
+    }
+
+    /// Only ASCII has word characters, but for patterns that begin with `(*UCP)`: the engines' own
+    /// boundaries know other letters, too.
+    fn word_boundary(&self, there: bool) -> &'static str {
+        match (self.target, there) {
+            _ if self.ucp => [r"\B", r"\b"][usize::from(there)],
+            (Target::Bytes, true) => r"(?-u:\b)",
+            (Target::Bytes, false) => r"(?-u:\B)",
+            (Target::Chars, true) => {
+                r"(?:(?<![0-9A-Za-z_])(?=[0-9A-Za-z_])|(?<=[0-9A-Za-z_])(?![0-9A-Za-z_]))"
+            }
+            (Target::Chars, false) => {
+                r"(?:(?<![0-9A-Za-z_])(?![0-9A-Za-z_])|(?<=[0-9A-Za-z_])(?=[0-9A-Za-z_]))"
+            }
+        }
     }
 
     fn quoted(&mut self) -> Result<(), String> {

@@ -45,6 +45,7 @@ struct Flags {
 struct Open {
     flags: Flags,
     captures: bool,
+    scopes: Vec<String>,
 }
 
 pub(super) struct Translator<'a> {
@@ -56,6 +57,9 @@ pub(super) struct Translator<'a> {
     pub(super) ucp: bool,
     flags: Flags,
     open: Vec<Open>,
+    /// Groups such as `(?i:` that were opened for flags of the group that is read. The backtracking
+    /// engine keeps a plain `(?i)` beyond the group's end.
+    scopes: Vec<String>,
     groups: usize,
     names: Vec<(usize, String)>,
     backtracks: bool,
@@ -72,6 +76,7 @@ pub(super) fn translate(pattern: &[u8], target: Target) -> Result<Translated, St
         ucp: false,
         flags: Flags::default(),
         open: Vec::new(),
+        scopes: Vec::new(),
         groups: 0,
         names: Vec::new(),
         backtracks: false,
@@ -86,6 +91,7 @@ pub(super) fn translate(pattern: &[u8], target: Target) -> Result<Translated, St
     if !t.open.is_empty() {
         return Err("missing closing parenthesis".into());
     }
+    t.close_scopes();
     let Translator { out, groups, names, utf, backtracks, .. } = t;
     Ok(Translated { pattern: out, groups, names, utf, backtracks })
 }
@@ -185,7 +191,8 @@ impl Translator<'_> {
             b')' => {
                 self.skip(1);
                 let open = self.open.pop().ok_or("unmatched closing parenthesis")?;
-                self.flags = open.flags;
+                self.close_scopes();
+                (self.flags, self.scopes) = (open.flags, open.scopes);
                 self.out.push(')');
                 Ok(())
             }
@@ -198,7 +205,14 @@ impl Translator<'_> {
             b'{' => self.brace(),
             b'^' if self.flags.multi_line => self.raw("(?m:^)"),
             b'$' => self.dollar(),
-            b'^' | b'.' | b'|' => {
+            b'|' => {
+                self.skip(1);
+                self.close_scopes();
+                self.out.push('|');
+                self.out.push_str(&self.scopes.concat());
+                Ok(())
+            }
+            b'^' | b'.' => {
                 self.skip(1);
                 self.out.push(char::from(byte));
                 Ok(())
@@ -209,6 +223,10 @@ impl Translator<'_> {
                 Ok(())
             }
         }
+    }
+
+    fn close_scopes(&mut self) {
+        self.scopes.iter().for_each(|_| self.out.push(')'));
     }
 
     fn raw(&mut self, text: &str) -> Result<(), String> {
@@ -299,7 +317,8 @@ impl Translator<'_> {
         if self.open.len() >= DEPTH_MAX {
             return Err("groups nest too deep".into());
         }
-        self.open.push(Open { flags: self.flags, captures });
+        let scopes = std::mem::take(&mut self.scopes);
+        self.open.push(Open { flags: self.flags, captures, scopes });
         self.groups += usize::from(captures);
         self.out.push_str(text);
         Ok(())
@@ -395,10 +414,7 @@ impl Translator<'_> {
                     let dash = if clear.is_empty() { "" } else { "-" };
                     let text = format!("(?{set}{dash}{clear}");
                     if byte == b')' {
-                        if text.len() > 2 {
-                            self.out.push_str(&text);
-                            self.out.push(')');
-                        }
+                        self.set_flags(text);
                         return Ok(());
                     }
                     let inside = std::mem::replace(&mut self.flags, outside);
@@ -408,6 +424,19 @@ impl Translator<'_> {
                 }
                 _ => return Err("unrecognized character after (? or (?-".into()),
             }
+        }
+    }
+
+    /// Writes flags, such as `(?i`, for the rest of the group.
+    fn set_flags(&mut self, mut text: String) {
+        if text.len() == "(?".len() {
+            return;
+        }
+        let scoped = self.target == Target::Chars;
+        text.push(if scoped { ':' } else { ')' });
+        self.out.push_str(&text);
+        if scoped {
+            self.scopes.push(text);
         }
     }
 
