@@ -50,8 +50,8 @@ impl PatternList {
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a Pattern>) -> PatternList {
         let patterns: Vec<_> = patterns.into_iter().collect();
         let filter = if patterns.len() < LENGTH_MIN { None } else { Filter::new(&patterns) };
-        for pattern in &patterns {
-            if filter.is_none() || pattern.required().is_empty() {
+        for (index, pattern) in patterns.iter().enumerate() {
+            if index == 0 || filter.is_none() || pattern.required().is_empty() {
                 pattern.prepare();
             }
         }
@@ -62,8 +62,17 @@ impl PatternList {
     /// returns something.
     pub fn first<T>(&self, subject: &[u8], mut f: impl FnMut(usize) -> Option<T>) -> Option<T> {
         let Some(filter) = &self.filter else { return (0..self.len).find_map(f) };
+        // The one that is most likely to be the winner, because people put it there, needs no
+        // search for texts.
+        let found = f(0);
+        if found.is_some() {
+            return found;
+        }
         let mut search = filter.memory.take();
         filter.mark(subject, &mut search);
+        if let Some(word) = search.likely.first_mut() {
+            *word &= !1;
+        }
         let mut found = None;
         'words: for (at, word) in search.likely.iter().enumerate() {
             let mut word = *word;
@@ -258,10 +267,10 @@ mod tests {
     fn patterns_are_compiled_when_they_are_needed() {
         let (list, patterns) = list(&["foo", "bar", r"\d+[a-z]*", "[a-z]{3}", "baz", "(?=x)y"]);
         let compiled = || patterns.iter().map(is_compiled).collect::<Vec<_>>();
-        assert_eq!(compiled(), [false, false, false, true, false, true]);
+        assert_eq!(compiled(), [true, false, false, true, false, true]);
         assert_eq!(likely(&list, "a FOO, baz"), [0, 3, 4, 5]);
-        assert_eq!(likely(&list, "x1"), [2, 3, 5]);
-        assert_eq!(compiled(), [false, false, false, true, false, true]);
+        assert_eq!(likely(&list, "x1"), [0, 2, 3, 5], "the first one is always tried");
+        assert_eq!(compiled(), [true, false, false, true, false, true]);
         assert_eq!(patterns[4].is_match(b"baz"), Ok(true));
         assert!(is_compiled(&patterns[4]));
     }
@@ -285,7 +294,7 @@ mod tests {
     fn a_search_may_ask_the_list_again() {
         let (list, _) = list(&["foo", "bar", "baz", "qux"]);
         let found = list.first(b"foo baz", |index| {
-            assert_eq!(likely(&list, "bar qux"), [1, 3]);
+            assert_eq!(likely(&list, "bar qux"), [0, 1, 3]);
             (index == 2).then_some(index)
         });
         assert_eq!(found, Some(2));
