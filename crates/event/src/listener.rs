@@ -28,8 +28,14 @@ use crate::sock::{Registered, Sock, SockKey, SockKind, bits};
 /// of a light load.
 const ROTATE_EVERY: u32 = 16;
 
-/// Without `multi_accept`, one connection is accepted for each report; with it, all that wait, but
-/// this many before other tasks have their turn.
+/// Without `multi_accept`, one connection is accepted for each report, or for so many polls of the
+/// turn before. Where a turn serves hundreds of clients, a connection each would keep those that
+/// wait in the kernel's queue for as many turns as there are of them: a second and more, in which
+/// the first clients were served hundreds of times.
+const POLLS_PER_ACCEPT: usize = 8;
+
+/// With `multi_accept`, all connections that wait are accepted, but this many before other tasks
+/// have their turn.
 const MULTI_MAX: u32 = 512;
 
 /// Accepting stops for this long at most when descriptors or memory have run out. It resumes as
@@ -80,7 +86,7 @@ pub(crate) struct Shared {
     paused: Cell<bool>,
     /// Connections accepted, for the rotation.
     accepted: Cell<u32>,
-    /// Connections accepted in a row, with `multi_accept`.
+    /// Connections accepted in a row.
     in_a_row: Cell<u32>,
     deferral: Deferral,
 }
@@ -215,16 +221,21 @@ impl Listener {
             }
         }
         let multi = inner.core.multi_accept || inner.driver.accepts_ahead();
-        let accepted = call(inner, shared);
+        let share = inner.core.share_of_turn();
+        // The ring gives one connection a turn where other workers accept as well.
+        let accepted = match (1..share).contains(&shared.in_a_row.get()) && shared.opts.exclusive {
+            true => call_or_kernel(inner, shared),
+            false => call(inner, shared),
+        };
         let Some(entry) = inner.core.socks.get(shared.sock.key) else {
             return Attempt::Broken(io::ErrorKind::NotConnected.into());
         };
         let error = match accepted {
             Ok((fd, addr)) => {
                 inner.core.accepted_turn = inner.core.stats.turns;
-                if multi {
-                    shared.in_a_row.set(shared.in_a_row.get() + 1);
-                } else {
+                let in_a_row = shared.in_a_row.get() + 1;
+                shared.in_a_row.set(in_a_row);
+                if !multi && in_a_row >= share {
                     entry.bits &= !bits::READ;
                 }
                 inner.rotate(shared);
@@ -310,7 +321,7 @@ fn call(inner: &mut Inner, shared: &Shared) -> io::Result<(OwnedFd, SockAddr)> {
     }
 }
 
-/// The same, for a listener from which a driver that accepts ahead accepts no longer.
+/// The same; a driver that accepts ahead, and has none, leaves the queue to us.
 fn call_or_kernel(inner: &mut Inner, shared: &Shared) -> io::Result<(OwnedFd, SockAddr)> {
     match call(inner, shared) {
         Err(error) if inner.driver.accepts_ahead() && errno_of(&error) == Errno::AGAIN => {
@@ -389,6 +400,12 @@ impl Core {
             true => u32::from(self.accepted_turn != self.stats.turns),
             false => (self.connections_max / 32).clamp(1, MULTI_MAX as usize) as u32,
         }
+    }
+
+    /// The connections that are accepted for one report without `multi_accept`.
+    fn share_of_turn(&self) -> u32 {
+        let share = (self.polled / POLLS_PER_ACCEPT).min(self.multi_max() as usize);
+        (share as u32).max(1)
     }
 
     /// A report came for a listener without an accepting task.

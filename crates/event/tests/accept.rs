@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use base::log::Level;
 use event::sim::{Faults, Plan};
+use event::task::next_turn;
 use event::testing::{connect, listen, turns as turns_pass, until};
 use event::{
     AcceptLock, Deadline, DriverKind, Gate, ListenOpts, Listener, Loop, Options, Sock, Wake,
@@ -49,6 +50,26 @@ fn one_connection_for_each_report() {
         let mut turns = accept_turns(&listener, clients.len()).await;
         turns.dedup();
         assert_eq!(turns.len(), clients.len());
+    });
+}
+
+#[test]
+fn a_busy_loop_accepts_more_for_each_report() {
+    run(Options::default, || async {
+        let (listener, addr) = listen().expect("a listener");
+        for _ in 0..200 {
+            event::spawn(async {
+                loop {
+                    next_turn().await;
+                }
+            });
+        }
+        turns_pass(2).await;
+        let clients = clients(&addr, 128);
+        let mut turns = accept_turns(&listener, clients.len()).await;
+        turns.dedup();
+        // One for eight polls, but a 32nd of all connections at most.
+        assert!(turns.len() <= 128 / 16 + 1, "{}", turns.len());
     });
 }
 

@@ -140,6 +140,8 @@ pub(crate) struct Core {
     /// The last turn in which a connection was accepted.
     pub(crate) accepted_turn: u64,
     tidying: Tidying,
+    /// Polls of the last turn.
+    pub(crate) polled: usize,
     /// The driver has closed a descriptor since accepting was last looked at.
     pub(crate) descriptor_closed: bool,
     /// Failures to watch a listener, to be logged when nothing is borrowed: a log may use the loop.
@@ -336,6 +338,7 @@ impl Loop {
             victims: Victims::default(),
             accepted_turn: 0,
             tidying: Tidying::default(),
+            polled: 0,
             descriptor_closed: false,
             listen_failures: Vec::new(),
             reuse_logged: 0,
@@ -427,6 +430,7 @@ impl Loop {
         task::begin_next_turn();
         with(|inner| {
             inner.core.stats.polls += polls as u64;
+            inner.core.polled = polls;
             // A simulation's clock does not tell the time spent.
             if !matches!(inner.driver, Driver::Sim(_)) {
                 inner.core.tidying.polled(polls);
