@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::instance::Cache;
 use crate::key::{Hash, variant};
-use crate::keys::Hold;
+use crate::keys::{Hold, NOT_STORED};
 use crate::location::CacheConf;
 use crate::purge_marks::Since;
 use crate::rfc9111::Asked;
@@ -57,6 +57,14 @@ impl Ticket {
         I: Iterator<Item = (&'a [u8], &'a [u8])>,
     {
         variant(&self.main, vary, self.conf.rfc9111, fields)
+    }
+
+    /// The response is not stored, and neither will the next ones be until then: requests for the
+    /// key do not wait for one another (`*_cache_lock`).
+    pub fn leave_unlocked(&mut self, until: i64) {
+        if self.conf.lock && self.cacheable {
+            self.leave_error(NOT_STORED, until);
+        }
     }
 
     /// Leaves a status behind, which is answered instead of asking the upstream for some time.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use base::time::now_ms;
 use shm::{Entry, Locked, Place, ZoneState};
 
-use super::node::{AWAITED, Node, UPDATING};
+use super::node::{AWAITED, NOT_STORED, Node, UPDATING};
 use super::{Evicted, Keys, Word, now_secs, secs, until};
 use crate::key::Hash;
 
@@ -120,8 +120,7 @@ impl Keys {
             node.flags &= !(UPDATING | AWAITED);
         }
         if let Some((status, until)) = leave {
-            node.error = status;
-            node.error_until = secs(until);
+            node.leave(status, secs(until));
         }
         t.set(entry, node);
         drop(t);
@@ -159,8 +158,20 @@ impl Keys {
     pub fn leave_error(&self, hash: &Hash, status: u16, until: i64) {
         let mut t = self.lock();
         let Some(entry) = t.find(self.table.key(hash)) else { return };
-        if let Some(node) = t.value(entry) {
-            t.set(entry, Node { error: status, error_until: secs(until), ..node });
+        if let Some(mut node) = t.value(entry) {
+            node.leave(status, secs(until));
+            t.set(entry, node);
+        }
+    }
+}
+
+impl Node {
+    /// Leaves a status behind. A mark that nothing is stored does not take the place of one.
+    fn leave(&mut self, status: u16, until: u32) {
+        let is_free = self.error <= NOT_STORED || self.error_until < now_secs();
+        if status > NOT_STORED || is_free {
+            self.error = status;
+            self.error_until = until;
         }
     }
 }

@@ -19,6 +19,10 @@ pub(crate) const TOLD: u8 = 32;
 /// A file is being renamed: it is unknown whether it has its name.
 pub(crate) const PLACING: u8 = 64;
 
+/// In the place of a status: responses for this key are not stored at the moment, so that requests
+/// do not wait for one another.
+pub(crate) const NOT_STORED: u16 = 1;
+
 /// Uses are counted up to here.
 pub(crate) const USES_MAX: u16 = 1023;
 
@@ -36,7 +40,7 @@ pub(crate) struct Node {
     /// of the lock.
     pub lock: u32,
     pub uses: u16,
-    /// A status to answer with instead of asking the upstream; 0 is none.
+    /// A status to answer with instead of asking the upstream; 0 is none, or [`NOT_STORED`].
     pub error: u16,
     pub flags: u8,
     /// Until when `error` is good, seconds since 1970.

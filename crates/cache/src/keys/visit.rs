@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use shm::{Entry, Locked};
 
-use super::node::{Node, PLACING, THERE, USES_MAX};
+use super::node::{NOT_STORED, Node, PLACING, THERE, USES_MAX};
 use super::{Evicted, Keys, Word, now_secs};
 use crate::key::Hash;
 
@@ -21,6 +21,8 @@ pub enum Visit {
         maybe: bool,
         /// It was not asked for often enough to be kept.
         scarce: bool,
+        /// The latest response was not stored: waiting for the next one would be in vain.
+        not_stored: bool,
     },
     /// The zone is full, and nothing in it can go.
     Full,
@@ -57,7 +59,8 @@ impl Keys {
         let absent = |node: &Node| {
             // A file that is being renamed is not met before it is taken in.
             let maybe = maybe && !node.has(PLACING);
-            Visit::Absent { maybe, scarce: node.uses < min_uses }
+            let not_stored = node.error == NOT_STORED;
+            Visit::Absent { maybe, scarce: node.uses < min_uses, not_stored }
         };
         let found = t.find(key).and_then(|entry| Some((entry, t.value(entry)?)));
         if let Some((entry, mut node)) = found {
@@ -71,7 +74,7 @@ impl Keys {
             t.set(entry, node);
             t.touch(entry);
             return match node {
-                Node { error, .. } if error != 0 => Visit::Error(error),
+                Node { error, .. } if error > NOT_STORED => Visit::Error(error),
                 _ if node.has(THERE) => {
                     let version = node.file_version();
                     // It may be another file already, covered by purges that did not cover this

@@ -39,6 +39,11 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// Whether a response may be stored for other clients that must not be stored for this one.
+    pub fn limits_storing(&self) -> bool {
+        self.authorized || self.control.no_store
+    }
+
     /// Reads the `Cache-Control` lines of a request. `pragma` says `no-cache` to those that came
     /// before (section 5.4).
     pub fn read<'a>(

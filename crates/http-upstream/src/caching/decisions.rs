@@ -19,6 +19,10 @@ use crate::Protocol;
 use crate::conf::{Conf, next};
 use crate::failure::Stop;
 
+/// The time for which requests for a key do not wait for one another after a response that was not
+/// stored, seconds. Each of them would wait for all before it.
+const UNLOCKED_SECS: i64 = 5;
+
 /// A response whose head is known, with the rules for storing it.
 pub(crate) struct Cacheability {
     ticket: Box<Ticket>,
@@ -60,9 +64,26 @@ impl Cacheability {
         self.ticket.cacheable && !self.rules.forbidden
     }
 
-    /// The plan of storing the response, if it is stored.
-    pub fn plan(self, r: &mut Request, conf: &Conf, head: &ResponseHead) -> Option<Plan> {
+    /// The response goes to the client alone, as it comes.
+    pub fn pass_by(mut self) {
+        self.ticket.leave_unlocked(now() + UNLOCKED_SECS);
+    }
+
+    /// The end of the response's freshness, if it may be stored. Otherwise requests that wait for
+    /// it are to go on.
+    fn valid_if_stored(&mut self, status: u16) -> Option<i64> {
         let may = self.may_be_kept();
+        let valid = until(&self.rules, &self.ticket.conf, status).filter(|_| may);
+        let is_for_client = self.reply.is_some() && self.ticket.asked.limits_storing();
+        if valid.is_none() && !is_for_client {
+            self.ticket.leave_unlocked(now() + UNLOCKED_SECS);
+        }
+        valid
+    }
+
+    /// The plan of storing the response, if it is stored.
+    pub fn plan(mut self, r: &mut Request, conf: &Conf, head: &ResponseHead) -> Option<Plan> {
+        let valid = self.valid_if_stored(head.status);
         let Cacheability { mut ticket, rules, reply, delay } = self;
         if reply.is_some() && r.method == Method::Head && r.upstream_mut().method.is_none() {
             // It says nothing of its own (RFC 9111 section 4.3.5).
@@ -70,11 +91,10 @@ impl Cacheability {
             served.into_iter().for_each(|kept| head_came(r, &ticket, &kept, head, delay));
             return None;
         }
-        let settings = ticket.conf.clone();
-        if !may || any_set(r, &settings.no_cache) {
+        let valid = valid?;
+        if any_set(r, &ticket.conf.clone().no_cache) {
             return None;
         }
-        let valid = until(&rules, &settings, head.status)?;
         let text = r.upstream_mut().text.clone();
         let entity = matches!(head.status, 200 | 206);
         let field = |id| head.value(id, &text).filter(|_| entity);
@@ -112,6 +132,9 @@ impl Cacheability {
             room: if reply.is_some() { HEAD_ROOM } else { 0 },
         };
         let fits = header.fits() && cache::can_be_found(&header);
+        if !fits {
+            ticket.leave_unlocked(now() + UNLOCKED_SECS);
+        }
         let pool = r.pool().ok().filter(|_| fits)?;
         let temp = temp_place(&ticket, conf);
         Some(Plan {
@@ -384,5 +407,7 @@ pub(crate) fn keep_error(r: &mut Request, status: u16, conf: &Conf, of_upstream:
         && let Some(until) = until(&rules, &ticket.conf.clone(), status)
     {
         ticket.leave_error(status, until);
+    } else {
+        ticket.leave_unlocked(now() + if of_upstream { UNLOCKED_SECS } else { 1 });
     }
 }

@@ -247,6 +247,7 @@ async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
         let visit = cache.keys.visit(&t.hash, conf.min_uses, inactive, again, &mut evicted);
         discard(r, &cache, evicted);
         again = true;
+        let not_stored = matches!(visit, Visit::Absent { not_stored: true, .. });
         let (seen, scarce) = match visit {
             Visit::Full => {
                 zone_is_full(r, &cache);
@@ -255,13 +256,13 @@ async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
             Visit::Error(status) => return Lookup::Error(status),
             Visit::There(seen) => (Some(seen), false),
             // A file that may have been purged does not count.
-            Visit::Absent { maybe: true, scarce } => match cache.marks_are_known().await {
+            Visit::Absent { maybe: true, scarce, .. } => match cache.marks_are_known().await {
                 true => (Some(Seen { version: 0, settled: 0 }), scarce),
                 false if scarce => return pass_by(t),
                 false => (None, false),
             },
-            Visit::Absent { maybe: false, scarce: true } => return pass_by(t),
-            Visit::Absent { maybe: false, scarce: false } => (None, false),
+            Visit::Absent { scarce: true, .. } => return pass_by(t),
+            Visit::Absent { .. } => (None, false),
         };
         if let Some(seen) = seen {
             match open(r, t, seen).await {
@@ -281,7 +282,7 @@ async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
                 },
             }
         }
-        if !conf.lock || t.hold.is_some() || t.asked.only_if_cached() {
+        if !conf.lock || not_stored || t.hold.is_some() || t.asked.only_if_cached() {
             return Lookup::Ask;
         }
         let locked = lock(r, t, up, &mut waited).await;

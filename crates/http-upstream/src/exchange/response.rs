@@ -96,7 +96,14 @@ impl Exchange {
         let progress = self.protocol.begin_body(&head);
         // A fill of the cache reads the server alone, and could not send it the rest of a body.
         let fills = sent_all && matches!(accepted, Accepted::Response { buffering: true });
-        let plan = cacheability.filter(|_| fills).and_then(|k| k.plan(r, &self.conf, &head));
+        let plan = match (cacheability, fills) {
+            (Some(cacheability), true) => cacheability.plan(r, &self.conf, &head),
+            (Some(cacheability), false) => {
+                cacheability.pass_by();
+                None
+            }
+            (None, _) => None,
+        };
         r.upstream_mut().head = head;
         let Some(lease) = self.lease.take() else { return Verdict::Status(500) };
         let (mut link, left) = self.link(r, lease, answer);
