@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::instance::Cache;
 use crate::key::{Hash, variant};
-use crate::keys::{Hold, NOT_STORED};
+use crate::keys::{FAILED, Hold, NOT_STORED};
 use crate::location::CacheConf;
 use crate::purge_marks::Since;
 use crate::rfc9111::Asked;
@@ -65,6 +65,17 @@ impl Ticket {
         if self.conf.lock && self.cacheable {
             self.leave_error(NOT_STORED, until);
         }
+    }
+
+    /// Fetching the stale response anew failed, so that it is served. Until then, or until a fetch
+    /// succeeds, it is served at once to all but one request at a time.
+    pub fn leave_failed(&mut self, until: i64) {
+        self.leave_error(FAILED, until);
+    }
+
+    /// The upstream answers again.
+    pub fn leave_answered(&mut self) {
+        self.leave_error(0, 0);
     }
 
     /// Leaves a status behind, which is answered instead of asking the upstream for some time.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use base::time::now_ms;
 use shm::{Entry, Locked, Place, ZoneState};
 
-use super::node::{AWAITED, NOT_STORED, Node, UPDATING};
+use super::node::{AWAITED, FAILED, Node, UPDATING};
 use super::{Evicted, Keys, Word, now_secs, secs, until};
 use crate::key::Hash;
 
@@ -110,6 +110,13 @@ impl Keys {
         node.is_some_and(|node| node.has(UPDATING) && until(node.lock) > 0)
     }
 
+    /// Whether the latest fetch failed of the response that is stored for a key.
+    pub fn has_failed(&self, hash: &Hash) -> bool {
+        let t = self.lock();
+        let node = t.find(self.table.key(hash)).and_then(|entry| t.value(entry));
+        node.is_some_and(|node| node.error == FAILED && node.error_until >= now_secs())
+    }
+
     fn release(&self, hash: &Hash, name: u32, leave: Option<(u16, i64)>) {
         let mut t = self.lock();
         let Some(entry) = t.find(self.table.key(hash)) else { return };
@@ -166,10 +173,10 @@ impl Keys {
 }
 
 impl Node {
-    /// Leaves a status behind. A mark that nothing is stored does not take the place of one.
+    /// Leaves a status behind, or a mark, which does not take the place of a status.
     fn leave(&mut self, status: u16, until: u32) {
-        let is_free = self.error <= NOT_STORED || self.error_until < now_secs();
-        if status > NOT_STORED || is_free {
+        let is_free = self.error <= FAILED || self.error_until < now_secs();
+        if status > FAILED || is_free {
             self.error = status;
             self.error_until = until;
         }

@@ -42,7 +42,7 @@ pub use self::eviction::Evicted;
 pub(crate) use self::eviction::Totals;
 pub use self::hold::{FetchLock, Hold};
 pub(crate) use self::indexed::{IndexedEntry, Purged, ZoneEntry};
-pub(crate) use self::node::NOT_STORED;
+pub(crate) use self::node::{FAILED, NOT_STORED};
 pub(crate) use self::published::PublishedFill;
 pub(crate) use self::rename::{RenameRight, RenameTurn};
 pub use self::reserved_blocks::ReservedBlocks;

@@ -22,6 +22,8 @@ pub(crate) const PLACING: u8 = 64;
 /// In the place of a status: responses for this key are not stored at the moment, so that requests
 /// do not wait for one another.
 pub(crate) const NOT_STORED: u16 = 1;
+/// The same: the stale response was served because fetching it anew failed.
+pub(crate) const FAILED: u16 = 2;
 
 /// Uses are counted up to here.
 pub(crate) const USES_MAX: u16 = 1023;
@@ -40,7 +42,8 @@ pub(crate) struct Node {
     /// of the lock.
     pub lock: u32,
     pub uses: u16,
-    /// A status to answer with instead of asking the upstream; 0 is none, or [`NOT_STORED`].
+    /// A status to answer with instead of asking the upstream; 0 is none. Or a mark:
+    /// [`NOT_STORED`], [`FAILED`].
     pub error: u16,
     pub flags: u8,
     /// Until when `error` is good, seconds since 1970.

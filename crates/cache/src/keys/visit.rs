@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use shm::{Entry, Locked};
 
-use super::node::{NOT_STORED, Node, PLACING, THERE, USES_MAX};
+use super::node::{FAILED, NOT_STORED, Node, PLACING, THERE, USES_MAX};
 use super::{Evicted, Keys, Word, now_secs};
 use crate::key::Hash;
 
@@ -74,7 +74,7 @@ impl Keys {
             t.set(entry, node);
             t.touch(entry);
             return match node {
-                Node { error, .. } if error > NOT_STORED => Visit::Error(error),
+                Node { error, .. } if error > FAILED => Visit::Error(error),
                 _ if node.has(THERE) => {
                     let version = node.file_version();
                     // It may be another file already, covered by purges that did not cover this

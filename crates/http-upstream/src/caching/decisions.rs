@@ -23,6 +23,10 @@ use crate::failure::Stop;
 /// stored, seconds. Each of them would wait for all before it.
 const UNLOCKED_SECS: i64 = 5;
 
+/// The time for which an upstream that failed counts as failing, seconds: longer than the usual
+/// timeouts, so that a request that runs into one renews it.
+const FAILED_SECS: i64 = 120;
+
 /// A response whose head is known, with the rules for storing it.
 pub(crate) struct Cacheability {
     ticket: Box<Ticket>,
@@ -37,7 +41,10 @@ impl Cacheability {
     /// Takes the ticket of a request, given its response's head; `None` without a cache.
     pub fn of(r: &mut Request, conf: &Conf, head: &ResponseHead) -> Option<Cacheability> {
         let u = r.upstream_mut();
-        let ticket = u.cache.take()?;
+        let mut ticket = u.cache.take()?;
+        if ticket.stale.is_some() {
+            ticket.leave_answered();
+        }
         let delay = delay(u);
         let reply = ticket.conf.rfc9111.then(|| Reply::read(head, &u.text, ticket.ignored));
         let rules = match &reply {
@@ -207,8 +214,12 @@ pub(crate) fn serve(
     protocol: &dyn Protocol,
 ) -> Option<(Box<Ticket>, Rc<Stored>, Verdict)> {
     let u = r.upstream_mut();
-    let ticket = u.cache.take()?;
+    let mut ticket = u.cache.take()?;
     let stored = ticket.stale.clone()?;
+    match status {
+        CacheStatus::Stale => ticket.leave_failed(now() + FAILED_SECS),
+        _ => ticket.leave_answered(),
+    }
     u.cache_status = status;
     u.asking = false;
     ticket.cache.keys_count(status);

@@ -413,6 +413,11 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
         if t.hold.is_none() && serve_stale && !background {
             return Lookup::Serve(stored, CacheStatus::Updating);
         }
+        // One asks whether the upstream answers again; the others do not wait for its timeout.
+        let on_error = t.conf.use_stale & !next::UPDATING != 0 || t.stale_error;
+        if t.hold.is_none() && on_error && !t.strict && !background && keys.has_failed(&t.hash) {
+            return Lookup::Serve(stored, CacheStatus::Stale);
+        }
     }
     if behind
         && serve_stale

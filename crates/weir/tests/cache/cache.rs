@@ -339,6 +339,44 @@ fn faults_fail_no_request() {
     assert_eq!(log.lines().filter(of_files).count(), 1, "{log}");
 }
 
+/// The test's clients wait for less than `proxy_read_timeout`.
+#[test]
+fn one_asks_an_upstream_that_fails() {
+    each_driver(|driver| {
+        let (answer_again, gate) = std::sync::mpsc::channel::<()>();
+        let gate = Mutex::new(gate);
+        let origin = Origin::start(move |asked| {
+            let mut answer = Answer::of(format!("{} {}", asked.target, asked.count));
+            match asked.target.as_str() {
+                "/short" if asked.count > 1 => answer.status = 503,
+                "/long" => gate.lock().unwrap().recv().unwrap_or_default(),
+                _ => answer.fields = "Cache-Control: max-age=1\r\n".to_owned(),
+            }
+            answer
+        });
+        let locations = "proxy_cache_key same; proxy_cache_use_stale error http_503;
+                         proxy_read_timeout 90s;
+                         location /never { proxy_pass http://%UP%; proxy_cache_use_stale off; }";
+        let locations = locations.replace("%UP%", &format!("127.0.0.1:{}", origin.port));
+        let weir = site(driver, &origin, "worker_processes 2;", "", &locations).start();
+        assert_eq!(ask(&weir, "/short"), pair("MISS", "/short 1"));
+        kept(&weir, "cache", 1);
+        let stale = pair("STALE", "/short 1");
+        wait_for("a failure", || (ask(&weir, "/short") == stale).then_some(()));
+        let mut one = weir.connect();
+        one.send("GET /long HTTP/1.1\r\nHost: a\r\n\r\n");
+        wait_for("a request that waits", || (origin.count("/long") == 1).then_some(()));
+        for _ in 0..10 {
+            assert_eq!(ask(&weir, "/long"), stale);
+        }
+        assert_eq!(origin.count("/long"), 1);
+        assert_eq!(weir.get("/never").text(), "/never 1");
+        answer_again.send(()).unwrap();
+        assert_eq!(one.response().text(), "/long 1");
+        wait_for("the response", || (ask(&weir, "/short") == pair("HIT", "/long 1")).then_some(()));
+    });
+}
+
 #[test]
 fn stale_ones_are_served_and_fetched_anew() {
     each_driver(|driver| {
