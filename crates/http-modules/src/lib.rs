@@ -9,7 +9,6 @@ pub mod api;
 pub mod auth_basic;
 pub mod auth_request;
 pub mod autoindex;
-pub mod balancing;
 pub mod brotli;
 pub mod browser;
 pub mod charset;
@@ -131,12 +130,12 @@ pub static MODULES: Modules = &[
     &range::MODULE,
     &http_upstream::modules::UPSTREAM,
     &http_upstream::modules::RESOLVER,
-    &balancing::methods::HASH,
-    &balancing::ip_hash::MODULE,
-    &balancing::methods::LEAST_CONN,
-    &balancing::methods::LEAST_TIME,
-    &balancing::methods::RANDOM,
-    &balancing::sticky::MODULE,
+    &http_upstream::balancing::methods::HASH,
+    &http_upstream::balancing::ip_hash::MODULE,
+    &http_upstream::balancing::methods::LEAST_CONN,
+    &http_upstream::balancing::methods::LEAST_TIME,
+    &http_upstream::balancing::methods::RANDOM,
+    &http_upstream::balancing::sticky::MODULE,
     &http_upstream::caching::directives::MODULE,
     &api::MODULE,
     &prometheus::MODULE,

@@ -29,6 +29,7 @@
 //! it.
 #![forbid(unsafe_code)]
 
+pub mod balancing;
 pub mod caching;
 pub mod conf;
 pub mod directives;

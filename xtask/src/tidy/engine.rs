@@ -16,7 +16,6 @@ const MODULES: &str = "crates/http-modules/src/";
 const ORDINARY: &[(&str, &str)] = &[
     ("access", "a phase"),
     ("api", "the word, in texts"),
-    ("balancing", "what an upstream does, in texts"),
     ("charset", "a part of Content-Type"),
     ("gateway", "what a proxy is to HTTP: statuses 502 and 504"),
     ("headers", "what a message begins with"),
