@@ -75,4 +75,4 @@ pub use store::{
     unless_purged,
 };
 pub use streams::{LiveStream, StreamId};
-pub use ticket::Ticket;
+pub use ticket::{CacheEntry, Ticket};

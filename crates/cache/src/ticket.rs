@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use event::pool::Pool;
 
 use crate::instance::Cache;
 use crate::key::{Hash, variant};
@@ -10,7 +11,7 @@ use crate::keys::{FAILED, Hold, NOT_STORED};
 use crate::location::CacheConf;
 use crate::purge_marks::Since;
 use crate::rfc9111::Asked;
-use crate::store::Stored;
+use crate::store::{Stored, invalidate};
 
 /// A request's business with a cache, from the moment its key is known until its response comes
 /// from there, or goes there, or passes it by.
@@ -45,7 +46,26 @@ pub struct Ticket {
     pub ignored: u64,
 }
 
+/// The name of an entry: its cache, and its key's hash.
+#[derive(Clone)]
+pub struct CacheEntry {
+    cache: Rc<Cache>,
+    hash: Hash,
+}
+
+impl CacheEntry {
+    /// Invalidates the response: when this has ended no request uses it.
+    pub async fn invalidate(self, pool: Option<Pool>) {
+        invalidate(&self.cache, vec![self.hash], pool).await;
+    }
+}
+
 impl Ticket {
+    /// The entry that was looked up last.
+    pub fn entry(&self) -> CacheEntry {
+        CacheEntry { cache: self.cache.clone(), hash: self.hash }
+    }
+
     /// Whether a variant of the key was looked up.
     pub fn is_secondary(&self) -> bool {
         self.hash != self.main

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use base::log::{Fields, lossy};
 use bytes::Bytes;
-use cache::{CacheStatus, Ticket};
+use cache::{CacheEntry, CacheStatus, Ticket};
 use engine::metrics::RowId;
 use proto::h1::{Method, ResponseHead};
 use upstream::peer::Peer;
@@ -69,6 +69,8 @@ pub struct Exchanges {
     pub method: Option<Method>,
     /// The result of the lookup in the cache.
     pub cache_status: CacheStatus,
+    /// The entry that the response came from, or goes to.
+    pub cache_entry: Option<CacheEntry>,
     /// The counters of that cache.
     pub cache_row: Option<RowId>,
     /// The request's claim on a cache, until it is settled.
@@ -116,6 +118,7 @@ impl Exchanges {
     /// Forgets the request's business with a cache.
     pub fn forget_cache(&mut self) {
         self.cache_status = CacheStatus::None;
+        self.cache_entry = None;
         self.cache_row = None;
         self.cache = None;
         self.invalidates = None;

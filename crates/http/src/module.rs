@@ -1,6 +1,7 @@
 //! The parts that a module of HTTP is made of: its table, and the handlers and filters that it
 //! installs into a location's [`Pipeline`].
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -126,4 +127,9 @@ pub struct Pipeline {
     pub not_in_if: Option<&'static str>,
     /// Header filters in the order in which they run.
     pub header_filters: Vec<Box<dyn HeaderFilter>>,
+    /// The states of modules that the fetch of a response behind a client's back begins with.
+    pub background_states: Vec<BackgroundState>,
 }
+
+/// Gives the state of a module for a fetch behind the back of this request's client.
+pub type BackgroundState = fn(&Request) -> Option<Box<dyn Any>>;

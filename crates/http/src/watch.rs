@@ -41,6 +41,7 @@ pub(crate) fn install(
     for (list, handlers) in phases {
         list.extend(handlers.into_iter().map(|handler| watched(module, handler)));
     }
+    p.background_states.extend(own.background_states);
     let filters = own.header_filters.into_iter();
     p.header_filters.extend(
         filters.map(|filter| Box::new(WatchedFilter { module, filter }) as Box<dyn HeaderFilter>),

@@ -144,6 +144,7 @@ impl Cacheability {
         }
         let pool = r.pool().ok().filter(|_| fits)?;
         let temp = temp_place(&ticket, conf);
+        r.upstream_mut().cache_entry = Some(ticket.entry());
         Some(Plan {
             cache: ticket.cache.clone(),
             hash: ticket.hash,

@@ -38,6 +38,7 @@ pub(crate) fn stored(
 /// Notes how old the response is. RFC 9111: it says so itself (section 5.1), unless the origin was
 /// asked for it just now; and ranges are taken from it if it is whole.
 fn as_kept(r: &mut Request, t: &Ticket, up: &Conf, header: &Header, head: &ResponseHead) {
+    r.upstream_mut().cache_entry = Some(t.entry());
     let text = header.head.as_deref().unwrap_or_default();
     let initial = rfc9111::stored_age(head, text);
     r.upstream_mut().cached_since = Some(header.date.saturating_sub(initial));

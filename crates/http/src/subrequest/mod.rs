@@ -302,7 +302,10 @@ impl Request {
             ..Subrequest::new(uri, args)
         };
         let (captures, flags) = (self.captures.clone(), self.flags);
+        let states = &self.loc.pipeline.background_states;
+        let states: Vec<_> = states.iter().filter_map(|state| state(self)).collect();
         let made = self.subrequest_with(ask, |child| {
+            states.into_iter().for_each(|state| child.begin_with(Some(state)));
             child.captures = captures;
             child.flags.valid_location = flags.valid_location;
             child.flags.valid_unparsed_uri = flags.valid_unparsed_uri;
