@@ -315,14 +315,14 @@ fn accel(value: &[u8]) -> Option<Accel> {
 }
 
 /// `bytes 5-9/100` begins at 5.
-fn first_of_range(value: &[u8]) -> Option<u64> {
+pub fn first_of_range(value: &[u8]) -> Option<u64> {
     let (unit, rest) = value.split_at_checked(6)?;
     let dash = memchr::memchr(b'-', rest).filter(|_| unit.eq_ignore_ascii_case(b"bytes "))?;
     base::ascii::parse_u64(rest[..dash].trim_ascii())
 }
 
 /// Whether a key names the range that begins there, as `$slice_range` does.
-fn names_range(key: &[u8], from: u64) -> bool {
+pub fn names_range(key: &[u8], from: u64) -> bool {
     let mut text = b"bytes=".to_vec();
     write_u64(&mut text, from);
     text.push(b'-');

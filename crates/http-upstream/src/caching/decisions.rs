@@ -45,6 +45,9 @@ impl Cacheability {
         if ticket.stale.is_some() {
             ticket.leave_answered();
         }
+        let text = u.text.clone();
+        ticket.cacheable &= !is_for_client_alone(r, &ticket.key, head, &text);
+        let u = r.upstream_mut();
         let delay = delay(u);
         let reply = ticket.conf.rfc9111.then(|| Reply::read(head, &u.text, ticket.ignored));
         let rules = match &reply {
@@ -195,7 +198,40 @@ pub(crate) fn instead(r: &Request, status: u16, bit: u64) -> Option<Stop> {
     if (bit != 0 && ticket.conf.use_stale & bit != 0 || by_rfc) && !ticket.strict {
         return Some(Stop::Stored(CacheStatus::Stale));
     }
-    (status == 304 && ticket.conf.revalidate).then_some(Stop::Stored(CacheStatus::Revalidated))
+    (status == 304 && ticket.conf.revalidate && !is_of_other_tag(r))
+        .then_some(Stop::Stored(CacheStatus::Revalidated))
+}
+
+/// Whether a 304 confirms another version than the stored one, namely that of the client, whose own
+/// condition was passed on (`proxy_set_header If-None-Match $http_if_none_match`).
+fn is_of_other_tag(r: &Request) -> bool {
+    let Some(u) = r.upstream().filter(|_| r.header(FieldId::IfNoneMatch).is_some()) else {
+        return false;
+    };
+    let Some(stored) = u.cache.as_ref().and_then(|t| t.stale.as_ref()) else { return false };
+    let bare = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
+    let tag = u.head.value(FieldId::ETag, &u.text).filter(|tag| !tag.is_empty());
+    tag.is_some_and(|tag| bare(tag) != bare(&stored.header.etag))
+}
+
+/// Whether the client's own condition or range led to the response, which is not one for others.
+/// By default neither is passed on where responses are stored; a configuration may do so.
+fn is_for_client_alone(r: &Request, key: &[u8], head: &ResponseHead, text: &[u8]) -> bool {
+    let has = |id| r.header(id).is_some();
+    match head.status {
+        304 => has(FieldId::IfNoneMatch) || has(FieldId::IfModifiedSince),
+        412 => [FieldId::IfMatch, FieldId::IfUnmodifiedSince, FieldId::IfNoneMatch]
+            .into_iter()
+            .any(has),
+        206 | 416 => r.header(FieldId::Range).is_some_and(|range| {
+            let part = head.value(FieldId::ContentRange, text);
+            let from = part.and_then(rfc9111::first_of_range);
+            let is_named = from.is_some_and(|from| rfc9111::names_range(key, from))
+                || memchr::memmem::find(key, range).is_some();
+            !is_named
+        }),
+        _ => false,
+    }
 }
 
 /// Whether a stored response answers after the upstream failed.
@@ -408,6 +444,11 @@ fn key_of(r: &mut Request, t: &Ticket, value: &Bytes, protocol: &dyn Protocol) -
 /// Stores an error of ours, or one of the upstream's that `error_page` answers, for a while, so
 /// that the upstream is not asked again at once.
 pub(crate) fn keep_error(r: &mut Request, status: u16, conf: &Conf, of_upstream: bool) {
+    if let Some(u) = r.upstream().filter(|_| of_upstream)
+        && u.cache.as_ref().is_some_and(|t| is_for_client_alone(r, &t.key, &u.head, &u.text))
+    {
+        return;
+    }
     let u = r.upstream_mut();
     let Some(ticket) = &mut u.cache else { return };
     let mut rules = Rules::default();

@@ -147,6 +147,71 @@ fn large_bodies_slow_clients_and_clients_that_go() {
     });
 }
 
+/// With fields of `proxy_set_header` that pass a client's own condition or range on, as
+/// configurations do that know nothing of caches.
+#[test]
+fn answers_to_a_client_s_own_condition_are_not_stored() {
+    each_driver(|driver| {
+        let origin = Origin::start(|asked| {
+            let mut answer = numbered(asked);
+            answer.fields = "ETag: \"new\"\r\nX-Accel-Expires: 60\r\n".to_owned();
+            if asked.target == "/renewed" && asked.count == 1 {
+                answer.fields = "ETag: \"old\"\r\nCache-Control: max-age=1\r\n".to_owned();
+            }
+            if asked.field("If-None-Match") == Some("\"new\"") {
+                answer.status = 304;
+            } else if asked.field("If-Match").is_some() {
+                answer.status = 412;
+            } else if let Some(range) = asked.field("Range") {
+                (answer.status, answer.body) = match range {
+                    "bytes=1-2" => (206, b"ET".to_vec()),
+                    _ => (416, Vec::new()),
+                };
+                answer.fields += "Content-Range: bytes 1-2/5\r\n";
+            }
+            answer
+        });
+        let passes = "proxy_cache_valid any 1h; proxy_cache_revalidate on;
+            proxy_set_header If-None-Match $http_if_none_match;
+            proxy_set_header If-Match $http_if_match;
+            proxy_set_header Range $http_range;
+            location /named { proxy_pass http://%UP%; proxy_cache_key $uri$http_range; }
+            location /caught { proxy_pass http://%UP%; proxy_intercept_errors on;
+                               error_page 416 /416.html; }
+            location /416.html { internal; return 416; }";
+        let weir = start(driver, &origin, "", passes);
+        for (path, field, status) in [
+            ("/tag", "If-None-Match: \"new\"", 304),
+            ("/match", "If-Match: \"x\"", 412),
+            ("/range", "Range: bytes=1-2", 206),
+            ("/beyond", "Range: bytes=7-", 416),
+            ("/caught", "Range: bytes=7-", 416),
+        ] {
+            let field = format!("{field}\r\n");
+            assert_eq!(weir.request("GET", path, &field).status, status, "{path}");
+            assert_eq!(ask(&weir, path), pair("MISS", "GET 2"), "{path}");
+            assert_eq!(ask(&weir, path), pair("HIT", "GET 2"), "{path}");
+        }
+        // A part that is stored by its own name.
+        for cached in ["MISS", "HIT"] {
+            let r = weir.request("GET", "/named", "Range: bytes=1-2\r\n");
+            assert_eq!((r.status, r.header("X-Cache")), (206, Some(cached)));
+        }
+        // It confirms the client's version, which is another one than that in the cache.
+        assert_eq!(ask(&weir, "/renewed"), pair("MISS", "GET 1"));
+        kept(&weir, "cache", 7);
+        wait_for("the other version", || {
+            let r = weir.request("GET", "/renewed", "If-None-Match: \"new\"\r\n");
+            if r.status == 200 {
+                assert_eq!((r.header("X-Cache"), r.text().as_str()), (Some("HIT"), "GET 1"));
+            }
+            (r.status == 304).then_some(())
+        });
+        let (_, body) = ask(&weir, "/renewed");
+        assert_ne!(body, "GET 1");
+    });
+}
+
 #[test]
 fn one_fetches_and_the_others_wait() {
     each_driver(|driver| {
