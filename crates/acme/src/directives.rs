@@ -384,7 +384,7 @@ fn acme_issuer(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         None => Some(cx.env.temp_folder(&format!("acme_{name}"))),
     };
     if let Some(folder) = &folder {
-        cx.need_folder(&TempPath { path: folder.clone(), levels: [0; 3] });
+        cx.need_folder(&TempPath::named(folder.clone(), [0; 3]));
     }
     let tls = tls_of(cx, word, &draft)?;
     let issuer = Issuer {

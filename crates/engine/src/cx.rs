@@ -246,8 +246,9 @@ impl<S: Session> Cx<S> {
 
     /// Notes that a folder for temporary files is needed: it is made before the workers start.
     pub fn need_folder(&mut self, folder: &TempPath) {
-        if !self.folders.iter().any(|f| f.path == folder.path) {
-            self.folders.push(folder.clone());
+        match self.folders.iter_mut().find(|f| f.path == folder.path) {
+            Some(known) => known.is_default &= folder.is_default,
+            None => self.folders.push(folder.clone()),
         }
     }
 

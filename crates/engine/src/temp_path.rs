@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use base::log;
+use base::log::{Level, os_error};
 use conf::ConfError;
 
 use crate::places::Place;
@@ -13,17 +15,31 @@ pub struct TempPath {
     pub path: PathBuf,
     /// The hexadecimal digits in the name of each level's folder.
     pub levels: [u8; 3],
+    /// No directive names it.
+    pub is_default: bool,
 }
 
 impl TempPath {
-    /// Makes the folder, for `owner` where one is named.
+    /// A folder that a directive names.
+    pub fn named(path: PathBuf, levels: [u8; 3]) -> TempPath {
+        TempPath { path, levels, is_default: false }
+    }
+
+    /// A folder that only a built-in default names.
+    pub fn by_default(path: PathBuf, levels: [u8; 3]) -> TempPath {
+        TempPath { path, levels, is_default: true }
+    }
+
+    /// Makes the folder, for `owner` where one is named. A process without the privilege to give it
+    /// away starts all the same if only a default names the folder, because the requests that need
+    /// it may never come.
     ///
     /// # Errors
     /// The system's, in nginx's words.
     pub fn create(&self, owner: Option<u32>) -> Result<(), ConfError> {
         let fail = |what: &str, e: &std::io::Error| {
             let path = self.path.display();
-            ConfError::new(format!("{what} \"{path}\" failed {}", base::log::os_error(e)))
+            ConfError::new(format!("{what} \"{path}\" failed {}", os_error(e)))
         };
         match std::fs::create_dir(&self.path) {
             Ok(()) => {
@@ -34,10 +50,23 @@ impl TempPath {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(fail("mkdir()", &e)),
         }
-        if let Some(uid) = owner {
-            os::file::chown(&self.path, Some(uid), None).map_err(|e| fail("chown()", &e))?;
+        match owner.map_or(Ok(()), |uid| self.give_to(uid)) {
+            Err(e) if self.is_default && e.kind() == std::io::ErrorKind::PermissionDenied => {
+                let (path, e) = (self.path.display(), os_error(&e));
+                log!(log::default(), Level::Warn, None, "chown() \"{path}\" failed {e}");
+                Ok(())
+            }
+            given => given.map_err(|e| fail("chown()", &e)),
         }
-        Ok(())
+    }
+
+    /// Makes `uid` the owner, unless it is already: that takes no privilege.
+    fn give_to(&self, uid: u32) -> std::io::Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        if std::fs::metadata(&self.path)?.uid() == uid {
+            return Ok(());
+        }
+        os::file::chown(&self.path, Some(uid), None)
     }
 
     /// The same, for a folder that may be a built-in default's, with its `place`: there a `test` of

@@ -181,7 +181,7 @@ mod tests {
 
     fn folder(name: &str, levels: [u8; 3]) -> TempPath {
         let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
-        TempPath { path, levels }
+        TempPath::named(path, levels)
     }
 
     fn chain(parts: &[&'static [u8]]) -> Chain {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_made_is_named() {
-        let folder = TempPath { path: "/dev/null/x".into(), levels: [0; 3] };
+        let folder = TempPath::named("/dev/null/x".into(), [0; 3]);
         let error = TempFile::create(&folder, Keep::Named, 0o600).err().unwrap();
         assert!(error.to_string().contains("\"/dev/null/x"), "{error}");
     }

@@ -136,7 +136,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     // Nothing is read ahead: there are no buffers but the one of the head.
     let size = up.buffer_size.unwrap_or(0);
     up.buffers = (size > 0).then_some(Bufs { num: 4, size });
-    let no_files = TempPath { path: "".into(), levels: [0; 3] };
+    let no_files = TempPath::named("".into(), [0; 3]);
     let conf = up.finish("grpc", HIDDEN, &no_files)?;
     let conf = match to.uses_tls() {
         true => conf.with_tls(up.ssl.finish("grpc", &["h2"])?),

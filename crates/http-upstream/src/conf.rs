@@ -430,7 +430,7 @@ impl Draft {
 /// needed.
 pub fn default_folder(cx: &mut Cx, prefix: &str) -> TempPath {
     let path = cx.env.temp_folder(&format!("{prefix}_temp"));
-    let folder = TempPath { path, levels: [1, 2, 0] };
+    let folder = TempPath::by_default(path, [1, 2, 0]);
     cx.need_folder(&folder);
     folder
 }
@@ -440,7 +440,7 @@ mod tests {
     use super::*;
 
     fn folder() -> TempPath {
-        TempPath { path: "/tmp".into(), levels: [0; 3] }
+        TempPath::named("/tmp".into(), [0; 3])
     }
 
     #[test]

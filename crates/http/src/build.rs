@@ -151,8 +151,9 @@ impl Merge {
             temp.path.clone_from(&self.body_folder);
         }
         let mut all = self.temp_paths.borrow_mut();
-        if !all.iter().any(|t| t.path == temp.path) {
-            all.push(temp.clone());
+        match all.iter_mut().find(|t| t.path == temp.path) {
+            Some(known) => known.is_default &= temp.is_default,
+            None => all.push(temp.clone()),
         }
     }
 

@@ -195,7 +195,7 @@ settings! {
         /// `client_body_in_single_buffer`.
         client_body_in_single_buffer: bool = false,
         /// `client_body_temp_path`; the default's path is known once all is merged.
-        client_body_temp_path: TempPath = TempPath { path: PathBuf::new(), levels: [0; 3] },
+        client_body_temp_path: TempPath = TempPath::by_default(PathBuf::new(), [0; 3]),
         /// `satisfy`.
         satisfy: Satisfy = Satisfy::All,
         /// `auth_delay`, milliseconds.

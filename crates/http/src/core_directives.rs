@@ -702,7 +702,7 @@ pub fn temp_path(cx: &Cx, n: &Node) -> Result<TempPath, ConfError> {
             _ => return Err(ConfError::directive(n, "invalid value")),
         };
     }
-    Ok(TempPath { path, levels })
+    Ok(TempPath::named(path, levels))
 }
 
 fn keepalive_timeout(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {

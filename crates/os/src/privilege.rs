@@ -77,14 +77,25 @@ pub type StepError = (&'static str, io::Error);
 
 /// Becomes `uid` and `gid` for good, with the supplementary groups of `name`, and checks that there
 /// is no way back. To be called while the process has one thread. Core files stay possible.
-pub fn drop_to(name: &CStr, uid: u32, gid: u32) -> Result<(), StepError> {
+///
+/// A process that has these ids already may lack the privilege to set its groups: root in a
+/// container without capabilities, or in a user namespace. It keeps the groups that it has, and
+/// that error is returned as `Ok(Some(error))`.
+pub fn drop_to(name: &CStr, uid: u32, gid: u32) -> Result<Option<StepError>, StepError> {
     fn step(what: &'static str, rc: i32) -> Result<(), StepError> {
         if rc == -1 { Err((what, io::Error::last_os_error())) } else { Ok(()) }
     }
+    let has_ids = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // SAFETY: these calls change the process's ids; `name` is NUL-terminated.
     step("setgid", unsafe { libc::setgid(gid) })?;
     // SAFETY: as above.
-    step("initgroups", unsafe { libc::initgroups(name.as_ptr(), gid) })?;
+    let groups = step("initgroups", unsafe { libc::initgroups(name.as_ptr(), gid) });
+    let kept = match groups {
+        Err((call, e)) if has_ids == (uid, gid) && e.raw_os_error() == Some(libc::EPERM) => {
+            Some((call, e))
+        }
+        groups => groups.map(|()| None)?,
+    };
     // SAFETY: as above.
     step("setuid", unsafe { libc::setuid(uid) })?;
     // A kernel or a container that let setuid pass without doing it would leave a worker with root.
@@ -94,7 +105,8 @@ pub fn drop_to(name: &CStr, uid: u32, gid: u32) -> Result<(), StepError> {
     }
     // Changing ids cleared this flag, and with it core files.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)
-        .map_err(|e| ("prctl(PR_SET_DUMPABLE)", e.into()))
+        .map_err(|e| ("prctl(PR_SET_DUMPABLE)", e.into()))?;
+    Ok(kept)
 }
 
 #[cfg(test)]

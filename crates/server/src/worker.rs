@@ -271,12 +271,17 @@ fn prepare(cycle: &Cycle, index: usize, environ: &Environ) -> Result<(), Fatal> 
             complain(Level::Alert, format!("setrlimit({name}, {value})"), &e);
         }
     }
-    if let Some(user) = &settings.user
-        && let Err((call, e)) = os::privilege::drop_to(&user.name, user.uid, user.gid)
-    {
+    if let Some(user) = &settings.user {
         let (name, uid, gid) = (user.name.to_string_lossy(), user.uid, user.gid);
-        let what = format!("{call} for user {name} ({uid}:{gid})");
-        return Err(complain(Level::Emerg, what, &e));
+        let what = |call: &str| format!("{call} for user {name} ({uid}:{gid})");
+        match os::privilege::drop_to(&user.name, uid, gid) {
+            Ok(None) => {}
+            // It has its ids, and runs with the groups that the master has.
+            Ok(Some((call, e))) => {
+                complain(Level::Notice, what(call), &e);
+            }
+            Err((call, e)) => return Err(complain(Level::Emerg, what(call), &e)),
+        }
     }
     if let Some(cpus) = settings.cpus_of(index)
         && let Err(e) = os::limits::set_affinity(&cpus)

@@ -54,6 +54,12 @@ impl Site {
         }
     }
 
+    /// Starts another program in the binary's place, such as a script that runs it.
+    pub fn with_binary(mut self, binary: impl Into<PathBuf>) -> Self {
+        self.binary = binary.into();
+        self
+    }
+
     /// Writes a file of the site's, with its folders.
     pub fn file(self, path: &str, bytes: impl AsRef<[u8]>) -> Self {
         self.write(path, bytes.as_ref());

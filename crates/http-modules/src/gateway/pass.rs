@@ -249,7 +249,7 @@ impl<G: Gateway> To<G> {
 /// The folder of responses that fit no buffer, unless `*_temp_path` names one.
 pub fn folder<G: Gateway>(l: &LocView) -> TempPath {
     let folder = l.conf::<Pass<G>>().folder.clone();
-    folder.unwrap_or_else(|| TempPath { path: "".into(), levels: [0; 3] })
+    folder.unwrap_or_else(|| TempPath::named("".into(), [0; 3]))
 }
 
 /// The parameters that a gateway gets unless its directives set them.

@@ -353,7 +353,7 @@ pub(crate) fn cache_path<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfEr
         let m = format!("\"{}\" must have \"keys_zone\" parameter", n.name.lossy());
         return Err(ConfError::at(&n.name, m));
     };
-    let folder = TempPath { path: settings.layout.folder.clone(), levels: settings.layout.levels };
+    let folder = TempPath::named(settings.layout.folder.clone(), settings.layout.levels);
     cx.need_folder(&folder);
     cx.declare_zone(at, &name, Some(bytes), T::PREFIX)?;
     let caches = cx.main::<Caches>();

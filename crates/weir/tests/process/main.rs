@@ -19,6 +19,7 @@ mod lint;
 mod load;
 mod lsp;
 mod modes;
+mod privileges;
 mod processes;
 mod quic_sockets;
 mod reload;
