@@ -96,7 +96,7 @@ impl Folder {
     /// The system's: the folder cannot be written, for instance.
     pub fn lock(&self) -> io::Result<Option<Option<OwnedFd>>> {
         let Some(path) = &self.path else { return Ok(Some(None)) };
-        let fd = os::file::open_append(&path.join(format!(".{}.lock", self.issuer)), 0o600)?;
+        let fd = os::append::open(&path.join(format!(".{}.lock", self.issuer)), 0o600)?;
         match os::file::try_lock(&fd) {
             Ok(()) => Ok(Some(Some(fd))),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),

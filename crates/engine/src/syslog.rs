@@ -1,8 +1,14 @@
 //! Lines to syslog (RFC 3164), over UDP or a unix socket, without ever waiting.
+//!
+//! A unix socket takes few datagrams that were not read yet (`net.unix.max_dgram_qlen`, 10 by
+//! default). Lines for which there is no room wait in a [`LogQueue`] for a thread to send them.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
 
 use base::log;
 use base::log::{Level, os_error};
@@ -11,6 +17,8 @@ use os::SockAddr;
 use os::socket::{self, Kind};
 
 use net::addr;
+
+use crate::logs::{LogFiles, LogQueue, Report, Trouble};
 
 const FACILITIES: [&str; 24] = [
     "kern", "user", "mail", "daemon", "auth", "intern", "lpr", "news", "uucp", "clock", "authpriv",
@@ -33,14 +41,16 @@ pub struct Syslog {
     tag: String,
     /// Empty with `nohostname`.
     hostname: String,
-    socket: RefCell<Option<OwnedFd>>,
+    socket: RefCell<Option<Arc<OwnedFd>>>,
+    /// The lines that wait, for this server and others of the same address.
+    queue: Rc<LogQueue>,
     /// A line about a syslog that fails is not sent to that syslog.
     busy: Cell<bool>,
 }
 
 impl Syslog {
     /// Reads a value that begins with `syslog:`. Names of servers are resolved now.
-    pub fn parse(word: &Word) -> Result<Syslog, ConfError> {
+    pub fn parse(word: &Word, logs: &LogFiles) -> Result<Syslog, ConfError> {
         let value = word.bytes().strip_prefix(b"syslog:").unwrap_or(word.bytes());
         let mut draft = Draft::default();
         for part in value.split(|&b| b == b',') {
@@ -49,8 +59,10 @@ impl Syslog {
         let Some((server, server_text)) = draft.server else {
             return Err(ConfError::at(word, "no syslog server specified"));
         };
+        let queue = logs.shared_queue(&format!("syslog:server={server_text}"));
         Ok(Syslog {
             server,
+            queue,
             server_text,
             facility: draft.facility.unwrap_or(FACILITIES.len() - 1),
             severity: draft.severity.unwrap_or(Level::Info),
@@ -61,8 +73,8 @@ impl Syslog {
         })
     }
 
-    /// Sends a line (without its line feed) with the configured severity, or with another. A full
-    /// buffer drops it; other failures go to the error log.
+    /// Sends a line (without its line feed) with the configured severity, or with another. It waits
+    /// in the queue while the server's buffer is full; failures go to the error log.
     pub fn send(&self, severity: Option<Level>, line: &[u8]) {
         if self.busy.replace(true) {
             return;
@@ -70,9 +82,9 @@ impl Syslog {
         let mut message = Vec::with_capacity(line.len() + 64 + self.hostname.len());
         self.write_head(severity.unwrap_or(self.severity), &mut message);
         message.extend_from_slice(line);
-        if let Err((what, e)) = self.try_send(&message) {
-            let (server, e) = (&self.server_text, os_error(&e));
+        if let Err((what, e)) = self.send_or_queue(message) {
             let level = if what == "send()" { Level::Error } else { Level::Alert };
+            let (server, e) = (&self.server_text, os_error(&e));
             log!(
                 log::default(),
                 level,
@@ -96,23 +108,56 @@ impl Syslog {
         let _ = write!(out, " {host}{space}{tag}: ");
     }
 
-    fn try_send(&self, message: &[u8]) -> Result<(), (&'static str, io::Error)> {
-        let mut slot = self.socket.borrow_mut();
-        let fd = match slot.take() {
-            Some(fd) => fd,
-            None => {
-                let fd =
-                    socket::socket(&self.server, Kind::Datagram).map_err(|e| ("socket()", e))?;
-                socket::connect(&fd, &self.server).map_err(|e| ("connect()", e))?;
-                fd
+    fn send_or_queue(&self, message: Vec<u8>) -> Result<(), (&'static str, io::Error)> {
+        let socket = self.connected()?;
+        // Lines that wait are sent first.
+        if self.queue.is_idle() {
+            match socket::send(&*socket, &message, false) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                sent => return sent.map(drop).map_err(|e| ("send()", e)),
             }
+        }
+        let (bytes, server) = (message.len(), self.server_text.clone());
+        let send = move |report: &mut Report| {
+            match send_until(&socket, &message, report.until) {
+                Ok(()) => return,
+                Err(e) if e.kind() != io::ErrorKind::WouldBlock => {
+                    let message = format!("send() to syslog, server: {server}");
+                    let (level, error) = (Level::Error, Some(e));
+                    let connection = None;
+                    report.trouble(Trouble { level, connection, message, error, of_writing: true });
+                }
+                Err(_) => {}
+            }
+            report.dropped += 1;
         };
-        match socket::send(&fd, message, false) {
-            Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(("send()", e)),
-            _ => {
-                *slot = Some(fd);
-                Ok(())
+        self.queue.call(bytes, Box::new(send));
+        Ok(())
+    }
+
+    fn connected(&self) -> Result<Arc<OwnedFd>, (&'static str, io::Error)> {
+        let mut slot = self.socket.borrow_mut();
+        if let Some(socket) = &*slot {
+            return Ok(socket.clone());
+        }
+        let fd = socket::socket(&self.server, Kind::Datagram).map_err(|e| ("socket()", e))?;
+        socket::connect(&fd, &self.server).map_err(|e| ("connect()", e))?;
+        Ok(slot.insert(Arc::new(fd)).clone())
+    }
+}
+
+/// Sends a datagram as soon as there is room for it; `WouldBlock` if there is none until then.
+fn send_until(socket: &OwnedFd, message: &[u8], until: Option<Instant>) -> io::Result<()> {
+    loop {
+        match socket::send(socket, message, false) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+                if left.is_some_and(|left| left.is_zero()) {
+                    return Err(e);
+                }
+                os::fd::wait_any(&[os::fd::Awaited::output(socket)], left);
             }
+            sent => return sent.map(drop),
         }
     }
 }
@@ -195,14 +240,18 @@ mod tests {
         Word { text: Bytes::copy_from_slice(text.as_bytes()), pos, quoted: false }
     }
 
+    fn parse(text: &str) -> Result<Syslog, ConfError> {
+        Syslog::parse(&word(text), &LogFiles::new(Path::new("/")))
+    }
+
     #[test]
     fn a_line_arrives_with_its_head() {
         let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         server.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
         let port = server.local_addr().unwrap().port();
-        let syslog = Syslog::parse(&word(&format!(
+        let syslog = parse(&format!(
             "syslog:server=127.0.0.1:{port},facility=local0,tag=web_1,nohostname,severity=warn"
-        )))
+        ))
         .unwrap();
         let mut buf = [0; 200];
         let mut got = |severity, line: &[u8]| {
@@ -219,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_host_name_stands_before_the_tag() {
-        let syslog = Syslog::parse(&word("syslog:server=127.0.0.1")).unwrap();
+        let syslog = parse("syslog:server=127.0.0.1").unwrap();
         assert_eq!(syslog.server.port(), 514);
         let mut head = Vec::new();
         syslog.write_head(Level::Info, &mut head);
@@ -243,18 +292,18 @@ mod tests {
             ("server=unix:", "no path in the unix domain socket in syslog server \"unix:\""),
             ("server=1.1.1.1,x=y", "unknown syslog parameter \"x=y\""),
         ] {
-            let error = Syslog::parse(&word(&format!("syslog:{text}"))).unwrap_err();
+            let error = parse(&format!("syslog:{text}")).unwrap_err();
             assert_eq!(error.to_string(), format!("{message} in f:3"));
         }
         let long = format!("syslog:server=1.1.1.1,tag={}", "t".repeat(33));
-        assert!(Syslog::parse(&word(&long)).unwrap_err().to_string().contains("exceeds 32"));
+        assert!(parse(&long).unwrap_err().to_string().contains("exceeds 32"));
     }
 
     #[test]
     fn a_server_that_is_not_there_is_told_in_the_error_log() {
         let (log, lines) = base::log::capture(Level::Info);
         base::log::set_default(log);
-        let syslog = Syslog::parse(&word("syslog:server=unix:/does/not/exist")).unwrap();
+        let syslog = parse("syslog:server=unix:/does/not/exist").unwrap();
         syslog.send(None, b"x");
         let text = lines.take();
         assert!(text.contains("[alert]"), "{text}");

@@ -57,7 +57,7 @@ impl Links {
 pub fn append(path: &[u8], links: Links, mode: u32) -> Result<OwnedFd, OpenError> {
     match links {
         Links::Follow => {
-            let fd = os::file::open_append(as_path(path), mode);
+            let fd = os::append::open(as_path(path), mode);
             fd.map_err(|e| OpenError::new("open()", e))
         }
         Links::Check { owner, from } => open_append(path, owner, from, mode),
@@ -82,7 +82,7 @@ pub(crate) fn open(path: &[u8], owner: bool, from: usize) -> Result<OwnedFd, Ope
 /// whether its owner is its target's can only be told of what is there already.
 fn open_append(path: &[u8], owner: bool, from: usize, mode: u32) -> Result<OwnedFd, OpenError> {
     let (dir, last) = walk(path, owner, from)?;
-    os::file::append_at(&dir, as_path(last), mode).map_err(at)
+    os::append::open_at(&dir, as_path(last), mode).map_err(at)
 }
 
 /// Opens all folders of the path; gives the last and the name that is left, empty behind a slash.

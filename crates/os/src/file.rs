@@ -194,18 +194,6 @@ pub fn open_at(dir: impl AsFd, name: &Path, how: OpenAt) -> io::Result<OwnedFd> 
     Ok(rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Opens for appending; makes the file if it is absent. For log files; `mode` is cut by the umask.
-pub fn open_append(path: &Path, mode: u32) -> io::Result<OwnedFd> {
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?)
-}
-
-/// As [`open_append`] within an open directory; a symbolic link fails with `ELOOP`.
-pub fn append_at(dir: impl AsFd, name: &Path, mode: u32) -> io::Result<OwnedFd> {
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
-    Ok(rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode))?)
-}
-
 /// Makes a file that must not exist yet, open for reading and writing.
 pub fn create_new(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -424,8 +412,8 @@ mod tests {
     #[test]
     fn a_lock_is_held_once() {
         let path = std::env::temp_dir().join(format!("weir-os-lock-{}", std::process::id()));
-        let one = open_append(&path, 0o600).unwrap();
-        let two = open_append(&path, 0o600).unwrap();
+        let one = crate::append::open(&path, 0o600).unwrap();
+        let two = crate::append::open(&path, 0o600).unwrap();
         try_lock(&one).unwrap();
         assert_eq!(try_lock(&two).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         unlock(&one).unwrap();

@@ -4,6 +4,7 @@
 //! are [`OwnedFd`] and [`BorrowedFd`], memory is slices, and calls that types cannot make safe are
 //! refused at run time (see [`process::fork`]).
 
+pub mod append;
 mod bpf;
 pub mod clock;
 pub mod datagram;

@@ -22,6 +22,7 @@ const CALLS: &[&str] = &[
     "fs::",
     "File::open",
     "File::create",
+    "os::append::",
     "os::file::",
     "os::probe::",
     "probe::",

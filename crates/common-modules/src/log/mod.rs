@@ -199,7 +199,7 @@ pub fn own_access_log<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfEr
 
 fn target<S: Session>(cx: &mut Cx<S>, word: &Word) -> Result<Target, ConfError> {
     if word.bytes().starts_with(b"syslog:") {
-        return Ok(Target::Syslog(Syslog::parse(word)?));
+        return Ok(Target::Syslog(Syslog::parse(word, &cx.env.logs)?));
     }
     if memchr::memchr(b'$', word.bytes()).is_some() {
         use std::os::unix::ffi::OsStrExt;

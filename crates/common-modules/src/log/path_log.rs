@@ -41,12 +41,16 @@ pub fn append(
     let bytes = line.len() + file.path.len();
     let write = move |report: &mut Report| {
         let done = match cache {
-            None => file.open().map(|fd| os::file::write(&fd, &line)),
-            Some(cache) => cache.with(&file, now, |fd| os::file::write(fd, &line)),
+            None => file.open().map(|fd| os::append::write(&fd, &line, report.until)),
+            Some(cache) => cache.with(&file, now, |fd| os::append::write(fd, &line, report.until)),
         };
         let path = lossy(&file.path);
         let (level, message, error) = match done {
             Err(e) => (Level::Crit, format!("{} \"{path}\"", e.what), Some(e.error)),
+            Ok(Err(e)) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                report.dropped += 1;
+                return;
+            }
             Ok(Err(e)) => (Level::Alert, format!("write() to \"{path}\""), Some(e)),
             Ok(Ok(n)) if n == line.len() => return,
             Ok(Ok(n)) => {

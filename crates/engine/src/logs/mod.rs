@@ -168,6 +168,17 @@ impl LogFiles {
         queue
     }
 
+    /// A queue for lines to one receiver, the same one for each time that it is named. Its failures
+    /// are told in the error log.
+    pub(crate) fn shared_queue(&self, name: &str) -> Rc<LogQueue> {
+        let known = self.queues.borrow().iter().find(|queue| queue.name() == name).cloned();
+        known.unwrap_or_else(|| {
+            let queue = self.queue(name.as_bytes());
+            queue.complain();
+            queue
+        })
+    }
+
     /// The file at a path (empty: standard error), the same one for each time it is asked for. It
     /// is not open before [`LogFiles::open_all`], so that a configuration with an error leaves
     /// no files behind.
@@ -248,7 +259,7 @@ impl LogFiles {
         Ok(match target.bytes() {
             b"stderr" => self.sink(b"", chosen),
             text if text.starts_with(b"syslog:") => {
-                let syslog = Rc::new(Syslog::parse(target)?);
+                let syslog = Rc::new(Syslog::parse(target, self)?);
                 Rc::new(ErrorSink { place: Place::Syslog(syslog), chosen })
             }
             text if text.starts_with(b"memory:") => {

@@ -11,7 +11,8 @@
 //! part, which would tear a line where several workers share a file. So all of it goes to a thread,
 //! and is handed over once in some milliseconds, which costs less than a write in every turn.
 //!
-//! The caller writes where there is no loop: in the master, at the start and at the very end.
+//! The caller writes where there is no loop: in the master, at the start and at the very end. It
+//! never waits for the reader of a pipe: the master has to answer signals, and drops such lines.
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -122,6 +123,8 @@ pub struct LogQueue {
     complains: Cell<bool>,
     complained_at: Cell<Option<u64>>,
     troubles: RefCell<Vec<Trouble>>,
+    /// Until then the end of the process may be delayed by its last lines.
+    last: Cell<Option<Instant>>,
 }
 
 impl std::fmt::Debug for LogQueue {
@@ -152,7 +155,17 @@ impl LogQueue {
             complains: Cell::new(false),
             complained_at: Cell::new(None),
             troubles: RefCell::default(),
+            last: Cell::new(None),
         })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether no line waits or is being written.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.shared.bytes() == 0
     }
 
     pub(super) fn shared(&self) -> &Shared {
@@ -229,13 +242,12 @@ impl LogQueue {
         DROPPED.set(DROPPED.get() + lines);
         let before = self.dropped.replace(self.dropped.get() + lines);
         if before == 0 {
-            let (name, bytes, log) = (&self.name, self.shared.bytes(), base::log::default());
-            base::log!(
-                log,
-                Level::Error,
-                None,
-                "lines for \"{name}\" are dropped: {bytes} bytes wait to be written"
-            );
+            let (name, log) = (&self.name, base::log::default());
+            let why = match self.shared.bytes() {
+                0 => "nothing reads them".to_owned(),
+                bytes => format!("{bytes} bytes wait to be written"),
+            };
+            base::log!(log, Level::Error, None, "lines for \"{name}\" are dropped: {why}");
         }
     }
 
@@ -266,7 +278,8 @@ impl LogQueue {
     }
 
     fn write_here(&self) {
-        let report = self.shared.write_all();
+        let until = self.last.get().unwrap_or_else(Instant::now);
+        let report = self.shared.write_all(Some(until));
         self.written(report);
     }
 
@@ -276,7 +289,9 @@ impl LogQueue {
             self.troubles.borrow_mut().extend(report.troubles);
             self.tell();
         }
-        if self.dropped.get() > 0 && self.shared.is_empty() {
+        if report.dropped > 0 {
+            self.overflow(report.dropped);
+        } else if self.dropped.get() > 0 && self.shared.is_empty() {
             let (lines, name) = (self.dropped.take(), &self.name);
             base::log!(
                 base::log::default(),
@@ -329,7 +344,7 @@ impl LogQueue {
         let shared = self.shared.clone();
         let spawned = os::thread::start("logs", END_STACK, move || {
             // The receiver may have given up waiting.
-            let _ = sender.send(shared.write_all());
+            let _ = sender.send(shared.write_all(None));
         });
         if spawned.is_err() {
             self.write_here();
@@ -344,6 +359,7 @@ impl LogQueue {
 /// caller. A disk that does not take them within some seconds is left.
 pub(super) fn end(queues: &[Rc<LogQueue>]) {
     let until = Instant::now() + LAST_WAIT;
+    queues.iter().for_each(|queue| queue.last.set(Some(until)));
     let begun: Vec<_> = queues.iter().map(|q| (q, q.begin_end())).collect();
     let mut lost = Vec::new();
     for (queue, receiver) in begun {
@@ -383,9 +399,9 @@ impl Drop for LogQueue {
         // A failure now can no longer be logged.
         match event::presence() {
             Presence::Free => {
-                let _ = event::pool::for_logs().detach(move || drop(shared.write_all()));
+                let _ = event::pool::for_logs().detach(move || drop(shared.write_all(None)));
             }
-            Presence::Absent | Presence::InUse => drop(shared.write_all()),
+            Presence::Absent | Presence::InUse => drop(shared.write_all(Some(Instant::now()))),
         }
     }
 }
@@ -416,7 +432,7 @@ async fn writer(queue: Weak<LogQueue>, shared: Arc<Shared>, signals: Rc<Signals>
         }
         signals.stage.set(Stage::Writing);
         let of_thread = shared.clone();
-        let written = event::pool::for_logs().run(move || of_thread.write_all()).await;
+        let written = event::pool::for_logs().run(move || of_thread.write_all(None)).await;
         last_ms = Some(base::time::now_ms());
         signals.rounds.set(signals.rounds.get() + 1);
         signals.slow.set(false);

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use base::log::Level;
@@ -58,6 +58,10 @@ pub struct Trouble {
 pub struct Report {
     /// The failures; the first ones, if there were many.
     pub troubles: Vec<Trouble>,
+    /// The lines that their reader did not take in time.
+    pub dropped: u64,
+    /// The limit of the wait for a reader; none in a thread, which may wait for any time.
+    pub until: Option<Instant>,
 }
 
 impl Report {
@@ -119,9 +123,9 @@ impl Shared {
 
     fn open_path(&self) -> io::Result<OwnedFd> {
         if !self.private.load(Ordering::Relaxed) {
-            return os::file::open_append(&self.path, MODE);
+            return os::append::open(&self.path, MODE);
         }
-        let file = os::file::open_append(&self.path, PRIVATE_MODE)?;
+        let file = os::append::open(&self.path, PRIVATE_MODE)?;
         match os::file::fstat(&file)?.mode & 0o077 {
             0 => Ok(file),
             _ => Err(io::Error::other("others than its owner have access to it")),
@@ -203,10 +207,20 @@ impl Shared {
         lock(&self.waiting).entries.push_back(Entry::Stderr);
     }
 
-    /// Writes all waiting entries, and those added meanwhile. May wait for a disk.
-    pub fn write_all(&self) -> Report {
-        let output = &mut *lock(&self.output);
-        let mut report = Report::default();
+    /// Writes all waiting entries, and those added meanwhile. May wait for a disk, and until then
+    /// for the reader of a pipe. With a limit it leaves the entries to a thread that writes, which
+    /// takes them along.
+    pub fn write_all(&self, until: Option<Instant>) -> Report {
+        let mut report = Report { until, ..Report::default() };
+        let output = match until {
+            None => Ok(lock(&self.output)),
+            Some(_) => self.output.try_lock(),
+        };
+        let output = &mut *match output {
+            Ok(output) => output,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return report,
+        };
         loop {
             let Some(entry) = lock(&self.waiting).entries.pop_front() else { return report };
             match entry {
@@ -252,8 +266,12 @@ impl Shared {
         if output.full_at.is_some_and(|at| at.elapsed() < FULL_PAUSE) {
             return;
         }
-        let (short, error) = match self.write_once(output, lines, coding) {
+        let (short, error) = match self.write_once(output, lines, coding, report.until) {
             Ok(None) => return,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                report.dropped += memchr::memchr_iter(b'\n', lines).count() as u64;
+                return;
+            }
             Ok(Some((n, len))) => (format!(" was incomplete: {n} of {len}"), None),
             Err(e) if e.raw_os_error().is_none() => (format!(" was {e}"), None),
             Err(e) => (String::new(), Some(e)),
@@ -272,6 +290,7 @@ impl Shared {
         output: &Output,
         lines: &[u8],
         coding: Option<Coding>,
+        until: Option<Instant>,
     ) -> io::Result<Option<(usize, usize)>> {
         let coded = match coding {
             Some((encode, setting)) => Some(encode(lines, setting)?),
@@ -279,8 +298,10 @@ impl Shared {
         };
         let bytes = coded.as_deref().unwrap_or(lines);
         let n = match &output.file {
-            Some(file) => os::file::write(file, bytes)?,
-            None if self.path.as_os_str().is_empty() => os::file::write(io::stderr(), bytes)?,
+            Some(file) => os::append::write(file, bytes, until)?,
+            None if self.path.as_os_str().is_empty() => {
+                os::append::write(io::stderr(), bytes, until)?
+            }
             None => return Err(io::ErrorKind::NotConnected.into()),
         };
         Ok((n < bytes.len()).then_some((n, bytes.len())))

@@ -524,9 +524,10 @@ pub fn elsewhere(task: impl FnOnce() + Send + 'static) {
 }
 
 /// Whether the pools of this thread are idle. A worker that leaves gracefully finishes detached
-/// work, too.
+/// work, too. The pool for logs does not count, because a log that nothing reads may keep its
+/// thread busy forever: the logs limit the wait for their last lines themselves.
 pub fn all_idle() -> bool {
-    started().iter().all(|pool| {
+    started().iter().filter(|pool| pool.name() != LOGS_NAME).all(|pool| {
         let counters = pool.counters();
         counters.queued == 0 && counters.running == 0
     })

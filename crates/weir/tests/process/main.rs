@@ -17,6 +17,7 @@ mod explain;
 mod fresh;
 mod lint;
 mod load;
+mod log_readers;
 mod lsp;
 mod modes;
 mod privileges;
