@@ -7,14 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::acme_site::{
-    HTTP, acme_process, certificate, config, holds, issuer, server, with_pebble,
+    HTTP, STATUS, acme_process, certificate, config, holds, issuer, server, with_pebble,
 };
 use crate::tls::Client;
 use testkit::{Driver, Json, Port, Site, Weir, built_binary, each_driver, wait_until};
-
-/// The server that shows the status.
-const STATUS: &str = "server { listen 127.0.0.1:%PORT2%; location / { stub_status json; }\n\
-     location /api { api; } location /metrics { prometheus; } }\n";
 
 /// The file of the folder whose name ends so.
 fn file(folder: &Path, end: &str) -> Option<std::path::PathBuf> {

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::acme_site::{
-    self, HTTP, Shared, acme_process, certificate, config, is_locked, try_certificate, with_pebble,
+    self, HTTP, STATUS, Shared, acme_process, certificate, config, is_locked, try_certificate,
+    with_pebble,
 };
 use crate::tls::{Client, Pair};
 use testkit::certificates::KeyKind;
@@ -95,6 +96,9 @@ fn answer(status: &str, fields: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {len}\r\nConnection: close\r\n\r\n{body}")
 }
 
+/// The line about a handshake without a certificate.
+const TOLD: &str = "handshakes fail: reading the directory: ";
+
 #[test]
 fn a_directory_that_lies_is_asked_as_seldom_as_one_that_is_away() {
     let deep = "[".repeat(50_000);
@@ -113,7 +117,7 @@ fn a_directory_that_lies_is_asked_as_seldom_as_one_that_is_away() {
         let liar = liar(vec![answer]);
         let folder = Shared::new("liar");
         let http = false_issuer(&liar, &folder.0);
-        let text = config(1, &(http + HTTP + &server("a.test")));
+        let text = config(1, &(http + HTTP + STATUS + &server("a.test")));
         let mut weir = Site::new(built_binary(), Driver::usual()).config(&text).start();
         weir.wait_for_log("error.log", message);
         wait_until("the back-off on disk", || folder.state("account.state").contains("failures"));
@@ -121,11 +125,15 @@ fn a_directory_that_lies_is_asked_as_seldom_as_one_that_is_away() {
         // A server in a crash loop spends nothing.
         for _ in 0..3 {
             weir.restart();
-            wait_until("the acme process to look", || acme_process(&weir).is_some());
+            // A handshake before that would use up the minute's line for a state that is not known.
             wait_until("the state to be told", || {
-                assert!(try_certificate(&weir, "a.test").is_none());
-                weir.log("error.log").contains("handshakes fail: reading the directory: ")
+                let mut conn = testkit::Conn::tcp(weir.port(2));
+                conn.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+                conn.response().text().contains("\"state\":\"reading the directory: ")
             });
+            let told = weir.log("error.log").matches(TOLD).count();
+            assert!(try_certificate(&weir, "a.test").is_none());
+            weir.wait_for_count("error.log", TOLD, told + 1);
         }
         assert_eq!(liar.connections(), asked, "{message}");
         // One line in a minute and worker.
@@ -165,6 +173,12 @@ fn a_folder_that_cannot_be_written_is_told_of_once() {
     let site = site.config(&text);
     let weir = site.allow("acme process").start();
     let first = certificate(&weir, "a.test");
+    // Nothing is written any more: the times of the renewal and of the next question are there.
+    wait_until("the last file", || {
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let states = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        states.into_iter().any(|text| text.contains("\"renew\":1") && text.contains("\"check\":1"))
+    });
     fs::remove_dir_all(&folder).unwrap();
     fs::write(&folder, "").unwrap();
     let pid = wait_for("the acme process", || acme_process(&weir));

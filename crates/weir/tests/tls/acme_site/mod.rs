@@ -13,6 +13,10 @@ use crate::tls::Client;
 /// A server of challenges by HTTP, through which nothing else comes.
 pub const HTTP: &str = "server { listen 127.0.0.1:%PORT0%; deny all; return 301 https://else/; }\n";
 
+/// A server that tells the state of orders.
+pub const STATUS: &str = "server { listen 127.0.0.1:%PORT2%; location / { stub_status json; }\n\
+     location /api { api; } location /metrics { prometheus; } }\n";
+
 /// An `acme_issuer` of the server at `uri`; `more` are further directives.
 pub fn issuer_at(uri: &str, name: &str, folder: impl AsRef<Path>, more: &str) -> String {
     format!(
