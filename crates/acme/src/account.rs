@@ -11,7 +11,8 @@
 use base::log;
 use base::log::Level;
 use proto::acme::{
-    Account, Call, Malformed, external_account, find_account, key_change, new_account, thumbprint,
+    Account, Call, Malformed, Problem, external_account, find_account, key_change, new_account,
+    thumbprint,
 };
 use tls::issue::{Key, KeyKind, hmac_sha256};
 
@@ -46,10 +47,50 @@ impl Session {
         let known = known.filter(|url| origin(url) == origin(&self.directory.new_account));
         let account = match known {
             Some(known) => known,
-            None => self.register().await.map_err(|trouble| trouble.during("making an account"))?,
+            None => {
+                let found = async {
+                    match self.find().await? {
+                        Some(found) => Ok(found),
+                        None => self.register().await,
+                    }
+                };
+                found.await.map_err(|trouble: Trouble| trouble.during("making an account"))?
+            }
         };
         *self.account.borrow_mut() = Some(account.clone());
         Ok(account)
+    }
+
+    /// The address of the account that a key from before may have: its file is lost, say. To make
+    /// one would want an external account's key again, and the terms of service agreed to.
+    async fn find(&self) -> Result<Option<String>, Trouble> {
+        if self.has_new_key {
+            return Ok(None);
+        }
+        let (url, payload) = (self.directory.new_account.clone(), find_account());
+        let reply = match self.run(Call::of_key(&*self.key, &url, &payload)).await {
+            Ok(reply) => reply,
+            Err(trouble) if trouble.problem.as_deref().is_some_and(Problem::is_no_account) => {
+                return Ok(None);
+            }
+            Err(trouble) => return Err(trouble),
+        };
+        if !Account::parse(&reply.body)?.is_valid {
+            return Err(Trouble::permanent("the account is not valid"));
+        }
+        let account = reply.location.ok_or(Malformed("no address of the account"))?;
+        self.keep(&account, "found");
+        Ok(Some(account))
+    }
+
+    /// Writes the account's address.
+    fn keep(&self, account: &str, what: &str) {
+        // First: an address without a fingerprint is taken for the key's.
+        self.folder.write(PRINT_FILE, thumbprint(&*self.key).as_bytes());
+        self.folder.write(URL_FILE, account.as_bytes());
+        let name = &self.issuer.name;
+        let m = format_args!("acme: account {account} {what}, issuer: \"{name}\"");
+        log!(self.log, Level::Notice, None, "{m}");
     }
 
     async fn register(&self) -> Result<String, Trouble> {
@@ -84,13 +125,7 @@ impl Session {
             return Err(Trouble::permanent("the account is not valid"));
         }
         let account = reply.location.ok_or(Malformed("no address of the account"))?;
-        // First: an address without a fingerprint is taken for the key's.
-        self.folder.write(PRINT_FILE, thumbprint(&*self.key).as_bytes());
-        self.folder.write(URL_FILE, account.as_bytes());
-        let what = if reply.status == 201 { "created" } else { "found" };
-        let name = &self.issuer.name;
-        let m = format_args!("acme: account {account} {what}, issuer: \"{name}\"");
-        log!(self.log, Level::Notice, None, "{m}");
+        self.keep(&account, if reply.status == 201 { "created" } else { "found" });
         Ok(account)
     }
 
@@ -169,8 +204,8 @@ fn origin(url: &str) -> &str {
     &url[..end]
 }
 
-/// The account's key: from its file, from the folder, or made now.
-pub(crate) async fn key(issuer: &Issuer, folder: &Folder) -> Result<Key, Trouble> {
+/// The account's key: from its file, from the folder, or made now, which is told.
+pub(crate) async fn key(issuer: &Issuer, folder: &Folder) -> Result<(Key, bool), Trouble> {
     let kind = match &issuer.account_key {
         AccountKey::File(path) => {
             let text = match issuer.secrets.account_key.get() {
@@ -178,7 +213,7 @@ pub(crate) async fn key(issuer: &Issuer, folder: &Folder) -> Result<Key, Trouble
                 Some(Err(e)) => return Err(Trouble::permanent(e.clone())),
                 None => return Err(Trouble::new("the account's key is not read")),
             };
-            return Key::from_pem(text).map_err(|e| {
+            return Key::from_pem(text).map(|key| (key, false)).map_err(|e| {
                 let path = path.display();
                 Trouble::permanent(format!("cannot load account key \"{path}\": {e}"))
             });
@@ -188,11 +223,12 @@ pub(crate) async fn key(issuer: &Issuer, folder: &Folder) -> Result<Key, Trouble
     if let Some(text) = folder.read(KEY_FILE) {
         // Another one would be another account.
         return Key::from_pem(&text)
+            .map(|key| (key, false))
             .map_err(|e| Trouble::permanent(format!("cannot load \"{KEY_FILE}\": {e}")));
     }
     let key = make_key(kind).await?;
     folder.write(KEY_FILE, &key.to_pem());
-    Ok(key)
+    Ok((key, true))
 }
 
 /// Makes a key, in a thread: one of RSA takes seconds.

@@ -7,6 +7,7 @@ use base::log;
 use base::log::{Level, Log};
 use proto::acme::Identifier;
 
+use crate::issuer::Order;
 use crate::zone::{Answer, Shared, Shown, View};
 
 /// The pause between two looks at names that another order proves, milliseconds.
@@ -25,10 +26,14 @@ pub(crate) struct Board {
 
 impl Board {
     /// Begins with what the process before has shown: certificates whose issuers have no folder go
-    /// on. Workers see that until the answers of orders under way have been read.
+    /// on, and those that nobody wants any more stand in for others. Workers see that until the
+    /// answers of orders under way have been read.
     pub fn new(shared: &Rc<Shared>, keys: &[&str], log: &Log) -> Board {
         let mut view = View::clone(&shared.view());
-        view.certificates.retain(|shown| keys.contains(&shown.key.as_str()));
+        for shown in &mut view.certificates {
+            shown.is_stand_in = !keys.contains(&shown.key.as_str());
+        }
+        view.certificates.retain(|shown| !shown.is_stand_in || !shown.chain.is_empty());
         view.answers.clear();
         view.follows = false;
         Board {
@@ -56,6 +61,33 @@ impl Board {
         let before = view.certificates[at].clone();
         change(&mut view.certificates[at]);
         let same = view.certificates[at] == before;
+        drop(view);
+        if !same {
+            self.show();
+        }
+    }
+
+    /// Shows a certificate that stands in for others.
+    pub fn stand_in(&self, key: &str, show: impl FnOnce(&mut Shown)) {
+        self.change(key, |shown| {
+            show(shown);
+            shown.is_stand_in = true;
+        });
+    }
+
+    /// Takes the certificates away that stand in for these orders, if each of them has its own.
+    pub fn end_stand_ins(&self, issuer: &str, orders: &[Rc<Order>]) {
+        let mut view = self.view.borrow_mut();
+        let is_issued = |order: &Rc<Order>| {
+            view.certificates.iter().any(|s| s.key == order.key && !s.chain.is_empty())
+        };
+        if !orders.iter().all(is_issued) {
+            return;
+        }
+        let before = view.certificates.len();
+        let is_of = |key: &str| key.rsplit_once('/').is_some_and(|(of, _)| of == issuer);
+        view.certificates.retain(|shown| !shown.is_stand_in || !is_of(&shown.key));
+        let same = view.certificates.len() == before;
         drop(view);
         if !same {
             self.show();
@@ -106,7 +138,12 @@ impl Board {
 
     /// Shows workers all of it.
     pub fn show(&self) {
-        let fits = self.shared.show(&self.view.borrow());
+        let mut fits = self.shared.show(&self.view.borrow());
+        if !fits {
+            // The certificates that servers want come first.
+            self.view.borrow_mut().certificates.retain(|shown| !shown.is_stand_in);
+            fits = self.shared.show(&self.view.borrow());
+        }
         if self.is_full.replace(!fits) == fits {
             let (level, m) = match fits {
                 true => (Level::Notice, "has room again"),

@@ -104,6 +104,18 @@ impl Folder {
         }
     }
 
+    /// Whether a process of this host has the lock, as far as the kernel tells: the acme process of
+    /// the configuration before, for instance, which leaves.
+    pub fn is_locked_here(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let Some(path) = &self.path else { return false };
+        let meta = std::fs::metadata(path.join(format!(".{}.lock", self.issuer)));
+        let Ok(inode) = meta.map(|meta| format!(":{} ", meta.ino())) else { return false };
+        // `1: FLOCK  ADVISORY  WRITE 708 00:13:4711 0 EOF`
+        let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+        locks.lines().any(|line| line.contains("FLOCK") && line.contains(&inode))
+    }
+
     /// The bytes of a file, if there is one.
     pub fn read(&self, name: &str) -> Option<Secret> {
         if let Some(text) = self.memory.borrow().get(name) {

@@ -9,13 +9,14 @@ use base::json::Object;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
-use common_modules::ssl::{Known, Ordered};
+use common_modules::ssl::{Known, Ordered, Secured};
 use conf::ConfError;
 use engine::Seat;
 use http::module::{LocView, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::server::{HttpMain, Server};
 use http::vars::VarDef;
+use proto::acme::Identifier;
 use proto::h1::Method;
 
 use crate::directives::{Acme, Wanted};
@@ -57,6 +58,10 @@ fn with_certificate(r: &mut Request, with: impl FnOnce(&Shown)) -> bool {
         with(shown);
         return true;
     }
+    if let Some(shown) = stand_in(r, &order, &view) {
+        with(shown);
+        return true;
+    }
     let state = shown.map_or("the acme process has not told of it yet", |shown| &shown.state);
     if is_time_to_warn(&order.key) {
         let key = &order.key;
@@ -64,6 +69,18 @@ fn with_certificate(r: &mut Request, with: impl FnOnce(&Shown)) -> bool {
         r.log(Level::Warn, m);
     }
     false
+}
+
+/// A certificate of other names that covers the one that the client asks for, until the order has
+/// its own: a server that gets a further name serves the others meanwhile. The one that holds
+/// longest.
+fn stand_in<'a>(r: &Request, order: &Order, view: &'a View) -> Option<&'a Shown> {
+    let asked = r.established().and_then(|session| session.server_name.as_deref());
+    let asked = asked.and_then(|name| Identifier::parse(&name.to_ascii_lowercase()).ok());
+    // A client that names none gets one of any.
+    let names = asked.unwrap_or_else(|| order.names.clone());
+    let covering = view.certificates.iter().filter(|shown| shown.covers(order, &names));
+    covering.max_by_key(|shown| shown.until)
 }
 
 /// The pause between two warnings of the same certificate, milliseconds.
@@ -93,7 +110,8 @@ pub(crate) fn status(main: &HttpMain, o: &mut Object<'_>) {
         return;
     };
     let second = |at: i64| u64::try_from(at).unwrap_or(0);
-    o.list("certificates", shared.view().certificates.iter(), |o, shown| {
+    let view = shared.view();
+    o.list("certificates", view.certificates.iter().filter(|s| !s.is_stand_in), |o, shown| {
         o.text("order", shown.key.as_bytes());
         o.flag("issued", !shown.chain.is_empty());
         o.number("expires", second(shown.until));
@@ -121,7 +139,7 @@ fn ordered(servers: &[(Rc<Order>, Bytes)], shared: &Shared) -> Vec<Known> {
             failures: u64::try_from(shown.failures).unwrap_or(0),
         }),
     };
-    view.certificates.iter().map(known).collect()
+    view.certificates.iter().filter(|shown| !shown.is_stand_in).map(known).collect()
 }
 
 /// The folder of challenges by HTTP (RFC 8555 section 8.3).

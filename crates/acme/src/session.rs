@@ -82,6 +82,8 @@ pub(crate) struct Session {
     wire: Wire,
     /// The account's key.
     pub key: Rc<Key>,
+    /// It was made for this session: no server knows it.
+    pub(crate) has_new_key: bool,
     /// The server's functions.
     pub directory: Directory,
     nonces: RefCell<Nonces>,
@@ -104,7 +106,8 @@ impl Session {
         folder: &Rc<Folder>,
         log: &Log,
     ) -> Result<Session, Trouble> {
-        let key = Rc::new(account::key(issuer, folder).await?);
+        let (key, has_new_key) = account::key(issuer, folder).await?;
+        let key = Rc::new(key);
         let wire = Wire::new(issuer);
         let answer = wire.send(&Ask::get(&issuer.uri)).await?;
         let reply = answer.judge(&issuer.uri, now())?;
@@ -120,6 +123,7 @@ impl Session {
             folder: folder.clone(),
             wire,
             key,
+            has_new_key,
             directory,
             nonces: RefCell::default(),
             account: RefCell::new(None),

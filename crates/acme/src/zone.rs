@@ -7,10 +7,18 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use base::crc::crc32;
+use base::time::unix_secs;
 use conf::{ConfError, Word};
 use http::cx::Cx;
+use proto::acme::Identifier;
 use shm::{Rows, ZoneState};
+use tls::issue::KeyKind;
 use tls::pem::Secret;
+use tls::verify::{check_address, check_host};
+use tls::x509::{Certificate, Kind};
+
+use crate::issuer::Order;
+use crate::ordering::certificates;
 
 /// The zone of configurations that name none.
 pub(crate) const NAME: &[u8] = b"ngx_acme_shared";
@@ -35,6 +43,49 @@ pub(crate) struct Shown {
     pub renewal: i64,
     /// Attempts that failed, in a row.
     pub failures: i64,
+    /// No server wants this certificate any more. It stands in for one of other names that is not
+    /// there yet.
+    pub is_stand_in: bool,
+}
+
+impl Shown {
+    /// Whether the certificate can stand in for that of an order: it is valid, of the same issuer
+    /// and kind of key, and covers one of these names.
+    pub fn covers(&self, order: &Order, names: &[Identifier]) -> bool {
+        let issuer = |key: &str| key.rsplit_once('/').map(|(issuer, _)| issuer.to_owned());
+        if self.chain.is_empty() || self.until <= unix_secs().cast_signed() {
+            return false;
+        }
+        issuer(&self.key) == issuer(&order.key)
+            && certificates(&self.chain)
+                .and_then(|chain| chain.into_iter().next())
+                .is_some_and(|own| is_of_kind(&own, order.kind) && covers_one(&own, names))
+    }
+}
+
+fn is_of_kind(certificate: &Certificate, kind: KeyKind) -> bool {
+    match certificate.public_key().kind() {
+        Kind::P256 => kind == KeyKind::Ecdsa(256),
+        Kind::P384 => kind == KeyKind::Ecdsa(384),
+        Kind::P521 => kind == KeyKind::Ecdsa(521),
+        Kind::Rsa(bits) => kind == KeyKind::Rsa(bits),
+        _ => false,
+    }
+}
+
+fn covers_one(certificate: &Certificate, names: &[Identifier]) -> bool {
+    names.iter().any(|name| {
+        let value = name.value();
+        let value = value.as_bytes();
+        match name {
+            // An order for a wildcard is covered by the same wildcard.
+            Identifier::Dns(_) => {
+                certificate.dns_names().any(|own| own.eq_ignore_ascii_case(value))
+                    || check_host(certificate, value)
+            }
+            Identifier::Ip(_) => check_address(certificate, value),
+        }
+    })
 }
 
 /// The answer to a challenge.
@@ -154,7 +205,7 @@ fn parts_of(view: &View) -> Vec<std::borrow::Cow<'_, [u8]>> {
     use std::borrow::Cow::{Borrowed, Owned};
     let mut parts = vec![Owned(vec![u8::from(view.follows)])];
     for one in &view.certificates {
-        parts.push(Borrowed(&b"c"[..]));
+        parts.push(Borrowed(if one.is_stand_in { &b"s"[..] } else { &b"c"[..] }));
         parts.push(Borrowed(one.key.as_bytes()));
         parts.push(Borrowed(one.state.as_bytes()));
         parts.push(Borrowed(&one.chain));
@@ -189,7 +240,8 @@ fn decode(text: &[u8]) -> Option<View> {
     let mut view = View { follows: next()? == [1], ..View::default() };
     while let Some(kind) = next() {
         match kind {
-            b"c" => view.certificates.push(Shown {
+            b"c" | b"s" => view.certificates.push(Shown {
+                is_stand_in: kind == b"s",
                 key: string(next()?),
                 state: string(next()?),
                 chain: next()?.to_vec(),
@@ -225,6 +277,7 @@ mod tests {
                     failures: 3,
                     ..Shown::default()
                 },
+                Shown { key: "i/c-3".into(), is_stand_in: true, ..Shown::default() },
             ],
             answers: vec![Answer {
                 name: "token".into(),

@@ -126,6 +126,7 @@ impl Keeper {
     /// Runs until `gate` closes.
     pub async fn run(self, gate: Gate) {
         self.folder.prepare();
+        stand_in::show(&self.issuer, &self.folder, &self.board);
         if self.issuer.folder.is_none() {
             self.take_over();
         }
@@ -172,7 +173,10 @@ impl Keeper {
             match self.folder.pair(&order.id) {
                 Some(pair) => self.show(order, &pair),
                 None => {
-                    let state = "another host of this folder orders it";
+                    let state = match self.folder.is_locked_here() {
+                        true => "another process of this host orders it",
+                        false => "another host of this folder orders it",
+                    };
                     self.board.change(&order.key, |s| state.clone_into(&mut s.state));
                 }
             }
@@ -245,6 +249,7 @@ impl Keeper {
             shown.private.clone_from(&pair.private);
             shown.until = until;
         });
+        self.board.end_stand_ins(&self.issuer.name, &self.issuer.orders);
     }
 
     fn progress(&self, name: &str, settings: &str) -> Progress {
@@ -570,5 +575,6 @@ fn identifier(pair: &Pair) -> Option<String> {
     Some(certificate_id(own.authority_key_id()?, own.serial()))
 }
 
+mod stand_in;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ mod tls;
 mod acme;
 mod acme_faults;
 mod acme_kills;
+mod acme_names;
 mod acme_orders;
 mod acme_site;
 mod https_redirect;
