@@ -74,6 +74,8 @@ pub(crate) fn copy(
             }
         } else if kept && f.id == FieldId::AcceptRanges && !conf.force_ranges {
             r.out.allow_ranges = true;
+        } else if is_of_connection(head, f, &text) {
+            log_of_connection(r, f, &text);
         } else if !conf.hidden.has(f.id, f.name.of(&text)) {
             one(r, conf, &text, f, protocol);
         }
@@ -106,6 +108,42 @@ pub(crate) fn copy(
         r.limit_rate = Some(0);
     }
     Accepted::Response { buffering }
+}
+
+/// Whether the upstream's `Connection` names this field: it is about the connection to us, and ends
+/// here (RFC 9110 section 7.6.1). Upgrade, which it always names, is a matter of [`one`].
+fn is_of_connection(head: &ResponseHead, f: &Field, text: &[u8]) -> bool {
+    if !head.fields.has(FieldId::Connection) || f.id == FieldId::Upgrade {
+        return false;
+    }
+    let name = f.name.of(text);
+    let mut values = head.fields.all(FieldId::Connection).map(|f| f.value.of(text));
+    values.any(|value| {
+        value.split(|byte| *byte == b',').any(|token| token.trim_ascii().eq_ignore_ascii_case(name))
+    })
+}
+
+#[cold]
+fn log_of_connection(r: &Request, f: &Field, text: &[u8]) {
+    let name = base::log::lossy(f.name.of(text));
+    let m = format_args!("upstream header \"{name}\" is not forwarded: \"Connection\" names it");
+    r.log(Level::Info, m);
+}
+
+/// Whether a field of an interim response goes to the client: none that is about the upstream's
+/// connection or about a body.
+pub(crate) fn is_of_interim(head: &ResponseHead, f: &Field, text: &[u8]) -> bool {
+    let is_of_hop = matches!(
+        f.id,
+        FieldId::Connection
+            | FieldId::ContentLength
+            | FieldId::KeepAlive
+            | FieldId::ProxyConnection
+            | FieldId::Te
+            | FieldId::TransferEncoding
+            | FieldId::Upgrade
+    );
+    !is_of_hop && !is_of_connection(head, f, text)
 }
 
 /// Fields that outlive an `X-Accel-Redirect`.

@@ -10,13 +10,14 @@ pub(super) struct BegunField {
 }
 
 /// The form of fields on their way to a server. A field without a value is none, and what a
-/// variable holds ends no line.
+/// variable holds ends no line. Servers of HTTP/2 refuse a request because of one field with a
+/// defect: it is left out there, and the defect is returned.
 pub(super) trait Form {
     /// Begins a field; `name` has a colon and a space behind it.
     fn begin(name: &[u8], out: &mut Vec<u8>) -> BegunField;
-    fn end(field: &BegunField, out: &mut Vec<u8>);
+    fn end(field: &BegunField, out: &mut Vec<u8>) -> Option<&'static str>;
     /// A field of the client's, whose name is bare.
-    fn whole(name: &[u8], value: &[u8], out: &mut Vec<u8>);
+    fn whole(name: &[u8], value: &[u8], out: &mut Vec<u8>) -> Option<&'static str>;
 }
 
 /// Lines of HTTP/1.
@@ -29,17 +30,19 @@ impl Form for Text {
         BegunField { from, value: out.len() }
     }
 
-    fn end(field: &BegunField, out: &mut Vec<u8>) {
+    fn end(field: &BegunField, out: &mut Vec<u8>) -> Option<&'static str> {
         if out.len() == field.value {
             out.truncate(field.from);
         } else {
             h1::sanitize_value(&mut out[field.value..]);
             out.extend_from_slice(b"\r\n");
         }
+        None
     }
 
-    fn whole(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    fn whole(name: &[u8], value: &[u8], out: &mut Vec<u8>) -> Option<&'static str> {
         h1::write_field(out, name, value);
+        None
     }
 }
 
@@ -53,16 +56,27 @@ impl Form for List {
         BegunField { from, value: out.len() }
     }
 
-    fn end(field: &BegunField, out: &mut Vec<u8>) {
-        if out.len() == field.value {
+    fn end(field: &BegunField, out: &mut Vec<u8>) -> Option<&'static str> {
+        let value = &mut out[field.value..];
+        h1::sanitize_value(value);
+        let defect = match list::name_of(&out[..field.value], field.from) {
+            // A pseudo-header field.
+            [b':', ..] => None,
+            name => list::defect(name, &out[field.value..]),
+        };
+        if out.len() == field.value || defect.is_some() {
             list::cancel(out, field.from);
         } else {
-            h1::sanitize_value(&mut out[field.value..]);
             list::end(out, field.from);
         }
+        defect
     }
 
-    fn whole(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        list::write(out, name, value);
+    fn whole(name: &[u8], value: &[u8], out: &mut Vec<u8>) -> Option<&'static str> {
+        let defect = list::defect(name, value);
+        if defect.is_none() {
+            list::write(out, name, value);
+        }
+        defect
     }
 }

@@ -394,7 +394,10 @@ impl Head {
                 }
             }
         }
-        F::end(&begun, out);
+        if let Some(defect) = F::end(&begun, out) {
+            let name = f.name.strip_suffix(b": ").unwrap_or_default();
+            log_defect(r, Level::Error, name, defect);
+        }
     }
 
     /// The client's own fields, but for those that are ours to say.
@@ -405,9 +408,18 @@ impl Head {
             if f.dropped || own.has(f.id, name) {
                 continue;
             }
-            F::whole(name, f.value.of(bytes), out);
+            if let Some(defect) = F::whole(name, f.value.of(bytes), out) {
+                log_defect(r, Level::Info, name, defect);
+            }
         }
     }
+}
+
+#[cold]
+fn log_defect(r: &Request, level: Level, name: &[u8], defect: &str) {
+    let mut shown = String::new();
+    h1::show(name, &mut shown);
+    r.log(level, format_args!("request header \"{shown}\" is not sent to upstream: {defect}"));
 }
 
 /// The value that `proxy_set_header` gives a field.

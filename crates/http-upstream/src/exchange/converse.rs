@@ -11,6 +11,7 @@ use http::channel::{ClientEnd, in_memory};
 use http::request::Request;
 use mem::{Buf, Chain, Page};
 use net::Transport;
+use proto::h1::Field;
 use upstream::failure::may_have_answered;
 use upstream::h2::Stream;
 use upstream::wire::Wire;
@@ -19,6 +20,7 @@ use super::{Answered, Exchange};
 use crate::HeadStep;
 use crate::conf::next;
 use crate::failure::{Stop, client_gone, log_io, no_answer, stream_failed, timed_out, too_big};
+use crate::headers::is_of_interim;
 
 /// The most bytes of interim responses before the final one.
 const INTERIM_MAX: usize = 1 << 20;
@@ -335,7 +337,10 @@ impl Exchange {
             return;
         }
         let head = std::mem::take(&mut r.upstream_mut().head);
-        let shown = head.fields.iter().filter(|f| !self.conf.hidden.has(f.id, f.name.of(text)));
+        let is_shown = |f: &&Field| {
+            !self.conf.hidden.has(f.id, f.name.of(text)) && is_of_interim(&head, f, text)
+        };
+        let shown = head.fields.iter().filter(is_shown);
         http::channel::interim(r, 103, shown.map(|f| (f.name.of(text), f.value.of(text))));
         r.upstream_mut().head = head;
         self.hints = r.has_output();

@@ -1,6 +1,7 @@
 //! Response heads, interim heads and trailers as header blocks.
 
 use bytes::Bytes;
+use proto::fields::LeftOut;
 use proto::h2::frame::{self, HEAD_LEN, flag, kind};
 use proto::h2::hpack::Encoder;
 use proto::priority::Parameters;
@@ -58,19 +59,22 @@ pub(crate) fn interim<'a>(
     let s = stream(r);
     let key = s.key;
     // A stream that is gone needs none.
-    let _ = s.mux().of(key, |state, _| {
+    let mux = s.mux().clone();
+    let sent = mux.of(key, |state, _| {
         state.block(key.id, 0, |block| {
             block.encoder.status(status, block.out);
             given.for_each(|(name, value)| block.given(name, value));
         })
     });
-    s.mux().tell();
+    mux.tell();
+    sent.iter().for_each(|(_, left_out)| streams::head::log_left_out(r, left_out));
 }
 
 /// Puts the trailers into the output, which end the stream.
 pub(super) fn trailers(state: &mut State, i: usize, trailers: &[(Bytes, Bytes)]) {
     let id = state.streams[i].id;
-    let n = state.block(id, flag::END_STREAM, |block| {
+    // Defects were left out before: `streams::head::check_trailers`.
+    let (n, _) = state.block(id, flag::END_STREAM, |block| {
         trailers.iter().for_each(|(name, value)| block.given(name, value));
     });
     state.streams[i].framing += n as u64;
@@ -91,11 +95,13 @@ impl State {
             self.out_len += n;
             return n;
         }
-        let n = self.block(id, flags, |block| {
+        let (n, left_out) = self.block(id, flags, |block| {
             block.encoder.status(status, block.out);
             fields(r, block);
         });
-        if let Some(facts) = facts {
+        streams::head::log_left_out(r, &left_out);
+        // A block from which fields were left out is made anew each time, so that each is logged.
+        if let Some(facts) = facts.filter(|_| left_out.is_empty()) {
             let out = self.output.writer_for(0);
             let block = out.get(out.len() - n + HEAD_LEN..).unwrap_or_default();
             self.last_head.note(facts, &r.out, (before, self.encoder.changes()), block);
@@ -103,16 +109,25 @@ impl State {
         n
     }
 
-    /// Puts a header block into the output; returns its bytes, frames' heads included.
-    fn block(&mut self, id: u32, flags: u8, write: impl FnOnce(&mut Block<'_, Encoder>)) -> usize {
+    /// Puts a header block into the output; returns its bytes, frames' heads included, and the
+    /// fields that it does not have.
+    fn block(
+        &mut self,
+        id: u32,
+        flags: u8,
+        write: impl FnOnce(&mut Block<'_, Encoder>),
+    ) -> (usize, LeftOut) {
         let out = self.output.writer_for(1024);
         let at = out.len();
         out.extend_from_slice(&[0; HEAD_LEN]);
         self.encoder.begin(out);
-        write(&mut Block { encoder: &mut self.encoder, out, scratch: &mut self.scratch });
+        let (encoder, scratch) = (&mut self.encoder, &mut self.scratch);
+        let mut block = Block { encoder, out, scratch, left_out: LeftOut::default() };
+        write(&mut block);
+        let Block { out, left_out, .. } = block;
         frame::frame_block(out, at, id, flags, self.peer.frame_max as usize);
         let n = out.len() - at;
         self.out_len += n;
-        n
+        (n, left_out)
     }
 }

@@ -8,11 +8,11 @@ use proto::h2::frame::{HEAD_LEN, flag};
 
 use super::mux::{Half, QUEUE_MAX};
 use super::{Stream, head, stream};
-use crate::channel::streams::Gone;
 use crate::channel::streams::exchange::HeadState;
 use crate::channel::streams::outgoing::{
     Outgoing, PIECE_MAX, Room, Standing, begins_with_file, may_go_whole, paced, read_first, wait,
 };
+use crate::channel::streams::{self, Gone};
 use crate::channel::{SendFailed, in_pieces, read_settings};
 use crate::request::Request;
 
@@ -201,10 +201,11 @@ async fn hand_over(r: &mut Request, ends: bool) -> Result<(), SendFailed> {
 
 /// Puts the output into the queue of the stream; false where that is full.
 fn offer(r: &mut Request, ends: bool) -> Result<bool, SendFailed> {
-    let trailers = match ends && !r.out.trailers.is_empty() {
-        true => r.out.trailers.clone(),
-        false => Vec::new(),
-    };
+    let mut trailers = Vec::new();
+    if ends && !r.out.trailers.is_empty() {
+        streams::head::check_trailers(r);
+        trailers.clone_from(&r.out.trailers);
+    }
     let chunk_max = r.loc.http2_chunk;
     let reading = read_settings(r);
     let s = stream(r);

@@ -1,6 +1,7 @@
 //! Response heads, interim heads and trailers as field sections.
 
 use bytes::Bytes;
+use proto::fields::LeftOut;
 use proto::h3::frame::{begin_section, end_section};
 use proto::priority::Parameters;
 use proto::qpack::Encoder;
@@ -23,23 +24,28 @@ pub(super) fn write(r: &mut Request, out: &mut Vec<u8>) {
         super::receive::responds(&mux, id, own);
     }
     let begin = out.len();
-    section(&mux, out, |section| {
+    let left_out = section(&mux, out, |section| {
         section.encoder.status(status, section.out);
         fields(r, section);
     });
+    streams::head::log_left_out(r, &left_out);
     let n = (out.len() - begin) as u64;
     r.header_bytes = n;
     r.bytes_sent += n;
 }
 
-/// Appends a section to `out`, as a frame.
-fn section(mux: &Mux, out: &mut Vec<u8>, write: impl FnOnce(&mut Block<'_, Encoder>)) {
+/// Appends a section to `out`, as a frame; returns the fields that it does not have.
+fn section(mux: &Mux, out: &mut Vec<u8>, write: impl FnOnce(&mut Block<'_, Encoder>)) -> LeftOut {
     mux.with(|state| {
         let at = begin_section(out);
         state.encoder.begin(out);
-        write(&mut Block { encoder: &mut state.encoder, out, scratch: &mut state.scratch });
+        let (encoder, scratch) = (&mut state.encoder, &mut state.scratch);
+        let mut block = Block { encoder, out, scratch, left_out: LeftOut::default() };
+        write(&mut block);
+        let Block { out, left_out, .. } = block;
         end_section(out, at);
-    });
+        left_out
+    })
 }
 
 /// Sends an interim response; nothing where it has no fields and is no 100.
@@ -55,18 +61,20 @@ pub(crate) fn interim<'a>(
     let s = stream(r);
     let (mux, id) = (s.at().0.clone(), s.at().1);
     let mut out = Vec::new();
-    section(&mux, &mut out, |section| {
+    let left_out = section(&mux, &mut out, |section| {
         section.encoder.status(status, section.out);
         given.for_each(|(name, value)| section.given(name, value));
     });
     s.frames.push_back(out.into());
     // What QUIC does not take goes with the head. A stream that is gone needs none.
     let _ = mux.write(id, &mut s.frames);
+    streams::head::log_left_out(r, &left_out);
 }
 
 /// The trailers, as a frame.
 pub(super) fn trailers(mux: &Mux, trailers: &[(Bytes, Bytes)]) -> Bytes {
     let mut out = Vec::new();
+    // Defects were left out before: `streams::head::check_trailers`.
     section(mux, &mut out, |section| {
         trailers.iter().for_each(|(name, value)| section.given(name, value));
     });

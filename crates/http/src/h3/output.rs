@@ -9,12 +9,12 @@ use mem::{Buf, Chain};
 use proto::h3::frame::{self, HEAD_MAX, kind};
 
 use super::{Stream, head, stream};
-use crate::channel::streams::Gone;
 use crate::channel::streams::exchange::HeadState;
 use crate::channel::streams::outgoing::{
     Outgoing, PIECE_MAX, Room, Standing, begins_with_file, failed, may_go_whole, paced, read_first,
     wait,
 };
+use crate::channel::streams::{self, Gone};
 use crate::channel::{SendFailed, in_pieces};
 use crate::request::Request;
 
@@ -143,6 +143,7 @@ pub(crate) async fn finish(r: &mut Request) -> Result<(), SendFailed> {
     }
     rarely(hand_over(r)).await?;
     if !r.out.trailers.is_empty() {
+        streams::head::check_trailers(r);
         let given = std::mem::take(&mut r.out.trailers);
         let s = stream(r);
         let trailers = head::trailers(s.at().0, &given);

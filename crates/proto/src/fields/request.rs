@@ -213,6 +213,7 @@ impl<'a> HeadBuilder<'a> {
         let what = match field.id {
             FieldId::Connection => "\"Connection\"",
             FieldId::KeepAlive => "\"Keep-Alive\"",
+            FieldId::ProxyConnection => "\"Proxy-Connection\"",
             FieldId::TransferEncoding => "\"Transfer-Encoding\"",
             FieldId::Upgrade => "\"Upgrade\"",
             FieldId::Te if !field.value.of(self.text).eq_ignore_ascii_case(b"trailers") => {
@@ -469,9 +470,11 @@ pub fn is_trailer(name: &[u8], value: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(is_sound) && check_value(name, value).is_ok()
 }
 
+/// Refuses a value with a control character, as other servers of HTTP/2 do: behind us it may be
+/// taken for the end of the value.
 #[inline]
 fn check_value(name: &[u8], value: &[u8]) -> Result<(), Refusal> {
-    if !crate::h1::is_value(value) {
+    if super::has_control(value) {
         let mut out = told("client sent header", name);
         out.push_str(" with invalid value: \"");
         show(value, &mut out);

@@ -147,7 +147,11 @@ fn check(name: &[u8], value: &[u8], message: &str) -> Result<(), String> {
     let id = FieldId::lookup(name);
     let is_harmless = !matches!(
         id,
-        FieldId::Connection | FieldId::TransferEncoding | FieldId::Upgrade | FieldId::KeepAlive
+        FieldId::Connection
+            | FieldId::TransferEncoding
+            | FieldId::Upgrade
+            | FieldId::KeepAlive
+            | FieldId::ProxyConnection
     );
     let is_known = id != FieldId::Other && is_harmless && name == id.name().as_bytes();
     if is_known && is_value(value) { Ok(()) } else { check_bytes(name, value, message) }
@@ -223,6 +227,10 @@ mod tests {
             (&[status, ("n n", "v")], "upstream sent invalid header: \"n n: v\""),
             (&[status, ("n", "v\nv")], "upstream sent invalid header: \"n: v\\x0Av\""),
             (&[status, ("upgrade", "x")], "upstream sent invalid header: \"upgrade: x\""),
+            (
+                &[status, ("proxy-connection", "x")],
+                "upstream sent invalid header: \"proxy-connection: x\"",
+            ),
             (&[status, ("n", &large)], "upstream sent too big header"),
         ];
         for (fields, message) in cases {

@@ -204,7 +204,7 @@ impl H1Error {
 }
 
 /// Adds bytes from a client to a log text: control characters escaped, invalid UTF-8 replaced.
-pub(crate) fn show(bytes: &[u8], out: &mut String) {
+pub fn show(bytes: &[u8], out: &mut String) {
     for c in String::from_utf8_lossy(bytes).chars() {
         if c.is_control() {
             let _ = write!(out, "\\x{:02X}", c as u32);

@@ -18,8 +18,7 @@ mod response;
 mod scan;
 mod write;
 
-pub(crate) use error::show;
-pub use error::{H1Error, H1ErrorKind, Stage, dropped_message};
+pub use error::{H1Error, H1ErrorKind, Stage, dropped_message, show};
 pub use field::{FieldId, FieldSet};
 pub use head::{Connection, Field, Head, HostRef, Span, TargetForm, Version};
 pub use limits::Limits;

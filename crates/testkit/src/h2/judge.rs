@@ -49,7 +49,7 @@ pub(super) struct Judge {
     resets: BTreeSet<u32>,
 }
 
-type Verdict<T = ()> = Result<T, String>;
+pub(crate) type Verdict<T = ()> = Result<T, String>;
 
 impl Judge {
     /// For a client with these settings in its first frame.
@@ -303,19 +303,27 @@ impl Judge {
     }
 }
 
+/// Checks a field of a response as strictly as any client does: one such field, and it discards the
+/// response.
+pub(crate) fn is_sound(name: &str, value: &str) -> Verdict {
+    let is_of_token =
+        |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&b);
+    let of_connection =
+        ["connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"];
+    if name.is_empty() || !name.bytes().all(is_of_token) || of_connection.contains(&name) {
+        return Err(format!("the field {name:?}"));
+    }
+    if value.bytes().any(|b| b.is_ascii_control() && b != b'\t') || value.trim() != value {
+        return Err(format!("the value {value:?} of {name}"));
+    }
+    Ok(())
+}
+
 /// Takes a field section into a response.
 fn section(response: &mut Response, fields: Fields, end: bool) -> Verdict {
     let pseudo = fields.iter().take_while(|(name, _)| name.starts_with(':')).count();
     for (name, value) in &fields[pseudo..] {
-        let lower = name.bytes().all(|b| b.is_ascii_graphic() && !b.is_ascii_uppercase());
-        let of_connection =
-            ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
-        if name.is_empty() || name.contains(':') || !lower || of_connection.contains(&&**name) {
-            return Err(format!("the field {name:?}"));
-        }
-        if value.bytes().any(|b| matches!(b, 0 | b'\r' | b'\n')) || value.trim() != value {
-            return Err(format!("the value {value:?} of {name}"));
-        }
+        is_sound(name, value)?;
     }
     let regular = fields[pseudo..].to_vec();
     if response.status != 0 {

@@ -18,7 +18,7 @@
 mod client;
 mod fields;
 mod frame;
-mod judge;
+pub(crate) mod judge;
 mod response;
 pub mod scan;
 mod server;

@@ -342,6 +342,11 @@ impl Client {
             rest = &rest[used..];
             response.body.extend_from_slice(&rest[..data]);
             rest = &rest[data..];
+            for (name, value) in fields.iter().skip(usize::from(is_head)) {
+                if let Err(what) = crate::h2::judge::is_sound(name, value) {
+                    panic!("the server sent {what}");
+                }
+            }
             if is_end {
                 response.trailers = fields;
             } else if is_head {

@@ -21,5 +21,6 @@ mod proxy_http2_repeated;
 mod proxy_ssl;
 mod proxy_websocket;
 mod resolver;
+mod upstream_defects;
 mod upstream_faults;
 mod upstream_fields;

@@ -1,6 +1,8 @@
 //! Response heads as compressed fields.
 
+use base::log::Level;
 use proto::compression::FieldEncoder;
+use proto::fields::LeftOut;
 use proto::h1::write_value;
 
 use super::Multiplexed;
@@ -33,7 +35,8 @@ pub(crate) fn priority(r: &Request) -> impl Iterator<Item = &[u8]> {
     fields.map(|(_, value)| &value[..])
 }
 
-/// Fields that only HTTP/1 has (RFC 9113 section 8.2.2, RFC 9114 section 4.2).
+/// Fields that only HTTP/1 has (RFC 9113 section 8.2.2, RFC 9114 section 4.2), and that responses
+/// usually have there.
 fn is_of_connection(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 6] = [
         b"connection",
@@ -46,11 +49,34 @@ fn is_of_connection(name: &[u8]) -> bool {
     NAMES.iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
+/// Logs the fields that a response goes without.
+#[inline]
+pub(crate) fn log_left_out(r: &Request, left_out: &LeftOut) {
+    for line in left_out.lines() {
+        r.log(Level::Error, format_args!("response header {line}"));
+    }
+}
+
+/// Removes the trailers that clients would discard the response for, and logs them.
+pub(crate) fn check_trailers(r: &mut Request) {
+    let mut left_out = LeftOut::default();
+    r.out.trailers.retain(|(name, value)| left_out.checks(name, &own_form(value)));
+    log_left_out(r, &left_out);
+}
+
+/// A value as [`Block`] writes it.
+fn own_form(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len());
+    write_value(&mut out, value.trim_ascii());
+    out
+}
+
 /// Fields for the encoder of a protocol.
 pub(crate) struct Block<'a, E> {
     pub encoder: &'a mut E,
     pub out: &'a mut Vec<u8>,
     pub scratch: &'a mut Vec<u8>,
+    pub left_out: LeftOut,
 }
 
 impl<E: FieldEncoder> FieldSink for Block<'_, E> {
@@ -58,7 +84,10 @@ impl<E: FieldEncoder> FieldSink for Block<'_, E> {
     fn made(&mut self, name: &'static Name, write: impl FnOnce(&mut Vec<u8>)) {
         self.scratch.clear();
         write(self.scratch);
-        self.encoder.field(name.lower, self.scratch, self.out);
+        // A content type, for one, may be an upstream's.
+        if self.left_out.checks(name.lower, self.scratch) {
+            self.encoder.field(name.lower, self.scratch.trim_ascii(), self.out);
+        }
     }
 
     fn given(&mut self, name: &[u8], value: &[u8]) {
@@ -66,8 +95,11 @@ impl<E: FieldEncoder> FieldSink for Block<'_, E> {
             return;
         }
         self.scratch.clear();
-        write_value(self.scratch, value);
-        self.encoder.field(name, self.scratch, self.out);
+        // No value begins or ends with a space (RFC 9113 section 8.2.1).
+        write_value(self.scratch, value.trim_ascii());
+        if self.left_out.checks(name, self.scratch) {
+            self.encoder.field(name, self.scratch, self.out);
+        }
     }
 
     fn framing(&mut self, _: &Request) {}
