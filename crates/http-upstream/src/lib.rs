@@ -57,7 +57,7 @@ use http::request::Request;
 use mem::{Buf, Chain};
 use proto::h1::{FieldId, ResponseHead};
 
-pub use exchange::{Job, run};
+pub use exchange::{Job, run, websocket_accept};
 
 /// The result of a look at the beginning of a response.
 pub enum HeadStep {
@@ -178,6 +178,12 @@ pub trait Protocol {
     /// where the server does not take requests of that kind (RFC 8441).
     fn connect(&mut self, _list: &[u8]) -> Option<Vec<u8>> {
         None
+    }
+
+    /// The protocols that the server was asked to switch to, as `Upgrade` names them.
+    fn asked_upgrade(&self, r: &mut Request) -> Option<Bytes> {
+        let bytes = r.head_bytes();
+        r.head.value(FieldId::Upgrade, bytes).map(Bytes::copy_from_slice)
     }
 
     /// The server agreed to those fields: makes its answer the one to an upgrade of HTTP/1. Gives

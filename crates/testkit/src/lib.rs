@@ -109,6 +109,22 @@ pub fn wait_until(what: &str, mut met: impl FnMut() -> bool) {
     wait_for(what, || met().then_some(()));
 }
 
+/// The answer to the key of a request for WebSocket (RFC 6455 section 4.2.2).
+pub fn websocket_accept(key: &str) -> String {
+    use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
+    // Base64 of 20 bytes: six groups, and two bytes that are padded.
+    let mut bytes = digest.as_ref().to_vec();
+    bytes.push(0);
+    let groups = bytes.chunks(3).map(|b| u32::from_be_bytes([0, b[0], b[1], b[2]]));
+    let digit = |group: u32, n: u32| char::from(DIGITS[(group >> (18 - 6 * n) & 63) as usize]);
+    let mut accept: String = groups.flat_map(|g| (0..4).map(move |n| digit(g, n))).collect();
+    accept.replace_range(27.., "=");
+    accept
+}
+
 /// Bytes in which a wrong offset shows: the content of a test's file. Each `seed` has its own.
 pub fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| ((i / 7 + seed) % 251) as u8).collect()

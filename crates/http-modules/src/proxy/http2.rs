@@ -6,12 +6,11 @@ use std::rc::Rc;
 use bytes::Bytes;
 use event::Deadline;
 use http::request::Request;
-use http_upstream::{Fault, HeadStep, Progress, Protocol, Sink};
+use http_upstream::{Fault, HeadStep, Progress, Protocol, Sink, websocket_accept};
 use mem::{Buf, Chain};
 use proto::fields::websocket;
 use proto::grpc;
 use proto::h1::{FieldId, ResponseHead};
-use sha1::{Digest, Sha1};
 
 use super::pass::Vars;
 use super::protocol;
@@ -123,15 +122,13 @@ impl Protocol for Http2 {
         self.asks_for_websocket.then(|| websocket::as_connect(list))
     }
 
+    fn asked_upgrade(&self, _: &mut Request) -> Option<Bytes> {
+        self.asks_for_websocket.then(|| Bytes::from_static(websocket::NAME))
+    }
+
     fn connected(&mut self, r: &Request, head: &mut ResponseHead, text: Bytes) -> Bytes {
-        let bytes = r.head_bytes();
-        let key =
-            r.head.fields.iter().find(|f| {
-                f.name.of(bytes).eq_ignore_ascii_case(b"sec-websocket-key") && !f.dropped
-            });
-        let accept = accept(key.map_or(b"", |f| f.value.of(bytes)));
         let mut text = Vec::from(text);
-        websocket::as_upgraded(head, &mut text, &accept);
+        websocket::as_upgraded(head, &mut text, &websocket_accept(r));
         Bytes::from(text)
     }
 
@@ -169,24 +166,5 @@ impl Protocol for Http2 {
 
     fn rewrite(&self, r: &mut Request, id: FieldId, value: &Bytes) -> Option<Bytes> {
         protocol::rewrite(&self.head, r, id, value)
-    }
-}
-
-/// The answer to the key of a client that opens WebSocket (RFC 6455 section 4.2.2).
-fn accept(key: &[u8]) -> Vec<u8> {
-    const SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-    let digest = Sha1::new().chain_update(key).chain_update(SUFFIX).finalize();
-    let mut text = Vec::new();
-    base::base64::encode(&digest, &mut text);
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_key_of_the_rfc() {
-        assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 }

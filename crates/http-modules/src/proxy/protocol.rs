@@ -69,6 +69,10 @@ impl Protocol for Http {
         Ok(())
     }
 
+    fn asked_upgrade(&self, r: &mut Request) -> Option<Bytes> {
+        self.head.upgrade(r)
+    }
+
     fn sends_body(&self) -> bool {
         !self.head.has_body()
     }

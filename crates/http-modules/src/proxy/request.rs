@@ -225,6 +225,11 @@ impl Head {
         self.body.is_some()
     }
 
+    /// The protocols that the server is asked to switch to.
+    pub fn upgrade(&self, r: &mut Request) -> Option<Bytes> {
+        self.upgrade.as_ref().map(|upgrade| upgrade.eval(r))
+    }
+
     /// Whether the request is one for WebSocket, as HTTP/1 has it: a GET without a body.
     pub fn asks_for_websocket(&self, r: &mut Request) -> bool {
         let Some(upgrade) = &self.upgrade else { return false };

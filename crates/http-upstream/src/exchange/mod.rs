@@ -6,6 +6,8 @@ mod response;
 mod retry;
 mod tunnel;
 
+pub use tunnel::websocket_accept;
+
 use std::rc::Rc;
 
 use base::future::{boxed, rarely};
@@ -245,9 +247,12 @@ impl Exchange {
         };
         let u = r.upstream_mut();
         u.text = text;
-        let a = u.now();
+        if u.head.status == 101 {
+            rarely(async { self.check_switch(r) }).await?;
+        }
+        let a = r.upstream_mut().now();
         a.header_ms = Some(now_ms().saturating_sub(a.start_ms));
-        if u.invalidates.is_some() {
+        if r.upstream_mut().invalidates.is_some() {
             rarely(decisions::invalidate(r, self.protocol.as_ref())).await;
         }
         Ok(Answer { rest, wire, addr: peer.spec.addr.clone(), takes, out })

@@ -7,9 +7,12 @@ use event::{Deadline, Either, race_if};
 use http::channel::ClientEnd;
 use http::request::Request;
 use proto::fields::websocket;
+use proto::h1::{FieldId, Version};
+use sha1::{Digest, Sha1};
 use upstream::h2::Stream;
 
 use super::Exchange;
+use crate::conf::next;
 use crate::failure::{Stop, client_gone, timed_out};
 
 /// The words of log lines.
@@ -43,6 +46,42 @@ impl Exchange {
         self.begin_stream(r, stream, list, self.body.is_sent())
     }
 
+    /// Checks the answer with which a server switches to another protocol: it must be one that the
+    /// server was asked for (RFC 9110 section 7.8), and the client, too. The key of a WebSocket
+    /// over a stream is ours, so that the answer to it is ours to check (RFC 6455 section 4.1).
+    ///
+    /// # Errors
+    /// It is not.
+    pub(super) fn check_switch(&self, r: &mut Request) -> Result<(), Stop> {
+        let asked = match r.head.fields.has(FieldId::Upgrade) {
+            true => self.protocol.asked_upgrade(r).unwrap_or_default(),
+            false => Bytes::new(),
+        };
+        let is_stream = r.head.version >= Version::HTTP_20;
+        let key = is_stream.then(|| websocket_accept(r));
+        let u = r.upstream_mut();
+        let value = |name: &[u8]| {
+            let f = u.head.fields.iter().find(|f| f.name.of(&u.text).eq_ignore_ascii_case(name));
+            f.map(|f| f.value.of(&u.text))
+        };
+        let protocol = value(b"upgrade");
+        // HTTP/1's clients see for themselves where a server does not name it.
+        let is_asked = match protocol {
+            Some(protocol) => tokens(&asked).any(|own| own.eq_ignore_ascii_case(protocol)),
+            None => !is_stream && !asked.is_empty(),
+        };
+        let fault = match key {
+            _ if !is_asked => "a switch to a protocol that was not asked for",
+            Some(key) if value(b"sec-websocket-accept") != Some(&key) => {
+                "invalid \"Sec-WebSocket-Accept\""
+            }
+            _ => return Ok(()),
+        };
+        let m = format_args!("upstream sent {fault} while reading response header from upstream");
+        r.log(Level::Error, m);
+        Err(Stop::Next(next::INVALID_HEADER))
+    }
+
     /// The final answer to it came: the tunnel stands, or it is a response like others. Gives the
     /// text of its fields.
     pub(super) fn answered_connect(&mut self, r: &mut Request, text: Bytes) -> Bytes {
@@ -54,5 +93,34 @@ impl Exchange {
         };
         r.upstream_mut().head = head;
         text
+    }
+}
+
+/// The elements of a list.
+fn tokens(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
+}
+
+/// The answer to the key of a request for WebSocket (RFC 6455 section 4.2.2).
+pub fn websocket_accept(r: &Request) -> Vec<u8> {
+    let key = r.head.fields.get(FieldId::SecWebSocketKey).filter(|f| !f.dropped);
+    accept(key.map_or(b"", |f| f.value.of(r.head_bytes())))
+}
+
+fn accept(key: &[u8]) -> Vec<u8> {
+    const SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+    let digest = Sha1::new().chain_update(key).chain_update(SUFFIX).finalize();
+    let mut text = Vec::new();
+    base::base64::encode(&digest, &mut text);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_the_rfc() {
+        assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 }

@@ -107,6 +107,9 @@ async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
     if outcome == Outcome::Respond && !is_body_settled(r) && !drop_body(r) {
         outcome = rarely(phases::refuse(r, 400)).await;
     }
+    if outcome == Outcome::Respond && feigns_switch(r) {
+        outcome = rarely(without_switch(r)).await;
+    }
     beat::does(Doing::Response);
     if outcome == Outcome::Respond {
         match send::filters(r) {
@@ -146,6 +149,22 @@ async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
         log_handlers(r).await;
     }
     sent
+}
+
+/// Whether a response says that another protocol follows it, and none does: a browser would report
+/// a WebSocket as open that nobody serves.
+#[inline]
+fn feigns_switch(r: &Request) -> bool {
+    let says_so = r.status() < if r.channel.is_tunnel() { 300 } else { 200 };
+    says_so && !matches!(r.out.body, Body::Upgraded(_))
+}
+
+async fn without_switch(r: &mut Request) -> Outcome {
+    let status = r.status();
+    r.log(Level::Info, format_args!("response with status {status} opens no tunnel"));
+    let outcome = phases::refuse(r, 502).await;
+    // An error page may have the same status again.
+    if feigns_switch(r) { Outcome::Close } else { outcome }
 }
 
 /// Whether nothing of the request's body is left to be dropped: it is here, or a handler takes it.

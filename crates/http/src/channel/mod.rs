@@ -303,6 +303,15 @@ impl Channel {
         matches!(self, Channel::Http1(stream) if stream.is_chunked())
     }
 
+    /// Whether bytes of another protocol follow the request over a stream, not a body.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        match self {
+            Channel::Http2(stream) => stream.exchange.is_tunnel,
+            Channel::Http3(stream) => stream.exchange.is_tunnel,
+            _ => false,
+        }
+    }
+
     /// Whether the request came with the one before it.
     pub(crate) fn is_pipelined(&self) -> bool {
         matches!(self, Channel::Http1(stream) if stream.is_pipelined())

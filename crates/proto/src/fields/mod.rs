@@ -15,7 +15,7 @@ pub mod request;
 pub mod response;
 pub mod websocket;
 
-use crate::h1::{FieldId, show};
+use crate::h1::{FieldId, sanitize_value, show};
 
 /// Returns why a field has no place in a message of HTTP/2 or HTTP/3: receivers treat the whole
 /// message as malformed (RFC 9113 section 8.2.1), and clients discard a response because of one
@@ -66,6 +66,13 @@ impl LeftOut {
             self.0.push((name.to_vec(), defect));
         }
         defect.is_none()
+    }
+
+    /// The same for a value whose ends of lines become spaces when it is written.
+    pub fn checks_raw(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let mut written = value.to_vec();
+        sanitize_value(&mut written);
+        self.checks(name, &written)
     }
 
     /// Whether there are none.

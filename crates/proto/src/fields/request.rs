@@ -136,7 +136,9 @@ impl<'a> HeadBuilder<'a> {
     }
 
     fn pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), Refusal> {
-        check_value(name, value)?;
+        if !crate::h1::is_value(value) {
+            return refuse_value(name, value);
+        }
         if self.has_line {
             return refuse("client sent out of order pseudo-headers");
         }
@@ -474,14 +476,16 @@ pub fn is_trailer(name: &[u8], value: &[u8]) -> bool {
 /// taken for the end of the value.
 #[inline]
 fn check_value(name: &[u8], value: &[u8]) -> Result<(), Refusal> {
-    if super::has_control(value) {
-        let mut out = told("client sent header", name);
-        out.push_str(" with invalid value: \"");
-        show(value, &mut out);
-        out.push('"');
-        return refuse(out);
-    }
-    Ok(())
+    if super::has_control(value) { refuse_value(name, value) } else { Ok(()) }
+}
+
+#[cold]
+fn refuse_value(name: &[u8], value: &[u8]) -> Result<(), Refusal> {
+    let mut out = told("client sent header", name);
+    out.push_str(" with invalid value: \"");
+    show(value, &mut out);
+    out.push('"');
+    refuse(out)
 }
 
 #[cold]

@@ -630,14 +630,20 @@ fn websocket_reaches_servers_of_http1() {
                 s.read_exact(&mut byte).unwrap();
                 head.push(byte[0]);
             }
-            s.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n").unwrap();
-            s.write_all(b"Connection: upgrade\r\nSec-WebSocket-Accept: x\r\n\r\nhi").unwrap();
+            let head = String::from_utf8(head).unwrap();
+            let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: "));
+            let accept = testkit::websocket_accept(key.unwrap());
+            let answer = format!(
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+                 Connection: upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\nhi"
+            );
+            s.write_all(answer.as_bytes()).unwrap();
             let mut said = [0; 4];
             s.read_exact(&mut said).unwrap();
             s.write_all(&said).unwrap();
             let mut rest = Vec::new();
             s.read_to_end(&mut rest).unwrap();
-            String::from_utf8(head).unwrap().to_ascii_lowercase()
+            head.to_ascii_lowercase()
         });
         let mut c = Client::tcp(weir.port(0));
         assert_eq!(c.settings().get(&8), Some(&1), "ENABLE_CONNECT_PROTOCOL");

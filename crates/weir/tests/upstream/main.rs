@@ -21,6 +21,7 @@ mod proxy_http2_repeated;
 mod proxy_ssl;
 mod proxy_websocket;
 mod resolver;
+mod switches;
 mod upstream_defects;
 mod upstream_faults;
 mod upstream_fields;

@@ -232,8 +232,13 @@ fn clients_of_http_2_reach_servers_of_http_1_over_two_servers() {
                 stream.read_exact(&mut byte).unwrap();
                 asked.push(byte[0]);
             }
-            let lines = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
-                         Connection: upgrade\r\nSec-WebSocket-Accept: x\r\n\r\nhi";
+            let asked = String::from_utf8(asked).unwrap();
+            let key = asked.lines().find_map(|line| line.strip_prefix("sec-websocket-key: "));
+            let accept = testkit::websocket_accept(key.unwrap());
+            let lines = format!(
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+                 Connection: upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\nhi"
+            );
             stream.write_all(lines.as_bytes()).unwrap();
             let mut said = [0; 4];
             while stream.read_exact(&mut said).is_ok() {

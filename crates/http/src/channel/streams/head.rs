@@ -60,15 +60,8 @@ pub(crate) fn log_left_out(r: &Request, left_out: &LeftOut) {
 /// Removes the trailers that clients would discard the response for, and logs them.
 pub(crate) fn check_trailers(r: &mut Request) {
     let mut left_out = LeftOut::default();
-    r.out.trailers.retain(|(name, value)| left_out.checks(name, &own_form(value)));
+    r.out.trailers.retain(|(name, value)| left_out.checks_raw(name, value));
     log_left_out(r, &left_out);
-}
-
-/// A value as [`Block`] writes it.
-fn own_form(value: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(value.len());
-    write_value(&mut out, value.trim_ascii());
-    out
 }
 
 /// Fields for the encoder of a protocol.
