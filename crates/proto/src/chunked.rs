@@ -67,6 +67,7 @@ enum ChunkState {
     DataCr,
     DataLf,
     Trailer,
+    TrailerName,
     TrailerText,
     TrailerLf,
     LastLf,
@@ -149,6 +150,7 @@ impl Decoder {
             ChunkState::Data => self.size + END,
             ChunkState::DataCr => END,
             ChunkState::DataLf => END - 1,
+            ChunkState::TrailerName => 5,
             ChunkState::TrailerText => 4,
             ChunkState::TrailerLf => 3,
             ChunkState::Trailer => 2,
@@ -184,10 +186,14 @@ impl Decoder {
             (ChunkState::DataLf, b'\n') => ChunkState::Size,
             (ChunkState::Trailer, b'\r') => ChunkState::LastLf,
             (ChunkState::TrailerText, b'\r') => ChunkState::TrailerLf,
-            (ChunkState::Trailer | ChunkState::TrailerText, b'\n') => {
-                return Err(ChunkedError::Invalid);
+            // Each of these lines has a name and a colon, though nobody keeps them.
+            (ChunkState::Trailer, b'\n' | b':')
+            | (ChunkState::TrailerName, b'\r' | b'\n')
+            | (ChunkState::TrailerText, b'\n') => return Err(ChunkedError::Invalid),
+            (ChunkState::TrailerName, b':') | (ChunkState::TrailerText, _) => {
+                ChunkState::TrailerText
             }
-            (ChunkState::Trailer | ChunkState::TrailerText, _) => ChunkState::TrailerText,
+            (ChunkState::Trailer | ChunkState::TrailerName, _) => ChunkState::TrailerName,
             (ChunkState::TrailerLf, b'\n') => ChunkState::Trailer,
             (ChunkState::LastLf, b'\n') => ChunkState::Done,
             _ => return Err(ChunkedError::Invalid),
@@ -199,7 +205,9 @@ impl Decoder {
                     return Err(ChunkedError::TooMuchFraming);
                 }
             }
-            ChunkState::TrailerText | ChunkState::TrailerLf => self.trailer_byte()?,
+            ChunkState::TrailerName | ChunkState::TrailerText | ChunkState::TrailerLf => {
+                self.trailer_byte()?;
+            }
             _ => {}
         }
         Ok(())
@@ -406,6 +414,13 @@ mod tests {
         let want = [("X-Sum".to_owned(), "1 2".to_owned()), ("empty".to_owned(), String::new())];
         assert_eq!(check(body, Trailers::Keep).3, want);
         assert!(check(body, Trailers::Discard).3.is_empty());
+        for line in ["a\r\n", "a: b\r\nc\r\n", ": a\r\n", "a\n", "a: b\n"] {
+            let body = format!("0\r\n{line}\r\n");
+            for keep in [Trailers::Discard, Trailers::Keep] {
+                let got = decode(body.as_bytes(), &[], keep).0;
+                assert_eq!(got, Err(ChunkedError::Invalid), "{line:?} {keep:?}");
+            }
+        }
     }
 
     #[test]

@@ -36,7 +36,9 @@ pub fn parse(
         _ => return RangeSelection::Whole,
     };
     let mut total = 0u64;
-    for spec in specs.split(|byte| *byte == b',') {
+    // Recipients take empty elements of lists (RFC 9110 section 5.6.1.2).
+    let specs = specs.split(|byte| *byte == b',').filter(|spec| !skip_spaces(spec).is_empty());
+    for spec in specs {
         let Some(range) = parse_one(spec, len) else { return RangeSelection::Unsatisfiable };
         if range.start < range.end {
             total = total.saturating_add(range.end - range.start);
@@ -87,7 +89,7 @@ fn parse_one(spec: &[u8], len: u64) -> Option<Range<u64>> {
 }
 
 fn skip_spaces(bytes: &[u8]) -> &[u8] {
-    let skip = bytes.iter().take_while(|byte| **byte == b' ').count();
+    let skip = bytes.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
     bytes.get(skip..).unwrap_or(&[])
 }
 
@@ -171,8 +173,12 @@ mod tests {
             ("bytes=1-x", Some(vec![])),
             ("bytes=- 5", Some(vec![])),
             ("bytes=1-2x", Some(vec![])),
-            ("bytes=,1-2", Some(vec![])),
-            ("bytes=1-2,", Some(vec![])),
+            ("bytes=,1-2", Some(vec![(1, 3)])),
+            ("bytes=1-2,", Some(vec![(1, 3)])),
+            ("bytes=,0-1,, \t,3-4,", Some(vec![(0, 2), (3, 5)])),
+            ("bytes=\t1-2\t", Some(vec![(1, 3)])),
+            ("bytes=,", Some(vec![])),
+            ("bytes= , ", Some(vec![])),
             ("bytes=", None),
             ("byte=1-2", None),
             ("items=1-2", None),

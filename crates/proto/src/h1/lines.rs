@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Start ──name byte──► Name ──:──► BeforeValue ──► Value ──CR──► Cr ──LF──► (field) Start
-//!   │ CR                 └──────────── CR ───────────────────────┘
+//!   │ CR
 //!   └──► EndCr ──LF──► (end)             LF alone ends a line as well, as in nginx
 //! ```
 
@@ -115,15 +115,11 @@ impl Lines {
                         self.field.value = Span::new(*pos + 1, *pos + 1);
                         self.state = State::BeforeValue;
                     }
-                    name::END => {
-                        self.field.name.end = *pos as u32;
-                        self.field.value = Span::new(*pos, *pos);
-                        self.state = State::Value;
-                        continue;
-                    }
+                    // A line without a colon is none of a field (RFC 9112 section 5): a proxy
+                    // behind us may read it as part of another one.
                     _ => return Line::Bad { sound: *pos },
                 },
-                State::BeforeValue if byte == b' ' => {}
+                State::BeforeValue if is_space(byte) => {}
                 State::BeforeValue => {
                     self.field.value = Span::new(*pos, *pos);
                     self.state = State::Value;
@@ -182,7 +178,7 @@ fn whole_line(buf: &[u8], start: usize) -> Option<(RawField, usize)> {
     }
     let name = Span::new(start, at);
     at += 1;
-    while *buf.get(at)? == b' ' {
+    while is_space(*buf.get(at)?) {
         at += 1;
     }
     let end = value_end(buf, at);
@@ -202,10 +198,16 @@ fn classes(name: &[u8]) -> u8 {
     name.iter().fold(name::VALID, |seen, byte| seen | name::CLASS[usize::from(*byte)])
 }
 
-/// `start..end` without the spaces at its end.
+/// Whether a byte is of the optional whitespace around a value (RFC 9110 section 5.6.3).
+#[inline]
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// `start..end` without the whitespace at its end.
 #[inline]
 fn trim_end(buf: &[u8], start: usize, mut end: usize) -> Span {
-    while end > start && buf.get(end - 1) == Some(&b' ') {
+    while end > start && buf.get(end - 1).is_some_and(|byte| is_space(*byte)) {
         end -= 1;
     }
     Span::new(start, end)

@@ -18,10 +18,8 @@ pub(super) mod name {
     pub const INVALID: u8 = 2;
     /// `:`
     pub const COLON: u8 = 4;
-    /// Line ends.
-    pub const END: u8 = 8;
-    /// Control characters and space: the line is refused.
-    pub const CONTROL: u8 = 16;
+    /// Control characters and space: the line is refused, as is one that ends before its colon.
+    pub const CONTROL: u8 = 8;
 
     pub static CLASS: [u8; 256] = classes();
 
@@ -82,8 +80,6 @@ pub(super) mod name {
         }
         class[b'_' as usize] = UNDERSCORE;
         class[b':' as usize] = COLON;
-        class[b'\r' as usize] = END;
-        class[b'\n' as usize] = END;
         class
     }
 }

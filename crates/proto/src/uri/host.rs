@@ -68,7 +68,7 @@ pub fn validate_host(host: &[u8]) -> Option<Host> {
         after_dot = byte == b'.';
         at += 1;
     }
-    if literal && !closed {
+    if literal && !(closed && host.get(1..at - 1).is_some_and(is_literal)) {
         return None;
     }
     let port = match host.get(at..) {
@@ -78,6 +78,16 @@ pub fn validate_host(host: &[u8]) -> Option<Host> {
     };
     let name_len = at - usize::from(after_dot && !literal);
     if name_len == 0 { None } else { Some(Host { name_len, port, has_upper }) }
+}
+
+/// Whether the text between brackets is an address of IPv6, or has the form that later versions of
+/// IP are to have: `v1.x` (RFC 3986 section 3.2.2).
+fn is_literal(text: &[u8]) -> bool {
+    if let [b'v' | b'V', future @ ..] = text {
+        let digits = future.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        return digits > 0 && matches!(&future[digits..], [b'.', _, ..]);
+    }
+    std::str::from_utf8(text).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
 /// A port of any number of digits, none included.
@@ -107,6 +117,16 @@ mod tests {
             ("a_b~c!$&'()*+,;=", Some((16, 0, false))),
             ("a%20b", Some((5, 0, false))),
             ("x:00000080", Some((1, 80, false))),
+            ("[v1.x:y]", Some((8, 0, false))),
+            ("[::ffff:192.0.2.1]", Some((18, 0, false))),
+            ("[]", None),
+            ("[]:80", None),
+            ("[12345]", None),
+            ("[::1::]", None),
+            ("[192.0.2.1]", None),
+            ("[v.x]", None),
+            ("[v1]", None),
+            ("[v1.]", None),
             ("", None),
             (".", None),
             ("..", None),

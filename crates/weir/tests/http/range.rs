@@ -121,3 +121,16 @@ fn ranges_of_what_the_client_has() {
         assert_eq!(status("rubbish"), 200);
     });
 }
+
+/// nginx refuses them (RFC 9110 section 5.6.1.2 has recipients take them).
+#[test]
+fn elements_of_the_list_may_be_empty() {
+    each_site(site, |weir| {
+        let r = range(&weir, "/small.txt", "bytes=,0-1,, 3-4,");
+        assert_eq!(r.status, 206);
+        assert!(r.header("Content-Type").unwrap().starts_with("multipart/byteranges"));
+        let r = range(&weir, "/small.txt", "bytes=\t0-1\t,");
+        assert_eq!((r.status, &r.body[..]), (206, &pattern(1000, 0)[..2]));
+        assert_eq!(range(&weir, "/small.txt", "bytes=,").status, 416);
+    });
+}

@@ -205,3 +205,36 @@ fn a_line_that_is_refused_meets_error_pages_with_a_method_of_theirs() {
         assert_eq!(answer(&weir, 2, "GET / HTTP/1.1\r\nB d: x\r\n").2, "named");
     });
 }
+
+/// Here nginx is more lenient: it takes lines without a colon, and any text between brackets.
+#[test]
+fn lines_without_a_colon_and_literals_that_are_no_addresses_are_refused() {
+    each_driver(|driver| {
+        let weir = served(driver);
+        let status = |head: &str| {
+            let got = weir.raw(format!("{head}\r\nConnection:\tclose\t\r\n\r\n"));
+            String::from_utf8_lossy(&got).split(' ').nth(1).unwrap_or_default().to_owned()
+        };
+        for (head, expected) in [
+            ("GET / HTTP/1.1\r\nHost: x\r\nX-Y", "400"),
+            ("GET / HTTP/1.0\r\nX-Y", "400"),
+            ("GET / HTTP/1.1\r\nHost", "400"),
+            ("GET / HTTP/1.1\r\nHost: []", "400"),
+            ("GET / HTTP/1.1\r\nHost: []:80", "400"),
+            ("GET / HTTP/1.1\r\nHost: [12345]", "400"),
+            ("GET http://[12345]/ HTTP/1.1\r\nHost: x", "400"),
+            ("GET / HTTP/1.1\r\nHost: [::1]:80", "200"),
+            ("GET / HTTP/1.1\r\nHost:\ta.test\t", "200"),
+        ] {
+            assert_eq!(status(head), expected, "{head:?}");
+        }
+        let got = weir
+            .raw("GET / HTTP/1.1\r\nHost:\ta.test \t\r\nX-Y: \tz \t\r\nConnection: close\r\n\r\n");
+        let got = String::from_utf8_lossy(&got).into_owned();
+        assert!(got.contains("X-Server: a\r\n") && got.ends_with("/|z|"), "{got}");
+        let trailers = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
+                        Connection: close\r\n\r\n0\r\nX\r\n\r\n";
+        let got = String::from_utf8_lossy(&weir.raw(trailers)).into_owned();
+        assert!(got.starts_with("HTTP/1.1 400 "), "{got}");
+    });
+}

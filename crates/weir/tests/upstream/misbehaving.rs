@@ -52,6 +52,14 @@ const KINDS: &[Kind] = &[
     kind("cuts the head", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Cut: a", End::Fin, BAD),
     kind("stops in the head", "HTTP/1.1 200 OK\r\nX-Stop: a", End::Silent, Must::Status(504)),
     kind("has a bad status", "HTTP/1.1 2x0 OK\r\n\r\nbody", End::Fin, BAD),
+    kind("has a status below 100", "HTTP/1.1 099 OK\r\n\r\nbody", End::Fin, BAD),
+    kind("has a field without a colon", "HTTP/1.1 200 OK\r\nX-A\r\n\r\nbody", End::Fin, BAD),
+    kind(
+        "has a trailer without a colon",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\nX\r\n\r\n",
+        End::Fin,
+        Must::Fault,
+    ),
     kind("has a field without a name", "HTTP/1.1 200 OK\r\n: x\r\n\r\nbody", End::Fin, BAD),
     kind(
         "has two lengths",

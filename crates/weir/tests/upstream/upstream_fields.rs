@@ -164,3 +164,35 @@ fn a_responder_may_take_its_time_between_the_end_of_its_output_and_that_of_the_r
         assert!(log.contains("it was open"), "{log}");
     });
 }
+
+#[test]
+fn heads_of_gateways_have_fields_alone_and_a_status_of_three_digits() {
+    each_driver(|driver| {
+        let back = Scripted::start(|mut s, _| {
+            let Some(asked) = read_until(&mut s, is_asked) else { return };
+            let text = String::from_utf8_lossy(&asked);
+            let head = match () {
+                () if text.contains("/bare") => "Status: 200 OK\r\nX-Bare\r\n\r\n",
+                () if text.contains("/low") => "Status: 099 Low\r\n\r\n",
+                () => "Status: 200 OK\r\nX-Tab:\t a \t\r\nContent-Length:\t2\t\r\n\r\n",
+            };
+            let answer = match asked[0] {
+                1 => [record(6, head.as_bytes()), record(6, b"ok"), record(3, &[0; 8])].concat(),
+                _ => [head.as_bytes(), b"ok"].concat(),
+            };
+            // The client may be gone.
+            let _ = s.write_all(&answer);
+        });
+        let http = HTTP.replace("%BACK%", &back.port.to_string());
+        let weir = Site::new(built_binary(), driver).http(&http).start();
+        for protocol in ["fastcgi", "scgi", "uwsgi"] {
+            for kind in ["bare", "low"] {
+                assert_eq!(weir.get(&format!("/{protocol}/{kind}")).status, 502, "{protocol}");
+            }
+            let r = weir.get(&format!("/{protocol}/tabs"));
+            assert_eq!((r.status, r.header("X-Tab"), &r.body[..]), (200, Some("a"), &b"ok"[..]));
+        }
+        weir.wait_for_log("error.log", "upstream sent invalid header: \"X-Bare\\x0d...\"");
+        weir.wait_for_log("error.log", "upstream sent invalid status \"099 Low\"");
+    });
+}

@@ -32,7 +32,7 @@ pub enum ResponseErrorKind {
     InvalidContentLength,
     /// A transfer coding other than `chunked`.
     UnknownTransferEncoding,
-    /// The Status field of a gateway's response does not begin with a code.
+    /// The status is below 100, or the Status field of a gateway does not begin with one.
     InvalidStatus,
     /// More bytes or fields than positions can count.
     TooLarge,

@@ -178,6 +178,11 @@ impl ResponseParser {
     #[inline]
     fn versions(&self, head: &mut ResponseHead) -> Result<(), ResponseError> {
         head.version = Version(self.major.saturating_mul(1000).saturating_add(self.minor));
+        if head.status < 100 {
+            let mut error = ResponseError::bare(ResponseErrorKind::InvalidStatus);
+            error.value = head.status_line;
+            return Err(error);
+        }
         if head.status == 103 && head.version < Version::HTTP_11 {
             return Err(ResponseError::bare(ResponseErrorKind::EarlyHintsIn10));
         }
@@ -280,7 +285,7 @@ fn gateway_status(buf: &[u8], head: &mut ResponseHead) -> Result<(), ResponseErr
     if let Some(field) = head.fields.get(FieldId::Status).copied() {
         let value = field.value.of(buf);
         let code = value.get(..3).filter(|code| code.iter().all(u8::is_ascii_digit));
-        let code = code.and_then(base::ascii::parse_u64);
+        let code = code.and_then(base::ascii::parse_u64).filter(|code| *code >= 100);
         let invalid = || ResponseError::new(ResponseErrorKind::InvalidStatus, &field);
         head.status = u16::try_from(code.ok_or_else(invalid)?).map_err(|_| invalid())?;
         if value.len() > 3 {

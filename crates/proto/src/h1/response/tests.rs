@@ -98,6 +98,18 @@ fn status_lines() {
 }
 
 #[test]
+fn statuses_have_three_digits_from_100_on() {
+    for code in ["000", "099", "012"] {
+        for end in ["\r\n", " OK\r\n", " OK\n"] {
+            let want = format!("upstream sent invalid status \"{code}{}\"", end.trim_end());
+            assert_eq!(refused(&format!("HTTP/1.1 {code}{end}")), want);
+        }
+    }
+    assert_eq!(check(b"HTTP/1.1 100 \r\n\r\n").1.status, 100);
+    assert_eq!(check(b"HTTP/1.1 999\r\n\r\n").1.status, 999);
+}
+
+#[test]
 fn framing_is_strict() {
     for (fields, want) in [
         (
@@ -120,6 +132,8 @@ fn framing_is_strict() {
         ),
         ("a: b\r\nc d: e\r\n", "upstream sent invalid header: \"c\\x20...\""),
         ("a: b\0\r\n", "upstream sent invalid header: \"a: b\\x00...\""),
+        ("a: b\r\nc\r\n", "upstream sent invalid header: \"c\\x0d...\""),
+        ("c\n", "upstream sent invalid header: \"c\\x0a...\""),
         (" a: b\r\n", "upstream sent invalid header: \"\\x20...\""),
         ("a: b\rc\r\n", "upstream sent invalid header: \"a: b\\x0d...\""),
     ] {
@@ -166,6 +180,7 @@ fn heads_of_gateways() {
     let invalid = |value: &str| Err(format!("upstream sent invalid status \"{value}\""));
     assert_eq!(strict("Status: OK\r\n\r\n"), invalid("OK"));
     assert_eq!(strict("Status: 20\r\n\r\n"), invalid("20"));
+    assert_eq!(strict("Status: 099 y\r\n\r\n"), invalid("099 y"));
     assert_eq!(strict("Status: 2x0 y\r\n\r\n"), invalid("2x0 y"));
     // A status line is passed over where none is due.
     assert_eq!(strict("HTTP/1.1 404 No\r\nStatus: 201 C\r\n\r\n"), found(201, "201 C", 34));

@@ -64,7 +64,7 @@ fn a_plain_request() {
     assert!(head.connection.keep_alive && head.connection.upgrade && !head.connection.close);
     assert_eq!(head.content_length, Some(5));
     assert_eq!(head.value(FieldId::ContentLength, buf), Some(&b"5"[..]));
-    assert_eq!(head.fields[2].value.of(buf), b"a b \t");
+    assert_eq!(head.fields[2].value.of(buf), b"a b");
 }
 
 /// The text of a refusal, with its status.
@@ -274,9 +274,8 @@ fn field_lines() {
         ("A:\r\n", "A", ""),
         ("A:    \n", "A", ""),
         ("A: :\r\n", "A", ":"),
-        ("A\r\n", "A", ""),
-        ("A\n", "A", ""),
-        ("A:\tb\t\r\n", "A", "\tb\t"),
+        ("A:\tb \tc\t \r\n", "A", "b \tc"),
+        ("A: \t\r\n", "A", ""),
         ("A: \x01\x7f\u{e9}\r\n", "A", "\x01\x7f\u{e9}"),
         ("a_b: c\r\n", "a_b", "c"),
         ("a.b(\u{e9}): c\r\n", "a.b(\u{e9})", "c"),

@@ -53,15 +53,12 @@ fn by_framing_that_contradicts_itself() {
 fn by_lengths_that_are_no_numbers() {
     for field in [
         "Content-Length: \r\n",
-        "Content-Length\r\n",
         "Content-Length: +5\r\n",
         "Content-Length: -5\r\n",
         "Content-Length: 5, 5\r\n",
         "Content-Length: 5 5\r\n",
         "Content-Length: 0x5\r\n",
         "Content-Length: 5.0\r\n",
-        "Content-Length: \t5\r\n",
-        "Content-Length: 5\t\r\n",
         "Content-Length: 9223372036854775808\r\n",
         "Content-Length: 18446744073709551621\r\n",
         "Content-Length: \u{ff15}\r\n",
@@ -111,9 +108,8 @@ fn by_transfer_codings_and_hosts() {
         ",chunked",
         "xchunked",
         "chunked;q=1",
-        "\tchunked",
-        "chunked\t",
         "\x0bchunked",
+        "chunked\x0c",
         "chun ked",
         "\"chunked\"",
     ] {
@@ -124,7 +120,8 @@ fn by_transfer_codings_and_hosts() {
         refused("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"),
         "400 client sent HTTP/1.0 request with \"Transfer-Encoding\" header"
     );
-    for host in ["", ".", "a b", "a/b", "a,b:c", "[::1", "a:99999", "a..b", "\ta", "a@b"] {
+    for host in ["", ".", "a b", "a/b", "a,b:c", "[::1", "a:99999", "a..b", "[]", "[12345]", "a@b"]
+    {
         let buf = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
         assert_eq!(refused(&buf), "400 client sent invalid host header", "{host:?}");
     }
