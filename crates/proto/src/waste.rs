@@ -24,8 +24,8 @@ const ADDRESS_RESETS_A_SECOND: u64 = 500;
 /// A WINDOW_UPDATE of so many bytes or more is worth its work.
 const UPDATE_MIN: u32 = 1024;
 
-/// A client sends too much that brings nothing: the connection ends. Holds the fault in words, for
-/// the log, behind `client sent `.
+/// A peer sends too much that brings nothing: the connection ends. Holds the fault in words, for
+/// the log, behind `client sent ` or `upstream sent `.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flood(pub &'static str);
 

@@ -405,6 +405,10 @@ impl Mux {
         entry.wake_all();
         let has_ended = self.with(|state| {
             state.begun -= usize::from(entry.phase == Phase::Begun);
+            // Sections in the rest of the stream are not decoded (RFC 9204 section 2.2.2.2).
+            if !entry.has_body_ended() {
+                state.decoder.cancel(id.into());
+            }
             state.ended
         });
         if has_ended {

@@ -104,6 +104,7 @@ impl Parties<'_> {
                         }
                     }
                     Event::Excess => {
+                        decoder.cancel(id.into());
                         *begun += 1;
                         brought.job = Some(begin(self.mux, entry, early, self.excessive(id)));
                     }

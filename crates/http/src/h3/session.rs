@@ -248,6 +248,7 @@ impl Session {
                 }
                 self.mux.quic().reset(id, code);
                 self.mux.quic().stop(id, code);
+                self.mux.with(|state| state.decoder.cancel(id.into()));
                 if let Err(flood) = self.was_reset() {
                     self.fail(None, flood);
                 }

@@ -55,6 +55,8 @@ pub struct Client {
     pub goaway: Option<u64>,
     /// The server's settings.
     pub settings: Option<Settings>,
+    /// Bytes of the server's stream for the peer of its QPACK decoder.
+    pub decoder_instructions: Vec<u8>,
 }
 
 impl Client {
@@ -100,6 +102,7 @@ impl Client {
             has_control: false,
             goaway: None,
             settings: None,
+            decoder_instructions: Vec::new(),
         }
     }
 
@@ -301,6 +304,9 @@ impl Client {
             let (used, number) = begin.next(rest);
             *kind = number;
             rest = &rest[used..];
+        }
+        if *kind == Some(3) {
+            self.decoder_instructions.extend_from_slice(rest);
         }
         while !rest.is_empty() && *kind == Some(0) {
             let (used, event) = reader.next(rest).expect("frames that may come");

@@ -10,6 +10,7 @@ use proto::h1::Version;
 use proto::h2::frame::{self, ErrorCode};
 use proto::h2::hpack::{self, Decoder};
 use proto::h2::read::{Event, Fault, Reader};
+use proto::waste::Waste;
 
 use super::mux::{Mux, Received, State, StreamEnd};
 
@@ -33,6 +34,8 @@ pub(super) struct Receiver {
     reader: Reader,
     decoder: Decoder,
     page: Page,
+    /// Frames of the server's that bring nothing.
+    waste: Waste,
 }
 
 /// A part of a DATA frame.
@@ -49,6 +52,7 @@ impl Receiver {
             reader: Reader::new(frame::FRAME_MAX, BLOCK_MAX),
             decoder: Decoder::new(hpack::TABLE_SIZE),
             page: Page::new(),
+            waste: Waste::new(0, base::time::now_ms()),
         }
     }
 
@@ -82,6 +86,7 @@ impl Receiver {
                 let buf = buf.get(used..).unwrap_or_default();
                 let Some((len, event)) = self.reader.next(buf)? else { return Ok(()) };
                 used += len;
+                account(state, &mut self.waste, &event)?;
                 take(state, &mut self.decoder, event, shared.as_ref())?;
                 if state.out_len > ANSWERS_MAX {
                     let what = "too many frames that want an answer";
@@ -127,6 +132,25 @@ fn broken(e: &io::Error) -> StreamEnd {
 
 fn protocol<T>(what: &'static str) -> Result<T, Fault> {
     Err(Fault::connection(ErrorCode::PROTOCOL_ERROR, what))
+}
+
+/// Counts a frame that brings nothing: the budget is the one of clients, because a server can make
+/// a worker as busy with them. Updates of windows are not counted: a server may send two for each
+/// message of a call.
+fn account(state: &State, waste: &mut Waste, event: &Event<'_>) -> Result<(), Fault> {
+    let brings_nothing = match event {
+        Event::Headers { stream, .. } | Event::Reset(stream, _) => state.find(*stream).is_none(),
+        Event::Data { flow, whole, end_stream, .. } => *whole && *flow == 0 && !end_stream,
+        Event::WindowUpdate(..) => false,
+        _ => true,
+    };
+    if brings_nothing {
+        return Ok(waste.frame(base::time::now_ms())?);
+    }
+    if let Event::Headers { .. } = event {
+        waste.stream();
+    }
+    Ok(())
 }
 
 /// Takes a frame.

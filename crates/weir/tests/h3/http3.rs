@@ -615,3 +615,37 @@ fn early_data_needs_no_cache_of_sessions() {
         },
     );
 }
+
+/// The client's encoder may hold entries of its table for sections that nobody reads any more (RFC
+/// 9204 section 2.2.2.2).
+#[test]
+fn a_request_that_is_not_read_to_its_end_is_cancelled_for_the_decoder() {
+    each_site(site, |weir| {
+        let mut c = Client::connect(weir.port(0), "localhost");
+        assert_eq!(c.get("/a.txt").status, 200);
+        assert_eq!(c.decoder_instructions, b"", "a whole request needs none");
+        let discarded = c.begin_with("POST", "/vars", &[]);
+        let large = c.begin_with("POST", "/body", &[("content-length", "10")]);
+        let given_up = c.begin_with("POST", "/echo", &[]);
+        for (id, status) in [(discarded, 200), (large, 413)] {
+            c.response_until(id, |r| r.status != 0);
+            assert_eq!(c.so_far(id).unwrap().status, status);
+        }
+        c.give_up(given_up, 0x10c);
+        // Stream Cancellation: 01, and the number of the stream.
+        let mut expected: Vec<u8> =
+            [discarded, large, given_up].map(|id| 0x40 | u64::from(id) as u8).into();
+        expected.sort_unstable();
+        let began = std::time::Instant::now();
+        loop {
+            let mut told = c.decoder_instructions.clone();
+            told.sort_unstable();
+            if told == expected {
+                break;
+            }
+            assert!(began.elapsed() < testkit::PATIENCE, "{told:x?}, not {expected:x?}");
+            c.quic().turn();
+            c.look();
+        }
+    });
+}

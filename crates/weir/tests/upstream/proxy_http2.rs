@@ -662,3 +662,30 @@ fn a_server_that_answers_and_closes_at_once_is_heard() {
         }
     });
 }
+
+#[test]
+fn a_server_that_floods_its_connection_is_given_up() {
+    each_driver(|driver| {
+        let origin = Scripted::start(|stream, _| {
+            let mut peer = Peer::accept(stream, &[]);
+            while let Some(request) = peer.request() {
+                let (kind, count) = request.path()[1..].split_once('/').unwrap();
+                let frame = match kind {
+                    "ping" => Frame::ping([1; 8]),
+                    "settings" => Frame::settings(&[]),
+                    _ => Frame::new(0x42, 0, 0, b""),
+                };
+                let frames = vec![frame; count.parse().unwrap()];
+                peer.send(&frames);
+                peer.reply(request.stream, &Reply::of("ok"));
+            }
+        });
+        let weir = site(driver, origin.port, "", "");
+        for (n, kind) in ["ping", "settings", "unknown"].iter().enumerate() {
+            assert_eq!(weir.get(&format!("/{kind}/500")).text(), "ok");
+            assert_eq!(weir.get(&format!("/{kind}/40000")).status, 502, "{kind}");
+            weir.wait_for_count("error.log", "upstream sent too many frames without data", n + 1);
+        }
+        assert_eq!(weir.get("/ping/1").text(), "ok");
+    });
+}
