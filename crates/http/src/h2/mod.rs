@@ -46,7 +46,6 @@ mod priority;
 mod priority_tests;
 mod receive;
 mod repeated;
-mod reset_ids;
 mod schedule;
 mod tunnel;
 mod unread;

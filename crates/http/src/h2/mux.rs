@@ -10,13 +10,14 @@ use std::task::{Context, Poll, Waker};
 use mem::{Chain, Page};
 use proto::h2::frame::{self, ErrorCode};
 use proto::h2::hpack::Encoder;
+use proto::h2::reset_ids::ResetIds;
 use proto::h2::settings::Settings;
 use proto::h2::window::{Overflow, Window};
 use proto::priority::Parameters;
 
 pub(super) use super::entry::{Entry, Half};
 use super::last_head::LastHead;
-use super::reset_ids::ResetIds;
+
 use super::schedule::Schedule;
 use crate::address::{Address, Held};
 use crate::channel::conn::Conn;

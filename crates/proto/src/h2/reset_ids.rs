@@ -8,7 +8,7 @@ const WORDS: usize = STREAMS as usize / 64;
 
 /// Which of the last streams we have reset.
 #[derive(Default)]
-pub(super) struct ResetIds {
+pub struct ResetIds {
     /// A bit for each stream, by its number.
     bits: [u64; WORDS],
     newest: u32,
