@@ -11,6 +11,7 @@ use proto::uri::{Unescape, unescape};
 
 use super::condition::log_match;
 use super::is_address;
+use super::run::{URI_MAX, is_too_long};
 use super::value::Value;
 
 /// One `rewrite`.
@@ -155,6 +156,9 @@ impl Rewrite {
     fn replace(&self, r: &mut Request, log: bool) -> Result<(), Verdict> {
         let mut uri = Vec::with_capacity(128);
         self.path.eval_into(r, false, &mut uri);
+        if is_too_long(r, uri.len(), URI_MAX) {
+            return Err(Verdict::Status(500));
+        }
         match &self.args {
             Some(args) => {
                 let escape = r.was_escaped();
@@ -163,6 +167,9 @@ impl Rewrite {
                 if self.keep_args && !r.args.is_empty() {
                     new.push(b'&');
                     new.extend_from_slice(&r.args);
+                }
+                if is_too_long(r, new.len(), URI_MAX) {
+                    return Err(Verdict::Status(500));
                 }
                 r.args = new;
             }

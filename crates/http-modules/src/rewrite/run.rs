@@ -31,6 +31,24 @@ pub(super) struct Program {
     pub conf: Rc<RewriteConf>,
 }
 
+/// The longest value of `set`, bytes.
+const VALUE_MAX: usize = 16 << 20;
+
+/// The longest path, or arguments, that `rewrite` makes, bytes.
+pub(super) const URI_MAX: usize = 1 << 20;
+
+/// Whether a text of `len` bytes is not to be kept, which is logged. Each statement may repeat what
+/// the one before it made: ten rounds of `rewrite ^(.*)$ $1$1$1$1 last` would make 8 KB of a
+/// request line 8 GB, which ends the worker.
+pub(super) fn is_too_long(r: &Request, len: usize, most: usize) -> bool {
+    let is = len > most;
+    if is {
+        let m = format_args!("a rewritten text of {len} bytes is longer than {most}");
+        r.log(Level::Error, m);
+    }
+    is
+}
+
 /// The state of a program.
 struct ProgramState {
     at: usize,
@@ -67,10 +85,16 @@ impl Program {
             match op {
                 Op::Set { var, value } => {
                     let value = value.eval(r, state.escape);
+                    if is_too_long(r, value.len(), VALUE_MAX) {
+                        return StopReason::End(Verdict::Status(500));
+                    }
                     r.set_var(*var, Some(value));
                 }
                 Op::SetBuiltIn { set, value } => {
                     let value = value.eval(r, state.escape);
+                    if is_too_long(r, value.len(), VALUE_MAX) {
+                        return StopReason::End(Verdict::Status(500));
+                    }
                     set(r, value);
                 }
                 Op::If(block) => match block.test.ask(r, state.escape, state.log) {

@@ -1,6 +1,6 @@
 //! The state that commands share within a page and all its parts, and the evaluation of values.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -12,6 +12,15 @@ use http::request::Request;
 /// The most patterns that a worker keeps compiled.
 const PATTERNS_MAX: usize = 64;
 
+/// All variables and blocks of a page hold this many times the longest value.
+const VALUES_MAX: usize = 16;
+
+/// The memory that an entry takes beyond its text, bytes.
+const ENTRY: usize = 64;
+
+/// Lines about commands that failed in one page and its parts.
+const LINES_MAX: u32 = 100;
+
 /// A command cannot be carried out; logged already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Failed;
@@ -19,35 +28,121 @@ pub(super) struct Failed;
 /// The state of a page and of all its parts.
 #[derive(Default)]
 pub(super) struct Page {
+    /// The longest value, as the location of the page or part has it that runs now.
+    pub longest: Cell<usize>,
+    /// The bytes that variables and blocks hold.
+    held: Cell<usize>,
+    lines: Cell<u32>,
     vars: RefCell<Vec<(Bytes, Bytes)>>,
-    pub blocks: RefCell<Vec<Block>>,
+    blocks: RefCell<Vec<Block>>,
     captures: RefCell<Vec<Bytes>>,
 }
 
 /// The content between `block` and `endblock`.
-pub(super) struct Block {
-    pub name: Vec<u8>,
-    pub text: Vec<u8>,
+struct Block {
+    name: Vec<u8>,
+    text: Vec<u8>,
+    /// It became too long.
+    lost: bool,
+}
+
+/// A value, or all values of a page together, would be longer than `ssi_variable_length` allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooLong;
+
+impl TooLong {
+    /// Logs it.
+    pub fn of(self, r: &Request, name: &[u8]) -> Failed {
+        let name = base::log::lossy(name);
+        let m = "is too long, or the page holds too much: see ssi_variable_length";
+        log(r, Level::Error, format_args!("the value of \"{name}\" {m}"));
+        Failed
+    }
+}
+
+/// Logs a line about a page. A page and its parts have so many at most: a page that includes itself
+/// would write millions.
+pub(super) fn log(r: &Request, level: Level, message: std::fmt::Arguments<'_>) {
+    let Some(page) = r.shared_if_any::<Page>() else { return r.log(level, message) };
+    let lines = page.lines.get();
+    page.lines.set(lines.saturating_add(1));
+    if lines < LINES_MAX {
+        r.log(level, message);
+    } else if lines == LINES_MAX {
+        r.log(level, format_args!("more errors of this page are not logged"));
+    }
 }
 
 impl Page {
     /// Sets a variable; names are the same in any case.
-    pub fn set(&self, name: &[u8], value: Bytes) {
+    ///
+    /// # Errors
+    /// The value, or all values of the page together, would be too long.
+    pub fn set(&self, name: &[u8], value: Bytes) -> Result<(), TooLong> {
+        if value.len() > self.longest.get() {
+            return Err(TooLong);
+        }
         let name = name.to_ascii_lowercase();
         let mut vars = self.vars.borrow_mut();
         match vars.iter_mut().find(|(n, _)| n[..] == name[..]) {
-            Some((_, v)) => *v = value,
-            None => vars.push((Bytes::from(name), value)),
+            Some((_, v)) => {
+                self.hold(value.len(), v.len())?;
+                *v = value;
+            }
+            None => {
+                self.hold(ENTRY + name.len() + value.len(), 0)?;
+                vars.push((Bytes::from(name), value));
+            }
         }
+        Ok(())
     }
 
     /// Makes a variable that is not there one without a value.
-    pub fn declare(&self, name: &[u8]) {
+    ///
+    /// # Errors
+    /// As [`set`](Page::set).
+    pub fn declare(&self, name: &[u8]) -> Result<(), TooLong> {
         let name = name.to_ascii_lowercase();
-        let mut vars = self.vars.borrow_mut();
-        if !vars.iter().any(|(n, _)| n[..] == name[..]) {
-            vars.push((Bytes::from(name), Bytes::new()));
+        let known = self.vars.borrow().iter().any(|(n, _)| n[..] == name[..]);
+        if known { Ok(()) } else { self.set(&name, Bytes::new()) }
+    }
+
+    /// Counts `more` bytes that take the place of `less`.
+    fn hold(&self, more: usize, less: usize) -> Result<(), TooLong> {
+        let held = (self.held.get() + more).saturating_sub(less);
+        if more > less && held > self.longest.get().saturating_mul(VALUES_MAX) {
+            return Err(TooLong);
         }
+        self.held.set(held);
+        Ok(())
+    }
+
+    /// Begins a block.
+    ///
+    /// # Errors
+    /// The page holds too much already.
+    pub fn begin_block(&self, name: Vec<u8>) -> Result<(), TooLong> {
+        self.hold(ENTRY + name.len(), 0)?;
+        self.blocks.borrow_mut().push(Block { name, text: Vec::new(), lost: false });
+        Ok(())
+    }
+
+    /// Adds to the last block.
+    ///
+    /// # Errors
+    /// The page would hold too much: the block is lost.
+    pub fn add_to_block(&self, text: &[u8]) -> Result<(), TooLong> {
+        let mut blocks = self.blocks.borrow_mut();
+        let Some(block) = blocks.last_mut().filter(|b| !b.lost) else { return Ok(()) };
+        let held = self.hold(text.len(), 0);
+        if held.is_err() || os::memory::reserve(&mut block.text, text.len()).is_err() {
+            block.lost = true;
+            self.held.set(self.held.get().saturating_sub(block.text.len()));
+            block.text = Vec::new();
+            return Err(TooLong);
+        }
+        block.text.extend_from_slice(text);
+        Ok(())
     }
 
     /// A group of the last expression that matched, or a variable that a command set; `name` is in
@@ -64,7 +159,7 @@ impl Page {
     /// The last block of a name that a page has.
     pub fn block(&self, name: &[u8]) -> Option<Bytes> {
         let blocks = self.blocks.borrow();
-        blocks.iter().find(|b| b.name == name).map(|b| Bytes::copy_from_slice(&b.text))
+        blocks.iter().find(|b| b.name == name && !b.lost).map(|b| Bytes::copy_from_slice(&b.text))
     }
 }
 
@@ -92,6 +187,10 @@ fn resolve(r: &mut Request, page: &Page, text: &[u8], pattern: bool) -> Result<V
             (b'$', _) => {
                 let (name, behind) = name(r, text, tail)?;
                 if let Some(value) = variable(r, page, name) {
+                    let fits = out.len() + value.len() <= page.longest.get().max(text.len());
+                    if !fits || os::memory::reserve(&mut out, value.len()).is_err() {
+                        return Err(TooLong.of(r, text));
+                    }
                     out.extend_from_slice(&value);
                 }
                 behind
@@ -129,14 +228,14 @@ fn name<'a>(r: &Request, text: &[u8], tail: &'a [u8]) -> Result<(&'a [u8], &'a [
         (true, None) if !from.is_empty() => {
             let name = base::log::lossy(name);
             let m = format_args!("the closing bracket in \"{name}\" variable is missing");
-            r.log(Level::Error, m);
+            log(r, Level::Error, m);
             return Err(Failed);
         }
         (true, None) => behind,
     };
     if name.is_empty() {
         let text = base::log::lossy(text);
-        r.log(Level::Error, format_args!("invalid variable name in \"{text}\""));
+        log(r, Level::Error, format_args!("invalid variable name in \"{text}\""));
         return Err(Failed);
     }
     Ok((name, behind))
@@ -157,7 +256,7 @@ pub(super) fn uri(r: &mut Request, page: &Page, given: &[u8]) -> Result<(Bytes, 
         }
         Err(_) => {
             let target = base::log::lossy(&target);
-            r.log(Level::Error, format_args!("unsafe URI \"{target}\" was detected"));
+            log(r, Level::Error, format_args!("unsafe URI \"{target}\" was detected"));
             Err(Failed)
         }
     }
@@ -191,7 +290,7 @@ pub(super) fn condition(r: &mut Request, page: &Page, expr: &[u8]) -> Result<boo
 }
 
 fn invalid(r: &Request, expr: &[u8]) -> Failed {
-    r.log(Level::Error, format_args!("invalid expression in \"{}\"", base::log::lossy(expr)));
+    log(r, Level::Error, format_args!("invalid expression in \"{}\"", base::log::lossy(expr)));
     Failed
 }
 
@@ -219,7 +318,7 @@ fn matches(r: &Request, page: &Page, pattern: &[u8], subject: Vec<u8>) -> Result
     let shown = || base::log::lossy(pattern).into_owned();
     let pattern = compiled(pattern).map_err(|why| {
         let m = format_args!("regular expression \"{}\" does not compile: {why}", shown());
-        r.log(Level::Error, m);
+        log(r, Level::Error, m);
         Failed
     })?;
     let mut spans: Vec<Span> = Vec::new();
@@ -227,7 +326,7 @@ fn matches(r: &Request, page: &Page, pattern: &[u8], subject: Vec<u8>) -> Result
         Ok(false) => return Ok(false),
         Ok(true) => {}
         Err(gave_up) => {
-            r.log(Level::Alert, format_args!("{gave_up} using \"{}\"", shown()));
+            log(r, Level::Alert, format_args!("{gave_up} using \"{}\"", shown()));
             return Err(Failed);
         }
     }
@@ -238,7 +337,10 @@ fn matches(r: &Request, page: &Page, pattern: &[u8], subject: Vec<u8>) -> Result
     };
     let captures: Vec<Bytes> = spans.iter().map(group).collect();
     for (n, name) in pattern.names() {
-        page.set(name.as_bytes(), captures.get(n).cloned().unwrap_or_default());
+        // A copy, because a group keeps the whole subject in memory.
+        let group = captures.get(n).map(|group| Bytes::copy_from_slice(group));
+        page.set(name.as_bytes(), group.unwrap_or_default())
+            .map_err(|e| e.of(r, name.as_bytes()))?;
     }
     *page.captures.borrow_mut() = captures;
     Ok(true)

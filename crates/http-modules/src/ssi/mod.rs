@@ -1,7 +1,6 @@
 //! `ssi`: server side includes. Commands in pages, carried out as the pages go out.
 
 mod eval;
-mod parse;
 mod run;
 
 use bytes::Bytes;
@@ -51,6 +50,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         |cx, n| value::set_size(&mut cx.loc::<SsiConf>().value_length, n),
     ),
     directive(
+        "ssi_variable_length",
+        HSL,
+        Args::T1,
+        "64k",
+        "The longest value of a variable that a page sets; all of a page hold 16 times as much.",
+        |cx, n| value::set_size(&mut cx.loc::<SsiConf>().variable_length, n),
+    ),
+    directive(
         "ssi_types",
         HSL,
         Args::ONE_MORE,
@@ -89,6 +96,7 @@ engine::settings! {
         on: Option<bool>,
         silent: Option<bool>,
         value_length: Option<usize>,
+        variable_length: Option<usize>,
         types: Option<TypeList>,
         last_modified: Option<bool>,
         min_file_chunk: Option<usize>,
@@ -102,6 +110,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
         p.header_filters.push(Box::new(Filter {
             silent: conf.silent.unwrap_or(false),
             value_length: conf.value_length.unwrap_or(255),
+            variable_length: conf.variable_length.unwrap_or(64 << 10),
             types: conf.types.clone().unwrap_or_else(|| TypeList::of(&["text/html"])),
             last_modified: conf.last_modified.unwrap_or(false),
         }));
@@ -112,6 +121,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 struct Filter {
     silent: bool,
     value_length: usize,
+    variable_length: usize,
     types: TypeList,
     last_modified: bool,
 }
@@ -126,7 +136,8 @@ impl HeaderFilter for Filter {
             return Verdict::Next;
         }
         r.out.text_changes(self.last_modified);
-        let body = Body::new(r.shared(), self.silent, self.value_length);
+        let lengths = (self.value_length, self.variable_length);
+        let body = Body::new(r.shared(), self.silent, lengths);
         r.body_filters.push(Box::new(body));
         Verdict::Next
     }

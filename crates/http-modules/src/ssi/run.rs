@@ -6,13 +6,16 @@ use base::log::Level;
 use bytes::Bytes;
 use http::output::{BodyFilter, FilterStep, Piece, Until};
 use http::request::Request;
-use http::subrequest::{Handle, Subrequest, Use};
+use http::subrequest::{Handle, Refused, Subrequest, Use};
 use mem::Chain;
 use proto::uri::Escape;
 
 use super::TimeFormat;
-use super::eval::{self, Block, Failed, Page};
-use super::parse::{Command, Found, PARAMS_MAX, Parser};
+use super::eval::{self, Failed, Page, TooLong};
+use ssi::{Command, Found, PARAMS_MAX, Parser};
+
+/// The bytes that `echo` may write before they are sent: a value is long, its command short.
+const OUTPUT_MAX: usize = 256 << 10;
 
 /// The place of the page within an `if`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -67,7 +70,11 @@ static COMMANDS: &[Known] = &[
     known(b"set", &[b"var", b"value"], 2, None, |b, r, p, _| b.set(r, p)),
     known(b"if", &[b"expr"], 1, None, |b, r, p, _| {
         if b.branch.is_some() {
-            r.log(Level::Error, format_args!("the \"if\" command inside the \"if\" command"));
+            eval::log(
+                r,
+                Level::Error,
+                format_args!("the \"if\" command inside the \"if\" command"),
+            );
             return Err(Failed);
         }
         b.condition(r, p)
@@ -82,9 +89,10 @@ static COMMANDS: &[Known] = &[
         (b.output, b.chosen, b.branch) = (true, false, None);
         Ok(AfterCommand::Go)
     }),
-    known(b"block", &[b"name"], 1, None, |b, _, p, _| {
+    known(b"block", &[b"name"], 1, None, |b, r, p, _| {
         let name = p[0].clone().unwrap_or_default();
-        b.page.blocks.borrow_mut().push(Block { name, text: Vec::new() });
+        let page = b.page.clone();
+        page.begin_block(name.clone()).map_err(|e| e.of(r, &name))?;
         (b.output, b.in_block) = (false, true);
         Ok(AfterCommand::Go)
     }),
@@ -118,15 +126,20 @@ pub(super) struct Body {
     encoding: Encoding,
     errmsg: Bytes,
     wait: Option<Until>,
+    /// The client's request may have no more subrequests: the page ends here.
+    exhausted: bool,
+    variable_length: usize,
+    /// Bytes that `echo` wrote since the filter last gave out what it had.
+    made: usize,
     setting: Option<(Bytes, Handle)>,
 }
 
 impl Body {
-    pub fn new(page: Rc<Page>, silent: bool, value_length: usize) -> Body {
+    pub fn new(page: Rc<Page>, silent: bool, (value, variable): (usize, usize)) -> Body {
         Body {
             page,
             silent,
-            parser: Parser::new(value_length),
+            parser: Parser::new(value),
             piece: Bytes::new(),
             at: 0,
             output: true,
@@ -136,21 +149,21 @@ impl Body {
             encoding: Encoding::Entity,
             errmsg: Bytes::from_static(b"[an error occurred while processing the directive]"),
             wait: None,
+            exhausted: false,
+            variable_length: variable,
+            made: 0,
             setting: None,
         }
     }
 
-    fn text(&mut self, text: Bytes, out: &mut Chain) {
+    fn text(&mut self, r: &Request, text: Bytes, out: &mut Chain) {
         if self.output {
             out.push_bytes(text);
-        } else if self.in_block {
-            self.block(|block| block.extend_from_slice(&text));
-        }
-    }
-
-    fn block(&self, add: impl FnOnce(&mut Vec<u8>)) {
-        if let Some(block) = self.page.blocks.borrow_mut().last_mut() {
-            add(&mut block.text);
+        } else if self.in_block
+            && let Err(e) = self.page.add_to_block(&text)
+        {
+            e.of(r, b"block");
+            self.error(out);
         }
     }
 
@@ -169,14 +182,16 @@ impl Body {
         let name = || base::log::lossy(&c.name).into_owned();
         let Some(known) = COMMANDS.iter().find(|k| k.name == c.name) else {
             if self.output {
-                r.log(Level::Error, format_args!("invalid SSI command: \"{}\"", name()));
+                eval::log(r, Level::Error, format_args!("invalid SSI command: \"{}\"", name()));
                 return Err(Failed);
             }
             return Ok(AfterCommand::Go);
         };
         if !self.output && known.name != b"endblock" {
             if self.in_block {
-                self.block(|block| written(c, block));
+                let mut text = Vec::new();
+                written(c, &mut text);
+                self.page.add_to_block(&text).map_err(|e| e.of(r, b"block"))?;
                 return Ok(AfterCommand::Go);
             }
             if known.within.is_none() {
@@ -187,7 +202,7 @@ impl Body {
             && self.branch.is_none_or(|b| b > last)
         {
             let m = "invalid context of SSI command:";
-            r.log(Level::Error, format_args!("{m} \"{}\"", name()));
+            eval::log(r, Level::Error, format_args!("{m} \"{}\"", name()));
             return Err(Failed);
         }
         let params = params(r, known, c)?;
@@ -210,7 +225,7 @@ impl Body {
         let (name, given) = (p[0].as_deref().unwrap_or_default(), p[1].as_deref());
         let page = self.page.clone();
         let value = eval::text(r, &page, given.unwrap_or_default())?;
-        page.set(name, Bytes::from(value));
+        page.set(name, Bytes::from(value)).map_err(|e| e.of(r, name))?;
         Ok(AfterCommand::Go)
     }
 
@@ -243,7 +258,7 @@ impl Body {
             Some(other) => {
                 let other = base::log::lossy(other);
                 let m = format_args!("unknown encoding \"{other}\" in the \"echo\" command");
-                r.log(Level::Error, m);
+                eval::log(r, Level::Error, m);
             }
         }
         let mut written = Vec::new();
@@ -253,6 +268,7 @@ impl Body {
             Encoding::Entity => proto::uri::escape_html(&value, &mut written),
         }
         if !written.is_empty() {
+            self.made += written.len();
             out.push_bytes(Bytes::from(written));
         }
         AfterCommand::Go
@@ -261,7 +277,7 @@ impl Body {
     fn include(&mut self, r: &mut Request, p: &Params) -> Result<AfterCommand, Failed> {
         let [virtual_, file, wait, set, stub] = p else { return Err(Failed) };
         let fail = |r: &Request, m: String| {
-            r.log(Level::Error, format_args!("{m}"));
+            eval::log(r, Level::Error, format_args!("{m}"));
             Failed
         };
         let shown = |v: &Vec<u8>| base::log::lossy(v).into_owned();
@@ -305,9 +321,12 @@ impl Body {
         }
         if let Some(name) = set {
             ask.take = Use::Memory;
-            page.declare(name);
+            page.declare(name).map_err(|e| e.of(r, name))?;
         }
-        let handle = r.subrequest(ask).map_err(|_| Failed)?;
+        let handle = r.subrequest(ask).map_err(|refused| {
+            self.exhausted = refused == Refused::Exhausted;
+            Failed
+        })?;
         Ok(match set {
             Some(name) => AfterCommand::Set(Bytes::copy_from_slice(name), handle),
             None => AfterCommand::Include(handle, wait),
@@ -315,8 +334,8 @@ impl Body {
     }
 
     /// Goes on when the wait is over.
-    fn go_on(&mut self) {
-        let Some((name, handle)) = self.setting.take() else { return };
+    fn go_on(&mut self) -> Result<(), (Bytes, TooLong)> {
+        let Some((name, handle)) = self.setting.take() else { return Ok(()) };
         let value = if handle.status() < 300 {
             let mut value = Vec::new();
             for piece in handle.body().iter() {
@@ -325,9 +344,9 @@ impl Body {
             Bytes::from(value)
         } else {
             // The variable keeps what it was.
-            return;
+            return Ok(());
         };
-        self.page.set(&name, value);
+        self.page.set(&name, value).map_err(|e| (name, e))
     }
 }
 
@@ -352,7 +371,7 @@ fn params(r: &Request, known: &Known, c: &Command) -> Result<Vec<Option<Vec<u8>>
     let command = || base::log::lossy(&c.name).into_owned();
     if c.params.len() > PARAMS_MAX {
         let m = "too many SSI command parameters:";
-        r.log(Level::Error, format_args!("{m} \"{}\"", command()));
+        eval::log(r, Level::Error, format_args!("{m} \"{}\"", command()));
         return Err(Failed);
     }
     let mut found = vec![None; known.params.len()];
@@ -361,13 +380,13 @@ fn params(r: &Request, known: &Known, c: &Command) -> Result<Vec<Option<Vec<u8>>
         let Some(i) = known.params.iter().position(|p| *p == name.as_slice()) else {
             let (name, command) = (shown(), command());
             let m = format_args!("invalid parameter name: \"{name}\" in \"{command}\" SSI command");
-            r.log(Level::Error, m);
+            eval::log(r, Level::Error, m);
             return Err(Failed);
         };
         if found[i].is_some() {
             let (name, command) = (shown(), command());
             let m = format_args!("duplicate \"{name}\" parameter in \"{command}\" SSI command");
-            r.log(Level::Error, m);
+            eval::log(r, Level::Error, m);
             return Err(Failed);
         }
         found[i] = Some(value.clone());
@@ -376,7 +395,7 @@ fn params(r: &Request, known: &Known, c: &Command) -> Result<Vec<Option<Vec<u8>>
         let (name, command) = (base::log::lossy(known.params[i]), command());
         let m =
             format_args!("mandatory \"{name}\" parameter is absent in \"{command}\" SSI command");
-        r.log(Level::Error, m);
+        eval::log(r, Level::Error, m);
         return Err(Failed);
     }
     Ok(found)
@@ -387,16 +406,24 @@ impl BodyFilter for Body {
         if let Some(until) = self.wait.take() {
             return FilterStep::Wait(until);
         }
-        self.go_on();
+        self.page.longest.set(self.variable_length);
+        if let Err((name, e)) = self.go_on() {
+            e.of(r, &name);
+            self.error(out);
+        }
         loop {
+            if self.made > OUTPUT_MAX {
+                self.made = 0;
+                return FilterStep::More;
+            }
             let then = match self.parser.next(&self.piece, &mut self.at) {
                 Found::Text(text) => {
-                    self.text(text, out);
+                    self.text(r, text, out);
                     continue;
                 }
                 Found::Command(c) => self.command(r, &c, out),
                 Found::Wrong(message) => {
-                    r.log(Level::Error, format_args!("{message}"));
+                    eval::log(r, Level::Error, format_args!("{message}"));
                     Err(Failed)
                 }
                 Found::End => {
@@ -419,13 +446,14 @@ impl BodyFilter for Body {
                     self.setting = Some((name, handle));
                     return FilterStep::Wait(ended);
                 }
+                Err(Failed) if self.exhausted => return FilterStep::Fail,
                 Err(Failed) => self.error(out),
             }
         }
         (self.piece, self.at) = (Bytes::new(), 0);
         if last {
             let rest = self.parser.finish();
-            self.text(rest, out);
+            self.text(r, rest, out);
         }
         FilterStep::Go
     }

@@ -20,6 +20,8 @@ pub(crate) struct Family {
     total: Cell<u32>,
     /// A part that was to be kept in memory is too long.
     overflowed: Cell<bool>,
+    /// Reasons of refused subrequests that the log has already.
+    logged: Cell<u8>,
     state: RefCell<Vec<Rc<dyn Any>>>,
 }
 
@@ -36,6 +38,14 @@ impl Family {
         self.total.set(self.total.get() + 1);
         self.live.set(self.live.get() + 1);
         true
+    }
+
+    /// Whether `reason`, the bit of a refusal, is to be logged: the first one of each kind is. A
+    /// page that includes itself 50 times would write millions of lines.
+    pub fn is_first(&self, reason: u8) -> bool {
+        let logged = self.logged.get();
+        self.logged.set(logged | reason);
+        logged & reason == 0
     }
 
     /// Notes that a part does not fit into memory: the page is not sent any further.

@@ -171,9 +171,19 @@ impl Drop for Handle {
     }
 }
 
-/// The subrequest was refused, which is logged already.
+/// The subrequest was refused. The first refusal of each kind in a client's request is logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refused;
+pub enum Refused {
+    /// It would be nested too deep, or within a part that is kept in memory.
+    Nested,
+    /// The client's request had [`TOTAL_MAX`] subrequests: its response should end here.
+    Exhausted,
+}
+
+/// Bits of [`Family::is_first`].
+const CYCLE: u8 = 1;
+const IN_MEMORY: u8 = 2;
+const TOO_MANY: u8 = 4;
 
 impl Request {
     /// Whether this is a subrequest.
@@ -209,16 +219,13 @@ impl Request {
         prepare: impl FnOnce(&mut Request),
     ) -> Result<Handle, Refused> {
         let depth_left = self.sub().map_or(DEPTH_MAX, |s| s.depth_left);
-        let uri = || base::log::lossy(&ask.uri).into_owned();
         if depth_left == 0 {
-            let m = "subrequests cycle while processing";
-            self.log(Level::Error, format_args!("{m} \"{}\"", uri()));
-            return Err(Refused);
+            self.log_refusal(CYCLE, "subrequests cycle while processing", &ask.uri);
+            return Err(Refused::Nested);
         }
         if self.sub().is_some_and(|s| s.take == Use::Memory) {
-            let m = "nested in-memory subrequest";
-            self.log(Level::Error, format_args!("{m} \"{}\"", uri()));
-            return Err(Refused);
+            self.log_refusal(IN_MEMORY, "nested in-memory subrequest", &ask.uri);
+            return Err(Refused::Nested);
         }
         let main_charset = (!self.is_subrequest()).then(|| self.out.charset.clone());
         let family = self.family().clone();
@@ -226,9 +233,8 @@ impl Request {
             family.set_charset(charset);
         }
         if !family.admit() {
-            let m = "too many subrequests while processing";
-            self.log(Level::Crit, format_args!("{m} \"{}\"", uri()));
-            return Err(Refused);
+            self.log_refusal(TOO_MANY, "too many subrequests while processing", &ask.uri);
+            return Err(Refused::Exhausted);
         }
         let pipe = Rc::new(Pipe::new(family.clone()));
         let is_clone = ask.is_clone;
@@ -239,6 +245,13 @@ impl Request {
         prepare(&mut child);
         let task = (self.main.run_subrequest)(child, pipe.clone(), is_clone);
         Ok(Handle { pipe, task, detached: false })
+    }
+
+    fn log_refusal(&mut self, reason: u8, message: &str, uri: &[u8]) {
+        if self.family().is_first(reason) {
+            let level = if reason == TOO_MANY { Level::Crit } else { Level::Error };
+            self.log(level, format_args!("{message} \"{}\"", base::log::lossy(uri)));
+        }
     }
 
     fn child(&mut self, ask: Subrequest, pipe: Rc<Pipe>, depth_left: u8) -> Box<Request> {

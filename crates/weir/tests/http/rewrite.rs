@@ -340,3 +340,32 @@ fn what_is_wrong_is_told() {
     ];
     testkit::refused("server { listen 127.0.0.1:%PORT0%; * }", &cases);
 }
+
+/// Rounds of rewriting that each repeat the path, or statements that repeat a value, would make
+/// gigabytes of a request line, and end the worker.
+#[test]
+fn texts_that_grow_without_end_are_refused() {
+    let doubled = "set $v $v$v;".repeat(40);
+    let servers = format!(
+        "server {{ listen 127.0.0.1:%PORT0%;
+            location /path/ {{ rewrite ^/path/(.*)$ /path/$1$1$1$1$1$1$1$1$1 last; }}
+            location /args {{ set $v $arg_a; {doubled} return 200 $v; }}
+            location /query {{ rewrite ^(.*)$ $1?$args$args$args$args$args$args$args$args last; }}
+            location /ok {{ return 200 ok; }} }}"
+    );
+    let long = "x".repeat(6000);
+    each_driver(|driver| {
+        let weir = site(driver, &servers);
+        let worker = weir.workers()[0];
+        for (uri, text) in [
+            (format!("/path/{long}"), "4374006 bytes is longer than 1048576"),
+            (format!("/args?a={long}"), "24576000 bytes is longer than 16777216"),
+            (format!("/query?{long}"), "4374091 bytes is longer than 1048576"),
+        ] {
+            assert_eq!(weir.get(&uri).status, 500, "{uri:.10}");
+            weir.wait_for_log("error.log", text);
+        }
+        assert_eq!(weir.get("/ok").text(), "ok");
+        assert_eq!(weir.workers(), [worker]);
+    });
+}

@@ -1,4 +1,5 @@
-//! Finding commands in a page that comes in pieces: `<!--# name param="value" … -->`.
+//! Server side includes: finding commands in a page that comes in pieces, without I/O: `<!--# name
+//! param="value" … -->`.
 //!
 //! ```text
 //!  text ── `<!--#` ──▶ before name ──▶ name ─┬▶ before param ──▶ param ──▶ `=` ──▶ value ─┐
@@ -6,6 +7,8 @@
 //!   └───────────────── `-->` ◀───────────────┴───────┴────────────────────────────────────┘
 //!        (a command that is wrong is skipped up to its `-->`)
 //! ```
+
+#![forbid(unsafe_code)]
 
 use bytes::Bytes;
 
@@ -16,11 +19,12 @@ const OPENING: &[u8] = b"<!--#";
 const NAME_MAX: usize = 32;
 
 /// The most parameters of a command.
-pub(super) const PARAMS_MAX: usize = 16;
+pub const PARAMS_MAX: usize = 16;
 
 /// A command as it was written.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Command {
+pub struct Command {
+    /// Its name.
     pub name: Vec<u8>,
     /// Names and values; backslashes are still there. One more than allowed at most.
     pub params: Vec<(Vec<u8>, Vec<u8>)>,
@@ -28,9 +32,10 @@ pub(super) struct Command {
 
 /// The next part of a page.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub enum Found {
     /// Bytes of the page itself.
     Text(Bytes),
+    /// A command.
     Command(Command),
     /// A command that is no command, with what is wrong for the log.
     Wrong(String),
@@ -63,7 +68,7 @@ enum State {
 }
 
 /// The parser's state between two pieces of a page.
-pub(super) struct Parser {
+pub struct Parser {
     state: State,
     command: Command,
     wrong: Option<String>,
