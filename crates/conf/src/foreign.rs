@@ -118,6 +118,11 @@ mod tests {
             ("app_protect_enable", "F5 WAF for NGINX"),
             ("proxy_connect", "ngx_http_proxy_connect_module"),
             ("ssl", "nginx before 1.25.1"),
+            ("datadog_tracing", "nginx-datadog"),
+            ("shib_request", "nginx-http-shibboleth"),
+            ("session_sticky", "Tengine"),
+            ("req_status_zone", "Tengine"),
+            ("zm_lookup", "Zimbra's nginx"),
             ("spdy_headers_comp", "nginx before 1.9.5"),
         ] {
             assert_eq!(of_directive(directive).map(|f| f.name), Some(module), "{directive}");
@@ -130,6 +135,16 @@ mod tests {
     fn files_of_modules_are_known() {
         assert_eq!(of_file("http_lua").map(|f| f.name), Some("lua-nginx-module"));
         assert_eq!(of_file("ndk_http").map(|f| f.name), Some("lua-nginx-module"));
+        for (file, module) in [
+            ("http_sticky", "nginx-sticky-module-ng"),
+            ("http_substitutions_filter", "ngx_http_substitutions_filter_module"),
+            ("http_auth_jwt", "NGINX Plus"),
+            ("http_keyval", "NGINX Plus"),
+            ("http_datadog", "nginx-datadog"),
+            ("http_shibboleth", "nginx-http-shibboleth"),
+        ] {
+            assert_eq!(of_file(file).map(|f| f.name), Some(module), "{file}");
+        }
         assert_eq!(of_file(""), None);
         assert_eq!(of_file("http_gzip"), None);
     }

@@ -154,11 +154,11 @@ pub fn gather<T>(
                     && !o.listen.spec.bind
                     && !o.listen.spec.addr.is_wildcard()
                 {
-                    addresses.push(address(o, servers, &names, &differ));
+                    addresses.push(address(o, servers, &names, &differ)?);
                 }
             }
         }
-        addresses.push(address(d, servers, &names, &differ));
+        addresses.push(address(d, servers, &names, &differ)?);
         sockets.push(Listen { spec: d.listen.spec.clone(), addresses });
     }
     Ok(sockets)
@@ -197,18 +197,18 @@ fn address<T>(
     servers: &[Built<T>],
     names: impl Fn(&T) -> &[ServerName],
     differ: impl Fn(&T, &T) -> bool,
-) -> Rc<Address<T>> {
+) -> Result<Rc<Address<T>>, ConfError> {
     let default = servers[d.default.unwrap_or(d.servers[0])].server.clone();
     let of = d.servers.iter().map(|i| &servers[*i].server);
     let of: Vec<_> = of.map(|server| (server.clone(), names(server))).collect();
     let text = d.listen.spec.addr.to_string();
-    Rc::new(Address {
+    Ok(Rc::new(Address {
         differ: of.iter().any(|(s, _)| differ(s, &default)),
         addr: d.listen.spec.addr.clone(),
         default,
-        names: names::of_address(&of, &text),
+        names: names::of_address(&of, &text)?,
         proxy_protocol: d.listen.proxy_protocol,
         ssl: d.listen.ssl,
         quic: d.listen.spec.quic,
-    })
+    }))
 }

@@ -62,10 +62,8 @@ impl ServerName {
             raw.to_vec()
         };
         let text = Bytes::from(text.to_ascii_lowercase());
-        // Tried here, where the place is known, and not once for each address.
-        if HostTable::new().add(&text, ()) == Err(Refused::Invalid) {
-            let m = format!("invalid server name or wildcard \"{}\"", w.lossy());
-            return Err(ConfError::at(w, m));
+        if is_invalid(&text) {
+            conf::warn(w, format!("no host has the server name \"{}\"", w.lossy()));
         }
         Ok(ServerName { text, regex: None, at: w.clone() })
     }
@@ -185,15 +183,33 @@ impl<T> ServerNames<T> {
     }
 }
 
+/// Whether a name in lower case is neither a name nor a wildcard.
+fn is_invalid(text: &[u8]) -> bool {
+    HostTable::new().add(text, ()) == Err(Refused::Invalid)
+}
+
 /// The servers of one address by name; a name that two of them have is warned of, and the first
 /// keeps it. `None` where no name can lead to another server than the only one.
+///
+/// # Errors
+/// A name is malformed, and names decide: as in nginx, it does no harm to a server that is alone.
 pub(crate) fn of_address<T>(
     servers: &[(Rc<T>, &[ServerName])],
     address: &str,
-) -> Option<ServerNames<Rc<T>>> {
+) -> Result<Option<ServerNames<Rc<T>>>, ConfError> {
     let mut names = ServerNames::new();
+    let has_regex = |(_, list): &(_, &[ServerName])| list.iter().any(|name| name.regex.is_some());
+    let decides = servers.len() > 1 || servers.iter().any(has_regex);
     for (server, list) in servers {
         for name in *list {
+            if name.regex.is_none() && is_invalid(&name.text) {
+                if decides {
+                    let text = String::from_utf8_lossy(&name.text);
+                    let m = format!("invalid server name or wildcard \"{text}\" on {address}");
+                    return Err(ConfError::at(&name.at, m));
+                }
+                continue;
+            }
             if !names.add(name, server) {
                 let text = String::from_utf8_lossy(&name.text);
                 let m = format!("conflicting server name \"{text}\" on {address}, ignored");
@@ -202,5 +218,5 @@ pub(crate) fn of_address<T>(
         }
     }
     names.prepare();
-    (servers.len() > 1 || names.has_regexes()).then_some(names)
+    Ok((servers.len() > 1 || names.has_regexes()).then_some(names))
 }

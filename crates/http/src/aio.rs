@@ -134,10 +134,11 @@ pub(crate) fn output_buffers(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         return Err(ConfError::directive(n, "is duplicate"));
     }
     let conf::value::Bufs { num: count, size } = conf::value::bufs(n)?;
-    if size > BUFFER_MAX || count > BUFFER_MAX / size {
-        let m = "\"output_buffers\" can be 16m in total at most";
-        return Err(ConfError::at(n.arg(1)?, m));
+    // At most 16m in all, because a request's memory is limited.
+    let most = (count.min((BUFFER_MAX / size).max(1)), size.min(BUFFER_MAX));
+    if most != (count, size) {
+        conf::warn(n.arg(1)?, "\"output_buffers\" are 16m in all at most");
     }
-    *buffers = Some((count, size));
+    *buffers = Some(most);
     Ok(())
 }

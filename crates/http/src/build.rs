@@ -174,11 +174,12 @@ impl Merge {
     fn server(&self, mut level: Level, at: &Word, top: &MergedLevel) -> Result<Built, ConfError> {
         let mut names = std::mem::take(&mut level.block.names);
         let mut listens = std::mem::take(&mut level.block.listens);
-        let merged = self.level(&mut level, top)?;
+        let merged = self.level(&mut level, top).map_err(|e| e.or_at(at))?;
         let mut named = HashMap::new();
         let (kind, at_pos) = (LocKind::Server, at.pos.clone());
         let info = LocationInfo { kind, name: Bytes::new(), auto_redirect: false, at: at_pos };
-        let root = self.location(info, None, level, (&merged, &[]), &mut named, 0)?;
+        let root = self.location(info, None, level, (&merged, &[]), &mut named, 0);
+        let root = root.map_err(|e| e.or_at(at))?;
         if names.is_empty() {
             names.push(ServerName::empty(at));
         }
@@ -285,12 +286,13 @@ impl Merge {
             return Err(ConfError::at(&draft.at, "locations nest too deep"));
         }
         let LocationDraft { kind, name, regex, mut level, at, .. } = draft;
-        let merged = self.level(&mut level, up)?;
-        let info = LocationInfo { kind, name, auto_redirect: false, at: at.pos };
+        let merged = self.level(&mut level, up).map_err(|e| e.or_at(&at))?;
+        let info = LocationInfo { kind, name, auto_redirect: false, at: at.pos.clone() };
         let around: &[TypeId] = match kind {
             LocKind::If | LocKind::LimitExcept => &up.values.own,
             _ => &[],
         };
-        self.location(info, regex, level, (&merged, around), named, depth)
+        let location = self.location(info, regex, level, (&merged, around), named, depth);
+        location.map_err(|e| e.or_at(&at))
     }
 }

@@ -46,11 +46,11 @@ pub fn modules() -> Modules {
     }
 }
 
-/// `load_module`: nothing is loaded at run time; the directive names a module that must be built
-/// in.
+/// `load_module`: nothing is loaded at run time. A module that is not built in is warned of,
+/// because distributions load many that no directive uses: such a directive fails by itself.
 ///
 /// # Errors
-/// The module is not there, or the directive stands behind a block that needs all modules.
+/// The directive stands behind a block that needs all modules.
 pub fn load_module(node: &Node, too_late: bool) -> Result<(), ConfError> {
     if too_late {
         return Err(ConfError::directive(node, "is specified too late"));
@@ -60,16 +60,21 @@ pub fn load_module(node: &Node, too_late: bool) -> Result<(), ConfError> {
     if is_here(&name, modules(), added()) {
         return Ok(());
     }
-    let mut m = format!("module \"{name}\" is not built in, and none is loaded at run time");
+    let mut m = format!("module \"{name}\" is not built in: its directives are unknown");
     if let Some(foreign) = conf::foreign::of_file(&name) {
-        m.push_str(&format!(": {}", foreign.advice));
+        m.push_str(&format!("; in their place {}", foreign.advice));
     }
-    let help = "weir -V lists what was added; weir build --with CRATE adds more";
-    Err(ConfError::at(file, m).with_help(help))
+    conf::warn(file, m);
+    Ok(())
+}
+
+/// Whether a `load_module` of this path names a module that is built in.
+pub fn has_file(path: &[u8]) -> bool {
+    is_here(&name_of(path), modules(), added())
 }
 
 /// The name of the module that a path such as `modules/ngx_http_image_filter_module.so` means.
-fn name_of(path: &[u8]) -> String {
+pub fn name_of(path: &[u8]) -> String {
     let text = String::from_utf8_lossy(path);
     let file = text.rsplit('/').next().unwrap_or(&text);
     let name = file.strip_suffix(".so").unwrap_or(file);
@@ -88,7 +93,8 @@ fn is_here(name: &str, modules: Modules, added: &[Added]) -> bool {
         return stream_modules::MODULES.iter().any(|m| m.name == of_stream);
     }
     let short = name.strip_prefix("http_").unwrap_or(name);
-    let bare = short.strip_suffix("_filter").unwrap_or(short);
+    let part = ["_filter", "_static"].iter().find_map(|part| short.strip_suffix(part));
+    let bare = part.unwrap_or(short);
     modules.iter().any(|m| m.name == short || m.name == bare)
         || added.iter().any(|a| {
             let of_crate = a.name.replace('-', "_");
@@ -114,6 +120,8 @@ mod tests {
         let built_in = |name| is_here(name, http_modules::MODULES, &[]);
         assert!(built_in("http_random_index") && built_in("http_charset_filter"));
         assert!(built_in("http_headers_more_filter") && built_in("otel"));
+        assert!(built_in("http_brotli_static") && built_in("http_zstd_filter"));
+        assert!(built_in("http_brotli_filter") && built_in("http_zstd_static"));
         assert!(built_in("gzip") && built_in("mail") && !built_in("http_perl"));
         assert!(built_in("stream") && built_in("stream_geoip") && !built_in("stream_js"));
         let added = [Added { name: "weir-mysql", version: "1.0.0", module: &HELLO }];

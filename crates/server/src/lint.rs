@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use conf::lint::{Finding, Severity, check, rules};
 use conf::parse::{Options, parse_file};
 
-use crate::features;
 use crate::json::quoted;
 use crate::layout::layout;
+use crate::{directives, features};
 
 /// The exit status of a file that cannot be read.
 const UNREADABLE: u8 = 2;
@@ -52,7 +52,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
             return ExitCode::from(UNREADABLE);
         }
     };
-    let found = check(&tree, asked.habits);
+    let found = check(&tree, asked.habits, Some(&directives::names()));
     let text = match asked.format.as_deref() {
         Some("json") => json(&found),
         Some("sarif") => sarif(&found),

@@ -158,7 +158,7 @@ pub static DIRECTIVES: &[D] = &[
         "load_module",
         Args::T1,
         "",
-        "Asks for a module, which must be built into this program (`weir build`).",
+        "Warns where a module is not built into this program (`weir build`): none is loaded.",
         |d, n| added::load_module(n, !d.blocks.is_empty() || d.events.is_some()),
     ),
     main(
@@ -569,11 +569,6 @@ pub(crate) mod tests {
             (
                 "events {} load_module x.so;",
                 "\"load_module\" directive is specified too late in f:1",
-            ),
-            (
-                "load_module modules/ngx_http_perl_module.so;",
-                "module \"http_perl\" is not built in, and none is loaded at run time: use map and \
-                 rewrite, or a module in Rust (weir build) in f:1",
             ),
             ("error_log f x;", "invalid log level \"x\" in f:1"),
             ("error_log f format=xml;", "unknown log format \"xml\" in f:1"),

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use conf::parse::{Options, parse_bytes, parse_file};
 use conf::{Node, Pos, foreign, known};
 
+use crate::added;
 use crate::directives;
 use crate::layout::layout;
 use crate::target::arguments;
@@ -23,7 +24,7 @@ const UNREADABLE: u8 = 2;
 /// Places of a directive that are shown.
 const PLACES_MAX: usize = 3;
 /// Blocks with data, whose lines are no directives.
-const DATA: &[&str] = &["types", "map", "geo", "split_clients", "charset_map", "match"];
+const DATA: &[&str] = &["types", "map", "geo", "geoip2", "split_clients", "charset_map", "match"];
 /// The beginning of a file in the output of `nginx -T`.
 const MARK: &str = "# configuration file ";
 
@@ -123,6 +124,8 @@ struct Report {
     missing: Vec<(String, String)>,
     /// Modules that `load_module` names and that are built in.
     built_in: Vec<String>,
+    /// Modules that `load_module` names, that are not built in, and of which no directive is used.
+    unused: Vec<String>,
     /// Headings and texts of differences, with the directives that they concern.
     differences: Vec<(String, String, Vec<String>)>,
 }
@@ -134,14 +137,16 @@ impl Report {
         for name in used.keys().filter(|name| !names.contains(name.as_str())) {
             missing.push((name.clone(), reason(name)));
         }
-        let mut built_in = Vec::new();
+        let (mut built_in, mut unused) = (Vec::new(), Vec::new());
         for statement in used.get("load_module").into_iter().flatten() {
             let file = Path::new(&statement.argument).file_name().unwrap_or_default();
-            let file = file.to_string_lossy();
-            let short = file.trim_start_matches("ngx_").trim_end_matches("_module.so");
-            match foreign::of_file(short) {
-                Some(module) => missing.push((file.into_owned(), advice(&module))),
-                None => built_in.push(file.into_owned()),
+            let name = file.to_string_lossy().into_owned();
+            let module = foreign::of_file(&added::name_of(name.as_bytes()));
+            let is_of = |directive: &String| foreign::of_directive(directive) == module;
+            match module {
+                _ if added::has_file(name.as_bytes()) => built_in.push(name),
+                Some(module) if used.keys().any(is_of) => missing.push((name, advice(&module))),
+                _ => unused.push(name),
             }
         }
         let concerns = |words: &HashSet<&str>| -> Vec<String> {
@@ -151,7 +156,7 @@ impl Report {
             let of = concerns(&quoted(&text));
             (!of.is_empty()).then_some((heading, text, of))
         });
-        Report { missing, built_in, differences: found.collect() }
+        Report { missing, built_in, unused, differences: found.collect() }
     }
 
     fn text(&self, used: &Used) -> String {
@@ -174,7 +179,11 @@ impl Report {
         }
         if !self.built_in.is_empty() {
             let list = self.built_in.join(", ");
-            out.push_str(&format!("\nload_module of these is checked by weir -t: {list}\n"));
+            out.push_str(&format!("\nload_module of these: built in: {list}\n"));
+        }
+        if !self.unused.is_empty() {
+            let list = self.unused.join(", ");
+            out.push_str(&format!("\nload_module of these: not built in, and not used: {list}\n"));
         }
         if !self.differences.is_empty() {
             out.push_str("\nDocumented differences that name directives of this configuration:\n");

@@ -68,15 +68,13 @@ impl Merge<'_> {
         let block = std::mem::take(&mut level.block);
         let (mut names, listens) = (block.names, block.listens);
         if listens.is_empty() {
-            let (file, line) = (at.pos.file.display(), at.pos.line);
-            let m = format!("no \"listen\" is defined for server in {file}:{line}");
-            return Err(ConfError::new(m));
+            return Err(ConfError::at(at, "no \"listen\" is defined for server"));
         }
         if block.content.is_empty() {
             // As nginx of late: its sessions end once they have come through the phases.
             conf::warn(at, "no handler for server, whose sessions end with status 500");
         }
-        let merged = top.below(self.modules, &mut level)?;
+        let merged = top.below(self.modules, &mut level).map_err(|e| e.or_at(at))?;
         if names.is_empty() {
             names.push(ServerName::empty(at));
         }
@@ -84,7 +82,7 @@ impl Merge<'_> {
         let view = View { info: &info, confs: &merged.set, own: &merged.own, around: &[] };
         let mut pipeline = Pipeline::default();
         for install in self.modules.iter().filter_map(|m| m.install) {
-            install(&view, &mut pipeline)?;
+            install(&view, &mut pipeline).map_err(|e| e.or_at(at))?;
         }
         let name = names[0].shown();
         let first = listens.first().map(|listen| &listen.spec.addr);

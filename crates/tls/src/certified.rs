@@ -9,7 +9,7 @@ use rustls::sign::CertifiedKey;
 
 use crate::pem;
 use crate::signatures::Noting;
-use crate::x509::Certificate;
+use crate::x509::{Certificate, Kind};
 
 /// A chain, the end's own certificate first, with its key.
 #[derive(Clone, Debug)]
@@ -29,6 +29,10 @@ struct Stapled {
     until: i64,
 }
 
+/// The sizes of RSA keys that the library signs with.
+const RSA_BITS_MIN: u32 = 2048;
+const RSA_BITS_MAX: u32 = 8192;
+
 impl Certified {
     /// Puts both together; `key` is PKCS#8, PKCS#1 or SEC1 in DER.
     ///
@@ -37,9 +41,15 @@ impl Certified {
     /// words where it has some.
     pub fn new(chain: Vec<Vec<u8>>, key: &[u8]) -> Result<Certified, String> {
         let der = PrivateKeyDer::try_from(key.to_vec()).map_err(str::to_owned)?;
-        let key = any_supported_type(&der).map_err(|e| e.to_string())?;
         let first = chain.first().ok_or("no certificate")?;
         let certificate = Certificate::parse(first.clone().into()).map_err(|e| e.to_string())?;
+        // The library does not say that a key is too small.
+        let key = any_supported_type(&der).map_err(|e| match certificate.public_key().kind() {
+            Kind::Rsa(bits) if !(RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits) => format!(
+                "the RSA key has {bits} bits: {RSA_BITS_MIN} to {RSA_BITS_MAX} are supported"
+            ),
+            _ => e.to_string(),
+        })?;
         let public = key.public_key().ok_or("the key has no public part")?;
         if certificate.public_key().der() != public.as_ref() {
             return Err(MISMATCH.to_owned());
@@ -116,3 +126,16 @@ impl Certified {
 
 /// OpenSSL's words for a key of another certificate.
 const MISMATCH: &str = "SSL: error:05800074:x509 certificate routines::key values mismatch";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_too_small_is_called_so() {
+        let pem = include_bytes!("../tests/certificates/rsa1024.pem");
+        let refused = Certified::from_pem(pem, pem).err();
+        let wanted = "the RSA key has 1024 bits: 2048 to 8192 are supported";
+        assert_eq!(refused.as_deref(), Some(wanted));
+    }
+}

@@ -318,7 +318,12 @@ impl InPlace {
             name: "weir-nginx",
             version,
             architecture: "all",
-            control: &[format!("Depends: weir (= {version}), nginx"), "Section: httpd".to_owned()],
+            // Before it is unpacked, its script has weir test nginx's configuration.
+            control: &[
+                format!("Pre-Depends: weir (= {version})"),
+                "Depends: nginx".to_owned(),
+                "Section: httpd".to_owned(),
+            ],
             description: (
                 "weir in the place of nginx",
                 "Diverts nginx's program: its configuration, unit, pid file and logs stay.\n\
@@ -345,4 +350,74 @@ fn sums(out: &Path) -> Result<(), String> {
     }
     lines.sort();
     fs::write(out.join("SHA256SUMS"), lines.concat()).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::process::Command;
+
+    /// Runs the script before `weir-nginx` is unpacked: its exit status, what it says, and what was
+    /// done, in order. `weir` is a program that exits with `status`.
+    fn preinst(name: &str, status: u8, config: bool, pid: &str) -> (i32, String, String) {
+        let folder =
+            std::env::temp_dir().join(format!("weir-preinst-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let at = |name: &str| folder.join(name).display().to_string();
+        let program = |name: &str, text: String| {
+            fs::write(at(name), format!("#!/bin/sh\n{text}\n")).expect("a file");
+            fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).expect("its mode");
+        };
+        let done = at("done");
+        program("weir", format!("echo \"${{0##*/}} $*\" >>{done}; exit {status}"));
+        program("dpkg-divert", format!("echo divert >>{done}"));
+        fs::write(at("pid"), pid).expect("a file");
+        if config {
+            fs::write(at("nginx.conf"), "").expect("a file");
+        }
+        let script =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/deb/weir-nginx.preinst");
+        let text = fs::read_to_string(script).expect("the script");
+        let text = text
+            .replace("/usr/bin/weir", &at("weir"))
+            .replace("/etc/nginx/nginx.conf", &at("nginx.conf"))
+            .replace("/run/nginx.pid", &at("pid"));
+        let path = format!("{}:/usr/bin:/bin", folder.display());
+        let mut run = Command::new("sh");
+        let run = run.args(["-c", &text, "preinst", "install"]).env("PATH", path);
+        let run = run.output().expect("run sh");
+        let done = fs::read_to_string(done).unwrap_or_default().replace(&at(""), "");
+        let _ = fs::remove_dir_all(&folder);
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        (run.status.code().unwrap_or(-1), said, done)
+    }
+
+    #[test]
+    fn nginx_stays_where_its_configuration_is_refused() {
+        let (status, said, done) = preinst("refused", 1, true, "");
+        assert_eq!((status, done.as_str()), (1, "nginx -t -q -c nginx.conf\n"));
+        assert!(said.contains("weir refuses this configuration"), "{said}");
+        let (status, said, done) = preinst("taken", 0, true, "");
+        assert_eq!((status, said.as_str()), (0, ""));
+        assert_eq!(done, "nginx -t -q -c nginx.conf\ndivert\n");
+        let (status, _, done) = preinst("none", 1, false, "");
+        assert_eq!((status, done.as_str()), (0, "divert\n"));
+    }
+
+    /// The configuration that a running server was started with is the one to test.
+    #[test]
+    fn the_running_configuration_is_tested() {
+        let file = std::env::temp_dir().join(format!("weir-running-{}.conf", std::process::id()));
+        fs::write(&file, "").expect("a file");
+        let mut server = Command::new("sh");
+        let server = server.args(["-c", "read x", "nginx", "-c"]).arg(&file);
+        let mut server = server.stdin(std::process::Stdio::piped()).spawn().expect("a process");
+        let (status, _, done) = preinst("running", 1, true, &server.id().to_string());
+        drop(server.stdin.take());
+        let _ = server.wait();
+        assert_eq!((status, done), (1, format!("nginx -t -q -c {}\n", file.display())));
+        let _ = fs::remove_file(file);
+    }
 }

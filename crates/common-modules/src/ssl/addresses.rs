@@ -35,8 +35,7 @@ pub fn check<T: SecureServer>(
             let (_, tls) = server.server.name_and_tls();
             let lacks = !tls.has_certificates() && !tls.rejects;
             if lacks && (is_default(&server) || default.rejects) {
-                let (file, line) = (listen.at.pos.file.display(), listen.at.pos.line);
-                let of = format!("the \"listen ... {name}\" directive in {file}:{line}");
+                let of = format!("the \"listen ... {name}\" directive");
                 let m = format!("no \"ssl_certificate\" is defined for {of}");
                 return Err(ConfError::at(&listen.at, m));
             }
@@ -51,9 +50,7 @@ fn check_versions<T: SecureServer>(servers: &[Built<T>]) -> Result<(), ConfError
         let Some(listen) = server.listens.iter().find(|listen| listen.spec.quic) else { continue };
         let (_, tls) = server.server.name_and_tls();
         if tls.config.as_ref().is_some_and(|config| !config.has_13()) {
-            let (file, line) = (listen.at.pos.file.display(), listen.at.pos.line);
-            let of = format!("the \"listen ... quic\" directive in {file}:{line}");
-            let m = format!("\"ssl_protocols\" must enable TLSv1.3 for {of}");
+            let m = "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive";
             return Err(ConfError::at(&listen.at, m));
         }
     }

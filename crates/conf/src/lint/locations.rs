@@ -1,6 +1,6 @@
 //! Locations: what they take, and what their blocks do.
 
-use super::cx::{Cx, has, named};
+use super::cx::{Cx, Part, has, named, parts};
 use super::{Entry, Found, Severity, entry, patterns};
 use crate::{Node, Word};
 
@@ -28,6 +28,12 @@ pub(super) const ENTRIES: &[Entry] = &[
         Severity::Warning,
         "settings in an if of a location, which replace the location's own",
         if_settings,
+    ),
+    entry(
+        "if-try-files",
+        Severity::Warning,
+        "an if takes try_files away from the requests that meet it",
+        if_try_files,
     ),
     entry("if-file", Severity::Note, "an if asks for a file where try_files would", if_file),
     entry(
@@ -172,6 +178,28 @@ fn if_settings(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     }
 }
 
+fn if_try_files(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    let Some(location) = cx.block().filter(|block| block.name == *"location") else { return };
+    if n.name != *"if" || !has(location.children(), "try_files") {
+        return;
+    }
+    let children = n.children();
+    let ends = children.iter().any(|child| match child.name.bytes() {
+        b"return" => true,
+        b"rewrite" => child.args.get(2).is_some_and(|flag| flag.bytes() != b"break"),
+        _ => false,
+    });
+    // `if-in-location` tells of settings.
+    let sets = children.iter().any(|child| !SOUND_IN_IF.contains(&child.name.bytes()));
+    if !ends && !sets {
+        found.add(
+            &n.name,
+            "nginx does not try files for requests that meet this (weir does if the \"if\" has no \
+             settings): use a \"map\", or move the \"if\" to the server",
+        );
+    }
+}
+
 fn if_file(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let words: Vec<&[u8]> = n.args.iter().map(Word::bytes).collect();
     let asks = |word: &[u8]| {
@@ -213,7 +241,8 @@ fn allow_without_deny(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         named(siblings, "allow").next().is_some_and(|first| std::ptr::eq(first, n))
     };
     let Some(block) = cx.block().filter(|block| n.name == *"allow" && first(block)) else { return };
-    let all = n.args.first().is_some_and(|word| word.bytes() == b"all");
+    let is_all = |n: &Node| n.args.first().is_some_and(|word| word.bytes() == b"all");
+    let all = named(block.children(), "allow").any(is_all);
     if !all && !has(block.children(), "deny") {
         found.add(&n.name, "all others are let in as well: add \"deny all\"");
     }
@@ -235,6 +264,13 @@ fn php(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     if asks_for_file(n) || internal || cx.around("location").is_some_and(asks_for_file) {
         return;
     }
+    // The same program runs whatever the path is.
+    let script = named(n.children(), "fastcgi_param")
+        .filter(|param| param.args.first().is_some_and(|name| *name == *"SCRIPT_FILENAME"))
+        .last();
+    if script.and_then(|param| param.args.get(1)).is_some_and(|path| is_constant(path.bytes())) {
+        return;
+    }
     // An expression that names one file hands no other one over.
     let pattern = n.args.last().map_or(&b""[..], Word::bytes);
     let names_files =
@@ -246,6 +282,14 @@ fn php(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
              (/image.jpg/x.php): add \"try_files $fastcgi_script_name =404\"",
         );
     }
+}
+
+/// Whether a path has no variables but those that are the same for every request.
+fn is_constant(path: &[u8]) -> bool {
+    parts(path).iter().all(|part| match part {
+        Part::Variable(name) => matches!(*name, b"document_root" | b"realpath_root"),
+        Part::Text(_) => true,
+    })
 }
 
 fn prefix_like_regex(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {

@@ -23,9 +23,10 @@ mod tests;
 mod tests_habits;
 mod tls;
 
+use std::collections::HashSet;
 use std::fmt;
 
-use crate::{Node, Pos, Tree, Word};
+use crate::{Node, Pos, Tree, Word, foreign, known};
 
 pub use self::cx::Cx;
 
@@ -92,6 +93,14 @@ const fn habit(id: &'static str, summary: &'static str, check: Check) -> Entry {
     Entry { rule: Rule { id, severity: Severity::Note, summary, habit: true }, check }
 }
 
+/// The rule of names, which needs those of the program.
+const UNKNOWN: Rule = Rule {
+    id: "unknown-directive",
+    severity: Severity::Error,
+    summary: "neither nginx, nor a known module, nor this server has a directive of that name",
+    habit: false,
+};
+
 /// The rules of comments, which no check has.
 const IGNORE: Rule = Rule {
     id: "ignore",
@@ -117,7 +126,7 @@ const ENTRIES: &[&[Entry]] = &[
 
 /// All rules.
 pub fn rules() -> impl Iterator<Item = Rule> {
-    ENTRIES.iter().flat_map(|list| list.iter()).map(|entry| entry.rule).chain([IGNORE])
+    ENTRIES.iter().flat_map(|list| list.iter()).map(|entry| entry.rule).chain([UNKNOWN, IGNORE])
 }
 
 /// The findings of one rule at one directive.
@@ -135,11 +144,12 @@ impl Found<'_> {
 
 /// Blocks of data.
 const DATA: &[&[u8]] =
-    &[b"map", b"geo", b"types", b"split_clients", b"charset_map", b"match", b"num_map"];
+    &[b"map", b"geo", b"geoip2", b"types", b"split_clients", b"charset_map", b"match", b"num_map"];
 
-/// Checks a configuration, by all rules or by those that are no habits. Findings are in the order
-/// of the text; those that comments ignore are left out.
-pub fn check(tree: &Tree, habits: bool) -> Vec<Finding> {
+/// Checks a configuration, by all rules or by those that are no habits. `names` has the program's
+/// directives; without it, names are not checked. Findings are in the order of the text; those that
+/// comments ignore are left out.
+pub fn check(tree: &Tree, habits: bool, names: Option<&HashSet<&str>>) -> Vec<Finding> {
     let mut found = Vec::new();
     let cx = Cx::new(tree);
     let entries: Vec<&Entry> = ENTRIES
@@ -148,12 +158,30 @@ pub fn check(tree: &Tree, habits: bool) -> Vec<Finding> {
         .filter(|entry| habits || !entry.rule.habit)
         .collect();
     walk(&cx, &entries, &tree.nodes, &mut found);
+    if let Some(names) = names {
+        unknown(&tree.nodes, names, &mut found);
+    }
     ignore::apply(tree, habits, &mut found);
     let order: Vec<_> = tree.files.iter().map(|file| file.path.clone()).collect();
     let file = |f: &Finding| order.iter().position(|path| *path == f.pos.file);
     found.sort_by_key(|f| (file(f), f.pos.line, f.pos.column, f.rule.id));
     found.dedup_by(|a, b| a.pos == b.pos && a.rule.id == b.rule.id && a.message == b.message);
     found
+}
+
+/// Finds names that nobody has. The blocks of other modules may hold anything.
+fn unknown(nodes: &[Node], names: &HashSet<&str>, list: &mut Vec<Finding>) {
+    for node in nodes.iter().filter(|node| node.broken.is_none()) {
+        let name = node.name.lossy();
+        if names.contains(&*name) || !known::find(node.name.bytes()).is_empty() {
+            if !DATA.contains(&node.name.bytes()) {
+                unknown(node.children(), names, list);
+            }
+        } else if foreign::of_directive(&name).is_none() {
+            let message = format_args!("unknown directive \"{name}\": the file does not load");
+            Found { rule: UNKNOWN, list }.add(&node.name, message);
+        }
+    }
 }
 
 fn walk<'a>(cx: &Cx<'a>, entries: &[&Entry], nodes: &'a [Node], list: &mut Vec<Finding>) {

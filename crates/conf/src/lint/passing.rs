@@ -1,6 +1,6 @@
 //! Requests that are passed on.
 
-use super::cx::{Cx, Part, parts};
+use super::cx::{Cx, Part, has, named, parts};
 use super::{Entry, Found, Severity, entry, locations, patterns};
 use crate::Node;
 
@@ -72,10 +72,10 @@ fn is_clients(cx: &Cx<'_>, name: &[u8], depth: u8) -> bool {
 
 fn ssrf(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let Some(url) = n.args.first().filter(|_| PASSES.contains(&n.name.bytes())) else { return };
-    let is_internal = |block: &Node| super::cx::has(block.children(), "internal");
-    let named = |block: &Node| block.args.first().is_some_and(|w| w.bytes().starts_with(b"@"));
+    let is_internal = |block: &Node| has(block.children(), "internal");
+    let is_named = |block: &Node| block.args.first().is_some_and(|w| w.bytes().starts_with(b"@"));
     let locations = || cx.outward().filter(|block| block.name == *"location");
-    if locations().any(|l| is_internal(l) || named(l)) {
+    if locations().any(|l| is_internal(l) || is_named(l)) {
         return;
     }
     let clients_scheme = url.bytes().windows(3).position(|w| w == b"://").is_some_and(|end| {
@@ -189,7 +189,7 @@ fn slash(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let Some(scheme) = text.windows(3).position(|w| w == b"://") else { return };
     let Some(path_at) = text[scheme + 3..].iter().position(|&b| b == b'/') else { return };
     let path = &text[scheme + 3 + path_at..];
-    if text.contains(&b'$') {
+    if text.contains(&b'$') || cx.block().is_some_and(drops_uri) {
         return;
     }
     let (shown, path_shown) = (name.lossy(), String::from_utf8_lossy(path));
@@ -210,6 +210,17 @@ fn slash(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         ),
         _ => {}
     }
+}
+
+/// Whether a location has a `rewrite` that ends in `break`: the path that it makes is passed on,
+/// and that of `proxy_pass` has no effect.
+fn drops_uri(location: &Node) -> bool {
+    let ends = |n: &Node| n.args.get(2).is_some_and(|flag| *flag == *"break");
+    let of = |nodes: &[Node]| {
+        let broken = has(nodes, "break") && has(nodes, "rewrite");
+        broken || named(nodes, "rewrite").any(ends)
+    };
+    of(location.children()) || named(location.children(), "if").any(|n| of(n.children()))
 }
 
 /// `/search?q=`: what is appended is the value of an argument.

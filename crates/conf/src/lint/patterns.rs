@@ -153,9 +153,7 @@ fn takes_line_feed(pattern: &[u8]) -> bool {
             b'[' => {
                 let end = class_end(pattern, at).min(pattern.len());
                 let class = &pattern[at + 1..end];
-                let spaces = has(class, b"\\s") || has(class, b"\\n") || has(class, b"\\x0a");
-                let wide = has(class, b"\\W") || has(class, b"\\D");
-                if (class.first() == Some(&b'^')) != (spaces || wide) {
+                if (class.first() == Some(&b'^')) != names_line_feed(class) {
                     return true;
                 }
                 at = end;
@@ -167,6 +165,22 @@ fn takes_line_feed(pattern: &[u8]) -> bool {
     false
 }
 
+/// Whether the members of a class, as they are written, have a line feed among them.
+fn names_line_feed(class: &[u8]) -> bool {
+    let mut at = 0;
+    while at < class.len() {
+        if class[at] == b'\\' {
+            if matches!(class.get(at + 1), Some(b's' | b'W' | b'D' | b'n' | b'R' | b'v')) {
+                return true;
+            }
+            at += 1;
+        }
+        at += 1;
+    }
+    has(class, b"\\x0a") || has(class, b"[:space:") || has(class, b"[:cntrl:")
+}
+
+/// Whether the part stands in the text, in any case.
 fn has(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
 }
@@ -179,6 +193,10 @@ fn origin(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     }
     let operator = n.args.get(1).map_or(&b""[..], Word::bytes);
     let Some(pattern) = n.args.get(2).filter(|_| operator.contains(&b'~')) else { return };
+    if !operator.starts_with(b"!") && refuses(n) {
+        // A list of sites that are kept out: the more it matches, the better.
+        return;
+    }
     // The parenthesis of `if` is a part of the last word, where nothing is quoted.
     let text = match pattern.quoted {
         true => pattern.bytes(),
@@ -204,6 +222,14 @@ fn origin(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         let faults = faults.join(", ");
         found.add(pattern, format_args!("this expression matches sites of others: {faults}"));
     }
+}
+
+/// Whether a block answers with an error.
+fn refuses(block: &Node) -> bool {
+    named(block.children(), "return").any(|answer| {
+        let status = answer.args.first().map_or(&b""[..], Word::bytes);
+        matches!(status, [b'4' | b'5', b'0'..=b'9', b'0'..=b'9'])
+    })
 }
 
 /// The alternatives of an expression, those in groups apart.
@@ -360,6 +386,16 @@ mod tests {
             (r"[\s/]", true),
             (r"\w+", false),
             (r"[^\W]", false),
+            (r"[\d-]+", false),
+            (r"[\w-]+", false),
+            (r"[\w\d.-]+", false),
+            (r"[\\n]", false),
+            (r"[^\w-]+", true),
+            (r"[^\d]+", true),
+            (r"[\D-]", true),
+            (r"[^\D]", false),
+            (r"[[:space:]]", true),
+            (r"[a\x0A]", true),
         ] {
             assert_eq!(takes_line_feed(pattern.as_bytes()), takes, "{pattern}");
         }

@@ -11,7 +11,7 @@ use crate::parse::{Options, parse_bytes};
 fn found(text: &str) -> Vec<String> {
     let bytes = Bytes::copy_from_slice(text.as_bytes());
     let tree = parse_bytes(Path::new("f"), bytes, &Options::default()).expect("it is well-formed");
-    check(&tree, false).iter().map(|f| format!("{}:{}", f.rule.id, f.pos.line)).collect()
+    check(&tree, false, None).iter().map(|f| format!("{}:{}", f.rule.id, f.pos.line)).collect()
 }
 
 /// Each text, in a server, has this finding and no other.
@@ -222,6 +222,21 @@ fn locations() {
         "location / { if ($arg_a) { set $a 1; rewrite ^ /b last; } }",
         "if ($arg_a) { return 204; }",
     ]);
+    finds(
+        "if-try-files",
+        &[
+            "location / { try_files $uri /a; if ($arg_x) { } }",
+            "location / { if ($arg_x) { set $y 1; } try_files $uri /a; }",
+            "location / { try_files $uri /a; if ($arg_x) { rewrite ^ /x break; } }",
+        ],
+    );
+    silent(&[
+        "location / { try_files $uri /a; if ($arg_x) { return 403; } }",
+        "location / { try_files $uri /a; if ($arg_x) { rewrite ^ /x last; } }",
+        "if ($arg_x) { set $y 1; } location / { try_files $uri /a; }",
+        "location / { if ($arg_x) { set $y 1; } }",
+    ]);
+    finds("if-in-location", &["location / { try_files $uri /a; if ($arg_x) { expires 1d; } }"]);
     finds("if-file", &["if (!-f $request_filename) { rewrite ^ /index.php last; }"]);
     silent(&[
         "if (-f $document_root/down.html) { return 503; }",
@@ -236,12 +251,18 @@ fn locations() {
     );
     silent(&["location / { deny all; }", "location / { auth_basic off; return 200 x; }"]);
     finds("allow-without-deny", &["location / { allow 10.0.0.0/8; allow 127.0.0.1; }"]);
-    silent(&["location / { allow 10.0.0.0/8; deny all; }", "location / { allow all; }"]);
+    silent(&[
+        "location / { allow 10.0.0.0/8; deny all; }",
+        "location / { allow all; }",
+        "location / { allow 10.0.0.0/8; allow all; }",
+    ]);
     finds(
         "php-without-try-files",
         &[
             "location ~ \\.php$ { fastcgi_pass unix:/php; }",
             "location / { location ~ \\.php$ { fastcgi_pass unix:/php; } }",
+            "location ~ \\.php$ { fastcgi_pass unix:/php;
+             fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; }",
         ],
     );
     silent(&[
@@ -249,6 +270,9 @@ fn locations() {
         "location ~ \\.php$ { if (!-f $document_root$fastcgi_script_name) { return 404; } \
          fastcgi_pass unix:/php; }",
         "location ~ ^/index\\.php$ { fastcgi_pass unix:/php; }",
+        "location ~ \\.php$ { fastcgi_pass unix:/php;
+         fastcgi_param SCRIPT_FILENAME $document_root/index.php; }",
+        "location ~ \\.php$ { fastcgi_param SCRIPT_FILENAME /a.php; fastcgi_pass unix:/php; }",
         "location ~ \\.php$ { deny all; }",
     ]);
     finds(
@@ -369,10 +393,11 @@ fn expressions() {
             "if ($http_origin ~* \"https?://a\\.example$\") { return 204; }",
             "if ($http_origin ~ ^https://a\\.example) { return 204; }",
             "if ($http_origin !~ \"^https://a.example$\") { return 403; }",
-            "if ($http_referer ~ \"a\\.example\") { return 403; }",
-            "if ($http_referer ~ \"^https://a\\.example\") { return 403; }",
-            "if ($http_referer ~ \"^https://.*a\\.example/\") { return 403; }",
-            "if ($http_referer ~ \"^https://a\\.example/|b\\.example/\") { return 403; }",
+            "if ($http_referer !~ \"a\\.example\") { return 403; }",
+            "if ($http_referer !~ \"^https://a\\.example\") { return 403; }",
+            "if ($http_referer !~ \"^https://.*a\\.example/\") { return 403; }",
+            "if ($http_referer !~ \"^https://a\\.example/|b\\.example/\") { return 403; }",
+            "if ($http_referer ~ \"a\\.example\") { set $x 1; }",
         ],
     );
     silent(&[
@@ -381,7 +406,10 @@ fn expressions() {
         "if ($http_referer ~ \"^https://a\\.example/\") { return 204; }",
         "if ($http_origin = https://a.example) { return 204; }",
         "if ($http_origin !~ '^https?:\\/\\/a\\.example\\/') { return 403; }",
-        "if ($http_referer ~ '^https?://([^/]+\\.)?a\\.example/') { return 403; }",
+        "if ($http_referer !~ '^https?://([^/]+\\.)?a\\.example/') { return 403; }",
+        // Lists of sites that are kept out.
+        "if ($http_referer ~* (spam|casino)) { return 403; }",
+        "if ($http_referer ~ \"a\\.example\") { return 444; }",
         "if ($http_user_agent ~ bot) { return 403; }",
     ]);
     finds("unanchored-extension", &["location ~ \\.(cgi|pl) { uwsgi_pass b; }"]);
@@ -526,7 +554,7 @@ fn broken_texts_are_borne() {
     let look = |text: Vec<u8>| {
         let name = Path::new("f");
         if let Ok(tree) = parse_bytes(name, Bytes::from(text), &options) {
-            let _ = check(&tree, true);
+            let _ = check(&tree, true, None);
         }
     };
     for at in 0..whole.len() {
@@ -538,4 +566,21 @@ fn broken_texts_are_borne() {
             look(text);
         }
     }
+}
+
+#[test]
+fn names_that_nobody_has() {
+    let of = |text: &str| {
+        let bytes = Bytes::copy_from_slice(text.as_bytes());
+        let tree = parse_bytes(Path::new("f"), bytes, &Options::default()).expect("well-formed");
+        let names = std::collections::HashSet::from(["own_directive", "own_block"]);
+        let found = check(&tree, false, Some(&names));
+        let unknown = found.iter().filter(|f| f.rule.id == "unknown-directive");
+        unknown.map(|f| f.pos.line).collect::<Vec<_>>()
+    };
+    assert_eq!(of("http {\nproxy_psas x;\nserver {\nnonsense { a 1; }\n} }"), [2, 4]);
+    assert_eq!(of("own_directive 1; own_block {\nfoo 1;\n}"), [2]);
+    assert_eq!(of("http { lua_x 1; map $a $b { x y; } types { a/b c; } }"), []);
+    assert_eq!(of("http { content_by_lua_block { ngx.say(1) } geoip2 f { $x y; } }"), [1]);
+    assert_eq!(of("foo 1; # weir:ignore unknown-directive of a module that is added"), []);
 }

@@ -19,8 +19,8 @@ fn found(text: &str) -> Vec<String> {
 fn all(text: &str) -> Vec<String> {
     let bytes = Bytes::copy_from_slice(text.as_bytes());
     let tree = parse_bytes(Path::new("f"), bytes, &Options::default()).expect("it is well-formed");
-    let asked = check(&tree, true);
-    assert!(check(&tree, false).iter().all(|f| !f.rule.habit), "{text}");
+    let asked = check(&tree, true, None);
+    assert!(check(&tree, false, None).iter().all(|f| !f.rule.habit), "{text}");
     asked.iter().map(|f| format!("{}:{}", f.rule.id, f.pos.line)).collect()
 }
 

@@ -30,19 +30,45 @@ impl From<Refusal> for Stop {
     }
 }
 
-/// Whether the request may come from a page of this very host: browsers name the origin of any
-/// request that changes something, and other clients name none.
-pub(super) fn is_same_origin(r: &Request) -> bool {
-    if r.header_named(b"Sec-Fetch-Site")
-        .is_some_and(|site| site != b"same-origin" && site != b"none")
-    {
-        return false;
+/// Says why a request may be made by a page of another site in a user's browser; `None` if it may
+/// not. Browsers name the origin of any request that changes something, and other clients name
+/// none.
+pub(super) fn foreign_origin(r: &Request) -> Option<&'static str> {
+    let site = r.header_named(b"Sec-Fetch-Site");
+    if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+        return Some("the request comes from a page of another origin");
     }
-    let Some(origin) = r.header_named(b"Origin") else { return true };
-    let host = memchr::memmem::find(origin, b"://").map(|at| &origin[at + 3..]);
+    let origins = [r.header_named(b"Origin"), r.header_named(b"Referer")];
     let own = r.header_named(b"Host").or_else(|| r.header_named(b":authority"));
     let own = own.unwrap_or(&r.host);
-    host.is_some_and(|host| host.eq_ignore_ascii_case(own))
+    let is_own = |origin: &[u8]| {
+        let start = memchr::memmem::find(origin, b"://").map(|at| at + 3);
+        start.is_some_and(|start| {
+            let host = &origin[start..];
+            let end = host.iter().position(|b| b"/?#".contains(b)).unwrap_or(host.len());
+            host[..end].eq_ignore_ascii_case(own)
+        })
+    };
+    let mut origins = origins.into_iter().flatten().peekable();
+    let is_browser = origins.peek().is_some();
+    if !origins.all(is_own) {
+        return Some("the request comes from a page of another origin");
+    }
+    // A name of an attacker's that resolves to this server makes any page its origin.
+    (is_browser && !is_own_name(r)).then_some("no server has the name of the request's host")
+}
+
+/// Whether the request's host cannot be another site's name: an address, a name without dots, or
+/// one that a server has.
+fn is_own_name(r: &Request) -> bool {
+    let host = &r.host[..];
+    let is_address = host.starts_with(b"[") || str_of(host).parse::<std::net::IpAddr>().is_ok();
+    let is_local = !host.contains(&b'.') || host.ends_with(b".localhost");
+    is_address || is_local || r.main.servers.iter().any(|s| s.is_named(host, r).unwrap_or(false))
+}
+
+fn str_of(host: &[u8]) -> &str {
+    std::str::from_utf8(host).unwrap_or_default()
 }
 
 /// Makes the change that a request asks for.

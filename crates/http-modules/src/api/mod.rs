@@ -148,8 +148,9 @@ impl PhaseHandler for Api {
         if !self.write || !r.method_is(&[Method::Post, Method::Patch, Method::Delete]) {
             return refuse(r, &Refusal::new(405, "MethodDisabled", "method disabled")).into();
         }
-        if !change::is_same_origin(r) {
-            let text = "the request comes from a page of another origin";
+        if let Some(text) = change::foreign_origin(r) {
+            let m = format_args!("api: a change is refused: {text}");
+            r.log(base::log::Level::Error, m);
             return refuse(r, &Refusal::new(403, "ForeignOrigin", text)).into();
         }
         Step::Wait(Box::pin(async move {

@@ -75,7 +75,7 @@ impl Checker {
                     .into_iter()
                     .collect(),
             };
-            faults.extend(conf::lint::check(&view.tree, false).into_iter().map(of_finding));
+            faults.extend(conf::lint::check(&view.tree, false, None).into_iter().map(of_finding));
             for fault in faults {
                 let (uri, text) = place(&fault.file, documents, view);
                 all.entry(uri).or_default().push(diagnostic(&fault, &text));

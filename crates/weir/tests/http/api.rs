@@ -272,7 +272,7 @@ fn whole_config(port: u16) -> String {
          proxy_cache_path cache keys_zone=c:1m max_size=10m;
          upstream app {{ zone app 64k; server 127.0.0.1:{port}; server 127.0.0.1:1 backup; queue 5; }}
          upstream own {{ server 127.0.0.1:{port}; keepalive 2; }}
-         server {{ listen 127.0.0.1:%PORT0%; server_name main;
+         server {{ listen 127.0.0.1:%PORT0%; server_name main api.example *.wild.example;
              location / {{ status_zone place; return 200 x; location /in {{ return 204; }} }}
              location /app {{ limit_req zone=lr burst=9; limit_conn lc 9; proxy_pass http://app; }}
              location /own {{ proxy_pass http://own; proxy_cache c; proxy_cache_valid 1m; }}
@@ -410,6 +410,41 @@ fn wrong_requests_have_the_errors_of_version_9() {
         assert_eq!(error.names(), ["error", "href", "request_id"]);
     }
     assert_eq!(ask(&weir, &format!("POST {servers}"), "Origin: http://me:1\r\n", one).0, 201);
+}
+
+/// A page of another site changes nothing by its visitor's browser, though it gets itself this
+/// server's address by a name of its own (DNS rebinding).
+#[test]
+fn pages_of_other_sites_change_nothing() {
+    let b = Backend::start();
+    let weir = Site::new(built_binary(), Driver::usual()).config(&whole_config(b.port)).start();
+    let one = "{\"server\":\"127.0.0.1:9\"}";
+    for (host, fields, status) in [
+        ("api.example", "Origin: http://api.example\r\n", 201),
+        ("API.example:81", "Origin: http://api.example:81\r\n", 201),
+        ("x.wild.example", "Referer: http://x.wild.example/dashboard?x\r\n", 201),
+        ("127.0.0.1:1", "Origin: http://127.0.0.1:1\r\n", 201),
+        ("[::1]", "Origin: http://[::1]\r\n", 201),
+        ("a.localhost", "Origin: http://a.localhost\r\n", 201),
+        ("evil.example", "", 201),
+        ("evil.example", "Origin: http://evil.example\r\n", 403),
+        ("evil.example:81", "Referer: http://evil.example:81/a\r\n", 403),
+        ("api.example", "Referer: http://evil.example/http://api.example/\r\n", 403),
+        ("api.example", "Origin: http://api.example\r\nReferer: http://evil.example/\r\n", 403),
+        ("api.example", "Referer: nonsense\r\n", 403),
+    ] {
+        let (mut c, len) = (weir.connect(), one.len());
+        let line = "POST /api/9/http/upstreams/app/servers HTTP/1.1";
+        c.send(format!("{line}\r\nHost: {host}\r\nContent-Length: {len}\r\n{fields}\r\n{one}"));
+        let response = c.response_to("POST");
+        assert_eq!(response.status, status, "{host} {fields}: {}", response.text());
+    }
+    let change = "api: a change is refused: ";
+    weir.wait_for_log("error.log", &format!("{change}the request comes from a page of another"));
+    weir.wait_for_log(
+        "error.log",
+        &format!("{change}no server has the name of the request's host"),
+    );
 }
 
 #[test]

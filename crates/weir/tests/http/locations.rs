@@ -305,7 +305,7 @@ fn what_is_wrong_is_told() {
             ("location !~ /a {}", "invalid location modifier \"!~\""),
             ("location ~ ( {}", "does not compile"),
             ("server_name *;", "server name \"*\" is invalid"),
-            ("server_name a..b;", "invalid server name or wildcard \"a..b\""),
+            ("server_name a..b ~b;", "invalid server name or wildcard \"a..b\" on 0.0.0.0:80 in"),
             ("server_name ~;", "empty regex in server name \"~\""),
         ],
     );

@@ -236,6 +236,63 @@ fn what_is_wrong_is_said_in_nginx_s_words() {
     }
 }
 
+/// The place is that of the block whose settings do not fit together, or of the directive, once.
+#[test]
+fn messages_have_their_place() {
+    let a = "server { listen 127.0.0.1:%PORT0%";
+    for (http, want) in [
+        (
+            format!(
+                "{a};\nlocation / {{ proxy_pass http://127.0.0.1:1;\nproxy_buffer_size 64k; }} }}"
+            ),
+            "\"proxy_buffers\" minus one buffer in %:6\n",
+        ),
+        (
+            format!("fastcgi_buffers 1 4k;\n{a};\nlocation / {{ fastcgi_pass 127.0.0.1:1; }} }}"),
+            "at least 2 \"fastcgi_buffers\" in %:7\n",
+        ),
+        (
+            format!(
+                "{a};\nlocation / {{ uwsgi_buffers 1 4k;\nif ($uri = /) {{\n\
+                 uwsgi_pass 127.0.0.1:1; }} }} }}"
+            ),
+            "at least 2 \"uwsgi_buffers\" in %:7\n",
+        ),
+        (
+            format!("{a} ssl; }}"),
+            "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in %:5\n",
+        ),
+        (
+            "server { listen 127.0.0.1:%PORT0%; server_name a*b; }\n\
+             server { listen 127.0.0.1:%PORT0%; server_name b; }"
+                .to_owned(),
+            "invalid server name or wildcard \"a*b\" on 127.0.0.1:%PORT% in %:5\n",
+        ),
+    ] {
+        let mut site = site(1, "", &http);
+        let port = site.port(0).to_string();
+        let (code, text) = outcome(&site.run(&["-t"]));
+        let file = site.prefix().join("conf/weir.conf").display().to_string();
+        let want = want.replace("%PORT%", &port).replace('%', &file);
+        assert!(code == Some(1) && text.contains(&want), "{http}: {want} {text}");
+    }
+}
+
+/// What nginx takes, too: a warning says what it comes to.
+#[test]
+fn odd_settings_load_with_a_warning() {
+    for (http, want) in [
+        ("output_buffers 128 512k;", "[warn] \"output_buffers\" are 16m in all at most in "),
+        ("output_buffers 1 32m;", "[warn] \"output_buffers\" are 16m in all at most in "),
+        ("server_name a*b;", "[warn] no host has the server name \"a*b\" in "),
+        ("server_name a..b *.c.*;", "[warn] no host has the server name \"*.c.*\" in "),
+    ] {
+        let http = format!("server {{ listen 127.0.0.1:%PORT0%; {http} }}");
+        let (code, text) = outcome(&site(1, "", &http).run(&["-t"]));
+        assert!(code == Some(0) && text.contains(want), "{http}: {text}");
+    }
+}
+
 #[test]
 fn directives_of_other_modules_are_named_with_what_to_use_instead() {
     let lua = "location / { content_by_lua_block {\n -- don't\n ngx.say(\"}\") } }";
@@ -261,9 +318,50 @@ fn directives_of_other_modules_are_named_with_what_to_use_instead() {
         assert!(text.contains(&format!(" in {}:5\n", file.display())), "{text}");
         assert!(!text.contains("did you mean"), "{text}");
     }
-    let file = "load_module modules/ngx_http_lua_module.so;";
-    let (code, text) = outcome(&site(1, file, SERVER).run(&["-t"]));
-    assert!(code == Some(1) && text.contains("at run time: use map, split_clients, "), "{text}");
+}
+
+/// Distributions load modules by the dozen (`modules-enabled` of Debian): only their directives are
+/// missing.
+#[test]
+fn modules_that_are_loaded_and_not_used_are_warned_of() {
+    let load = |name: &str| format!("load_module modules/ngx_{name}_module.so;");
+    for (name, http, wanted) in [
+        (
+            "http_lua",
+            "",
+            Some(
+                "[warn] module \"http_lua\" is not built in: its directives are \
+            unknown; in their place use map, split_clients, ",
+            ),
+        ),
+        ("http_dav_ext", "", Some("[warn] module \"http_dav_ext\" is not built in")),
+        (
+            "http_made_up",
+            "",
+            Some(
+                "[warn] module \"http_made_up\" is not built in: its directives \
+            are unknown in ",
+            ),
+        ),
+        ("http_xslt_filter", "", None),
+        ("http_brotli_static", "brotli_static on;", None),
+        ("http_brotli_filter", "brotli on;", None),
+        ("http_zstd_static", "zstd_static on;", None),
+        ("http_zstd_filter", "zstd on;", None),
+        ("stream_geoip2", "", None),
+    ] {
+        let http = format!("{http} {SERVER}");
+        let (code, text) = outcome(&site(1, &load(name), &http).run(&["-t"]));
+        assert_eq!(code, Some(0), "{name}: {text}");
+        match wanted {
+            Some(wanted) => assert!(text.contains(wanted), "{name}: {text}"),
+            None => assert!(!text.contains("[warn]"), "{name}: {text}"),
+        }
+    }
+    let used = format!("echo_status 200; {SERVER}");
+    let (code, text) = outcome(&site(1, &load("http_echo"), &used).run(&["-t"]));
+    let wanted = "\"echo_status\" directive of echo-nginx-module";
+    assert!(code == Some(1) && text.contains("echo-nginx-module"), "{wanted}: {text}");
 }
 
 /// Seeding from the jitter of the processor's clock takes 60 ms, on the loop of each worker.

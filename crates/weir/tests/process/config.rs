@@ -107,7 +107,11 @@ fn it_says_how_it_is_used() {
 
 #[test]
 fn a_configuration_of_nginx_is_judged() {
-    let text = "load_module modules/ngx_http_image_filter_module.so;\nevents {}\nhttp {\n  \
+    let text = "load_module modules/ngx_http_image_filter_module.so;\
+                load_module modules/ngx_http_echo_module.so; load_module none.so;\
+                load_module modules/ngx_http_brotli_static_module.so;\
+                load_module modules/ngx_http_lua_module.so;\nevents {}\nhttp {\n  \
+                geoip2 a.mmdb { $country default=XX country iso_code; auto_reload 5m; }\n  \
                 map $a $b { lua_x 1; }\n  server { ssl_protocols TLSv1 TLSv1.2;\n  \
                 content_by_lua_block { ngx.say(\"}\") }\n  nonsense 1; }\n}\n";
     let folder = folder("migrate", &[("main.conf", text), ("good.conf", "events {}\nhttp {}\n")]);
@@ -120,11 +124,13 @@ fn a_configuration_of_nginx_is_judged() {
     let (code, out) = migrate("main.conf");
     assert_eq!(code, Some(1), "{out}");
     for part in [
-        "\n2 missing:\n",
+        "\n3 missing:\n",
+        "  ngx_http_lua_module.so: of lua-nginx-module, which is not built in; use ",
         "  content_by_lua_block: of lua-nginx-module, which is not built in; use ",
-        "      main.conf:6\n",
+        "      main.conf:7\n",
         "  nonsense: unknown to nginx 1.31 and to this server\n",
-        "checked by weir -t: ngx_http_image_filter_module.so\n",
+        "of these: built in: ngx_http_image_filter_module.so, ngx_http_brotli_static_module.so\n",
+        "of these: not built in, and not used: ngx_http_echo_module.so, none.so\n",
         "  TLS (ssl_protocols)\n    TLS 1.0, TLS 1.1 and SSL cannot be had",
     ] {
         assert!(out.contains(part), "{part:?} is not in {out}");

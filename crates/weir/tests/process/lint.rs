@@ -77,6 +77,13 @@ fn what_cannot_be_read_is_told_apart() {
     assert_eq!(code, Some(2));
     assert!(err.contains("unexpected end of file, expecting \"}\" in "), "{err}");
     assert_eq!(lint(&["--format", "xml", &broken]).0, Some(2));
+    // A misspelt name keeps the file from loading, a directive of another module is passed over.
+    let names = "http { lua_package_path x; worker_x 1; server { prxoy_pass a; api; } }\n";
+    let unknown = write(&folder, "unknown.conf", names);
+    let (code, out, _) = lint(&[&unknown]);
+    assert_eq!(code, Some(1));
+    assert_eq!(out.matches(": error: unknown directive ").count(), 2, "{out}");
+    assert!(out.contains("\"prxoy_pass\": the file does not load [unknown-directive]"), "{out}");
 }
 
 #[test]

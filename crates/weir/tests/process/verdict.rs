@@ -65,7 +65,11 @@ fn found_by_the_test() -> Vec<Broken> {
         broken("limit_req zone=none;", TEST, "\"none\""),
         broken("limit_req_zone $uri zone=z:400000g rate=1r/s;", TEST, "invalid zone size"),
         broken_main("pid no/such/folder.pid;", TEST, "folder.pid\" failed (2: No such file"),
-        broken_main("load_module modules/none.so;", TEST, "module \"none\" is not"),
+        broken_main(
+            "load_module modules/none.so; nonsense on;",
+            TEST,
+            "unknown directive \"nonsense\"",
+        ),
     ]
 }
 
