@@ -110,6 +110,28 @@ pub fn count_growth(bytes: usize) {
     ROOM.fetch_sub(i64::try_from(bytes).unwrap_or(i64::MAX), Ordering::Relaxed);
 }
 
+/// Memory beside buffers that is counted as long as the value lives: of connections and requests,
+/// with the kernel's part.
+#[derive(Debug)]
+pub struct Counted(i64);
+
+impl Counted {
+    /// Counts so many bytes.
+    pub fn new(bytes: usize) -> Counted {
+        count_growth(bytes);
+        Counted(i64::try_from(bytes).unwrap_or(i64::MAX))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // Without a limit there is nothing to add to.
+        let _ = ROOM.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| {
+            (room < i64::MAX / 2).then(|| room.saturating_add(self.0))
+        });
+    }
+}
+
 /// Counts the growth of a buffer. Fails as an allocation would.
 fn take_room(bytes: usize) -> io::Result<()> {
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -433,7 +455,14 @@ mod tests {
         assert!(is_scarce() && !is_cache_scarce());
         count_growth(20);
         assert!(is_cache_scarce());
+        let counted = Counted::new(7);
+        assert_eq!(room(), -117);
+        drop(counted);
+        assert_eq!(room(), -110);
+        let counted = Counted::new(7);
         unset_room();
+        drop(counted);
+        assert_eq!(room(), i64::MAX);
         assert!(zeros(2000).is_ok() && !is_scarce() && !is_cache_scarce() && !take_short());
     }
 }
