@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::origin::{Answer, Asked, Origin, ask, body_of, pair};
-use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_for};
+use testkit::{Driver, Site, Weir, built_binary, each_driver, wait_for, wait_until};
 
 /// A server with a cache in front of an origin.
 fn site(driver: Driver, origin: &Origin, main: &str, path: &str, locations: &str) -> Site {
@@ -15,6 +15,7 @@ fn site(driver: Driver, origin: &Origin, main: &str, path: &str, locations: &str
          proxy_cache_key $uri;
          add_header X-Cache $upstream_cache_status;
          server {{ listen 127.0.0.1:%PORT0%; proxy_cache one; {locations}
+             location = /counters {{ stub_status json; }}
              location / {{ proxy_pass http://127.0.0.1:{}; }} }}",
         origin.port
     );
@@ -28,6 +29,14 @@ fn site(driver: Driver, origin: &Origin, main: &str, path: &str, locations: &str
 fn start(driver: Driver, origin: &Origin, path: &str, locations: &str) -> Weir {
     let locations = locations.replace("%UP%", &format!("127.0.0.1:{}", origin.port));
     site(driver, origin, "", path, &locations).start()
+}
+
+/// Responses that all caches have kept so far. Each is counted when its file has its place, as the
+/// last step of its fetch.
+fn fills(weir: &Weir) -> usize {
+    let status = weir.get("/counters").text();
+    let counts = status.split("\"fills\":").skip(1);
+    counts.map(|rest| rest.split(',').next().unwrap().parse::<usize>().unwrap()).sum()
 }
 
 fn numbered(asked: &Asked) -> Answer {
@@ -353,7 +362,7 @@ fn faults_fail_no_request() {
         |file| file[120] ^= 1,
     ];
     for (i, damage) in damages.iter().enumerate() {
-        let path = format!("/torn/{i}");
+        let (path, before) = (format!("/torn/{i}"), fills(&weir));
         assert_eq!(ask(&weir, &path), pair("MISS", &format!("{path} 1")));
         let file = wait_for("the file", || {
             let mut files = weir.cached_files("cache");
@@ -363,8 +372,7 @@ fn faults_fail_no_request() {
                 std::fs::read(f).is_ok_and(|b| String::from_utf8_lossy(&b).contains(&path))
             })
         });
-        // The fetch that made it lets go of it a moment later.
-        std::thread::sleep(Duration::from_millis(100));
+        wait_until("the end of the fetch that made it", || fills(&weir) > before);
         let mut bytes = std::fs::read(&file).unwrap();
         damage(&mut bytes);
         std::fs::write(&file, bytes).unwrap();
@@ -546,8 +554,7 @@ fn kept(weir: &Weir, folder: &str, n: usize) {
         files.retain(|f| f.rsplit('/').next().is_some_and(|name| name.len() == 32));
         (files.len() == n).then_some(())
     });
-    // The fetch that made the last one lets go of it a moment later.
-    std::thread::sleep(Duration::from_millis(100));
+    wait_until("the ends of the fetches that made them", || fills(weir) >= n);
 }
 
 /// The access time would be written to the disk, and reading a file that is in memory would have to

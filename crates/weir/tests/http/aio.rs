@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 
 use crate::disk;
 use testkit::{
-    Conn, Site, Turns, Weir, built_binary, on_all_drivers, pattern, site_on_all_drivers,
+    Conn, Site, Turns, Weir, built_binary, on_all_drivers, pattern, site_on_all_drivers, wait_until,
 };
 
 const BIG: usize = 700_001;
@@ -162,12 +162,7 @@ fn files_that_change_while_they_are_sent() {
                 disk::no_sleep(&seen);
             }
         }
-        let mut patience = 500;
-        while weir.open_descriptors(worker) > before && patience > 0 {
-            patience -= 1;
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        assert!(weir.open_descriptors(worker) <= before, "descriptors are left");
+        wait_until("descriptors to be closed", || weir.open_descriptors(worker) <= before);
     });
 }
 

@@ -30,13 +30,13 @@ fn client(weir: &Weir, id: usize, stop: &AtomicBool, count: &AtomicUsize) {
             let response = conn.response();
             assert_eq!(response.status, 200);
             n += 1;
+            count.store(n, Ordering::Relaxed);
             // A worker that leaves says so with its last answer.
             if response.header("connection") == Some("close") {
                 break;
             }
         }
     }
-    count.store(n, Ordering::Relaxed);
 }
 
 #[test]
@@ -62,15 +62,20 @@ fn every_answer_has_its_line_across_rotation_reload_and_stop() {
                 let (weir, stop) = (&weir, &stop);
                 scope.spawn(move || client(weir, id, stop, count));
             }
+            let answers = || counts.iter().map(|n| n.load(Ordering::Relaxed)).sum::<usize>();
+            let more_answers = |more: usize| {
+                let before = answers();
+                wait_for("answers", || (answers() >= before + more).then_some(()));
+            };
             for round in 0..4 {
-                std::thread::sleep(Duration::from_millis(100));
+                more_answers(30);
                 for name in ["n", "held"] {
                     let (from, to) = (format!("{name}.log"), format!("{name}.{round}"));
                     std::fs::rename(logs.join(from), logs.join(to)).unwrap();
                 }
                 weir.signal("USR1");
                 wait_for("new files", || logs.join("n.log").exists().then_some(()));
-                std::thread::sleep(Duration::from_millis(50));
+                more_answers(15);
                 if round % 2 == 0 {
                     weir.reload();
                 }

@@ -263,6 +263,8 @@ fn servers_that_say_too_much() {
                 b.port
             ))
             .start();
+        let worker = weir.workers()[0];
+        let without = weir.open_descriptors(worker);
         for place in ["", "/now"] {
             for (path, body) in [
                 ("/two", "first"),
@@ -273,7 +275,10 @@ fn servers_that_say_too_much() {
                 let before = weir.get(&format!("{place}/x")).text();
                 assert_eq!(weir.get(&format!("{place}{path}")).text(), body, "{place}{path}");
                 if path == "/late" {
-                    std::thread::sleep(Duration::from_millis(100));
+                    // The surplus ends the kept connection.
+                    wait_for("its end", || {
+                        (weir.open_descriptors(worker) <= without).then_some(())
+                    });
                 }
                 // Surplus bytes answer no request, and their connection is not used again.
                 let after = weir.get(&format!("{place}/x")).text();
@@ -313,12 +318,16 @@ fn servers_that_close_a_kept_connection() {
                 b.port
             ))
             .start();
+        let worker = weir.workers()[0];
+        let without = weir.open_descriptors(worker);
         for (answers, _) in LIVES {
             for _ in 0..answers {
                 assert_eq!(weir.request("POST", "/", "").status, 200);
             }
             closed.recv().unwrap();
-            std::thread::sleep(Duration::from_millis(50));
+            wait_for("the end of the kept connection", || {
+                (weir.open_descriptors(worker) <= without).then_some(())
+            });
         }
         assert_eq!(weir.request("POST", "/", "").status, 200);
     });
