@@ -30,6 +30,8 @@ pub(super) struct Failed;
 pub(super) struct Page {
     /// The longest value, as the location of the page or part has it that runs now.
     pub longest: Cell<usize>,
+    /// The longest part that became a value: `subrequest_output_buffer_size` allowed it.
+    included: Cell<usize>,
     /// The bytes that variables and blocks hold.
     held: Cell<usize>,
     lines: Cell<u32>,
@@ -79,7 +81,7 @@ impl Page {
     /// # Errors
     /// The value, or all values of the page together, would be too long.
     pub fn set(&self, name: &[u8], value: Bytes) -> Result<(), TooLong> {
-        if value.len() > self.longest.get() {
+        if value.len() > self.longest() {
             return Err(TooLong);
         }
         let name = name.to_ascii_lowercase();
@@ -97,6 +99,19 @@ impl Page {
         Ok(())
     }
 
+    /// Sets a variable to the body of a part, whose length has a limit of its own.
+    ///
+    /// # Errors
+    /// All values of the page together would be too long.
+    pub fn set_included(&self, name: &[u8], value: Bytes) -> Result<(), TooLong> {
+        self.included.set(self.included.get().max(value.len()));
+        self.set(name, value)
+    }
+
+    fn longest(&self) -> usize {
+        self.longest.get().max(self.included.get())
+    }
+
     /// Makes a variable that is not there one without a value.
     ///
     /// # Errors
@@ -110,7 +125,7 @@ impl Page {
     /// Counts `more` bytes that take the place of `less`.
     fn hold(&self, more: usize, less: usize) -> Result<(), TooLong> {
         let held = (self.held.get() + more).saturating_sub(less);
-        if more > less && held > self.longest.get().saturating_mul(VALUES_MAX) {
+        if more > less && held > self.longest().saturating_mul(VALUES_MAX) {
             return Err(TooLong);
         }
         self.held.set(held);
@@ -187,7 +202,7 @@ fn resolve(r: &mut Request, page: &Page, text: &[u8], pattern: bool) -> Result<V
             (b'$', _) => {
                 let (name, behind) = name(r, text, tail)?;
                 if let Some(value) = variable(r, page, name) {
-                    let fits = out.len() + value.len() <= page.longest.get().max(text.len());
+                    let fits = out.len() + value.len() <= page.longest().max(text.len());
                     if !fits || os::memory::reserve(&mut out, value.len()).is_err() {
                         return Err(TooLong.of(r, text));
                     }

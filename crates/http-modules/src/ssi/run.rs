@@ -346,7 +346,7 @@ impl Body {
             // The variable keeps what it was.
             return Ok(());
         };
-        self.page.set(&name, value).map_err(|e| (name, e))
+        self.page.set_included(&name, value).map_err(|e| (name, e))
     }
 }
 

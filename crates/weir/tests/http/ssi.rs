@@ -260,6 +260,7 @@ fn values_have_a_longest_length() {
                     <!--#echo var='c' encoding='none' -->";
     let captured = format!("{}{captured}", doubled(10));
     let wrong = "<!--#nonsense -->".repeat(500);
+    let part = "x".repeat(100_000);
     each_driver(|driver| {
         let pages = [
             ("thirty.html", &*doubled(30)),
@@ -269,13 +270,23 @@ fn values_have_a_longest_length() {
             ("block.html", &*block),
             ("captured.html", &*captured),
             ("wrong.html", &*wrong),
+            ("part.html", &*part),
+            (
+                "parts.html",
+                "<!--#include virtual='/part.html' set='v' --><!--#set var='w' value='$v' -->\
+                <!--#echo var='w' -->",
+            ),
         ];
-        let weir = site(driver, &pages, "location = /less.html { ssi_variable_length 1k; }");
+        let server = "subrequest_output_buffer_size 128k;
+                      location = /less.html { ssi_variable_length 1k; }";
+        let weir = site(driver, &pages, server);
         let worker = weir.workers()[0];
         let text = weir.get("/thirty.html").text();
         assert_eq!(text, format!("{}|", ERROR.repeat(17)));
         weir.wait_for_log("error.log", "the value of \"$v$v\" is too long");
         assert_eq!(weir.get("/less.html").text(), format!("{ERROR}|"));
+        // Parts have a limit of their own.
+        assert_eq!(weir.get("/parts.html").text(), part);
         let fits = weir.get("/fits.html").text();
         assert_eq!(fits, format!("|{}", "12345678".repeat(8192)));
         // All of them together have a limit, too: 15 of them, and what the entries take.
