@@ -331,8 +331,8 @@ fn a_reload_truncates_no_response() {
         wait_until("nothing reached the disk", || disk.waiting() >= 2);
         let old = weir.workers();
         weir.signal("HUP");
-        std::thread::sleep(std::time::Duration::from_millis(200));
         // The master looks at the folders of temporary files, which are there as well.
+        wait_until("the master waits for the disk, too", || disk.waiting() >= 3);
         disk.go_on();
         assert!(big.read_exact(BIG) == pattern(BIG, 1));
         assert!(paged.response().body == page());
