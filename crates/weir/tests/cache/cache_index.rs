@@ -129,6 +129,11 @@ fn kill_and_start(weir: &mut Weir) {
     weir.restart();
 }
 
+/// Waits until the indexes have the keys of all files that are met, in both caches.
+fn wait_for_keys(weir: &Weir) {
+    wait_for("the keys", || (counted(weir, "unindexed") == 0).then_some(()));
+}
+
 /// The loader of this start has seen all files of both caches.
 fn wait_for_loader(weir: &Weir) {
     wait_for("the loader", || {
@@ -148,12 +153,10 @@ fn warm_after_a_restart() {
         weir.wait_for_log("error.log", "30 entries of the index");
         wait_for_loader(&weir);
         all_hit(&weir, 30);
-        let status = weir.get("/status").text();
         // One that is asked for before the index is read is found by its file.
-        assert!(
-            status.contains("\"entries\":30,") && status.contains("\"unindexed\":0"),
-            "{status}"
-        );
+        wait_for_keys(&weir);
+        let status = weir.get("/status").text();
+        assert!(status.contains("\"entries\":30,"), "{status}");
         weir.restart();
         wait_for("the index", || {
             let status = weir.get("/status").text();
@@ -201,11 +204,9 @@ fn killed_in_the_midst() {
         // The index and the files agree.
         let all = 40 * (round as usize + 1);
         wait_for("the files", || (kept(&weir, "cache").len() == all).then_some(()));
-        wait_for("the index", || {
-            let status = weir.get("/status").text();
-            let entries = format!("\"entries\":{},", 40 * (round + 1));
-            (status.contains(&entries) && status.contains("\"unindexed\":0")).then_some(())
-        });
+        wait_for_loader(&weir);
+        wait_for_keys(&weir);
+        wait_for("the entries", || (counted(&weir, "entries") == all).then_some(()));
     }
     assert_eq!(purge(&weir, "/*", ""), purged(160));
 }
@@ -310,9 +311,7 @@ fn a_damaged_index_is_not_believed() {
         all_hit(&weir, 30);
         weir.wait_for_log("error.log", if round == 2 { "has version 9" } else { "damaged" });
         wait_for_loader(&weir);
-        wait_for("the keys", || {
-            weir.get("/status").text().contains("\"unindexed\":0").then_some(())
-        });
+        wait_for_keys(&weir);
         all_hit(&weir, 30);
     }
     // The damage may be found once more, by the task that writes the index: files are read again.
@@ -636,7 +635,7 @@ fn files_that_the_index_tells_of_no_more() {
     assert!(said.starts_with("{\"purged\":"), "{said}");
     assert_eq!(ask(&weir, "/c").1, "/c 3");
     wait_for_loader(&weir);
-    wait_for("the keys", || weir.get("/status").text().contains("\"unindexed\":0").then_some(()));
+    wait_for_keys(&weir);
     // And the old ones say nothing about the present entries.
     assert_eq!(purge(&weir, "/", "Cache-Tag: b1\r\n"), purged(0));
     assert_eq!(ask(&weir, "/b"), pair("HIT", "/b 2"));
