@@ -65,6 +65,7 @@ pub(crate) fn log_stream(r: &Request, end: &StreamEnd, doing: &str) {
             format!("upstream rejected request with error {}", code.0)
         }
         StreamEnd::Malformed(m) | StreamEnd::Fault(m) => m.clone(),
+        StreamEnd::Unsent => "upstream closed keepalive connection".to_owned(),
         StreamEnd::Closed => "upstream prematurely closed connection".to_owned(),
         StreamEnd::Late => "the time that the client gave to the call is over".to_owned(),
         StreamEnd::Broken(errno) => {
@@ -79,7 +80,7 @@ pub(crate) fn log_stream(r: &Request, end: &StreamEnd, doing: &str) {
 pub(crate) fn stream_failed(r: &Request, end: &StreamEnd) -> Stop {
     log_stream(r, end, "reading response header from upstream");
     match end {
-        StreamEnd::Refused(_) => Stop::Refused,
+        StreamEnd::Refused(_) | StreamEnd::Unsent => Stop::Refused,
         StreamEnd::Reset(_) | StreamEnd::Malformed(_) | StreamEnd::Fault(_) => {
             Stop::Next(next::INVALID_HEADER)
         }

@@ -281,7 +281,7 @@ enum Lost {
 
 fn lost(end: &StreamEnd) -> Lost {
     match end {
-        StreamEnd::Refused(_) | StreamEnd::Closed => {
+        StreamEnd::Refused(_) | StreamEnd::Unsent | StreamEnd::Closed => {
             Lost::Connection(Failure::later("collector closed connection"))
         }
         StreamEnd::Broken(errno) => {

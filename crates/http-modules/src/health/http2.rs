@@ -158,7 +158,7 @@ fn told(end: &StreamEnd) -> Failure {
             format!("the server rejected the request with error {}", code.0)
         }
         StreamEnd::Malformed(m) | StreamEnd::Fault(m) => m.clone(),
-        StreamEnd::Closed => "the server closed the connection".to_owned(),
+        StreamEnd::Unsent | StreamEnd::Closed => "the server closed the connection".to_owned(),
         StreamEnd::Late => "no answer in time".to_owned(),
         StreamEnd::Broken(errno) => {
             base::log::os_error(&std::io::Error::from_raw_os_error(*errno)).to_string()

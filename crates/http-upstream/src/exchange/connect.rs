@@ -55,6 +55,9 @@ impl Exchange {
     }
 
     pub(super) fn kept_connection(&self, peer: &Peer) -> Option<Wire> {
+        if self.is_refused_again() {
+            return None;
+        }
         let (pool, addr, tls) = (self.pool.as_ref()?, &peer.spec.addr, self.tls.is_some());
         match self.protocol.is_stream() {
             false => pool.take(addr, self.tag(), tls).map(Wire::Conn),
@@ -65,6 +68,12 @@ impl Exchange {
     /// Whether the body may be long, or never end: others are not to wait behind it.
     fn is_long(&self) -> bool {
         self.body.is_streamed()
+    }
+
+    /// Whether servers have refused the request more than once: it gets a connection of which it is
+    /// the first request, since a limit of the connection may be the reason.
+    fn is_refused_again(&self) -> bool {
+        self.refusals > 1
     }
 
     /// Over a new connection: the connection itself, or its first stream.
@@ -119,7 +128,8 @@ impl Exchange {
 
     /// A new connection, or one that another exchange makes at this moment.
     pub(super) async fn connect(&self, r: &mut Request, peer: &Peer) -> Result<Wire, Stop> {
-        let shares = self.protocol.is_stream() && self.pool.is_some() && !self.is_long();
+        let joins = !self.is_long() && !self.is_refused_again();
+        let shares = self.protocol.is_stream() && self.pool.is_some() && joins;
         if shares && let Some(wire) = self.joined(r, peer).await? {
             return Ok(wire);
         }

@@ -76,9 +76,16 @@ enum Turn {
 
 fn turn(mux: &Mux, receiver: &mut Receiver) -> Turn {
     let received = receiver.receive(mux, &mux.sock);
+    if let Err(end @ (StreamEnd::Closed | StreamEnd::Broken(_))) = received {
+        // What is not sent yet can go to another server, whatever it does.
+        return Turn::End(end);
+    }
     let sent = mux.with(|state| {
         let sent = mux.sock.try_send(&mut state.out, None);
         state.fresh = 0;
+        if sent.is_ok() {
+            state.unsent = None;
+        }
         let before = std::mem::take(&mut state.out_len);
         state.out_len = if state.out.is_empty() { 0 } else { state.out.len() as usize };
         if state.out_len < before {

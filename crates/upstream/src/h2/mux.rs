@@ -67,6 +67,8 @@ pub enum StreamEnd {
     Reset(ErrorCode),
     /// The response is malformed; the text is for the log.
     Malformed(String),
+    /// A connection that was used before ended before the request was sent over it.
+    Unsent,
     /// The connection ended without a word.
     Closed,
     /// The server violated the protocol; the text is for the log.
@@ -119,6 +121,8 @@ pub(super) struct State {
     free: Vec<u32>,
     /// Streams begun since the last send.
     pub(super) fresh: u32,
+    /// The first stream begun since something was sent: the server knows neither it nor later ones.
+    pub(super) unsent: Option<u32>,
     next_id: u32,
     /// Exchanges that have a handle, with a stream or about to have one.
     users: u32,
@@ -233,6 +237,7 @@ impl Mux {
             ids: Vec::new(),
             free: Vec::new(),
             fresh: 0,
+            unsent: None,
             next_id: 1,
             users: 0,
             taken: 0,
@@ -334,7 +339,11 @@ impl Mux {
             let end = state.end.get_or_insert(end).clone();
             state.out.clear();
             state.out_len = 0;
-            for (_, entry) in state.live() {
+            // A server that closes a connection before it got anything may do so with the next.
+            let unsent = state.unsent.filter(|_| state.taken > 1);
+            for (id, entry) in state.live() {
+                let is_unsent = unsent.is_some_and(|first| id >= first);
+                let end = if is_unsent { &StreamEnd::Unsent } else { &end };
                 if !entry.remote_ended {
                     entry.end.get_or_insert_with(|| end.clone());
                 }
@@ -406,6 +415,7 @@ impl State {
         frame::frame_block(w, at, id, if end { flag::END_STREAM } else { 0 }, max);
         self.out_len += w.len() - at;
         self.fresh += 1;
+        self.unsent.get_or_insert(id);
         let slot = self.free.pop().unwrap_or(self.streams.len() as u32);
         let at = slot as usize;
         if at == self.streams.len() {

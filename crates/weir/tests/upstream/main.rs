@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "../common/mod.rs"]
+mod common;
 #[path = "../common/tls.rs"]
 mod tls;
 
@@ -17,6 +19,7 @@ mod passing;
 mod peers;
 mod proxy;
 mod proxy_http2;
+mod proxy_http2_again;
 mod proxy_http2_repeated;
 mod proxy_ssl;
 mod proxy_websocket;
