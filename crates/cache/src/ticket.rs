@@ -30,6 +30,9 @@ pub struct Ticket {
     pub since: Since,
     /// The response may be kept, as far as is known.
     pub cacheable: bool,
+    /// The cache was not asked (`*_cache_bypass`): the response says nothing about those that
+    /// others get.
+    pub bypass: bool,
     /// The right to fetch the key.
     pub hold: Option<Hold>,
     /// The kept response that is not fresh.
@@ -82,7 +85,7 @@ impl Ticket {
     /// The response is not stored, and neither will the next ones be until then: requests for the
     /// key do not wait for one another (`*_cache_lock`).
     pub fn leave_unlocked(&mut self, until: i64) {
-        if self.conf.lock && self.cacheable {
+        if self.conf.lock && self.cacheable && !self.bypass {
             self.leave_error(NOT_STORED, until);
         }
     }

@@ -74,6 +74,19 @@ impl Cacheability {
         self.ticket.cacheable && !self.rules.forbidden
     }
 
+    /// Whether a value of `*_no_cache` says that the response is not to be stored. Variables of the
+    /// response (`$upstream_http_…`) look for its head in the request's state.
+    pub fn is_unwanted(&self, r: &mut Request, head: &mut ResponseHead) -> bool {
+        let conf = self.ticket.conf.clone();
+        if conf.no_cache.is_empty() {
+            return false;
+        }
+        std::mem::swap(&mut r.upstream_mut().head, head);
+        let is_unwanted = any_set(r, &conf.no_cache);
+        std::mem::swap(&mut r.upstream_mut().head, head);
+        is_unwanted
+    }
+
     /// The response goes to the client alone, as it comes.
     pub fn pass_by(mut self) {
         self.ticket.leave_unlocked(now() + UNLOCKED_SECS);
@@ -102,9 +115,6 @@ impl Cacheability {
             return None;
         }
         let valid = valid?;
-        if any_set(r, &ticket.conf.clone().no_cache) {
-            return None;
-        }
         let text = r.upstream_mut().text.clone();
         let entity = matches!(head.status, 200 | 206);
         let field = |id| head.value(id, &text).filter(|_| entity);

@@ -76,6 +76,7 @@ pub(crate) async fn begin(
     let mut t = ticket(r, cache, conf, up, protocol);
     if any_set(r, &conf.bypass) {
         set_status(r, &t, CacheStatus::Bypass);
+        t.bypass = true;
         r.upstream_mut().cache = Some(t);
         return Begin::Upstream;
     }
@@ -169,6 +170,7 @@ fn ticket(
         hash: main,
         since,
         cacheable: true,
+        bypass: false,
         hold: r.adopted_hold(),
         stale: None,
         stale_error: false,

@@ -91,18 +91,20 @@ impl Exchange {
     /// Passes a response on: its head to `r.out`, its body as it comes.
     pub(super) fn accept(mut self, r: &mut Request, answer: Answer) -> Verdict {
         let sent_all = answer.takes && answer.out.is_empty() && self.body.is_sent();
-        let head = std::mem::take(&mut r.upstream_mut().head);
+        let mut head = std::mem::take(&mut r.upstream_mut().head);
         let (accepted, cacheability) = self.copy_head(r, &head);
         let progress = self.protocol.begin_body(&head);
         // A fill of the cache reads the server alone, and could not send it the rest of a body.
         let fills = sent_all && matches!(accepted, Accepted::Response { buffering: true });
-        let plan = match (cacheability, fills) {
-            (Some(cacheability), true) => cacheability.plan(r, &self.conf, &head),
-            (Some(cacheability), false) => {
+        let plan = match cacheability {
+            Some(cacheability) if fills && !cacheability.is_unwanted(r, &mut head) => {
+                cacheability.plan(r, &self.conf, &head)
+            }
+            Some(cacheability) => {
                 cacheability.pass_by();
                 None
             }
-            (None, _) => None,
+            None => None,
         };
         r.upstream_mut().head = head;
         let Some(lease) = self.lease.take() else { return Verdict::Status(500) };

@@ -1,8 +1,7 @@
 //! Responses that are kept.
 
-use std::collections::HashMap;
 use std::fs::{File, FileTimes};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::origin::{Answer, Asked, Origin, ask, body_of, pair};
@@ -241,60 +240,6 @@ fn one_fetches_and_the_others_wait() {
                 }
             });
             assert_eq!(origin.count(path), 1, "{path}");
-        }
-    });
-}
-
-/// The second response and those behind it come only when all other requests have reached the
-/// origin: one that still waits for another holds up the test.
-#[test]
-fn nobody_waits_for_responses_that_are_not_stored() {
-    const CROWD: usize = 20;
-    each_driver(|driver| {
-        let gates: Arc<Mutex<HashMap<String, Arc<Barrier>>>> = Arc::default();
-        let origin = Origin::start(move |asked| {
-            let mut answer = numbered(asked);
-            let field = match asked.target.as_str() {
-                "/cookie" => "Set-Cookie: a=b\r\n",
-                "/vary" => "Vary: *\r\n",
-                "/private" => "Cache-Control: private\r\n",
-                _ => "",
-            };
-            answer.fields += field;
-            if matches!(asked.target.as_str(), "/error" | "/no-time" | "/caught") {
-                answer.fields.clear();
-            }
-            if matches!(asked.target.as_str(), "/error" | "/caught") {
-                answer.status = 500;
-            }
-            match asked.count {
-                1 => answer.delay = Duration::from_millis(300),
-                _ => {
-                    let mut gates = gates.lock().unwrap();
-                    let gate = gates.entry(asked.target.clone());
-                    let gate = gate.or_insert_with(|| Arc::new(Barrier::new(CROWD - 1))).clone();
-                    drop(gates);
-                    gate.wait();
-                }
-            }
-            answer
-        });
-        let lock = "proxy_cache_lock on; proxy_cache_lock_timeout 60s; proxy_cache_lock_age 60s;
-                    location /caught { proxy_pass http://%UP%; proxy_intercept_errors on;
-                                       error_page 500 /50x.html; }
-                    location /direct { proxy_pass http://%UP%; proxy_buffering off; }
-                    location /50x.html { internal; return 500; }";
-        let lock = lock.replace("%UP%", &format!("127.0.0.1:{}", origin.port));
-        let weir = site(driver, &origin, "worker_processes 3;", "", &lock).start();
-        for path in ["/cookie", "/vary", "/private", "/error", "/no-time", "/caught", "/direct"] {
-            std::thread::scope(|scope| {
-                let asks: Vec<_> = (0..CROWD).map(|_| scope.spawn(|| weir.get(path))).collect();
-                let failed = matches!(path, "/error" | "/caught");
-                for one in asks {
-                    assert_eq!(one.join().unwrap().status, if failed { 500 } else { 200 });
-                }
-            });
-            assert_eq!(origin.count(path), CROWD, "{path}");
         }
     });
 }

@@ -8,6 +8,7 @@ mod tmpfs;
 mod cache;
 mod cache_faults;
 mod cache_index;
+mod cache_lock;
 mod cache_rfc9111;
 mod cache_trouble;
 mod cache_upgrade;
