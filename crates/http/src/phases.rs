@@ -92,7 +92,13 @@ async fn drive(r: &mut Request, mut from: StartPhase) -> Outcome {
 fn settle(r: &mut Request, verdict: Verdict) -> Result<StartPhase, Outcome> {
     match verdict {
         Verdict::Done => Ok(StartPhase::Response),
-        Verdict::Close | Verdict::Status(444) => Err(Outcome::Close),
+        Verdict::Status(444) => {
+            if let Some(stream) = r.channel.http1() {
+                stream.timed_out = true;
+            }
+            Err(Outcome::Close)
+        }
+        Verdict::Close => Err(Outcome::Close),
         Verdict::Redirected if std::mem::take(&mut r.flags.named) => Ok(StartPhase::Rewrite),
         Verdict::Redirected => Ok(StartPhase::ServerRewrite),
         Verdict::Status(_) if r.stands_in() => Ok(StartPhase::Response),

@@ -161,10 +161,14 @@ pub(crate) fn server_of(c: &Conn, name: Option<&[u8]>) -> Rc<Server> {
     name.and_then(|name| named(c, name)).unwrap_or(&c.listen.default).clone()
 }
 
+/// The host that a hello names, which may end in a dot as that of a request may.
+fn host_in(name: &[u8]) -> Option<&[u8]> {
+    name.get(..validate_host(name)?.name_len)
+}
+
 /// The server of this name, if there is one.
 fn named<'a>(c: &'a Conn, name: &[u8]) -> Option<&'a Rc<Server>> {
-    let host = name.get(..validate_host(name)?.name_len)?.to_ascii_lowercase();
-    c.listen.names.as_ref()?.find_early(&host)
+    c.listen.names.as_ref()?.find_early(&host_in(name)?.to_ascii_lowercase())
 }
 
 /// Whether a request may enter its server: it came under TLS, with the certificate that the server
@@ -198,12 +202,9 @@ pub(crate) fn check_name(r: &Request) -> Result<(), u16> {
     let Some(name) = r.c().tls.get().and_then(|tls| tls.session.server_name.as_deref()) else {
         return Ok(());
     };
-    let is_same = r.host.eq_ignore_ascii_case(name);
-    if is_same || r.head.host.is_none() || !r.server.tls.verify.is_on() {
-        return Ok(());
-    }
     // A name that no server has negotiated nothing.
-    if named(r.c(), name).is_none() {
+    let Some(host) = host_in(name).filter(|_| r.server.tls.verify.is_on()) else { return Ok(()) };
+    if r.host.eq_ignore_ascii_case(host) || named(r.c(), name).is_none() {
         return Ok(());
     }
     let m =

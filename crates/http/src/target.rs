@@ -87,8 +87,7 @@ fn host(r: &mut Request) -> Result<(), u16> {
         r.host_port = h.port;
     }
     let address = r.c().listen.clone();
-    let first = if r.head.host.is_some() { &address.default } else { r.c().server() };
-    r.server = first.clone();
+    r.server.clone_from(&address.default);
     let mut found = Ok(None);
     if let Some(names) = &address.names {
         let host = std::mem::take(&mut r.host);
@@ -104,10 +103,7 @@ fn host(r: &mut Request) -> Result<(), u16> {
         dropped_fields(r, known_from..usize::MAX);
     }
     found.map_err(|_| 500u16)?;
-    match r.c().listen.ssl {
-        true => crate::ssl::check_name(r),
-        false => Ok(()),
-    }
+    crate::ssl::check_name(r)
 }
 
 fn uri(r: &mut Request) -> Result<(), u16> {

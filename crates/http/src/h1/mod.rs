@@ -56,7 +56,7 @@ pub(crate) struct Stream {
     /// The head was in the page when the request before it was done.
     pipelined: bool,
     /// The client did not take or send bytes in time.
-    timed_out: bool,
+    pub(crate) timed_out: bool,
 }
 
 impl Stream {

@@ -369,3 +369,23 @@ fn texts_that_grow_without_end_are_refused() {
         assert_eq!(weir.workers(), [worker]);
     });
 }
+
+#[test]
+fn return_444_resets_where_connections_that_time_out_are_reset() {
+    let text = "server { listen 127.0.0.1:%PORT0%; reset_timedout_connection on;
+        location / { return 444; }
+        location /page { error_page 404 = /none; return 404; }
+        location /none { return 444; }
+        location /408 { return 408; }
+        location /off { reset_timedout_connection off; return 444; } }";
+    each_driver(|driver| {
+        let weir = Site::new(built_binary(), driver).http(text).start();
+        for (path, resets) in [("/", true), ("/page", true), ("/408", false), ("/off", false)] {
+            let mut conn = weir.connect();
+            conn.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            let end = conn.read_some().map_err(|e| e.kind());
+            let reset = Err(std::io::ErrorKind::ConnectionReset);
+            assert_eq!(end, if resets { reset } else { Ok(Vec::new()) }, "{path}");
+        }
+    });
+}

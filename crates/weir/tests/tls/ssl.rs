@@ -272,6 +272,98 @@ fn a_verifying_server_is_not_had_by_another_name() {
     });
 }
 
+/// A request over a session whose name may end in a dot, as OpenSSL sends it. Gives status and
+/// body.
+fn over_openssl(port: u16, name: &str, request: &str) -> (String, String) {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    let mut client = Command::new("openssl")
+        .args(["s_client", "-quiet", "-connect", &format!("127.0.0.1:{port}")])
+        .args(if name.is_empty() { vec!["-noservername"] } else { vec!["-servername", name] })
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = client.stdin.take().unwrap();
+    input.write_all(request.as_bytes()).unwrap();
+    let output = client.wait_with_output().unwrap();
+    drop(input);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
+    (head.split(' ').nth(1).unwrap_or_default().to_owned(), body.to_owned())
+}
+
+/// All of it was compared with nginx 1.22.
+#[test]
+fn the_name_of_a_session_may_end_in_a_dot_and_does_not_stand_for_a_host() {
+    each_driver(|driver| {
+        let c = clients();
+        let verify = "ssl_verify_client optional; ssl_client_certificate root.pem;";
+        let http = format!(
+            "server {{ listen 127.0.0.1:%PORT0% ssl; server_name d.example; return 200 d; }}
+             server {{ listen 127.0.0.1:%PORT0% ssl; server_name a.example; return 200 a; }}
+             server {{ listen 127.0.0.1:%PORT0% ssl; server_name v.example; return 200 v;
+                       {verify} }}
+             server {{ listen 127.0.0.1:%PORT1% ssl; server_name d.example; return 200 d;
+                       {verify} }}
+             server {{ listen 127.0.0.1:%PORT1% ssl; server_name a.example; return 200 a; }}
+             server {{ listen 127.0.0.1:%PORT2% ssl; server_name d.example; return 200 d; }}
+             server {{ listen 127.0.0.1:%PORT2% ssl; server_name ''; return 200 empty; }}
+             server {{ listen 127.0.0.1:%PORT2% ssl; server_name a.example; return 200 a; }}"
+        );
+        let weir = c.on(site(driver)).http(&with_a(&http)).start();
+        // Port, name of the session, host of the request: status, server.
+        for (port, name, host, status, server) in [
+            (0, "", "", "200", "d"),
+            (0, "a.example", "", "200", "d"),
+            (0, "v.example.", "", "200", "d"),
+            (0, "v.example.", "v.example", "200", "v"),
+            (0, "v.example", "v.example.", "200", "v"),
+            (0, "V.example.", "v.EXAMPLE.", "200", "v"),
+            (0, "v.example.", "a.example", "200", "a"),
+            (0, "a.example.", "v.example", "421", ""),
+            (0, "a.example.", "v.example.", "421", ""),
+            (0, "none.example.", "v.example.", "200", "v"),
+            (1, "a.example", "", "421", ""),
+            (1, "a.example.", "a.example", "200", "a"),
+            (1, "d.example", "d.example", "200", "d"),
+            (1, "none.example", "", "200", "d"),
+            (1, "", "", "200", "d"),
+            (2, "a.example", "", "200", "empty"),
+        ] {
+            let host = if host.is_empty() { String::new() } else { format!("Host: {host}\r\n") };
+            let request = format!("GET / HTTP/1.0\r\n{host}\r\n");
+            let (got, body) = over_openssl(weir.port(port), name, &request);
+            assert_eq!(got, status, "{port} {name} {host}");
+            assert!(status == "421" || body == server, "{port} {name} {host}: {body}");
+        }
+    });
+}
+
+#[test]
+fn a_verifying_server_is_not_had_by_another_name_over_quic() {
+    each_driver(|driver| {
+        let c = clients();
+        let http = "server { listen 127.0.0.1:%PORT0% quic; server_name a.example; return 200 a; }
+            server { listen 127.0.0.1:%PORT0% quic; server_name c.example; return 200 c;
+            ssl_verify_client optional; ssl_client_certificate root.pem; }";
+        let weir = c.on(site(driver)).http(&with_a(http)).start();
+        let mut conn = testkit::h3::Client::connect(weir.port(0), "a.example");
+        assert_eq!(conn.get("/").body, b"a");
+        let id = conn.begin(&[
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":path", "/"),
+            (":authority", "c.example"),
+        ]);
+        conn.quic().finish(id);
+        assert_eq!(conn.response(id).status, 421);
+        let mut conn = testkit::h3::Client::connect(weir.port(0), "c.example");
+        assert_eq!(conn.get("/").body, b"c");
+    });
+}
+
 #[test]
 fn variables_tell_of_the_session() {
     each_driver(|driver| {
