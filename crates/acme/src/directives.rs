@@ -430,7 +430,6 @@ fn tls_of(cx: &Cx, word: &Word, draft: &Draft) -> Result<upstream::ssl::Upstream
         depth: Some(DEPTH),
         trusted,
         server_name: Some(true),
-        by_address: Some(true),
         ..SslDraft::default()
     };
     settings.finish("acme", &["http/1.1"])

@@ -228,7 +228,6 @@ fn tls(
         depth: Some(DEPTH),
         trusted: Some(trusted),
         server_name: Some(true),
-        by_address: Some(true),
         ..SslDraft::default()
     };
     let alpn: &[&str] = match protocol {

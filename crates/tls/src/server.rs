@@ -107,6 +107,8 @@ impl ServerConfig {
             })),
         };
         let mut certificates = options.certificates;
+        // Of several for keys of one kind OpenSSL keeps the last.
+        certificates.reverse();
         certificates.sort_by_key(Certified::order);
         let choice = Arc::new(Choice { certificates, schemes });
         let mut inner = builder.with_cert_resolver(choice.clone());

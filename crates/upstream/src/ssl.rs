@@ -66,9 +66,6 @@ engine::settings! {
         pub key_log: Option<KeyLog>,
         /// `…_ssl_password_file`
         pub passwords: Option<Passwords>,
-        /// A server that is named by its address is verified by the addresses of its certificate;
-        /// nginx compares such a name with names alone. No directive sets this.
-        pub by_address: Option<bool>,
     }
 }
 
@@ -87,7 +84,6 @@ pub struct UpstreamTls {
 struct Verify {
     trust: Rc<Trust>,
     depth: u32,
-    by_address: bool,
 }
 
 /// A certificate to show whose files are named by variables.
@@ -249,7 +245,7 @@ impl SslDraft {
         };
         let trust = files::trust(&[trusted], self.crl.as_ref(), security_level)?;
         let depth = u32::try_from(self.depth.unwrap_or(1)).unwrap_or(u32::MAX);
-        Ok(Verify { trust, depth, by_address: self.by_address.unwrap_or(false) })
+        Ok(Verify { trust, depth })
     }
 }
 
@@ -397,9 +393,8 @@ impl Verify {
             let (number, text) = (error.number(), error.text());
             return Err(format!("upstream SSL certificate verify error: ({number}:{text})"));
         }
-        let is_named = |own: &Arc<Certificate>| {
-            check_host(own, name) || self.by_address && check_address(own, name)
-        };
+        // A server may be named by its address (RFC 6125 section 1.7.2, RFC 9110 section 4.3.5).
+        let is_named = |own: &Arc<Certificate>| check_host(own, name) || check_address(own, name);
         match chain.first().is_some_and(is_named) {
             true => Ok(()),
             false => {
@@ -410,10 +405,18 @@ impl Verify {
     }
 }
 
-/// A name without its port.
+/// A name without its port. An address of IPv6 may stand without brackets, and has no port then.
 fn server_name(name: &[u8]) -> &[u8] {
+    let is_v6 = || {
+        let text = std::str::from_utf8(name);
+        text.is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
+    };
     match name.first() {
-        Some(b'[') => name,
+        Some(b'[') => match memchr::memchr(b']', name) {
+            Some(end) => &name[..=end],
+            None => name,
+        },
+        _ if is_v6() => name,
         _ => name.split(|&byte| byte == b':').next().unwrap_or_default(),
     }
 }

@@ -260,8 +260,8 @@ impl Recipe {
     ) -> Result<ServerConfig, ConfError> {
         let Recipe { settings: s, shared, algorithms, own, engine: Engine { name: engine, alpn } } =
             self;
-        // A command's certificate takes the place of the directive's.
-        certificates.splice(0..0, own.certificate.iter().map(|(_, certified)| certified.clone()));
+        // A command's certificate takes the place of the directive's, as the last of its kind.
+        certificates.extend(own.certificate.iter().map(|(_, certified)| certified.clone()));
         let context = context(engine, &certificates, s, verify);
         let timeout_s = u32::try_from(s.timeout_s.unwrap_or(TIMEOUT_S)).unwrap_or(u32::MAX);
         let authorities = match s.client_certificate {

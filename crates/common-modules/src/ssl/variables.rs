@@ -133,8 +133,16 @@ fn hello<S: Secured>(s: &S, out: &mut Vec<u8>, tell: fn(&ClientHello<'_>, &mut V
     true
 }
 
+/// An extension's number.
+const QUIC_TRANSPORT_PARAMETERS: u16 = 0x39;
+
 fn ja4(hello: &ClientHello<'_>, out: &mut Vec<u8>) {
-    write(out, &fingerprint::ja4(hello, fingerprint::Carrier::Tcp));
+    // Each hello over QUIC has its parameters, and no other has (RFC 9001 section 8.2).
+    let carrier = match hello.extension(QUIC_TRANSPORT_PARAMETERS) {
+        Some(_) => fingerprint::Carrier::Quic,
+        None => fingerprint::Carrier::Tcp,
+    };
+    write(out, &fingerprint::ja4(hello, carrier));
 }
 
 fn cipher<S: Secured>(s: &mut S, out: &mut Vec<u8>) -> bool {

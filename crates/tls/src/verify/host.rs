@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use crate::x509::{Certificate, oid};
 
 /// Whether the certificate names this host. DNS names count, with one wildcard in the first label;
-/// without any, the common names. Addresses are compared as text, so that only an odd certificate
-/// names one.
+/// without any, the common names. Addresses are compared as text: [`check_address`] compares those
+/// of the certificate.
 pub fn check_host(certificate: &Certificate, host: &[u8]) -> bool {
     if host.is_empty() || host.contains(&0) {
         return false;

@@ -139,6 +139,43 @@ $ssl_server_cert_i_dn,$ssl_server_cert_serial,$ssl_server_cert_v_start,$ssl_serv
     });
 }
 
+/// As OpenSSL has one place for the keys of a kind, nginx shows the last.
+#[test]
+fn the_last_certificate_of_a_kind_is_shown() {
+    each_driver(|driver| {
+        let mut site = Site::new(built_binary(), driver);
+        let mut lines = String::new();
+        for n in 1..=3 {
+            for (kind, name) in [(KeyKind::Rsa, "rsa"), (KeyKind::P256, "ec")] {
+                let name = format!("{name}{n}");
+                site = Pair::own(kind, &format!("{name}.example")).on(site, &name);
+                lines += &format!("ssl_certificate {name}.pem; ssl_certificate_key {name}.key;\n");
+            }
+        }
+        let weir = site
+            .http(&format!(
+                "ssl_certificate_compression on;
+                 server {{ listen 127.0.0.1:%PORT0% ssl; listen 127.0.0.1:%PORT1% quic; {lines}
+                 return 200 '$ssl_server_cert_type,$ssl_server_cert_s_dn,$ssl_ja4'; }}"
+            ))
+            .start();
+        for (client, kind, name) in [
+            (Client::limited("x", &TLS12, "ECDSA"), "ecdsa", "ec3"),
+            (Client::limited("x", &TLS12, "_RSA_"), "rsa", "rsa3"),
+            (Client::with("x", &[&TLS13], None), "ecdsa", "ec3"),
+        ] {
+            let shown = client.see(weir.port(0)).certificate;
+            let text = String::from_utf8_lossy(&shown).into_owned();
+            assert!(text.contains(&format!("{name}.example")), "{name}");
+            let body = client.get(weir.port(0), "/").text();
+            assert!(body.starts_with(&format!("{kind},CN={name}.example,t1")), "{body}");
+        }
+        let mut three = testkit::h3::Client::connect(weir.port(1), "x");
+        let body = String::from_utf8(three.get("/").body).unwrap();
+        assert!(body.starts_with("ecdsa,CN=ec3.example,q13"), "{body}");
+    });
+}
+
 /// RFC 5246 section 7.4.2, RFC 8446 section 4.4.2.
 #[test]
 fn an_entry_of_a_client_s_chain_is_a_certificate() {

@@ -491,3 +491,65 @@ fn requests_do_not_wait_for_acknowledgements() {
         assert!(at_once < late, "{at_once:?} {late:?}");
     });
 }
+
+/// nginx compares the name with DNS names alone.
+#[test]
+fn servers_are_verified_by_addresses_of_their_certificates() {
+    each_driver(|driver| {
+        let root = Pair::authority("CN=root");
+        let mut v6 = [0; 16];
+        v6[15] = 1;
+        let alt = Extension::alt_names(&[(0x87, &[127, 0, 0, 1]), (0x87, &v6), (0x82, b"a.b")]);
+        let own = root.issue("CN=root", "CN=own", 2, |d| d.with(alt));
+        let verify = "proxy_ssl_verify on; proxy_ssl_trusted_certificate root.pem;";
+        let text = format!(
+            "http {{
+                 server {{ listen 127.0.0.1:%PORT1% ssl; return 200 ok;
+                           ssl_certificate own.pem; ssl_certificate_key own.key; }}
+                 server {{
+                     listen 127.0.0.1:%PORT0%;
+                     {verify}
+                     location /literal {{ proxy_pass https://127.0.0.1:%PORT1%; }}
+                     location /name {{ proxy_pass https://127.0.0.1:%PORT1%;
+                                       proxy_ssl_name $arg_name; }}
+                     location /grpc {{ grpc_pass grpcs://127.0.0.1:%PORT1%; grpc_ssl_verify on;
+                                       grpc_ssl_trusted_certificate root.pem;
+                                       grpc_ssl_name 127.0.0.2; }}
+                 }}
+             }}
+             stream {{
+                 {verify} proxy_ssl on;
+                 server {{ listen 127.0.0.1:%PORT2%; proxy_pass 127.0.0.1:%PORT1%;
+                           proxy_ssl_name 127.0.0.1; }}
+                 server {{ listen 127.0.0.1:%PORT3%; proxy_pass 127.0.0.1:%PORT1%;
+                           proxy_ssl_name 127.0.0.3; }}
+             }}"
+        );
+        let site = own.on(root.on(Site::new(built_binary(), driver), "root"), "own");
+        let weir = site.config(&format!("worker_processes 1; events {{}} {text}")).start();
+        for (path, status) in [
+            ("/literal", 200),
+            ("/name?name=127.0.0.1", 200),
+            ("/name?name=::1", 200),
+            ("/name?name=[::1]", 200),
+            ("/name?name=[::1]:443", 200),
+            ("/name?name=127.0.0.1:443", 200),
+            ("/name?name=0:0:0:0:0:0:0:1", 200),
+            ("/name?name=a.b", 200),
+            ("/name?name=127.0.0.2", 502),
+            ("/name?name=::2", 502),
+            ("/grpc", 502),
+        ] {
+            assert_eq!(weir.get(path).status, status, "{path}");
+        }
+        weir.wait_for_log("error.log", "certificate does not match \"127.0.0.2\"");
+        let asks = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        let mut good = Conn::tcp(weir.port(2));
+        good.send(asks);
+        assert_eq!(good.response().text(), "ok");
+        let mut bad = Conn::tcp(weir.port(3));
+        bad.send(asks);
+        assert!(bad.is_closed());
+        weir.wait_for_log("error.log", "certificate does not match \"127.0.0.3\"");
+    });
+}
