@@ -2,9 +2,19 @@
 
 use crate::ascii::write_u64;
 
-/// Appends a text as it stands within the quotes of a JSON string. Bytes that are no UTF-8 stay.
+/// Appends a text as it stands within the quotes of a JSON string. Bytes that are no UTF-8 are
+/// shown as U+FFFD, because readers of JSON refuse a line with others (RFC 8259 section 8.1).
 pub fn escape(text: &[u8], out: &mut Vec<u8>) {
-    for &b in text {
+    for chunk in text.utf8_chunks() {
+        escape_utf8(chunk.valid(), out);
+        if !chunk.invalid().is_empty() {
+            out.extend_from_slice("\u{fffd}".as_bytes());
+        }
+    }
+}
+
+fn escape_utf8(text: &str, out: &mut Vec<u8>) {
+    for b in text.bytes() {
         match b {
             b'"' | b'\\' => out.extend_from_slice(&[b'\\', b]),
             b'\n' => out.extend_from_slice(b"\\n"),
@@ -153,7 +163,15 @@ mod tests {
     fn control_characters_and_quotes_are_escaped() {
         let mut out = Vec::new();
         escape(b"a\"\\\n\r\t\x08\x0c\x00\x1f\x7f\xc3\xa9\xff/", &mut out);
-        assert_eq!(out, b"a\\\"\\\\\\n\\r\\t\\b\\f\\u0000\\u001F\x7f\xc3\xa9\xff/");
+        assert_eq!(out, b"a\\\"\\\\\\n\\r\\t\\b\\f\\u0000\\u001F\x7f\xc3\xa9\xef\xbf\xbd/");
+        // Cut, too long, surrogates, above U+10FFFF.
+        for text in
+            [&b"a\xc3"[..], b"\xc0\xaf", b"\xed\xa0\x80b", b"\xf4\x90\x80\x80\"", b"\xe2\x82"]
+        {
+            let mut out = Vec::new();
+            escape(text, &mut out);
+            assert!(std::str::from_utf8(&out).is_ok_and(|text| text.contains('\u{fffd}')));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use base::ascii::eq_ignore_case;
 use bytes::Bytes;
 use conf::table::{Args, Directive};
 use conf::template::Template;
@@ -32,6 +33,10 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "Adds a field to responses: of good statuses, or always.",
         |cx, n| {
             let line = line(cx, n)?;
+            if let Some(what) = FRAMING.iter().find(|f| eq_ignore_case(&line.name, f.as_bytes())) {
+                let m = format!("\"{what}\" cannot be added: the server frames its responses");
+                return Err(ConfError::directive(n, m));
+            }
             let conf = cx.loc::<HeadersConf>();
             conf.at.get_or_insert_with(|| n.name.clone());
             conf.headers.get_or_insert_default().push(line);
@@ -62,6 +67,10 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         value::set_enum(&mut cx.loc::<HeadersConf>().trailers_inherit, n, INHERIT)
     }),
 ];
+
+/// Fields that say where a body ends: with another one beside the server's, clients and proxies
+/// find another end, or refuse the response.
+const FRAMING: [&str; 2] = ["Content-Length", "Transfer-Encoding"];
 
 const INHERIT: &[(&str, Inherit)] =
     &[("off", Inherit::Off), ("on", Inherit::On), ("merge", Inherit::Merge)];
@@ -156,7 +165,7 @@ impl HeadersConf {
         if self.headers_inherit.is_some() {
             return;
         }
-        let is = |line: &Line, name: &str| base::ascii::eq_ignore_case(&line.name, name.as_bytes());
+        let is = |line: &Line, name: &str| eq_ignore_case(&line.name, name.as_bytes());
         let lost =
             |name: &&&str| outer.iter().any(|l| is(l, name)) && !own.iter().any(|l| is(l, name));
         let lost: Vec<&str> = PROTECTIVE.iter().filter(lost).copied().collect();
@@ -316,6 +325,16 @@ fn add(r: &mut Request, line: &Line, value: Bytes) {
     }
 }
 
+/// `more_clear_headers Expires`: [`expires`] leaves that field out, as in nginx with that module.
+#[derive(Default)]
+pub(crate) struct WithoutExpires(pub bool);
+
+fn replace_expires(r: &mut Request, value: Bytes) {
+    if !r.ctx::<WithoutExpires>().is_some_and(|without| without.0) {
+        replace(r, "Expires", value);
+    }
+}
+
 fn apply_expires(r: &mut Request, rule: &ExpiresRule) {
     let expires = match rule {
         ExpiresRule::Fixed(e) => *e,
@@ -328,11 +347,11 @@ fn apply_expires(r: &mut Request, rule: &ExpiresRule) {
     let (at, age) = match expires {
         Expires::Off => return,
         Expires::Epoch => {
-            replace(r, "Expires", Bytes::from_static(b"Thu, 01 Jan 1970 00:00:01 GMT"));
+            replace_expires(r, Bytes::from_static(b"Thu, 01 Jan 1970 00:00:01 GMT"));
             return replace(r, "Cache-Control", Bytes::from_static(b"no-cache"));
         }
         Expires::Max => {
-            replace(r, "Expires", Bytes::from_static(b"Thu, 31 Dec 2037 23:55:55 GMT"));
+            replace_expires(r, Bytes::from_static(b"Thu, 31 Dec 2037 23:55:55 GMT"));
             // Ten years.
             return replace(r, "Cache-Control", Bytes::from_static(b"max-age=315360000"));
         }
@@ -348,7 +367,7 @@ fn apply_expires(r: &mut Request, rule: &ExpiresRule) {
             None => (now + secs, secs),
         },
     };
-    replace(r, "Expires", Bytes::copy_from_slice(&base::time::format_http_date(at)));
+    replace_expires(r, Bytes::copy_from_slice(&base::time::format_http_date(at)));
     let control = match u64::try_from(age) {
         Err(_) => Bytes::from_static(b"no-cache"),
         Ok(age) => {
@@ -363,12 +382,12 @@ fn apply_expires(r: &mut Request, rule: &ExpiresRule) {
 /// Gives the first field of a name another value and removes those behind it; adds it if there is
 /// none.
 fn replace(r: &mut Request, name: &'static str, value: Bytes) {
-    let is = |field: &Bytes| base::ascii::eq_ignore_case(field, name.as_bytes());
+    let is = |field: &Bytes| eq_ignore_case(field, name.as_bytes());
     let Some(first) = r.out.headers.iter().position(|(n, _)| is(n)) else {
         return r.out.add(name, value);
     };
     r.out.headers[first].1 = value;
-    r.out.remove_if(|at, n| at > first && base::ascii::eq_ignore_case(n, name.as_bytes()));
+    r.out.remove_if(|at, n| at > first && eq_ignore_case(n, name.as_bytes()));
 }
 
 /// The next time at which the local clock shows so many seconds of the day. On days of other

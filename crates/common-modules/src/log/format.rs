@@ -192,10 +192,11 @@ fn name_at(word: &Word, dollar: usize) -> Result<(&[u8], usize), ConfError> {
     Ok((name, from + len + usize::from(bracket)))
 }
 
+/// Whether a byte is escaped, or has to be looked at with those behind it.
 fn is_special(escape: Escape, b: u8) -> bool {
     match escape {
         Escape::Default => b == b'"' || b == b'\\' || !(0x20..0x7f).contains(&b),
-        Escape::Json => b == b'"' || b == b'\\' || b < 0x20,
+        Escape::Json => b == b'"' || b == b'\\' || !(0x20..0x80).contains(&b),
         Escape::None => false,
     }
 }

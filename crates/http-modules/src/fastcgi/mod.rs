@@ -189,7 +189,7 @@ impl PhaseHandler for Handler {
 
 static VARIABLES: &[VarDef] = &[
     VarDef::new("fastcgi_script_name", |r, out| {
-        let (name, _) = split(r);
+        let name = split(r);
         out.extend_from_slice(&r.uri[name]);
         if out.last() == Some(&b'/')
             && let Some(conf) = r.loc.confs.get::<FastCgiConf>()
@@ -199,16 +199,22 @@ static VARIABLES: &[VarDef] = &[
         true
     }),
     VarDef::new("fastcgi_path_info", |r, out| {
-        let (_, info) = split(r);
-        out.extend_from_slice(&r.uri[info]);
+        split(r);
+        out.extend_from_slice(r.ctx::<PathInfo>().map_or(b"", |info| &info.0));
         true
     }),
 ];
 
-/// The places of the script's name and of the path info behind it in the URI.
-fn split(r: &Request) -> (std::ops::Range<usize>, std::ops::Range<usize>) {
-    let whole = (0..r.uri.len(), 0..0);
-    let conf = r.loc.confs.get::<FastCgiConf>();
+/// The path info of the last URI that the pattern has split. It outlasts `try_files
+/// $fastcgi_script_name`, which makes the script the URI, as in nginx.
+#[derive(Default)]
+struct PathInfo(Vec<u8>);
+
+/// The place of the script's name in the URI; notes the path info behind it.
+fn split(r: &mut Request) -> std::ops::Range<usize> {
+    let whole = 0..r.uri.len();
+    let loc = r.loc.clone();
+    let conf = loc.confs.get::<FastCgiConf>();
     let Some(pattern) = conf.and_then(|c| c.split.as_deref()) else { return whole };
     let mut spans: Vec<Span> = Vec::with_capacity(3);
     match pattern.find(&r.uri, &mut spans) {
@@ -217,7 +223,9 @@ fn split(r: &Request) -> (std::ops::Range<usize>, std::ops::Range<usize>) {
                 Some(&Some((from, to))) => from as usize..to as usize,
                 _ => 0..0,
             };
-            (group(1), group(2))
+            let (name, info) = (group(1), r.uri[group(2)].to_vec());
+            r.ctx_mut::<PathInfo>().0 = info;
+            name
         }
         Ok(false) => whole,
         Err(gave_up) => {

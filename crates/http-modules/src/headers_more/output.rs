@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::request::Request;
 
 use super::line::{Field, Line};
+use crate::headers::WithoutExpires;
 
 /// Performs a directive on the response, if it has the status and the type.
 pub fn apply(r: &mut Request, line: &Line) {
@@ -109,6 +110,9 @@ fn set(r: &mut Request, field: &Field, value: Bytes, append: bool) {
             r.out.headers.push((field.name.clone(), value));
         }
         return;
+    }
+    if is(b"Expires") {
+        r.ctx_mut::<WithoutExpires>().0 = value.is_empty();
     }
     let first = r.out.headers.iter().position(|(name, _)| is(name));
     match first {

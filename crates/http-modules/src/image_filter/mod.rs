@@ -262,7 +262,9 @@ struct Refused(bool);
 
 impl Filter {
     fn header(&self, r: &mut Request) -> Verdict {
-        if r.status() == 304 || r.ctx::<Refused>().is_some_and(|refused| refused.0) {
+        // A redirect or an error is no image, and the client is to have it.
+        let is_image = (200..300).contains(&r.status());
+        if !is_image || r.ctx::<Refused>().is_some_and(|refused| refused.0) {
             return Verdict::Next;
         }
         let kind = r.out.content_type.as_deref().unwrap_or_default();

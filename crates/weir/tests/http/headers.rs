@@ -141,3 +141,13 @@ fn conditional_requests() {
         assert_eq!((r.status, &r.body[..]), (412, &b"hello"[..]));
     });
 }
+
+#[test]
+fn fields_of_framing_cannot_be_added() {
+    for name in ["Content-Length", "content-length", "Transfer-Encoding"] {
+        let text = format!("server {{ listen 127.0.0.1:%PORT0%;\nadd_header {name} 3 always; }}");
+        let site = Site::new(built_binary(), testkit::Driver::Epoll).http(&text);
+        let message = site.is_refused("cannot be added: the server frames its responses in ");
+        assert!(message.contains("weir.conf:"), "{message}");
+    }
+}

@@ -292,3 +292,32 @@ fn mistakes_are_told() {
         ],
     );
 }
+
+/// All of it was compared with nginx 1.22 and the module.
+#[test]
+fn expires_is_cleared_by_its_name() {
+    each_driver(|driver| {
+        let text = "server { listen 127.0.0.1:%PORT0%; expires 1h;
+            location /cleared { more_clear_headers Expires; return 200 ok; }
+            location /empty { more_set_headers 'expires:'; return 200 ok; }
+            location /epoch { expires epoch; more_clear_headers Expires; return 200 ok; }
+            location /set { more_set_headers 'Expires: x'; return 200 ok; }
+            location /begin { more_clear_headers 'Exp*'; return 200 ok; }
+            location /other { more_clear_headers -s 404 Expires; return 200 ok; }
+            location /added { add_header Expires x; more_clear_headers Expires; return 200 ok; } }";
+        let weir = Site::new(built_binary(), driver).http(text).start();
+        for (path, expires, control) in [
+            ("/cleared", None, "max-age=3600"),
+            ("/empty", None, "max-age=3600"),
+            ("/epoch", None, "no-cache"),
+            ("/set", Some(false), "max-age=3600"),
+            ("/begin", Some(false), "max-age=3600"),
+            ("/other", Some(false), "max-age=3600"),
+            ("/added", Some(true), "max-age=3600"),
+        ] {
+            let r = weir.get(path);
+            assert_eq!(r.header("Expires").map(|value| value == "x"), expires, "{path}");
+            assert_eq!(r.header("Cache-Control"), Some(control), "{path}");
+        }
+    });
+}

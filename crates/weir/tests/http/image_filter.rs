@@ -140,7 +140,6 @@ fn what_is_no_image_or_too_large() {
         let weir = start(driver);
         for uri in [
             "/test/page.html",
-            "/test/none",
             "/resize/page.html?h=1",
             "/resize/a.png",
             "/resize/a.png?h=x",
@@ -172,4 +171,29 @@ fn what_is_wrong_is_told() {
             ("image_filter_jpeg_quality 0;", "invalid value \"0\""),
         ],
     );
+}
+
+/// nginx answers 415.
+#[test]
+fn redirects_and_errors_pass() {
+    each_driver(|driver| {
+        let text = "server { listen 127.0.0.1:%PORT0%; root html;
+            location /moved { image_filter resize 10 10; return 302 /x; }
+            location /denied { image_filter resize 10 10; return 403 no; }
+            location /none { image_filter resize 10 10; }
+            location /behind { image_filter test; proxy_pass http://127.0.0.1:%PORT1%; }
+            location /text { image_filter resize 10 10; return 200 text; } }
+            server { listen 127.0.0.1:%PORT1%; return 404 gone; }";
+        let weir = Site::new(built_binary(), driver).http(text).start();
+        let moved = weir.get("/moved");
+        assert_eq!((moved.status, moved.header("Content-Type")), (302, Some("text/html")));
+        assert!(moved.header("Location").unwrap().ends_with("/x"));
+        for (path, status, body) in
+            [("/denied", 403, "no"), ("/behind", 404, "gone"), ("/none", 404, "<html>")]
+        {
+            let r = weir.get(path);
+            assert!(r.status == status && r.text().starts_with(body), "{path}: {}", r.text());
+        }
+        assert_eq!(weir.get("/text").status, 415);
+    });
 }

@@ -231,3 +231,21 @@ fn a_client_that_has_seen_the_end_finds_its_request_in_the_log() {
         assert!(in_time > 0, "no line was there at the end of its connection");
     });
 }
+
+#[test]
+fn lines_of_json_are_utf_8_whatever_clients_send() {
+    each_driver(|driver| {
+        let text = "log_format j escape=json '{\"agent\":\"$http_user_agent\",\"uri\":\"$uri\"}';
+            server { listen 127.0.0.1:%PORT0%; access_log logs/j.log j; return 200 ok; }";
+        let weir = Site::new(built_binary(), driver).http(text).start();
+        let head = b"GET /a%ff%22 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+                     User-Agent: \xc3\xa9\xff\xed\xa0\x80\xc3\r\n\r\n";
+        weir.raw(head);
+        weir.wait_for_log("j.log", "agent");
+        let bytes = std::fs::read(weir.prefix().join("logs/j.log")).unwrap();
+        let line: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(line["uri"], "/a\u{fffd}\"");
+        let agent = line["agent"].as_str().unwrap();
+        assert!(agent.starts_with("\u{e9}\u{fffd}") && agent.ends_with('\u{fffd}'), "{agent}");
+    });
+}

@@ -75,3 +75,28 @@ fn what_is_wrong_is_told() {
         ],
     );
 }
+
+/// As in nginx 1.22.
+#[test]
+fn the_path_info_outlasts_try_files() {
+    let text = "server { listen 127.0.0.1:%PORT0%; root html;
+        location ~ [.]php {
+            fastcgi_split_path_info ^(.+[.]php)(/.*)$;
+            try_files $fastcgi_script_name =404;
+            add_header X-Info '$fastcgi_script_name|$fastcgi_path_info|$uri';
+        }
+        location ~ [.]phtml {
+            fastcgi_split_path_info ^(.+[.]phtml)(/.*)$;
+            try_files /a.php =404;
+            add_header X-Info '$fastcgi_script_name|$fastcgi_path_info|$uri';
+        } }";
+    testkit::each_driver(|driver| {
+        let site = Site::new(built_binary(), driver).file("html/a.php", "script");
+        let weir = site.http(text).start();
+        let info = |path: &str| weir.get(path).header("X-Info").map(str::to_owned);
+        assert_eq!(info("/a.php/in/fo").as_deref(), Some("/a.php|/in/fo|/a.php"));
+        assert_eq!(info("/a.php").as_deref(), Some("/a.php||/a.php"));
+        assert_eq!(info("/b.phtml/in").as_deref(), Some("/a.php||/a.php"));
+        assert_eq!(weir.get("/none.php/in").status, 404);
+    });
+}
