@@ -171,12 +171,27 @@ impl Request {
         out.extend_from_slice(self.below_root(&self.uri));
     }
 
-    /// The path of the file that another URI stands for here.
-    pub fn map_path_of(&mut self, uri: &[u8]) -> FilePath {
+    /// The path of the file that another URI stands for here. `None`: an `alias` may name groups of
+    /// the location's regular expression, which does not match that URI.
+    pub fn map_path_of(&mut self, uri: &[u8]) -> Option<FilePath> {
         let mut path = FilePath::new();
+        let is_whole = self.loc.core.root.as_ref().is_some_and(|root| root.alias && root.whole);
+        let regex = self.loc.regex.clone().filter(|_| is_whole);
+        let captures = self.captures.clone();
+        if let Some(regex) = &regex
+            && !regex.exec(self, uri).is_ok_and(|matches| matches)
+        {
+            return None;
+        }
         self.root_into(&mut path);
         path.extend_from_slice(self.below_root(uri));
-        path
+        if let Some(regex) = &regex {
+            // The variables of named groups are those of the request again.
+            let own = self.uri.clone();
+            let _ = regex.exec(self, &own);
+            self.captures = captures;
+        }
+        Some(path)
     }
 
     /// The part of a URI that follows the root or alias in its file's path.

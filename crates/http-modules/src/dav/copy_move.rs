@@ -76,7 +76,8 @@ fn job(dav: &Dav, r: &mut Request) -> Result<Job, Verdict> {
             return Err(refused(r, 400, &m));
         }
     };
-    let (mut from, mut to) = (r.map_path(), r.map_path_of(&uri));
+    let mut from = r.map_path();
+    let Some(mut to) = r.map_path_of(&uri) else { return Err(invalid(r, &said)) };
     for path in [&mut from, &mut to] {
         path.dedup_by(|a, b| *a == b'/' && *b == b'/');
         if path.len() > 1 && is_collection(path) {

@@ -319,3 +319,46 @@ fn destinations_have_either_scheme_and_whole_escapes() {
         }
     });
 }
+
+/// nginx takes the groups of the request for the destination, too: it copies a file onto itself,
+/// which empties it.
+#[test]
+fn an_alias_with_groups_has_those_of_the_destination() {
+    testkit::each_driver(|driver| {
+        let text = "user root; worker_processes 1; events {} http { server {
+            listen 127.0.0.1:%PORT0%; dav_methods DELETE MKCOL COPY MOVE; root html;
+            location ~ ^/numbered/(.*)$ { alias %PREFIX%/html/d/$1; }
+            location ~ ^/named/(?<file>.*)$ { alias %PREFIX%/html/d/$file;
+                                              add_header X-File $file always; } } }";
+        let weir = Site::new(built_binary(), driver).file("html/d/keep", "").config(text).start();
+        for at in ["/numbered", "/named"] {
+            weir.write("html/d/a", "one");
+            weir.write("html/d/sub/b", "two");
+            let ask = |method: &str, uri: &str, to: &str, status: u16| {
+                let to =
+                    if to.is_empty() { String::new() } else { format!("Destination: {to}\r\n") };
+                let r = weir.request(method, &format!("{at}{uri}"), &to);
+                assert_eq!(r.status, status, "{method} {at}{uri} {to}");
+                r
+            };
+            let read =
+                |name: &str| std::fs::read_to_string(weir.prefix().join("html/d").join(name)).ok();
+            let r = ask("COPY", "/a", &format!("{at}/c"), 204);
+            assert_eq!((read("a").as_deref(), read("c").as_deref()), (Some("one"), Some("one")));
+            if at == "/named" {
+                assert_eq!(r.header("X-File"), Some("a"));
+            }
+            ask("COPY", "/sub/", &format!("http://localhost{at}/copy/"), 201);
+            assert_eq!(read("copy/b").as_deref(), Some("two"));
+            ask("MOVE", "/c", &format!("{at}/sub/b"), 204);
+            assert_eq!((read("c"), read("sub/b").as_deref()), (None, Some("one")));
+            ask("COPY", "/a", &format!("{at}/a"), 403);
+            ask("MOVE", "/a", "/elsewhere/a", 400);
+            assert_eq!(read("a").as_deref(), Some("one"));
+            ask("DELETE", "/copy/", "", 204);
+            ask("DELETE", "/a", "", 204);
+            ask("DELETE", "/a", "", 404);
+            assert_eq!((read("a"), read("copy/b")), (None, None));
+        }
+    });
+}
