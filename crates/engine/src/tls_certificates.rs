@@ -2,7 +2,6 @@
 //! thread, and kept for the next ones (`ssl_certificate_cache`).
 
 use std::cell::RefCell;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use tls::certified::Certified;
 use tls::pem::{Passwords, Source};
 
 use crate::tls_files::{NotLoaded, load};
+use crate::tls_objects::FileState;
 
 /// `ssl_certificate_cache`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl CacheTerms {
 type Names = (Bytes, Bytes);
 
 /// The numbers and times of two files; none where there is no file.
-type State = [Option<(u64, i64, i64)>; 2];
+type State = [Option<FileState>; 2];
 
 /// Certificates whose files are named by variables, and the passwords of their keys.
 pub struct Certificates {
@@ -206,11 +206,7 @@ impl Files {
     }
 
     fn state(&self, names: &Names) -> State {
-        [&names.0, &names.1].map(|name| {
-            let path = self.folder.join(&*base::log::lossy(name));
-            let meta = std::fs::metadata(path).ok()?;
-            Some((meta.ino(), meta.mtime(), meta.mtime_nsec()))
-        })
+        [&names.0, &names.1].map(|name| FileState::of(&self.folder.join(&*base::log::lossy(name))))
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use conf::{ConfError, Node, Word};
-use tls::certified::Certified;
+use tls::certified::{Certified, SignKey};
 use tls::conf_command::Command;
 use tls::pem::{self, Passwords, Source};
 use tls::verify::Store;
@@ -38,12 +38,35 @@ impl Named {
         Named { word: word.clone(), path, objects: cx.env.tls_objects.clone() }
     }
 
-    /// The text of a file, if it can be read, in the place of its name.
-    fn read(&self, source: Source) -> Source {
-        match &source {
-            Source::File(path) => self.objects.read(path).map_or(source, Source::Data),
-            _ => source,
+    /// The certificate with the rest of its chain, and its file if it is in one.
+    fn chain(&self) -> (Result<Vec<Vec<u8>>, NotLoaded>, Option<PathBuf>) {
+        match Source::certificate(&self.word.lossy(), |_| self.path.clone()) {
+            Source::File(path) => {
+                (self.objects.chain(&path).map_err(NotLoaded::Certificate), Some(path))
+            }
+            source => (source.load_certificates().map_err(NotLoaded::Certificate), None),
         }
+    }
+
+    /// The key, and its file if it is in one.
+    fn key(&self, passwords: &Passwords) -> (Result<SignKey, NotLoaded>, Option<PathBuf>) {
+        match Source::key(&self.word.lossy(), |_| self.path.clone()) {
+            Source::File(path) => (self.objects.key(&path, passwords), Some(path)),
+            source => (parse_key(&source, passwords), None),
+        }
+    }
+
+    /// The certificate with its key.
+    fn pair(&self, key: &Named, passwords: &Passwords) -> Result<Certified, NotLoaded> {
+        let ((chain, file), (private, key_file)) = (self.chain(), key.key(passwords));
+        let pair = Certified::with_key(chain?, private?).map_err(NotLoaded::Pair);
+        let files = (file.unwrap_or_default(), key_file.unwrap_or_default());
+        // One of them may have changed in a way that its file does not tell.
+        if pair.is_err() && self.objects.forget(&files.0, &files.1) {
+            return Certified::with_key(self.chain().0?, key.key(passwords).0?)
+                .map_err(NotLoaded::Pair);
+        }
+        pair
     }
 
     /// The name for messages: a path, and no secret.
@@ -81,9 +104,7 @@ pub fn passwords(named: &Named) -> Result<Passwords, ConfError> {
 /// # Errors
 /// A file cannot be read or used, or the key is another certificate's; in nginx's words.
 pub fn certified(name: &Named, key: &Named, passwords: &Passwords) -> Result<Certified, ConfError> {
-    let chain = Source::certificate(&name.word.lossy(), |_| name.path.clone());
-    let source = Source::key(&key.word.lossy(), |_| key.path.clone());
-    match from_sources(&name.read(chain), &key.read(source), passwords) {
+    match name.pair(key, passwords) {
         Ok(certified) => Ok(certified),
         Err(NotLoaded::Certificate(e)) => {
             let m = format!("cannot load certificate \"{}\": {e}", name.shown());
@@ -180,8 +201,12 @@ fn from_sources(
     passwords: &Passwords,
 ) -> Result<Certified, NotLoaded> {
     let chain = chain.load_certificates().map_err(NotLoaded::Certificate)?;
-    let key = key.load_key(passwords).map_err(NotLoaded::Key)?;
-    Certified::new(chain, key.der()).map_err(NotLoaded::Pair)
+    Certified::with_key(chain, parse_key(key, passwords)?).map_err(NotLoaded::Pair)
+}
+
+fn parse_key(source: &Source, passwords: &Passwords) -> Result<SignKey, NotLoaded> {
+    let key = source.load_key(passwords).map_err(NotLoaded::Key)?;
+    SignKey::new(key.der()).map_err(NotLoaded::Pair)
 }
 
 /// Trusts the certificates of files; with revocation lists every certificate then needs one. Files
@@ -245,7 +270,7 @@ const NOTHING: &str = "no certificate or crl found";
 fn bundle(named: &Named, call: &str) -> Result<tls::x509::pem::Bundle, ConfError> {
     let text = named
         .objects
-        .read(&named.path)
+        .text(&named.path)
         .map_err(|e| failed(named, call, &base::log::os_error(&e)))?;
     tls::x509::pem::read(&text).map_err(|e| failed(named, call, &e))
 }

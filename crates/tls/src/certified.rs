@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustls::SignatureAlgorithm;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 
 use crate::pem;
 use crate::signatures::Noting;
-use crate::x509::{Certificate, Kind};
+use crate::x509::{Certificate, private_rsa_bits};
 
 /// A chain, the end's own certificate first, with its key.
 #[derive(Clone, Debug)]
@@ -33,6 +33,28 @@ struct Stapled {
 const RSA_BITS_MIN: u32 = 2048;
 const RSA_BITS_MAX: u32 = 8192;
 
+/// A private key that is ready to sign. Clones share it, so that its numbers lie in memory once
+/// however many servers have it.
+#[derive(Clone, Debug)]
+pub struct SignKey(Arc<dyn SigningKey>);
+
+impl SignKey {
+    /// Takes a key of PKCS#8, PKCS#1 or SEC1 in DER. Keeps none of these bytes.
+    ///
+    /// # Errors
+    /// It is of a kind that is not supported.
+    pub fn new(der: &[u8]) -> Result<SignKey, String> {
+        let der = PrivateKeyDer::try_from(der).map_err(str::to_owned)?;
+        // The library does not say that a key is too small.
+        any_supported_type(&der).map(SignKey).map_err(|e| match private_rsa_bits(&der) {
+            Some(bits) if !(RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits) => format!(
+                "the RSA key has {bits} bits: {RSA_BITS_MIN} to {RSA_BITS_MAX} are supported"
+            ),
+            _ => e.to_string(),
+        })
+    }
+}
+
 impl Certified {
     /// Puts both together; `key` is PKCS#8, PKCS#1 or SEC1 in DER.
     ///
@@ -40,16 +62,16 @@ impl Certified {
     /// The key is of a kind that is not supported, or it is not the certificate's; in OpenSSL's
     /// words where it has some.
     pub fn new(chain: Vec<Vec<u8>>, key: &[u8]) -> Result<Certified, String> {
-        let der = PrivateKeyDer::try_from(key.to_vec()).map_err(str::to_owned)?;
+        Certified::with_key(chain, SignKey::new(key)?)
+    }
+
+    /// As [`Certified::new`], with a key that others may have, too.
+    ///
+    /// # Errors
+    /// The key is not the certificate's.
+    pub fn with_key(chain: Vec<Vec<u8>>, SignKey(key): SignKey) -> Result<Certified, String> {
         let first = chain.first().ok_or("no certificate")?;
         let certificate = Certificate::parse(first.clone().into()).map_err(|e| e.to_string())?;
-        // The library does not say that a key is too small.
-        let key = any_supported_type(&der).map_err(|e| match certificate.public_key().kind() {
-            Kind::Rsa(bits) if !(RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits) => format!(
-                "the RSA key has {bits} bits: {RSA_BITS_MIN} to {RSA_BITS_MAX} are supported"
-            ),
-            _ => e.to_string(),
-        })?;
         let public = key.public_key().ok_or("the key has no public part")?;
         if certificate.public_key().der() != public.as_ref() {
             return Err(MISMATCH.to_owned());

@@ -24,6 +24,11 @@ impl Passwords {
         Passwords::default()
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Reads passwords, one a line; without any, the one password is empty. None with a line that
     /// is too long.
     pub fn parse(text: &[u8]) -> Option<Passwords> {

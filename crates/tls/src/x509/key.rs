@@ -4,6 +4,7 @@ use super::der::{self, Reader, tag};
 use super::{Malformed, oid};
 use aws_lc_rs::signature as aws;
 use bytes::Bytes;
+use rustls::pki_types::PrivateKeyDer;
 use std::sync::OnceLock;
 
 /// A certificate's public key.
@@ -148,11 +149,37 @@ fn kind(mut algorithm: Reader<'_>, bits: &[u8]) -> Result<Kind, Malformed> {
     }
 }
 
+/// The size of a private RSA key, bits: of its modulus, which PKCS#1 has behind the version and
+/// PKCS#8 in an octet string. `None` for keys of another kind, and malformed ones.
+pub(crate) fn private_rsa_bits(key: &PrivateKeyDer<'_>) -> Option<u32> {
+    let of_pkcs1 = |der: &[u8]| {
+        let mut reader = Reader::new(Reader::whole(der, tag::SEQUENCE).ok()?);
+        reader.expect(tag::INTEGER).ok()?;
+        bits_of(der::integer(reader.expect(tag::INTEGER).ok()?).ok()?).ok()
+    };
+    match key {
+        PrivateKeyDer::Pkcs1(key) => of_pkcs1(key.secret_pkcs1_der()),
+        PrivateKeyDer::Pkcs8(key) => {
+            let whole = Reader::whole(key.secret_pkcs8_der(), tag::SEQUENCE).ok()?;
+            let mut reader = Reader::new(whole);
+            reader.expect(tag::INTEGER).ok()?;
+            let is_rsa = reader.sequence().ok()?.expect(tag::OID).ok()? == oid::RSA_ENCRYPTION;
+            let inner = reader.expect(tag::OCTET_STRING).ok()?;
+            if is_rsa { of_pkcs1(inner) } else { None }
+        }
+        _ => None,
+    }
+}
+
 fn modulus_bits(key: &[u8]) -> Result<u32, Malformed> {
     let mut reader = Reader::new(Reader::whole(key, tag::SEQUENCE)?);
     let modulus = der::integer(reader.expect(tag::INTEGER)?)?;
     der::integer(reader.expect(tag::INTEGER)?)?;
     reader.finish()?;
+    bits_of(modulus)
+}
+
+fn bits_of(modulus: &[u8]) -> Result<u32, Malformed> {
     let digits = match modulus {
         [0, digits @ ..] => digits,
         [b, ..] if *b < 0x80 => modulus,

@@ -20,6 +20,7 @@ mod time;
 pub use crl::RevocationList;
 pub use handshake::{SCHEMES, Version, scheme_bits};
 pub(crate) use handshake::{is_scheme_for, verify_handshake_signature};
+pub(crate) use key::private_rsa_bits;
 pub use key::{Hash, Kind, PublicKey};
 pub use name::Name;
 pub use time::Time;

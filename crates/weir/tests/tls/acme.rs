@@ -1,7 +1,7 @@
 //! Certificates by ACME, from pebble.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::acme_site::{
     HTTP, STATUS, acme_process, certificate, config, holds, issuer, server, with_pebble,
 };
+use crate::memory_search::holds_in_memory;
 use crate::tls::Client;
 use testkit::{Driver, Json, Port, Site, Weir, built_binary, each_driver, wait_until};
 
@@ -201,35 +202,6 @@ fn a_certificate_is_renewed_while_it_is_served() {
     drop(second);
 }
 
-/// Looks at the places in a process's memory that can be written. One that has ended holds nothing.
-fn memory_holds(pid: u32, secret: &[u8]) -> bool {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
-    let (Ok(maps), Ok(memory)) = (maps, fs::File::open(format!("/proc/{pid}/mem"))) else {
-        return false;
-    };
-    for line in maps.lines() {
-        let mut words = line.split(' ');
-        let (range, mode) = (words.next().unwrap(), words.next().unwrap());
-        if !mode.starts_with("rw") {
-            continue;
-        }
-        let (from, to) = range.split_once('-').unwrap();
-        let [from, to] = [from, to].map(|hex| u64::from_str_radix(hex, 16).unwrap());
-        const STEP: u64 = 1 << 20;
-        let mut at = from;
-        while at < to {
-            let len = (to - at).min(STEP + 256);
-            let mut bytes = vec![0; usize::try_from(len).unwrap()];
-            let read = memory.read_at(&mut bytes, at).unwrap_or(0);
-            if memchr::memmem::find(&bytes[..read], secret).is_some() {
-                return true;
-            }
-            at += STEP;
-        }
-    }
-    false
-}
-
 #[test]
 fn workers_do_not_hold_the_account_key() {
     // Made here and named by the configuration: the master reads such a file, too, at its start.
@@ -264,13 +236,13 @@ fn workers_do_not_hold_the_account_key() {
         let text = &base64.as_bytes()[base64.len() / 2..base64.len() / 2 + 24];
         for secret in [scalar, &reversed, text] {
             for pid in weir.workers() {
-                assert!(!memory_holds(pid, secret), "a worker holds the key");
+                assert!(!holds_in_memory(pid, secret), "a worker holds the key");
             }
-            assert!(!memory_holds(weir.pid(), secret), "the master holds the key");
+            assert!(!holds_in_memory(weir.pid(), secret), "the master holds the key");
         }
         wait_until("the acme process holds it, so the search finds something", || {
             // The one before the reload may still be leaving.
-            acme_process(&weir).is_some_and(|pid| memory_holds(pid, scalar))
+            acme_process(&weir).is_some_and(|pid| holds_in_memory(pid, scalar))
         });
     }
 }
