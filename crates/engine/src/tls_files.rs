@@ -250,7 +250,13 @@ fn add_certificates(store: &mut Store, named: &Named) -> Result<(), ConfError> {
     if bundle.certificates.is_empty() {
         return Err(failed(named, "SSL_CTX_load_verify_locations", &NOTHING));
     }
-    bundle.certificates.into_iter().for_each(|certificate| store.add(certificate));
+    let mut settings = bundle.settings.into_iter().peekable();
+    for (place, certificate) in bundle.certificates.into_iter().enumerate() {
+        match settings.next_if(|(of, _)| *of == place) {
+            Some((_, settings)) => store.add_with(certificate, settings),
+            None => store.add(certificate),
+        }
+    }
     Ok(())
 }
 

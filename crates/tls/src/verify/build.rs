@@ -32,6 +32,7 @@ impl Run<'_> {
                         from_peer = false;
                         continue;
                     }
+                    Taken::Rejected => return true,
                     Taken::No => {}
                 }
             }
@@ -59,9 +60,14 @@ impl Run<'_> {
     /// Takes a trusted issuer of the chain's last certificate.
     fn take_trusted(&mut self, self_signed: bool, issuer: Arc<Certificate>) -> Taken {
         let last = self.chain.len() - 1;
+        let verdict = self.store.verdict(&issuer, self.rules.purpose);
         if !self_signed {
-            let root = issuer.is_self_signed();
+            let root = verdict.unwrap_or(issuer.is_self_signed());
             self.chain.push(issuer);
+            if verdict == Some(false) {
+                self.fail(Error::Rejected, last + 1);
+                return Taken::Rejected;
+            }
             return if root { Taken::Root } else { Taken::Issuer };
         }
         // Another certificate with a root's names is not that root.
@@ -70,6 +76,10 @@ impl Run<'_> {
         }
         self.chain[last] = issuer;
         self.untrusted = last;
+        if verdict == Some(false) {
+            self.fail(Error::Rejected, last);
+            return Taken::Rejected;
+        }
         Taken::Root
     }
 
@@ -109,6 +119,8 @@ enum Taken {
     Root,
     /// The chain is longer by a trusted certificate that is no root.
     Issuer,
+    /// Its settings reject it for this purpose.
+    Rejected,
     No,
 }
 

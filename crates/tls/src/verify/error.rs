@@ -45,6 +45,7 @@ errors! {
     PathLength = 25, "path length constraint exceeded";
     Purpose = 26, "unsuitable certificate purpose";
     Untrusted = 27, "certificate not trusted";
+    Rejected = 28, "certificate rejected";
     NoCertSign = 32, "key usage does not include certificate signing";
     CriticalExtension = 34, "unhandled critical extension";
     NoCrlSign = 35, "key usage does not include CRL signing";

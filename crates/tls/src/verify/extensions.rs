@@ -27,7 +27,9 @@ impl Run<'_> {
             if length > 1 && certificate.public_key().kind() == Kind::Unknown {
                 self.fail(Error::Unspecified, i);
             }
-            if !is_fit(&certificate, self.rules.purpose, place == Place::Issuer) {
+            let settled = self.store.verdict(&certificate, self.rules.purpose);
+            let is_fit = || is_fit(&certificate, self.rules.purpose, place == Place::Issuer);
+            if !settled.filter(|_| i >= self.untrusted).unwrap_or_else(is_fit) {
                 self.fail(Error::Purpose, i);
             }
             let limit = extensions.basic.and_then(|b| b.path_length);

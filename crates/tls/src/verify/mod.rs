@@ -18,7 +18,7 @@ mod revocation;
 pub use error::Error;
 pub use host::{check_address, check_host};
 
-use crate::x509::{Certificate, Kind, RevocationList};
+use crate::x509::{Certificate, Kind, RevocationList, TrustSettings, oid};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -83,6 +83,8 @@ impl Verdict {
 #[derive(Debug, Default)]
 pub struct Store {
     certificates: Vec<Arc<Certificate>>,
+    /// OpenSSL's settings of trust of some.
+    settings: Vec<(Arc<Certificate>, TrustSettings)>,
     /// Places in `certificates` by the subject's canonical name.
     by_subject: HashMap<Vec<u8>, Vec<usize>>,
     /// By the issuer's canonical name.
@@ -101,6 +103,26 @@ impl Store {
             places.push(place);
             self.certificates.push(Arc::new(certificate));
         }
+    }
+
+    /// Trusts a certificate for some usages alone, as OpenSSL's settings behind it tell. One that
+    /// they name is the end of a chain, whether it is self-signed or not.
+    pub fn add_with(&mut self, certificate: Certificate, settings: TrustSettings) {
+        let count = self.certificates.len();
+        self.add(certificate);
+        if let Some(added) = self.certificates.get(count) {
+            self.settings.push((added.clone(), settings));
+        }
+    }
+
+    /// The settings' verdict on a trusted certificate.
+    fn verdict(&self, certificate: &Arc<Certificate>, purpose: Purpose) -> Option<bool> {
+        let usage = match purpose {
+            Purpose::Client => oid::CLIENT_AUTH,
+            Purpose::Server => oid::SERVER_AUTH,
+        };
+        let mut settings = self.settings.iter();
+        settings.find(|(of, _)| Arc::ptr_eq(of, certificate))?.1.verdict(usage)
     }
 
     /// Adds a revocation list; it is used once [`Store::check_revocation`] was called.

@@ -16,6 +16,7 @@ pub(crate) mod oid;
 pub mod pem;
 pub(crate) mod signature;
 mod time;
+mod trust;
 
 pub use crl::RevocationList;
 pub use handshake::{SCHEMES, Version, scheme_bits};
@@ -24,6 +25,7 @@ pub(crate) use key::private_rsa_bits;
 pub use key::{Hash, Kind, PublicKey};
 pub use name::Name;
 pub use time::Time;
+pub use trust::TrustSettings;
 
 use base::ascii::write_hex;
 use bytes::Bytes;

@@ -36,6 +36,7 @@ pub(crate) const OCSP_NO_CHECK: Oid = &[0x2b, 6, 1, 5, 5, 7, 48, 1, 5];
 pub(crate) const NETSCAPE_CERT_TYPE: Oid = &[0x60, 0x86, 0x48, 1, 0x86, 0xf8, 0x42, 1, 1];
 pub(crate) const SMTP_UTF8_MAILBOX: Oid = &[0x2b, 6, 1, 5, 5, 7, 8, 9];
 
+pub(crate) const ANY_USAGE: Oid = &[0x55, 0x1d, 37, 0];
 pub(crate) const SERVER_AUTH: Oid = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 pub(crate) const CLIENT_AUTH: Oid = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
 pub(crate) const OCSP_SIGNING: Oid = &[0x2b, 6, 1, 5, 5, 7, 3, 9];

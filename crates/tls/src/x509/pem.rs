@@ -1,6 +1,7 @@
 //! PEM: certificates and revocation lists read from files, a certificate written for variables.
 
-use super::{Certificate, Malformed};
+use super::der::{Reader, tag};
+use super::{Certificate, Malformed, TrustSettings};
 use crate::pem::{Block, Blocks};
 use crate::x509::crl::RevocationList;
 use bytes::Bytes;
@@ -12,6 +13,8 @@ const LINE: usize = 64;
 pub struct Bundle {
     /// The certificates.
     pub certificates: Vec<Certificate>,
+    /// OpenSSL's settings of trust, each with the place of its certificate.
+    pub settings: Vec<(usize, TrustSettings)>,
     /// The revocation lists.
     pub lists: Vec<RevocationList>,
 }
@@ -47,8 +50,14 @@ pub fn read(text: &[u8]) -> Result<Bundle, BadFile> {
             b"X509 CRL" => {
                 bundle.lists.push(RevocationList::parse(der()).map_err(malformed)?);
             }
-            // It carries OpenSSL's own restrictions of trust; to pass over them would be wrong.
-            b"TRUSTED CERTIFICATE" => return Err(bad("TRUSTED CERTIFICATE is not supported")),
+            b"TRUSTED CERTIFICATE" => {
+                let mut reader = Reader::new(&data);
+                let own = reader.expect_element(tag::SEQUENCE).map_err(malformed)?.raw;
+                let settings = TrustSettings::parse(&data[own.len()..]).map_err(malformed)?;
+                bundle.settings.push((bundle.certificates.len(), settings));
+                let own = Certificate::parse(Bytes::copy_from_slice(own)).map_err(malformed)?;
+                bundle.certificates.push(own);
+            }
             _ => {}
         }
     }

@@ -354,8 +354,15 @@ fn files() {
         reason("-----BEGIN CERTIFICATE-----\nAA"),
         "PEM block 1: error:04800066:PEM routines::bad end line"
     );
-    let trusted = write::pem("TRUSTED CERTIFICATE", &certificate);
-    assert_eq!(reason(&trusted), "PEM block 1: TRUSTED CERTIFICATE is not supported");
+    // OpenSSL's own form, whose settings may be missing.
+    for settings in [&b""[..], &[0x30, 0]] {
+        let both = [&certificate[..], settings].concat();
+        let bundle = pem::read(write::pem("TRUSTED CERTIFICATE", &both).as_bytes()).unwrap();
+        assert_eq!(&bundle.certificates[0].der()[..], certificate);
+        assert_eq!(bundle.settings, [(0, TrustSettings::default())]);
+    }
+    let bad = write::pem("TRUSTED CERTIFICATE", &[&certificate[..], &[0x31, 0]].concat());
+    assert_eq!(reason(&bad), "PEM block 1: unexpected tag");
     for garbage in ["A", "A===", "AA=A", "AAAA====", "A-AA"] {
         let text = format!("-----BEGIN CERTIFICATE-----\n{garbage}\n-----END CERTIFICATE-----\n");
         let bad = "PEM block 1: error:04800064:PEM routines::bad base64 decode";

@@ -442,3 +442,41 @@ fn circles_end() {
     assert_eq!(verdict.errors()[0].0, Error::ChainTooLong);
     assert_eq!(store.verify(&chain, &client(2)).chain.len(), 4);
 }
+
+/// A store with the root and OpenSSL's settings of it.
+fn store_with(certificate: &[u8], settings: &[u8]) -> Store {
+    use testkit::certificates::der::pem;
+    let text = pem("TRUSTED CERTIFICATE", &[certificate, settings].concat());
+    let mut bundle = crate::x509::pem::read(text.as_bytes()).unwrap();
+    let mut store = Store::default();
+    store.add_with(bundle.certificates.remove(0), bundle.settings.remove(0).1);
+    store
+}
+
+#[test]
+fn settings_of_trust_are_openssl_s() {
+    use testkit::certificates::der::{element, oid, sequence};
+    let (client_auth, server_auth) = (oid("1.3.6.1.5.5.7.3.2"), oid("1.3.6.1.5.5.7.3.1"));
+    let any = oid("2.5.29.37.0");
+    let trusting = |usage: &[u8]| sequence(&[&sequence(&[usage])]);
+    let rejecting = |usage: &[u8]| sequence(&[&element(0xa0, usage)]);
+    let chain = peer(&[leaf().sign(&MIDDLE), middle().sign(&ROOT)]);
+    let rules = client(5);
+    let of_root =
+        |settings: &[u8]| store_with(&root().sign(&ROOT), settings).verify(&chain, &rules).errors;
+    for settings in [&b""[..], &sequence(&[]), &trusting(&client_auth), &trusting(&any)] {
+        assert_eq!(of_root(settings), []);
+    }
+    assert_eq!(of_root(&rejecting(&server_auth)), []);
+    let rejected = [(Error::Rejected, 2), (Error::Purpose, 2)];
+    for settings in [rejecting(&client_auth), rejecting(&any), trusting(&server_auth)] {
+        assert_eq!(of_root(&settings), rejected);
+    }
+    // One that is trusted by its settings needs no root above it.
+    let of_middle =
+        |settings: &[u8]| store_with(&middle().sign(&ROOT), settings).verify(&chain, &rules).errors;
+    assert_eq!(of_middle(b""), [(Error::NoIssuer, 1)]);
+    assert_eq!(of_middle(&trusting(&client_auth)), []);
+    let rejected = [(Error::Rejected, 1), (Error::Purpose, 1)];
+    assert_eq!(of_middle(&rejecting(&client_auth)), rejected);
+}
