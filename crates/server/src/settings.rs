@@ -191,9 +191,10 @@ impl Settings {
     }
 }
 
-/// A path of the main configuration, or the place of its default; empty without such a place.
+/// A path of the main configuration, or the place of its default; empty without such a place. An
+/// empty text (`pid "";`) is the default, as in nginx.
 fn full(paths: &Paths, path: Option<&[u8]>, default: &str) -> PathBuf {
-    match path {
+    match path.filter(|path| !path.is_empty()) {
         Some(path) => paths.full(path),
         None => paths.homes.run.path(&paths.prefix, default.as_bytes()).unwrap_or_default(),
     }
@@ -250,6 +251,13 @@ mod tests {
         let typed = Typed { prefix, ..Typed::default() };
         let paths = Paths::new(&typed, &crate::environ::Environ::capture());
         Settings::new(read(text)?, &paths, &log).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn an_empty_path_is_the_default() {
+        let s = settings("events {} pid \"\"; lock_file '';").unwrap();
+        let default = settings("events {}").unwrap();
+        assert_eq!((&s.pid, &s.lock_file), (&default.pid, &default.lock_file));
     }
 
     #[test]
