@@ -1,7 +1,7 @@
 //! Sockets that are open already when the program starts: from the replaced binary (`NGINX=6;7;`)
 //! or from systemd (`LISTEN_FDS`).
 
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use base::log;
 use base::log::{Level, Log, os_error};
@@ -13,6 +13,10 @@ use crate::quic_relay::Handover;
 /// The variable that names inherited sockets; nginx's own, so that either can replace the other.
 pub const NGINX_VAR: &str = "NGINX";
 
+/// The variable that names those of the sockets that the service manager has opened: their files
+/// are its own.
+pub const MANAGED_VAR: &str = "WEIR_MANAGED";
+
 /// systemd's first passed descriptor (sd_listen_fds(3)).
 const SYSTEMD_FIRST: RawFd = 3;
 
@@ -23,7 +27,10 @@ pub struct InheritedFd {
     pub addr: SockAddr,
     /// Stream or datagram.
     pub kind: Kind,
-    fd: OwnedFd,
+    /// The service manager has opened it.
+    pub is_managed: bool,
+    /// The socket.
+    pub fd: OwnedFd,
 }
 
 /// Inherited sockets that no address has taken yet.
@@ -53,7 +60,7 @@ impl Inherited {
                 );
                 return inherited;
             };
-            inherited.add(number, log);
+            inherited.add(number, false, log);
             rest = &rest[end + 1..];
         }
         if !rest.is_empty() {
@@ -80,17 +87,27 @@ impl Inherited {
         };
         log!(log, Level::Notice, None, "using {count} sockets passed by systemd");
         for number in SYSTEMD_FIRST..SYSTEMD_FIRST + RawFd::from(count) {
-            inherited.add(number, log);
+            inherited.add(number, true, log);
         }
         inherited
     }
 
-    fn add(&mut self, number: RawFd, log: &Log) {
+    /// Notes which sockets of a predecessor the service manager has opened ([`MANAGED_VAR`]).
+    pub fn note_managed(&mut self, value: &str) {
+        for number in value.split(';').filter_map(|number| number.parse::<RawFd>().ok()) {
+            let mut sockets = self.sockets.iter_mut();
+            if let Some(socket) = sockets.find(|socket| socket.fd.as_raw_fd() == number) {
+                socket.is_managed = true;
+            }
+        }
+    }
+
+    fn add(&mut self, number: RawFd, is_managed: bool, log: &Log) {
         let described = os::fd::adopt(number).and_then(|fd| {
             // systemd and other parents may hand over sockets that block.
             os::fd::set_nonblocking(&fd, true)?;
             let addr = socket::local_addr(&fd)?;
-            Ok(InheritedFd { addr, kind: socket::kind(&fd)?, fd })
+            Ok(InheritedFd { addr, kind: socket::kind(&fd)?, is_managed, fd })
         });
         match described {
             Ok(socket) => self.sockets.push(socket),
@@ -107,9 +124,9 @@ impl Inherited {
     }
 
     /// Hands out the first socket that fits.
-    pub fn take(&mut self, fits: impl Fn(&InheritedFd) -> bool) -> Option<OwnedFd> {
+    pub fn take(&mut self, fits: impl Fn(&InheritedFd) -> bool) -> Option<InheritedFd> {
         let i = self.sockets.iter().position(fits)?;
-        Some(self.sockets.remove(i).fd)
+        Some(self.sockets.remove(i))
     }
 
     /// Closes the sockets that no address took, and logs them.
@@ -148,7 +165,7 @@ mod tests {
         assert!(inherited.from_predecessor());
         assert!(inherited.take(|s| s.addr == addr && s.kind == Kind::Datagram).is_none());
         let fd = inherited.take(|s| s.addr == addr && s.kind == Kind::Stream).unwrap();
-        assert_eq!(fd.into_raw_fd(), one);
+        assert_eq!(fd.fd.into_raw_fd(), one);
         inherited.close_rest(&log);
         assert!(lines.take().contains(&format!("closing inherited socket {other}")));
     }

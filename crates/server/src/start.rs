@@ -10,7 +10,7 @@ use std::rc::Rc;
 use base::log;
 use base::log::{Level, Log, os_error};
 use net::Inherited;
-use net::inherit::NGINX_VAR;
+use net::inherit::{MANAGED_VAR, NGINX_VAR};
 use net::quic_relay::{Handover, VAR};
 use os::process::Fork;
 use shm::ShmLock;
@@ -104,6 +104,7 @@ fn inherited(environ: &Environ, log: &Log) -> Inherited {
     let text = |name: &str| environ.get(name.as_bytes()).map(String::from_utf8_lossy);
     if let Some(value) = text(NGINX_VAR) {
         let mut inherited = Inherited::from_binary(&value, log);
+        inherited.note_managed(&text(MANAGED_VAR).unwrap_or_default());
         inherited.quic = text(VAR).and_then(|value| Handover::from_binary(&value));
         return inherited;
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use base::log;
 use base::log::{Level, os_error};
+use net::inherit::MANAGED_VAR;
 use net::quic_relay::{self, Handover};
 
 use crate::environ::Environ;
@@ -74,6 +75,10 @@ impl Upgrade {
         let mut env = environ.for_new_binary(&cycle.settings.env, &sockets);
         if !receivers.is_empty() {
             env.push(format!("{RECEIVERS}={receivers}").into_bytes());
+        }
+        let managed = cycle.listeners.borrow().managed_for_new_binary();
+        if !managed.is_empty() {
+            env.push(format!("{MANAGED_VAR}={managed}").into_bytes());
         }
         env.extend(quic.map(|value| format!("{}={value}", quic_relay::VAR).into_bytes()));
         if let Err(e) = cycle.listeners.borrow().keep_on_exec() {

@@ -58,6 +58,8 @@ pub struct Bound {
     steered: Cell<usize>,
     /// Sockets made just now, by number in `sockets`: they alone are undone when the rest fails.
     fresh_from: usize,
+    /// The service manager has opened the socket, and the file of a unix socket is its own.
+    is_managed: bool,
     /// Whether the address is removed, if it is one of datagrams.
     removal: Option<Removal>,
 }
@@ -143,9 +145,10 @@ impl Listeners {
             let (wanted, keeps_spare) = (env.wanted(spec), set.keeps_spare(spec));
             let same = |s: &InheritedFd| s.addr == spec.addr && s.kind == spec.kind;
             while (bound.sockets.len() < wanted || keeps_spare)
-                && let Some(fd) = inherited.take(same)
+                && let Some(socket) = inherited.take(same)
             {
-                bound.sockets.push(Rc::new(fd));
+                bound.is_managed |= socket.is_managed;
+                bound.sockets.push(Rc::new(socket.fd));
             }
             let spare = bound.sockets.split_off(wanted.min(bound.sockets.len()));
             bound.spare = if keeps_spare { spare } else { Vec::new() };
@@ -184,6 +187,7 @@ impl Listeners {
             steering: RefCell::default(),
             steered: Cell::new(0),
             fresh_from: 0,
+            is_managed: false,
             removal: None,
         };
         for (bound, taken) in self.with_parting().zip(taken) {
@@ -194,6 +198,7 @@ impl Listeners {
                 own.steered = bound.steered.clone();
                 own.steering = bound.steering.clone();
                 own.removal = bound.removal.clone();
+                own.is_managed = bound.is_managed;
                 break;
             }
         }
@@ -409,6 +414,15 @@ impl Listeners {
         })
     }
 
+    /// Those of them that the service manager has opened, in the same form.
+    pub fn managed_for_new_binary(&self) -> String {
+        let managed = self.list.iter().filter(|bound| bound.is_managed);
+        managed.flat_map(|bound| &bound.sockets).fold(String::new(), |mut text, fd| {
+            let _ = write!(text, "{};", fd.as_raw_fd());
+            text
+        })
+    }
+
     /// Keeps the sockets open in an executed program. For the child that executes it, so that no
     /// other program of this process gets them.
     pub fn keep_on_exec(&self) -> io::Result<()> {
@@ -442,7 +456,7 @@ impl Listeners {
                     limit(bound, kept, log);
                 }
             } else if next.list.iter().all(|n| n.spec.addr != bound.spec.addr) {
-                announce_removal(&bound.spec.addr, log);
+                announce_removal(bound, log);
             }
         }
         for bound in &self.list {
@@ -474,9 +488,10 @@ impl Listeners {
         self.list.iter().find(same).is_some_and(|b| b.is_steered() && b.steered.get() > 0)
     }
 
-    /// Removes the files of unix sockets, when the server ends.
+    /// Removes the files of unix sockets, when the server ends. Those of a service manager's stay: it
+    /// listens on, and starts the server again for the next client.
     pub fn remove_files(&self) {
-        for bound in &self.list {
+        for bound in self.list.iter().filter(|bound| !bound.is_managed) {
             remove_socket_file(&bound.spec.addr);
         }
     }
@@ -520,10 +535,10 @@ fn end_deferral(fd: &Rc<OwnedFd>) {
     }
 }
 
-fn announce_removal(addr: &SockAddr, log: &Log) {
-    if let Some(path) = unix_path(addr) {
+fn announce_removal(bound: &Bound, log: &Log) {
+    if let Some(path) = unix_path(&bound.spec.addr).filter(|_| !bound.is_managed) {
         log!(log, Level::Warn, None, "deleting socket {}", path.display());
-        remove_socket_file(addr);
+        remove_socket_file(&bound.spec.addr);
     }
 }
 

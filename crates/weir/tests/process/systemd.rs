@@ -1,22 +1,25 @@
 //! systemd: notifications of readiness, reloads and the end; sockets that it opened.
 
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixDatagram;
+use std::fs;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{BINARY, site};
-use testkit::{listener, wait_for};
+use testkit::{Folder, listener, wait_for, wait_until};
 
 /// A server whose parent plays systemd.
 struct Service {
     child: Child,
     manager: UnixDatagram,
-    _site: testkit::Site,
+    site: testkit::Site,
 }
 
 impl Service {
-    fn start(listener: Option<TcpListener>, http: &str) -> Service {
+    fn start(listener: Option<OwnedFd>, http: &str) -> Service {
         let site = site(1, "pid logs/weir.pid; error_log logs/error.log info;", http);
         let socket = site.prefix().join("notify.sock");
         let manager = UnixDatagram::bind(&socket).unwrap();
@@ -27,7 +30,7 @@ impl Service {
         } else {
             "exec \"$@\""
         };
-        let stdin = listener.map_or(Stdio::null(), |l| Stdio::from(std::os::fd::OwnedFd::from(l)));
+        let stdin = listener.map_or(Stdio::null(), |l| Stdio::from(l));
         let child = Command::new("/bin/sh")
             .args(["-c", pass, "sh", BINARY, "-c", "conf/weir.conf", "-g", "daemon off;", "-p"])
             .arg(site.prefix())
@@ -36,7 +39,7 @@ impl Service {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        Service { child, manager, _site: site }
+        Service { child, manager, site }
     }
 
     fn told(&self) -> String {
@@ -78,7 +81,7 @@ fn sockets_are_taken_over() {
     // Before the server is there, the connection waits.
     let mut early = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let http = format!("server {{ listen 127.0.0.1:{port}; root html; }}");
-    let mut service = Service::start(Some(listener), &http);
+    let mut service = Service::start(Some(listener.into()), &http);
     assert!(service.told().starts_with("READY=1\n"));
     std::io::Write::write_all(&mut early, b"GET /a.txt HTTP/1.0\r\n\r\n").unwrap();
     let mut text = String::new();
@@ -87,4 +90,58 @@ fn sockets_are_taken_over() {
     service.signal("QUIT");
     let status = wait_for("the server's end", || service.child.try_wait().unwrap());
     assert!(status.success());
+}
+
+#[test]
+fn the_file_of_a_socket_stays_at_the_end() {
+    let folder = Folder::new("managed");
+    let path = folder.join("s.sock");
+    let http = format!("server {{ listen unix:{}; root html; }}", path.display());
+    for replaces_binary in [false, true] {
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut service = Service::start(Some(listener.into()), &http);
+        assert!(service.told().starts_with("READY=1\n"));
+        let pid_file = service.site.prefix().join("logs/weir.pid");
+        let master = || fs::read_to_string(&pid_file).ok()?.trim().parse::<u32>().ok();
+        let first = master().unwrap();
+        let mut last = first;
+        if replaces_binary {
+            service.signal("USR2");
+            last = wait_for("another master", || master().filter(|pid| *pid != first));
+            assert!(service.told().starts_with("READY=1\n"));
+        }
+        service.signal("QUIT");
+        let status = wait_for("the server's end", || service.child.try_wait().unwrap());
+        assert!(status.success());
+        if replaces_binary {
+            testkit::signal(last, "QUIT");
+            wait_for("the new master's end", || (!pid_file.exists()).then_some(()));
+            wait_until("its process's end", || !testkit::is_alive(last));
+        }
+        assert!(path.exists());
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_reload_without_its_address_leaves_the_file_of_a_socket() {
+    let folder = Folder::new("managed");
+    let path = folder.join("s.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let service = Service::start(
+        Some(listener.into()),
+        &format!("server {{ listen unix:{}; root html; }}", path.display()),
+    );
+    assert!(service.told().starts_with("READY=1\n"));
+    let conf = service.site.prefix().join("conf/weir.conf");
+    let text = fs::read_to_string(&conf).unwrap();
+    let other = format!("{}.other", path.display());
+    fs::write(&conf, text.replace(&path.display().to_string(), &other)).unwrap();
+    service.signal("HUP");
+    assert!(service.told().starts_with("RELOADING=1\n"));
+    assert!(service.told().starts_with("READY=1\n"));
+    assert!(path.exists() && Path::new(&other).exists());
+    // Its own goes.
+    drop(service);
+    assert!(!Path::new(&other).exists() && path.exists());
 }
