@@ -3,6 +3,8 @@
 use std::ffi::{CStr, CString};
 use std::io;
 
+use rustix::process::DumpableBehavior;
+
 /// An account of the system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct User {
@@ -76,12 +78,19 @@ fn grow(rc: i32, buf: &mut Vec<libc::c_char>) -> io::Result<bool> {
 pub type StepError = (&'static str, io::Error);
 
 /// Becomes `uid` and `gid` for good, with the supplementary groups of `name`, and checks that there
-/// is no way back. To be called while the process has one thread. Core files stay possible.
+/// is no way back. To be called while the process has one thread. The change makes the kernel hide
+/// the process's memory from others of its user, and write no core file of it; with `dumps` it is
+/// as open as before.
 ///
 /// A process that has these ids already may lack the privilege to set its groups: root in a
 /// container without capabilities, or in a user namespace. It keeps the groups that it has, and
 /// that error is returned as `Ok(Some(error))`.
-pub fn drop_to(name: &CStr, uid: u32, gid: u32) -> Result<Option<StepError>, StepError> {
+pub fn drop_to(
+    name: &CStr,
+    uid: u32,
+    gid: u32,
+    dumps: bool,
+) -> Result<Option<StepError>, StepError> {
     fn step(what: &'static str, rc: i32) -> Result<(), StepError> {
         if rc == -1 { Err((what, io::Error::last_os_error())) } else { Ok(()) }
     }
@@ -103,10 +112,29 @@ pub fn drop_to(name: &CStr, uid: u32, gid: u32) -> Result<Option<StepError>, Ste
     if uid != 0 && unsafe { libc::setuid(0) } == 0 {
         return Err(("setuid", io::Error::other("root could be taken back")));
     }
-    // Changing ids cleared this flag, and with it core files.
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)
+    // Changing ids clears this flag, unless `fs.suid_dumpable` says otherwise or none has changed.
+    let behavior = match dumps {
+        true => DumpableBehavior::Dumpable,
+        false => DumpableBehavior::NotDumpable,
+    };
+    rustix::process::set_dumpable_behavior(behavior)
         .map_err(|e| ("prctl(PR_SET_DUMPABLE)", e.into()))?;
     Ok(kept)
+}
+
+/// Gives up for good what this process could gain by executing a program: privileges of files
+/// with set-user-id bits or capabilities, and the capabilities of root.
+///
+/// # Errors
+/// The system's for the former. The latter takes a privilege that only root has.
+pub fn renounce() -> io::Result<()> {
+    for capability in 0..64 {
+        // SAFETY: the call takes numbers and changes an attribute of this thread alone.
+        if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
+            break; // The kernel has no more of them, or the process may not.
+        }
+    }
+    Ok(rustix::thread::set_no_new_privs(true)?)
 }
 
 #[cfg(test)]

@@ -157,6 +157,14 @@ impl Settings {
         self.user.as_ref().map(|user| user.uid)
     }
 
+    /// Whether the configuration asks for core files of workers: their memory, with all keys, stays
+    /// open to other processes of their user then.
+    pub fn wants_core(&self) -> bool {
+        self.rlimit_core.is_some_and(|bytes| bytes > 0)
+            || self.working_directory.is_some()
+            || self.debug_points == Some(DebugPoint::Abort)
+    }
+
     /// The name that the pid file has while a new binary is tried: nginx's.
     pub fn old_pid(&self) -> PathBuf {
         let mut path = self.pid.clone().into_os_string();

@@ -99,7 +99,9 @@ pub fn run(
     if let Some(helper) = place.helper {
         cycle.engines.iter().for_each(|engine| engine.prepare_help(helper));
     }
-    if let Err(Fatal) = prepare(&cycle, place.index, environ) {
+    // The acme process starts programs for challenges by DNS.
+    let executes = place.helper == Some(Helper::Acme);
+    if let Err(Fatal) = prepare(&cycle, place.index, executes, environ) {
         return FATAL;
     }
     if let Some(helper) = place.helper {
@@ -246,7 +248,7 @@ impl Worker {
 struct Fatal;
 
 /// Sets the process up as the configuration asks for.
-fn prepare(cycle: &Cycle, index: usize, environ: &Environ) -> Result<(), Fatal> {
+fn prepare(cycle: &Cycle, index: usize, executes: bool, environ: &Environ) -> Result<(), Fatal> {
     let (settings, log) = (&cycle.settings, &cycle.log);
     let complain = |level: Level, what: String, e: &std::io::Error| {
         log!(log, level, None, "{what} failed {}", os_error(e));
@@ -271,10 +273,13 @@ fn prepare(cycle: &Cycle, index: usize, environ: &Environ) -> Result<(), Fatal> 
             complain(Level::Alert, format!("setrlimit({name}, {value})"), &e);
         }
     }
+    if !executes && let Err(e) = os::privilege::renounce() {
+        complain(Level::Notice, "prctl(PR_SET_NO_NEW_PRIVS)".to_owned(), &e);
+    }
     if let Some(user) = &settings.user {
         let (name, uid, gid) = (user.name.to_string_lossy(), user.uid, user.gid);
         let what = |call: &str| format!("{call} for user {name} ({uid}:{gid})");
-        match os::privilege::drop_to(&user.name, uid, gid) {
+        match os::privilege::drop_to(&user.name, uid, gid, settings.wants_core()) {
             Ok(None) => {}
             // It has its ids, and runs with the groups that the master has.
             Ok(Some((call, e))) => {

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{BINARY, SERVER, config, is_root};
-use testkit::{Site, each_driver};
+use crate::common::{BINARY, SERVER, config, is_root, proc_field};
+use testkit::{Site, each_driver, is_alive, wait_until};
 
 /// Root of a user namespace that has no other user, and may not set groups.
 const NAMESPACE: &str = "unshare -U -r";
@@ -71,4 +71,45 @@ fn a_default_folder_that_cannot_be_given_away_is_no_reason_to_fail() {
     let refused = site.run(&["-g", "daemon off;"]);
     assert!(!refused.status.success());
     assert!(String::from_utf8_lossy(&refused.stderr).contains("bodies\" failed (1: "));
+}
+
+/// The user that a process's memory belongs to: root's, if it is hidden from its own user.
+fn memory_owner(pid: u32) -> u32 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(format!("/proc/{pid}/environ")).expect("the process's files").uid()
+}
+
+#[test]
+fn workers_gain_no_privileges_and_hide_their_memory() {
+    let text = |main: &str| {
+        let cache = "proxy_cache_path %PREFIX%/cache keys_zone=k:1m;";
+        config(1, main, &format!("{cache} {SERVER}"))
+    };
+    each_driver(|driver| {
+        let mut weir = Site::new(BINARY, driver).config(&text("")).start();
+        let all = weir.processes().into_iter().filter(|pid| *pid != weir.pid());
+        for pid in all {
+            // The processes of caches begin when the server is up, and one of them ends.
+            wait_until("a process to renounce privileges", || {
+                proc_field(pid, "status", "NoNewPrivs") == "1" || !is_alive(pid)
+            });
+        }
+        if is_root() {
+            let worker = weir.workers()[0];
+            assert_eq!(proc_field(worker, "status", "CapBnd"), "0".repeat(16));
+            assert_eq!(memory_owner(worker), 0);
+        }
+        // The master starts new binaries.
+        assert_eq!(proc_field(weir.pid(), "status", "NoNewPrivs"), "0");
+        for main in ["worker_rlimit_core 1m;", "working_directory %PREFIX%;"] {
+            weir.set_config(&text(main));
+            let workers = weir.workers();
+            weir.reload();
+            weir.wait_until_left(&workers);
+            let worker = weir.workers()[0];
+            let user = proc_field(worker, "status", "Uid");
+            let user = user.split_whitespace().next().expect("a user").parse();
+            assert_eq!(Ok(memory_owner(worker)), user, "{main}");
+        }
+    });
 }
