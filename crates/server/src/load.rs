@@ -385,7 +385,10 @@ impl Cycle {
 /// Tells, after a start whose addresses are taken, of a server with the same pid file: it may be
 /// the one that has them.
 fn refused(purpose: Purpose, pid_file: &Path, log: &Log) -> Refused {
-    let runs = |pid: &i32| Path::new("/proc").join(pid.to_string()).exists();
+    let runs = |pid: &i32| {
+        Path::new("/proc").join(pid.to_string()).exists()
+            && crate::signals::other_program(*pid).is_none()
+    };
     let pid = pidfile::read(pid_file).ok().filter(runs);
     if let Some(pid) = pid.filter(|_| purpose == Purpose::Start) {
         let server = format!("a server runs already, process {pid} of \"{}\"", pid_file.display());

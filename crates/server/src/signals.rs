@@ -45,6 +45,12 @@ pub fn send(log: &Log, pid_file: &std::path::Path, signal: Signal) -> bool {
             return false;
         }
     };
+    if let Some(program) = other_program(pid) {
+        let file = pid_file.display();
+        let what = format_args!("process {pid} of \"{file}\" is \"{program}\"");
+        log!(log, Level::Error, None, "{what}, and no server: the file is left from before");
+        return false;
+    }
     match os::signal::kill(pid, signal) {
         Ok(()) => true,
         Err(e) => {
@@ -53,6 +59,28 @@ pub fn send(log: &Log, pid_file: &std::path::Path, signal: Signal) -> bool {
             false
         }
     }
+}
+
+/// The name of the program that a process runs, if it is certainly no server: it got the number
+/// of one that ended without removing its pid file. A server says in its title that it is a
+/// master, and with `master_process off` the program is one of this name; nginx counts as well.
+pub fn other_program(pid: i32) -> Option<String> {
+    let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).ok();
+    let title = read("cmdline")?;
+    // A kernel thread has none, nor has a process that has just ended.
+    if title.is_empty() || memchr::memmem::find(&title, b"master process").is_some() {
+        return None;
+    }
+    let command = read("comm")?;
+    let own = own_command();
+    let command = command.trim_ascii_end();
+    let is_server = command == own || command.starts_with(b"nginx") || command == b"weir";
+    (!is_server).then(|| base::log::lossy(command).into_owned())
+}
+
+/// The name of this program, which may be installed under any.
+fn own_command() -> Vec<u8> {
+    std::fs::read("/proc/self/comm").unwrap_or_default().trim_ascii_end().to_vec()
 }
 
 #[cfg(test)]

@@ -145,23 +145,21 @@ impl<R: Counted> Zone<R> {
                 format!("zero size shared memory zone \"{shown}\""),
             ));
         };
-        let shared = match cx.env.zones.kept::<Shared<R>>(&self.name) {
+        let bytes = self.bytes.get();
+        let kept = cx.env.zones.kept::<Shared<R>>(&self.name);
+        let zone = format_args!("zone \"{shown}\" starts anew");
+        let log = base::log::default();
+        let shared = match kept {
             Some(kept) if kept.key == key => kept,
-            Some(kept) => {
-                let (key, old) = (self.key_shown(), base::log::lossy(&kept.key));
-                let message = format!(
-                    "{name} \"{shown}\" uses the \"{key}\" key while previously it used the \
-                     \"{old}\" key"
-                );
-                return Err(ConfError::at(&self.at, message));
-            }
-            None => {
-                let bytes = self.bytes.get();
-                if let Some((user, old)) = cx.env.zones.other_shape(&self.name) {
-                    let log = base::log::default();
+            kept => {
+                if let Some(kept) = kept {
+                    // Counts by another key are of no use.
+                    let (key, old) = (self.key_shown(), base::log::lossy(&kept.key));
+                    let told = format_args!("its key is \"{key}\" now, and was \"{old}\"");
+                    base::log!(log, Level::Notice, None, "{zone}: {told}");
+                } else if let Some((user, old)) = cx.env.zones.other_shape(&self.name) {
                     let now = format_args!("it is {name} of {bytes} bytes now");
                     let told = format_args!("{now}, and was {user} of {old} bytes");
-                    let zone = format_args!("zone \"{shown}\" starts anew");
                     base::log!(log, Level::Notice, None, "{zone}: {told}");
                 }
                 let shared = Shared::new(key.clone(), bytes, &cx.env).map_err(|e| {

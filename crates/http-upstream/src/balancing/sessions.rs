@@ -110,15 +110,10 @@ impl Sessions {
             ));
         }
         taken.push((zone.clone(), upstream.clone()));
-        let shared = match cx.env.zones.kept::<Shared>(zone) {
-            Some(kept) if kept.upstream == upstream => kept,
-            Some(kept) => {
-                let (now, before) = (lossy(&upstream), lossy(&kept.upstream));
-                return wrong(format!(
-                    "sticky zone \"{name}\" is used in upstream \"{now}\" while previously it was \
-                     used in upstream \"{before}\""
-                ));
-            }
+        // Sessions of another upstream name servers that this one has not.
+        let kept = cx.env.zones.kept::<Shared>(zone).filter(|kept| kept.upstream == upstream);
+        let shared = match kept {
+            Some(kept) => kept,
             None => match Table::new(bytes) {
                 Ok(table) => Rc::new(Shared { upstream, table }),
                 Err(e) => {

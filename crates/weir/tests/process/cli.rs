@@ -372,3 +372,20 @@ fn random_numbers_are_seeded_by_the_kernel_alone() {
     assert!(has("CTR_DRBG_generate"), "the program has no symbols");
     assert!(!has("jent_read_entropy"), "built without the settings of .cargo/config.toml");
 }
+
+#[test]
+fn a_signal_is_not_sent_to_another_program() {
+    let site = site(1, "pid logs/weir.pid;", SERVER);
+    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = other.id();
+    std::fs::write(site.prefix().join("logs/weir.pid"), format!("{pid}\n")).unwrap();
+    let (code, text) = outcome(&site.run(&["-s", "stop"]));
+    let alive = other.try_wait().unwrap().is_none();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(code, Some(1));
+    let told = std::fs::read_to_string(site.prefix().join("logs/error.log")).unwrap();
+    let line = "weir.pid\" is \"sleep\", and no server";
+    assert!(told.contains(line), "{told} {text}");
+    assert!(alive);
+}
