@@ -99,9 +99,7 @@ pub fn run(
     if let Some(helper) = place.helper {
         cycle.engines.iter().for_each(|engine| engine.prepare_help(helper));
     }
-    // The acme process starts programs for challenges by DNS.
-    let executes = place.helper == Some(Helper::Acme);
-    if let Err(Fatal) = prepare(&cycle, place.index, executes, environ) {
+    if let Err(Fatal) = prepare(&cycle, &place, environ) {
         return FATAL;
     }
     if let Some(helper) = place.helper {
@@ -248,7 +246,7 @@ impl Worker {
 struct Fatal;
 
 /// Sets the process up as the configuration asks for.
-fn prepare(cycle: &Cycle, index: usize, executes: bool, environ: &Environ) -> Result<(), Fatal> {
+fn prepare(cycle: &Cycle, place: &Assignment, environ: &Environ) -> Result<(), Fatal> {
     let (settings, log) = (&cycle.settings, &cycle.log);
     let complain = |level: Level, what: String, e: &std::io::Error| {
         log!(log, level, None, "{what} failed {}", os_error(e));
@@ -273,6 +271,8 @@ fn prepare(cycle: &Cycle, index: usize, executes: bool, environ: &Environ) -> Re
             complain(Level::Alert, format!("setrlimit({name}, {value})"), &e);
         }
     }
+    // The acme process starts programs for challenges by DNS.
+    let executes = place.helper == Some(Helper::Acme);
     if !executes && let Err(e) = os::privilege::renounce() {
         complain(Level::Notice, "prctl(PR_SET_NO_NEW_PRIVS)".to_owned(), &e);
     }
@@ -288,7 +288,7 @@ fn prepare(cycle: &Cycle, index: usize, executes: bool, environ: &Environ) -> Re
             Err((call, e)) => return Err(complain(Level::Emerg, what(call), &e)),
         }
     }
-    if let Some(cpus) = settings.cpus_of(index)
+    if let Some(cpus) = settings.cpus_of(place.index)
         && let Err(e) = os::limits::set_affinity(&cpus)
     {
         complain(Level::Alert, "sched_setaffinity()".to_owned(), &e);

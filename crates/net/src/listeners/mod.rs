@@ -488,8 +488,8 @@ impl Listeners {
         self.list.iter().find(same).is_some_and(|b| b.is_steered() && b.steered.get() > 0)
     }
 
-    /// Removes the files of unix sockets, when the server ends. Those of a service manager's stay: it
-    /// listens on, and starts the server again for the next client.
+    /// Removes the files of unix sockets, when the server ends. Those of the service manager stay:
+    /// it listens on, and starts the server again for the next client.
     pub fn remove_files(&self) {
         for bound in self.list.iter().filter(|bound| !bound.is_managed) {
             remove_socket_file(&bound.spec.addr);
