@@ -10,8 +10,9 @@ use conf::{ConfError, Node};
 use tls::certified::Certified;
 use tls::pem::{Passwords, Source};
 
-use crate::tls_files::{NotLoaded, load};
+use crate::tls_files::load;
 use crate::tls_objects::FileState;
+use crate::tls_objects::NotLoaded;
 
 /// `ssl_certificate_cache`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use conf::{ConfError, Node, Word};
 use tls::certified::{Certified, SignKey};
 use tls::conf_command::Command;
-use tls::pem::{self, Passwords, Source};
+use tls::pem::{Passwords, Source};
 use tls::verify::Store;
 
-use crate::tls_objects::{TlsObjects, Trust};
+use crate::tls_objects::{NotLoaded, TlsObjects, Trust};
 use crate::{Cx, Session};
 
 /// A file that a directive names.
@@ -117,26 +117,6 @@ pub fn certified(name: &Named, key: &Named, passwords: &Passwords) -> Result<Cer
         Err(NotLoaded::Pair(e)) => {
             let m = format!("SSL_CTX_use_PrivateKey(\"{}\") failed ({e})", key.shown());
             Err(ConfError::at(&key.word, m))
-        }
-    }
-}
-
-/// The reason why there is no certificate.
-#[derive(Debug)]
-pub enum NotLoaded {
-    /// The certificate cannot be read.
-    Certificate(pem::Error),
-    /// The key cannot be read.
-    Key(pem::Error),
-    /// They do not belong together.
-    Pair(String),
-}
-
-impl std::fmt::Display for NotLoaded {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            NotLoaded::Certificate(e) | NotLoaded::Key(e) => e.fmt(f),
-            NotLoaded::Pair(e) => f.write_str(e),
         }
     }
 }

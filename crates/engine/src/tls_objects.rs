@@ -15,8 +15,6 @@ use tls::certified::SignKey;
 use tls::pem::{self, Passwords, Source};
 use tls::verify::Store;
 
-use crate::tls_files::NotLoaded;
-
 /// The name among the zones, which go from a configuration to the next; no directive can give it.
 const NAME: &[u8] = b" tls files";
 
@@ -190,6 +188,26 @@ impl TlsObjects {
             files(self).borrow_mut().insert(path.to_owned(), Rc::new(object));
         }
         Ok(value)
+    }
+}
+
+/// The reason why there is no certificate.
+#[derive(Debug)]
+pub enum NotLoaded {
+    /// The certificate cannot be read.
+    Certificate(pem::Error),
+    /// The key cannot be read.
+    Key(pem::Error),
+    /// They do not belong together.
+    Pair(String),
+}
+
+impl std::fmt::Display for NotLoaded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NotLoaded::Certificate(e) | NotLoaded::Key(e) => e.fmt(f),
+            NotLoaded::Pair(e) => f.write_str(e),
+        }
     }
 }
 

@@ -73,8 +73,21 @@ fn every_answer_has_its_line_across_rotation_reload_and_stop() {
                     let (from, to) = (format!("{name}.log"), format!("{name}.{round}"));
                     std::fs::rename(logs.join(from), logs.join(to)).unwrap();
                 }
+                let reopened = |pid: u32| {
+                    let line = format!("{pid}#{pid}: signal 10 ");
+                    weir.log("error.log").matches(&line).count()
+                };
+                let workers = weir.workers().into_iter().map(|pid| (pid, reopened(pid)));
+                let workers: Vec<_> = workers.collect();
                 weir.signal("USR1");
                 wait_for("new files", || logs.join("n.log").exists().then_some(()));
+                // A file that is renamed at this moment is made anew by the master, and is not the
+                // workers' yet.
+                for (pid, before) in workers {
+                    let is_over = || reopened(pid) > before || !weir.workers().contains(&pid);
+                    wait_for("the workers' files", || is_over().then_some(()));
+                }
+                weir.error_log();
                 more_answers(15);
                 if round % 2 == 0 {
                     weir.reload();

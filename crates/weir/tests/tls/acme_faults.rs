@@ -179,9 +179,15 @@ fn a_folder_that_cannot_be_written_is_told_of_once() {
         let states = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
         states.into_iter().any(|text| text.contains("\"renew\":1") && text.contains("\"check\":1"))
     });
+    let pid = wait_for("the acme process", || acme_process(&weir));
+    // It may be writing still: a stopped one is not.
+    weir.signal_to(pid, "STOP");
+    wait_until("it is stopped", || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    });
     fs::remove_dir_all(&folder).unwrap();
     fs::write(&folder, "").unwrap();
-    let pid = wait_for("the acme process", || acme_process(&weir));
     weir.signal_to(pid, "KILL");
     wait_until("another acme process", || acme_process(&weir).is_some_and(|new| new != pid));
     // Its successor has what the zone shows, and what it cannot write stays in memory.
