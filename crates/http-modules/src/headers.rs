@@ -357,7 +357,7 @@ fn apply_expires(r: &mut Request, rule: &ExpiresRule) {
         }
         Expires::Access(0) | Expires::Modified(0) => (now, 0),
         Expires::Daily(secs) => {
-            let at = next_time(now, secs);
+            let at = base::time::next_time_of_day(now, secs);
             (at, at - now)
         }
         Expires::Access(secs) => (now + secs, secs),
@@ -388,20 +388,6 @@ fn replace(r: &mut Request, name: &'static str, value: Bytes) {
     };
     r.out.headers[first].1 = value;
     r.out.remove_if(|at, n| at > first && eq_ignore_case(n, name.as_bytes()));
-}
-
-/// The next time at which the local clock shows so many seconds of the day. On days of other
-/// lengths the time shown counts.
-fn next_time(now: i64, secs: i64) -> i64 {
-    const DAY: i64 = 24 * 60 * 60;
-    let zone = |t: i64| i64::from(base::time::zone_offset(t));
-    let local = now + zone(now);
-    let midnight = local - local.rem_euclid(DAY);
-    let at = |day: i64| {
-        let shown = midnight + day * DAY + secs;
-        shown - zone(shown - zone(shown))
-    };
-    if at(0) > now { at(0) } else { at(1) }
 }
 
 /// Evaluates the trailers when the body has gone through, since it may be what they tell of.
@@ -456,15 +442,6 @@ mod tests {
         assert_eq!(of("epoch", true), Err("invalid value"));
         let daily = "daily time cannot be used with \"modified\" parameter";
         assert_eq!(of("@1h", true), Err(daily));
-    }
-
-    #[test]
-    fn the_next_time_of_day() {
-        // Noon of a day, in UTC as no zone is set here.
-        let noon = 1_000_000 * 86_400 / 86_400 * 86_400 + 43_200;
-        assert_eq!(next_time(noon, 43_201), noon + 1);
-        assert_eq!(next_time(noon, 43_200), noon + 86_400);
-        assert_eq!(next_time(noon, 0), noon + 43_200);
     }
 
     #[test]

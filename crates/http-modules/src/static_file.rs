@@ -13,6 +13,7 @@ use http::output::Body;
 use http::request::Request;
 use mem::Chain;
 pub(crate) use os::errno::{EACCES, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR};
+use os::generated_file::is_generated;
 use proto::h1::Method;
 
 /// The module's table.
@@ -20,6 +21,7 @@ pub static MODULE: Module = Module { name: "static", install: Some(install), ..M
 
 fn install(_: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     p.content.push(Box::new(Static));
+    p.content.push(Box::new(Generated));
     Ok(())
 }
 
@@ -59,8 +61,53 @@ fn serve(r: &mut Request) -> Poll<Verdict> {
             Verdict::Status(404)
         }
         Ok(_) if r.method == Method::Post => Verdict::Status(405),
+        // A path whose links are checked is not opened again without that check.
+        Ok(file) if is_generated(file.meta()) && r.loc.core.disable_symlinks.is_none() => {
+            r.ctx_mut::<GeneratedPath>().0 = path.to_vec();
+            Verdict::Next
+        }
         Ok(file) => send_file(r, &file),
     })
+}
+
+/// The file of that kind that [`Static`] has found.
+#[derive(Default)]
+struct GeneratedPath(Vec<u8>);
+
+/// Serves files of procfs and sysfs, whose sizes say nothing of their content.
+struct Generated;
+
+impl PhaseHandler for Generated {
+    fn dry(&self) -> Dry {
+        Dry::Looks
+    }
+
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        match r.ctx::<GeneratedPath>() {
+            Some(_) => Step::Wait(Box::pin(serve_generated(r))),
+            None => Step::Now(Verdict::Next),
+        }
+    }
+}
+
+/// The content changes with each reading, so that there is neither a tag nor a part of it.
+async fn serve_generated(r: &mut Request) -> Verdict {
+    let path = r.ctx_mut::<GeneratedPath>().0.clone();
+    let name = path.clone();
+    match r.on_disk(move || files::generated(&name)).await.and_then(|read| read) {
+        Ok(content) => {
+            r.out.status = 200;
+            r.out.content_length = Some(content.len() as u64);
+            set_content_type(r);
+            let mut chain = Chain::new();
+            if !content.is_empty() {
+                chain.push_bytes(content.into());
+            }
+            r.out.body = Body::Chain(chain);
+            Verdict::Done
+        }
+        Err(error) => not_opened(r, &path, &OpenError::new("read()", error)),
+    }
 }
 
 /// Prepares a file as the response; other modules that choose a file end with it too.

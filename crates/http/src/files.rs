@@ -18,7 +18,8 @@ use crate::request::Request;
 use crate::server::HttpMain;
 
 pub use files::{
-    CONTENT_MAX, DirEntry, Facts, FilePath, Listing, OpenError, OpenFile, read_some as read_waiting,
+    CONTENT_MAX, DirEntry, Facts, FilePath, Listing, OpenError, OpenFile, generated,
+    read_some as read_waiting,
 };
 
 /// The location's settings about opening.

@@ -14,6 +14,7 @@ pub mod file;
 pub mod file_parts;
 pub mod filter;
 pub mod futex;
+pub mod generated_file;
 pub mod heartbeat;
 pub mod limits;
 pub mod map;

@@ -243,9 +243,32 @@ fn make_local_texts(clock: &Clock, secs: i64) {
     clock.syslog.set(syslog);
 }
 
+/// The next time at which the local clock shows so many seconds of the day. On days of other
+/// lengths the time shown counts.
+pub fn next_time_of_day(now: i64, secs: i64) -> i64 {
+    const DAY: i64 = 24 * 60 * 60;
+    let zone = |t: i64| i64::from(zone_offset(t));
+    let local = now + zone(now);
+    let midnight = local - local.rem_euclid(DAY);
+    let at = |day: i64| {
+        let shown = midnight + day * DAY + secs;
+        shown - zone(shown - zone(shown))
+    };
+    if at(0) > now { at(0) } else { at(1) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_time_of_day() {
+        // Noon of a day, in UTC as no zone is set here.
+        let noon = 1_000_000 * 86_400 / 86_400 * 86_400 + 43_200;
+        assert_eq!(next_time_of_day(noon, 43_201), noon + 1);
+        assert_eq!(next_time_of_day(noon, 43_200), noon + 86_400);
+        assert_eq!(next_time_of_day(noon, 0), noon + 43_200);
+    }
 
     const EXAMPLE: i64 = 784_111_777;
 

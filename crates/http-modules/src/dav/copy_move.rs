@@ -117,7 +117,7 @@ fn destination(r: &Request) -> Result<(Vec<u8>, String), Verdict> {
         }
         Err(NotHere::Invalid) => return Err(invalid(r, &said)),
     };
-    if !has_whole_escapes(raw) {
+    if !proto::uri::has_whole_escapes(raw) {
         return Err(invalid(r, &said));
     }
     let mut uri = Vec::new();
@@ -126,15 +126,6 @@ fn destination(r: &Request) -> Result<(Vec<u8>, String), Verdict> {
         return Err(invalid(r, &said));
     }
     Ok((uri, said))
-}
-
-/// Whether two hexadecimal digits follow each `%` of a path: decoding would pass over what `%zz`
-/// lacks, and the copy would have a name that nobody asked for.
-fn has_whole_escapes(path: &[u8]) -> bool {
-    let is_whole = |at: usize| {
-        path.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-    };
-    memchr::memchr_iter(b'%', path).all(is_whole)
 }
 
 fn invalid(r: &Request, said: &str) -> Verdict {
@@ -275,14 +266,6 @@ mod tests {
         }
         assert_eq!(local_part(b"http://[::1]:80/a", b"[::1]"), Ok(&b"/a"[..]));
         assert_eq!(local_part(b"http://[::1]/a", b"[::2]"), Err(NotHere::Elsewhere));
-    }
-
-    #[test]
-    fn escapes_are_whole() {
-        assert!(has_whole_escapes(b"/a%20b%C3%a9") && has_whole_escapes(b"/plain"));
-        for cut in ["/%zz", "/a%2", "/a%", "/%%20"] {
-            assert!(!has_whole_escapes(cut.as_bytes()), "{cut}");
-        }
     }
 
     #[test]

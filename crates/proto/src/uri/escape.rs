@@ -162,9 +162,26 @@ pub fn parse_unsafe(uri: &[u8], out: &mut Vec<u8>) -> Result<Range<usize>, BadUr
     Ok((path_len + 1).min(uri.len())..uri.len())
 }
 
+/// Whether two hexadecimal digits follow each `%` of a path: decoding passes over what `%zz`
+/// lacks, and the path would be one that nobody asked for.
+pub fn has_whole_escapes(path: &[u8]) -> bool {
+    let is_whole = |at: usize| {
+        path.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    memchr::memchr_iter(b'%', path).all(is_whole)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn escapes_are_whole() {
+        assert!(has_whole_escapes(b"/a%20b%C3%a9") && has_whole_escapes(b"/plain"));
+        for cut in ["/%zz", "/a%2", "/a%", "/%%20"] {
+            assert!(!has_whole_escapes(cut.as_bytes()), "{cut}");
+        }
+    }
 
     /// The printable ASCII characters that each kind escapes, and whether it escapes control and
     /// high bytes.

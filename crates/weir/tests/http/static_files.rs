@@ -248,3 +248,34 @@ fn open_files(weir: &Weir) -> usize {
     let targets = paths.filter_map(|fd| std::fs::read_link(fd.path()).ok());
     targets.filter(|to| to.to_string_lossy().contains("/html/")).count()
 }
+
+/// Their sizes are 0 or a page, whatever they hold; nginx sends as many bytes.
+#[test]
+fn files_of_the_kernel_are_sent_with_their_content() {
+    testkit::each_driver(|driver| {
+        let text = "server { listen 127.0.0.1:%PORT0%; default_type text/plain;
+            location / { root /; }
+            location /strict/ { alias /; disable_symlinks on; }
+            location /own/ { alias html/; } }";
+        let site = Site::new(built_binary(), driver).file("html/empty", "");
+        let weir = site.http(text).start();
+        let kernel = std::fs::read("/proc/version").unwrap();
+        let r = weir.get("/proc/version");
+        assert_eq!((r.status, &r.body), (200, &kernel));
+        assert_eq!((r.header("ETag"), r.header("Accept-Ranges")), (None, None));
+        assert_eq!(r.header("Content-Type"), Some("text/plain"));
+        let head = weir.request("HEAD", "/proc/version", "");
+        assert_eq!((head.status, head.body.len()), (200, 0));
+        assert_eq!(head.header("Content-Length"), Some(&kernel.len().to_string()[..]));
+        assert!(weir.get("/proc/self/status").text().starts_with("Name:\t"));
+        let page = "/sys/kernel/mm/transparent_hugepage/enabled";
+        if let Ok(content) = std::fs::read(page) {
+            assert_eq!(weir.get(page).body, content);
+        }
+        assert_eq!(weir.request("POST", "/proc/version", "").status, 405);
+        assert_eq!(weir.get("/strict/proc/version").body, b"");
+        let empty = weir.get("/own/empty");
+        assert_eq!((empty.status, &empty.body[..]), (200, &b""[..]));
+        assert!(empty.header("ETag").is_some() && empty.header("Content-Length") == Some("0"));
+    });
+}
