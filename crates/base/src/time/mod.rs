@@ -246,8 +246,11 @@ fn make_local_texts(clock: &Clock, secs: i64) {
 /// The next time at which the local clock shows so many seconds of the day. On days of other
 /// lengths the time shown counts.
 pub fn next_time_of_day(now: i64, secs: i64) -> i64 {
+    next_time_in(|t| i64::from(zone_offset(t)), now, secs)
+}
+
+fn next_time_in(zone: impl Fn(i64) -> i64, now: i64, secs: i64) -> i64 {
     const DAY: i64 = 24 * 60 * 60;
-    let zone = |t: i64| i64::from(zone_offset(t));
     let local = now + zone(now);
     let midnight = local - local.rem_euclid(DAY);
     let at = |day: i64| {
@@ -263,11 +266,14 @@ mod tests {
 
     #[test]
     fn the_next_time_of_day() {
-        // Noon of a day, in UTC as no zone is set here.
-        let noon = 1_000_000 * 86_400 / 86_400 * 86_400 + 43_200;
-        assert_eq!(next_time_of_day(noon, 43_201), noon + 1);
-        assert_eq!(next_time_of_day(noon, 43_200), noon + 86_400);
-        assert_eq!(next_time_of_day(noon, 0), noon + 43_200);
+        for zone in [0, 3600, -19_800] {
+            // Noon of a day there.
+            let noon = 1_000_000 * 86_400 + 43_200 - zone;
+            let next = |secs| next_time_in(|_| zone, noon, secs);
+            assert_eq!(next(43_201), noon + 1);
+            assert_eq!(next(43_200), noon + 86_400);
+            assert_eq!(next(0), noon + 43_200);
+        }
     }
 
     const EXAMPLE: i64 = 784_111_777;
