@@ -92,20 +92,27 @@ impl Endpoint {
             warned_ms: Cell::new(0),
             leaving: Cell::new(false),
         });
+        // A worker of before may have left it when its address was removed. At once, so that new
+        // clients are not refused any more when the server is ready: they wait in the socket.
+        endpoint.hear();
         let own = endpoint.clone();
         Ok((
             endpoint,
             event::spawn(async move {
                 if !alone.is_closed() {
                     alone.closed().await;
-                }
-                // A worker of before may have left it when its address was removed.
-                if let Err(e) = datagram::hear(own.fd.fd()) {
-                    own.complain("connect() failed", &e);
+                    // One that was slow to leave may have done so since.
+                    own.hear();
                 }
                 own.receive().await;
             }),
         ))
+    }
+
+    fn hear(&self) {
+        if let Err(e) = datagram::hear(self.fd.fd()) {
+            self.complain("connect() failed", &e);
+        }
     }
 
     /// Leaves the socket to others, after what waits there: sessions go on with sockets of their
