@@ -15,8 +15,8 @@ const PIPE_BYTES: usize = 4096;
 
 /// Opens for appending; makes the file if it is absent. For log files; `mode` is cut by the umask.
 ///
-/// Does not wait for a reader of a FIFO. Without one the FIFO is opened for reading, too, so that
-/// it keeps lines for a reader that comes later.
+/// Does not wait for a reader of a FIFO. It is opened for reading, too, so that it keeps lines for
+/// a reader that comes later, or again.
 pub fn open(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     open_with(CWD, path, OFlags::empty(), mode)
 }
@@ -34,8 +34,21 @@ fn open_with(dir: impl AsFd, path: &Path, flags: OFlags, mode: u32) -> io::Resul
         Err(Errno::NXIO) if is_fifo(&dir, path) => {
             Ok(rustix::fs::openat(&dir, path, flags | OFlags::RDWR, mode)?)
         }
+        // That others of our processes have it open for reading does not last.
+        Ok(fd) if is_named_fifo(&fd) => {
+            Ok(rustix::fs::openat(&dir, path, flags | OFlags::RDWR, mode).unwrap_or(fd))
+        }
         opened => Ok(opened?),
     }
+}
+
+/// Whether it is a FIFO of a file system. A pipe without a name, which `/dev/stderr` may lead to, is
+/// another thing: our own end for reading would hide that its reader has gone.
+fn is_named_fifo(fd: &OwnedFd) -> bool {
+    const PIPEFS_MAGIC: u64 = 0x5049_5045;
+    let is_fifo = rustix::fs::fstat(fd)
+        .is_ok_and(|meta| FileType::from_raw_mode(meta.st_mode) == FileType::Fifo);
+    is_fifo && rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type as u64 != PIPEFS_MAGIC)
 }
 
 fn is_fifo(dir: impl AsFd, path: &Path) -> bool {
@@ -145,6 +158,10 @@ mod tests {
         let reader = crate::file::open(&path).unwrap();
         let mut text = [0; 9];
         assert_eq!(crate::fd::read(&reader, &mut text).unwrap(), 5);
+        // Opened again while the one before counts as a reader, and that one goes.
+        let again = open(&path, 0o600).unwrap();
+        drop((fifo, reader));
+        assert_eq!(write(&again, b"line\n", Some(Instant::now())).unwrap(), 5);
         assert!(open(&dir.join("a/b"), 0o600).is_err());
         std::fs::remove_dir_all(&dir).unwrap();
     }

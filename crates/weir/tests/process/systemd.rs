@@ -30,7 +30,7 @@ impl Service {
         } else {
             "exec \"$@\""
         };
-        let stdin = listener.map_or(Stdio::null(), |l| Stdio::from(l));
+        let stdin = listener.map_or(Stdio::null(), Stdio::from);
         let child = Command::new("/bin/sh")
             .args(["-c", pass, "sh", BINARY, "-c", "conf/weir.conf", "-g", "daemon off;", "-p"])
             .arg(site.prefix())
