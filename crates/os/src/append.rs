@@ -42,8 +42,8 @@ fn open_with(dir: impl AsFd, path: &Path, flags: OFlags, mode: u32) -> io::Resul
     }
 }
 
-/// Whether it is a FIFO of a file system. A pipe without a name, which `/dev/stderr` may lead to, is
-/// another thing: our own end for reading would hide that its reader has gone.
+/// Whether it is a FIFO of a file system. A pipe without a name, which `/dev/stderr` may lead to,
+/// is another thing: our own end for reading would hide that its reader has gone.
 fn is_named_fifo(fd: &OwnedFd) -> bool {
     const PIPEFS_MAGIC: u64 = 0x5049_5045;
     let is_fifo = rustix::fs::fstat(fd)
