@@ -55,6 +55,10 @@ fn retired() -> (Daemon, u32, u32) {
     let daemon = start("", SERVER);
     let (old, new) = daemon.upgrade();
     signal(old, "WINCH");
+    // If the new binary ended first, the signal would send away the workers that have come back.
+    wait_for("the signal's effect", || {
+        daemon.log().contains("stop accepting connections").then_some(())
+    });
     (daemon, old, new)
 }
 
