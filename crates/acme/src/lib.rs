@@ -1,5 +1,5 @@
-//! Certificates by themselves: `acme_issuer`, `acme_certificate` and what follows from them
-//! (docs/ACME.md). The protocol without I/O is `proto::acme`, keys are `tls::issue`'s.
+//! Certificates by ACME: `acme_issuer`, `acme_certificate` and related directives (docs/ACME.md).
+//! The protocol without I/O is `proto::acme`, keys are made by `tls::issue`.
 //!
 //! ```text
 //!  acme process (one, beside the workers)              workers
@@ -7,13 +7,25 @@
 //!  │ lock of the folder ─▶ leader, or not  │   │ $acme_certificate        │
 //!  │ keep: when is a certificate due?      │   │ challenges by HTTP, ALPN │
 //!  │ ordering ─▶ session ─▶ wire ─▶ server │   └────────────▲─────────────┘
-//!  │ folder: keys, certificates, progress  │                │ looks when the version changed
+//!  │ folder: keys, certificates, progress  │                │ read when the version changed
 //!  │ board ─▶ what workers see             │──▶ zone in shared memory
 //!  └───────────────────────────────────────┘
 //! ```
 //!
-//! The account's key is read by the acme process alone. A worker takes a certificate from the zone
-//! when a handshake needs it, so a new one needs no reload and no message.
+//! The crate is a module of HTTP with work for a process beside the workers
+//! (`engine::Module::helps`).
+//!
+//! - **Crash safety.** The process keeps everything on disk ([`folder`]) and takes one step of an
+//!   order after the other, four orders at a time. Each step can be repeated, so that a kill at any
+//!   point loses nothing. The kernel ends the process with its master: an orphan would keep the
+//!   lock that decides which of the hosts sharing a folder orders.
+//! - **Workers** read one text in shared memory ([`zone`]), which is replaced as a whole. A
+//!   handshake compares its version, one word, and takes the text only when that has changed. So a
+//!   new certificate needs no reload and no message.
+//! - **The account's key** never stays in the master's memory. The configuration's check reads the
+//!   file into memory that is overwritten; the process reads it again before it drops its
+//!   privileges (`engine::Engine::prepare_help`). Workers never have it.
+//! - **Requests** go through `upstream::http_client`, with TLS by `upstream::ssl`.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -1,7 +1,10 @@
-//! The cache of responses: kept in files, known to all workers by keys in shared memory.
+//! The cache of responses of any upstream: kept in files (docs/CACHE.md), known to all workers by
+//! keys in shared memory.
 //!
 //! The crate knows no request. A caller brings a key, a head and a [`Feed`] that reads the
-//! upstream; it gets kept responses and the bodies of responses on their way.
+//! upstream, and gets stored responses and the bodies of responses that are being fetched.
+//! `http_upstream::caching` has the directives, the key of a request, lookup, serving and the
+//! bodies of single clients.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -12,18 +15,46 @@
 //! | `file_header`, `kept_head` | the header of files (docs/CACHE.md), and the head in it |
 //! | `fill` | a response on its way from the upstream to a file and to clients at the same time |
 //! | `streams`, `growing` | a response that another worker fetches, read from its file |
-//! | `location`, `ticket` | the settings of a location, and the business of one request |
+//! | `location`, `ticket` | the settings of a location, and the cache's state of one request |
 //! | `waiters` | requests that wait for another's fill, in this worker and others |
-//! | `rules`, `ignore` | the fields that decide about keeping a response, as nginx reads them |
+//! | `rules`, `ignore` | the fields that decide about storing a response, as nginx reads them |
 //! | `rfc9111` | the same by RFC 9111 |
 //! | `purging`, `purge_marks`, `tags` | purges by key, prefix and tag |
 //! | `index`, `index_format` | the index of keys and tags on the disk |
 //! | `keeper`, `unindexed` | the task that keeps the index, and files that are not in it |
-//! | `manager`, `loader`, `helpers` | the two processes that look after the folders |
-//! | `faults`, `status`, `access` | faults, counted and logged; statuses; the way to files |
+//! | `manager`, `loader`, `helpers` | the two processes that maintain the folders |
+//! | `faults`, `status`, `access` | errors, counted and logged; statuses; access to files |
+//!
+//! The parts meet at few points:
+//!
+//! - **Keys** are entries of a zone in shared memory (`keys` on a `shm::Table`). The right to fetch
+//!   a key is a value, `Hold`. Dropping it returns the right and wakes the waiters: by a
+//!   notification within the worker, by a bell (`shm::Bells`, an eventfd for each process) in
+//!   others.
+//! - **Files** are opened by the crate `files`, like files of a site. The pool that `aio` names
+//!   writes them, under a temporary name until they are complete.
+//! - **A fill** is a task of its own that reads the feed into the file. All clients, the first one
+//!   too, read along from it: one that is slow or gone affects neither the others nor the file.
+//!   Clients of other workers read the file as it grows; its number and length are in shared memory
+//!   (`streams`).
+//! - **The index** holds keys and tags, for which the zone has no room. Workers report entries
+//!   through rings in shared memory (`shm::Rings`), and the cache manager writes them (`keeper`).
+//!   The zone is authoritative for the existence of entries, the index for their keys and tags. So
+//!   a restart is warm, and a purge by prefix or tag opens no file. An entry is *unindexed* if the
+//!   ring was full or its file is older than the index; its file is read later.
+//! - **Purges** are marks in shared memory (`purge_marks`). A mark covers all entries with a
+//!   smaller version, or fetched before it. It is compared when a file is opened or a response has
+//!   been fetched, until it can no longer cover any entry.
+//! - **Rules.** `rules` decides as nginx does whether a response may be stored and served; with
+//!   `proxy_cache_rfc9111`, `rfc9111` decides. Both are plain functions of fields and times. All
+//!   variants of a key have one family number, so that invalidating the first one invalidates all.
+//! - **Exchanges** consult the cache in `http_upstream::caching`'s `decisions`: whether to serve a
+//!   stale response instead of an error, and whether and how long to store a new one.
+//! - **Processes** next to the workers (`engine::Helper`): the cache manager also keeps the index;
+//!   the loader takes entries from the index after a start, reads the folders, and exits.
 //!
 //! Nothing in here fails a request: where a zone or a disk is full, a file cannot be read or a
-//! folder is gone, the response passes by the cache.
+//! folder is gone, the response bypasses the cache.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,8 +1,9 @@
 //! Connections that one engine accepted and another serves: `pass` of `stream`.
 //!
-//! Each engine of a worker says which sockets it serves ([`register`]). A connection that is passed
-//! on goes to the one that a client would have reached at the address ([`to`]), with the bytes that
-//! were read from it.
+//! Each engine of a worker registers the sockets that it serves when it starts ([`register`]). A
+//! connection goes to the engine that a client would have reached at the address ([`to`]), with the
+//! bytes read so far, the PROXY protocol header, the facts of TLS, and the limits that apply to it.
+//! The next engine serves it from there, and it alone logs it.
 
 use std::any::Any;
 use std::cell::RefCell;

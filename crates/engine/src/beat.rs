@@ -1,8 +1,9 @@
-//! The beats of workers, and what each of them last did: memory that the master reads to find a
-//! worker whose loop stands still, and to say in the log what held it up.
+//! Heartbeats of workers, and what each of them last did: memory that the master reads
+//! (`server::watchdog`) to find a worker whose loop stands still, and to log what holds it up.
 //!
-//! A worker beats from a task of its loop, so a beat shows that the loop turns. What it does is
-//! written with plain stores to a line of its own, a few for each request.
+//! A worker beats from a task of its loop, so that a beat proves that the loop turns. The worker
+//! records what it does with plain stores to a line of shared memory of its own, a few for each
+//! request.
 
 use std::cell::Cell;
 use std::fmt;

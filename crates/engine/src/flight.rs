@@ -1,5 +1,12 @@
-//! The flight recorder: the latest slow or failed requests of all workers, in shared memory that
-//! outlives reloads. A request that is neither costs a comparison; one that is, a copy.
+//! The flight recorder: the latest slow or failed requests of all workers.
+//!
+//! The records are a ring in shared memory (`shm::Latest`) that the master makes and that outlives
+//! configurations, like the counters of `stub_status`. Workers write without waiting for each
+//! other. A record has a number and a checksum, so that a reader skips one that is being
+//! overwritten or whose writer died.
+//!
+//! In the log phase a request compares the time until its response was ready with the limit. Only a
+//! request that was slow or failed is copied; any other costs the comparison.
 
 use std::io;
 

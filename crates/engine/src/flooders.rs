@@ -1,7 +1,26 @@
-//! Clients that were cut off for a flood. The error log has a few lines about their requests for a
-//! minute, and the number of the others: an attacker that comes again with each new connection
-//! would fill the disk. The access log has all of them. A block of 64 bits of IPv6 is a client
-//! ([`block_of`]).
+//! Clients that were cut off for a flood: for a minute the error log has only a few lines about
+//! their requests, and the number of the others, because an attacker that comes again with each new
+//! connection would fill the disk. The access log has all of them. With IPv6, a client is a block
+//! of 64 bits ([`block_of`]).
+//!
+//! # Defences against clients that cost more than they bring (HTTP/2 and HTTP/3)
+//!
+//! - **Budget.** Frames that make work and bring nothing are paid for from a budget
+//!   (`proto::waste`), which grows with time and with requests. Window updates for ended streams
+//!   are free up to the bytes that were sent on these, because clients read late. The connections
+//!   of an address share a second budget and a limit on the memory of their requests
+//!   (`http::address`).
+//! - **Memory.** The header sections of a connection's requests hold 768 KB at most. While a client
+//!   has not taken 128 KB of output, nothing is received from it.
+//! - **No reading.** A client that opens further streams although as many as it may have open have
+//!   ended without TCP acknowledging their ends is not reading: its requests are refused and it is
+//!   cut off (`http::h2::unread`).
+//! - **Time.** A suspect client (cut off lately, or with many resets) gets a fifth of the usual
+//!   time before it is others' turn (`http::channel::streams::slice`). Its requests begin only
+//!   after all frames that were received with them: a request that is reset by then is logged with
+//!   status 499 and does nothing else.
+//! - **Log.** The error log has one line a minute for a client that is cut off
+//!   (`http::channel::streams::tell_fault`), and few lines about its requests (this module).
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,4 +1,8 @@
-//! The life of an engine in a worker: what it has under way, and how it leaves.
+//! The life of an engine in a worker: its work in progress, and how it leaves.
+//!
+//! A leaving worker does not close a kept connection just when the client's next request may
+//! arrive. It continues to answer for a short while, sends `Connection: close` with the last
+//! response, and closes connections that stay idle (`http::h1`; HTTP/2 and HTTP/3 send GOAWAY).
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

@@ -1,8 +1,12 @@
-//! The time that modules from outside the project hold up the event loop: each stretch is measured,
-//! and the module of one that takes too long is named in the log.
+//! Measures how long modules from outside the project hold up the event loop, and names the module
+//! in the log if it is too long.
 //!
-//! The project's own modules go without: reading the clock twice a call costs more than most of
-//! them. Waiting *for* something is not held against a module; only the time between two waits is.
+//! What such a module installs is wrapped (`http::watch`): the clock is read around each call, and
+//! around each poll of the module's futures, body sources and filters. A stretch of 100 ms or more
+//! is logged. *Waiting* for something does not count, only the time between two waits.
+//!
+//! The project's own modules are not wrapped, because reading the clock twice a call costs more
+//! than most of them.
 
 use std::cell::Cell;
 use std::future::Future;

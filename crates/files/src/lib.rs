@@ -1,14 +1,16 @@
 //! Files that are read and written without blocking the event loop, for every engine and for the
-//! processes beside the workers.
+//! processes next to the workers.
 //!
-//! Only what the kernel has in memory is touched on the loop; a thread of a pool waits for disks.
-//! No session appears here: a caller brings the settings that hold, and the pool that waits.
+//! The loop touches only data in the page cache; a thread of a pool waits for disks. No session
+//! appears here: a caller brings the settings that hold and the pool that waits (HTTP:
+//! `http::files`, `http::channel`; the cache and the helper processes bring their own). `cargo
+//! xtask tidy` knows the functions that may call the file system (`xtask/src/tidy/disks.rs`).
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | `opener` | a session's questions: open, stat, list, through the caches below |
 //! | `question` | one question to the file system: answered at once, or carried to a thread |
-//! | `nonblocking` | answers from what the kernel has in memory; which devices are local |
+//! | `nonblocking` | answers from the kernel's memory; which devices are local |
 //! | `links` | `disable_symlinks`: paths walked component by component |
 //! | `open_file_cache`, `recent_descriptors`, `contents` | what a worker holds by path |
 //! | `page_cache` | the parts of files that are in the page cache |
@@ -17,6 +19,11 @@
 //! | `shared_reads` | one read for all requests that want the same part |
 //! | `temp_file`, `moving` | files that are made, moved and copied whole |
 //! | `aio` | which pool waits |
+//!
+//! Names and attributes are looked up with `RESOLVE_CACHED`, small files read with `RWF_NOWAIT`
+//! (`nonblocking`). Large files are the hard case, because `sendfile` waits for any missing page
+//! (`sending`, `page_cache`). A thread also closes a file that has been unlinked, because closing
+//! it frees its blocks.
 #![forbid(unsafe_code)]
 
 pub mod aio;

@@ -1,5 +1,5 @@
-//! Files on their way out: the parts that are in memory are sent at once, and for the others a
-//! thread of the location's pool waits.
+//! Files on their way out: parts in memory are sent at once, and for the others a thread of the
+//! location's pool waits.
 //!
 //! ```text
 //!  range at the front of the wire ─ seen in memory a moment ago ───────▶ sendfile
@@ -9,12 +9,17 @@
 //!        not in memory even so (memory is short) ─▶ a thread reads it for us ──▶ send from there
 //! ```
 //!
-//! sendfile waits for each page that is not there, so only a part that was read to its last byte a
-//! moment ago, and was there all the time since, is sent by it: [`page_cache`] knows these parts.
+//! `sendfile` waits for each missing page, so it sends only parts that [`page_cache`] is sure of.
+//! Any other part is read without waiting, 64 KB at a time, and sent from our own memory, which
+//! makes it sure for the next request; a slow client holds one such piece at most, never a copy of
+//! the file. A thread reads a missing part, 512 KB at a time and to its last byte, after which it
+//! goes by `sendfile`; a part that several requests wait for ([`shared_reads`]) is read before
+//! those of single requests, and more of it at once (4 MB), so that a hot file that was evicted
+//! comes back first.
 //!
-//! [`Sending::look`] decides and waits for nothing; a [`FileRead`] waits, and owns no more than the
-//! file and a range of it. When the connection goes, the bytes that were read are dropped in the
-//! pool, and nothing else happens.
+//! [`Sending::look`] decides and waits for nothing. A [`FileRead`] waits, and owns only the file
+//! and a range of it. When the connection ends, the bytes that were read are dropped in the pool,
+//! and nothing else happens.
 
 use std::io;
 use std::rc::Rc;

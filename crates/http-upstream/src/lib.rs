@@ -1,10 +1,11 @@
-//! Passing requests to other servers.
+//! Forwarding requests to other servers, whatever the protocol.
 //!
-//! A module that does so (`proxy`, gateways) brings a [`Protocol`]: the form of the request on the
-//! wire and how the response is read, without any input or output of its own. An exchange leases a
-//! server and takes or makes a connection (crate `upstream`), carries one request, tries the next
-//! server where that is safe, and gives the response's body as a source that reads ahead of the
-//! client.
+//! A module that does so (`proxy`, gateways) supplies a [`Protocol`]: a sans-IO value that writes
+//! one exchange's request, reads the response's header section and body, and says whether the
+//! connection can be used again. Wire formats are in the crate `proto` and are fuzzed. An exchange
+//! leases a server and takes or makes a connection (crate `upstream`), carries one request, tries
+//! the next server where that is safe, and yields the response's body as a source that reads ahead
+//! of the client.
 //!
 //! ```text
 //!   body read ─▶ choose ─▶ connect ─▶ send, read head ─▶ head accepted ─▶ body ─▶ done
@@ -14,19 +15,31 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `exchange` | one request's way through the servers of a group |
+//! | `exchange` | one request's attempts at the servers of a group |
 //! | `link`, `failure` | the connection of an exchange; the end of an attempt without a response |
 //! | `request_body` | the client's body on its way to the server |
-//! | `headers` | the head of the response on its way to the client |
-//! | `source`, `first`, `spill` | the body of the response: read ahead, whole at once, in a file |
+//! | `headers` | the response's header section on its way to the client |
+//! | `source`, `first`, `spill` | the response's body: read ahead, whole at once, in a file |
 //! | `store`, `tunnel` | `*_store`; connections that become another protocol's |
 //! | `caching` | the cache as requests see it |
 //! | `conf`, `directives`, `ssl_directives` | the settings that all protocols share |
 //! | `modules`, `variables` | the modules `upstream` and `resolver`; `$upstream_…` |
 //! | `explained` | an exchange that is explained (`weir explain`), and not made |
 //!
-//! The state that an exchange leaves in its request (`http::exchanges`) is all that `http` knows of
-//! it.
+//! **Settings.** Those that all such modules have (times, buffers, next servers, fields) are one
+//! table of directives, which a module joins to its own under its prefix ([`directives`]).
+//!
+//! **Apart from `http`.** Nothing in `http` needs exchanges. A request keeps the state that an
+//! exchange leaves (`http::exchanges`) for its logs and counters; all else goes the other way,
+//! through what any content handler may use and a few calls of the request's channel.
+//!
+//! **Carriers.** An exchange runs over an [`upstream::wire::Wire`]: a connection of its own, or a
+//! stream of a shared one. Connections are a `net::Transport`, a plain socket or TLS over one. Code
+//! above never sees a descriptor, and asks the transport where the kinds differ: whether files may
+//! be sent as they are, whether bytes are unsent, whether the connection can be handed to another
+//! process.
+//!
+//! docs/PASSING_ON.md has the cost of a proxied request.
 #![forbid(unsafe_code)]
 
 pub mod balancing;

@@ -1,5 +1,12 @@
-//! A connection that both sides agreed to use for something else: bytes go both ways until either
-//! ends it.
+//! Tunnels: a connection that both sides agreed to use for something else (Upgrade, CONNECT). Bytes
+//! go both ways until either side ends it.
+//!
+//! A tunnel runs in a task of its own, and the connection's task waits for its end. The task
+//! touches two sockets and little else for a message, because with thousands of tunnels the
+//! processor's caches decide the cost (docs/PASSING_ON.md). Each side is a connection or a stream
+//! (`net::relay::End`). Over a stream, an upgrade is an extended CONNECT (RFC 8441, RFC 9220;
+//! `proto::fields`), which is translated at the edge, so that phases, filters and logs know only
+//! the upgrade.
 
 use std::cell::Cell;
 use std::future::Future;

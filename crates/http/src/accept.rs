@@ -79,15 +79,13 @@ fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output 
         let left = Rc::downgrade(&c);
         drop(c);
         if let Some(c) = left.upgrade() {
-            // A subrequest that nobody waits for still goes on; the client need not wait for its
-            // end.
+            // A detached subrequest is still running; the client need not wait for it.
             let _ = c.sock().shutdown_write();
         }
     }
 }
 
-/// Whether the handshake has chosen HTTP/2. Of TLS that another engine spoke, HTTP's servers have
-/// chosen no protocol.
+/// Whether the handshake chose HTTP/2; never for TLS that another engine terminated.
 fn is_http2(c: &Conn) -> bool {
     let tls = c.tls.get().filter(|_| c.listen.ssl);
     tls.is_some_and(|tls| tls.session.info().is_some_and(|i| i.alpn.as_deref() == Some(b"h2")))

@@ -1,9 +1,13 @@
-//! Limits of a client's address: all of its connections to a worker share an account of waste, and
-//! of the memory that their requests hold. A block of 64 bits is an address of IPv6.
+//! Limits on a client's address, which all of its connections to a worker share: a budget of frames
+//! that bring nothing (`proto::waste`), and a limit on the memory that their requests hold. With
+//! IPv6, a block of 64 bits counts as one address.
 //!
-//! The account is the worker's own, not one of all workers: it keeps that worker able to serve
-//! others, costs no lock, and a connection finds it without shared memory. An address gets as many
-//! as there are workers.
+//! The account is the worker's own and not one of all workers, because its purpose is that this
+//! worker can serve others. So it needs neither a zone nor a lock. An address gets as much as that
+//! from each worker.
+//!
+//! A connection that has caused few resets is not closed for those of other connections of its
+//! address: a user who leaves a page does not pay for a neighbour behind the same NAT.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -39,8 +39,8 @@ impl Request {
         }
     }
 
-    /// The pool that writes temporary files; `None` where the worker does: with `aio off`, and with
-    /// `aio_write off`.
+    /// The pool that writes temporary files; `None` with `aio off` or `aio_write off`: the worker
+    /// does.
     pub fn writing_pool(&mut self) -> Result<Option<Pool>, NoPool> {
         match self.loc.core.aio_write {
             true => self.pool(),
@@ -76,8 +76,7 @@ pub(crate) fn aio(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         b"off" => Aio::Off,
         b"auto" => Aio::Auto,
         b"io_uring" => Aio::Ring,
-        // In nginx `on` is the kernel's queue of direct reads, which serves some reads; the pool
-        // serves all.
+        // nginx's `on` is the kernel's queue of direct reads, for some reads; the pool serves all.
         b"on" | b"threads" => pool(cx, event::pool::DEFAULT_NAME.as_bytes())?,
         text => {
             let Some(name) = text.strip_prefix(b"threads=") else {

@@ -1,5 +1,4 @@
-//! Compiles the text of an `http` block into the structures that workers run: apply, merge,
-//! compile.
+//! Compiles an `http` block into the structures that workers run: apply, merge, compile.
 
 use std::any::TypeId;
 use std::cell::{OnceCell, RefCell};
@@ -213,8 +212,8 @@ impl Merge {
         Ok(Built { server, listens })
     }
 
-    /// Merges and compiles a location with all that nests in it. `level` is merged already where it
-    /// is the server's own.
+    /// Merges and compiles a location and its nested ones. A server's own `level` is merged
+    /// already.
     fn location(
         &self,
         info: LocationInfo,

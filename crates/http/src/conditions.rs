@@ -1,5 +1,4 @@
-//! Conditions that some directives take: texts of which one that is neither empty nor `0` is
-//! enough.
+//! Conditions of some directives: met if any of the texts is neither empty nor `0`.
 
 use std::rc::Rc;
 

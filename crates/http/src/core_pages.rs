@@ -90,8 +90,7 @@ pub(crate) fn special(r: &mut Request, status: u16) -> Verdict {
     if matches!(status, 400 | 413 | 414 | 495..=497 | 500 | 501) {
         r.close_connection();
     }
-    // Of a body that was refused more is on its way, and would reset the connection under the
-    // answer.
+    // More of a refused body is in flight, and would reset the connection under the answer.
     if matches!(status, 400 | 495..=497) && !r.head.has_body() {
         r.channel.set_lingering(false);
     }

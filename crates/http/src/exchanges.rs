@@ -126,8 +126,7 @@ impl Exchanges {
         self.method = None;
     }
 
-    /// Whether the response may be stored: then the whole is asked for, without conditions or
-    /// ranges.
+    /// Whether the response may be stored: then it is requested without conditions or ranges.
     pub fn is_cacheable(&self) -> bool {
         self.cache.as_ref().is_some_and(|t| t.cacheable)
     }

@@ -117,8 +117,7 @@ pub fn append_file(r: &mut Request, path: &[u8]) -> AppendFile {
     AppendFile { path: path.to_vec(), links: links(r, path) }
 }
 
-/// Finds the real path of the root for a variable that will need it and cannot wait. At once where
-/// that is in memory.
+/// Finds the real path of the root, for a variable that will need it and cannot wait.
 pub(crate) async fn find_real_root(r: &mut Request) {
     let mut root = FilePath::new();
     r.root_into(&mut root);
@@ -177,8 +176,7 @@ pub async fn asking<T>(r: &mut Request, ask: impl Fn(&mut Request) -> Poll<T>) -
 /// Runs a handler that asks for files with `try_*` and gives up (`Pending`) where one of them does:
 /// decides at once if all answers are there, else begins again after each answer.
 ///
-/// The handler runs anew after each answer, so it changes nothing until it has all that it asked
-/// for.
+/// The handler runs anew after each answer, so it changes nothing until it has all of them.
 pub fn step<'a>(
     r: &'a mut Request,
     handler: impl Fn(&mut Request) -> Poll<Verdict> + 'a,

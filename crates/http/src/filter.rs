@@ -235,8 +235,8 @@ impl End<'_> {
                 (Ok(Front::Nothing), Goal::Until(_)) => None,
                 (Ok(Front::Busy(pipe)), _) => Some(pipe),
             };
-            // A page that waits for a part to go into a variable may yet fail: little of it is held
-            // back, as nginx does.
+            // A page that waits for a part for a variable may still fail: hold back little, as
+            // nginx does.
             if busy.is_some() || r.channel.queued().len() >= r.loc.core.postpone_output as u64 {
                 channel::flush(r).await?;
             }
@@ -269,8 +269,7 @@ fn now<T>(polled: Poll<T>) -> Option<T> {
     }
 }
 
-/// Waits for a subrequest, or for the goal, but not longer than the client stays. The caller checks
-/// both again.
+/// Waits for a subrequest, the goal, or the client's end; the caller checks all again.
 async fn news(r: &mut Request, busy: Option<Rc<Pipe>>, goal: &mut Goal) -> Result<(), SendFailed> {
     let gone = {
         let mut gone = pin!(r.client_gone());

@@ -46,8 +46,7 @@ pub(crate) struct Http3 {
     pub host_key: Option<Rc<[u8]>>,
 }
 
-/// The longest that a field section may be together with the others of a connection that wait for
-/// entries of the table.
+/// The most bytes of a connection's field sections that wait for entries of the table.
 pub(crate) const BLOCKED_MAX: usize = 128 << 10;
 
 /// Streams whose field sections may wait for entries of the table.

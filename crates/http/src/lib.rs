@@ -1,6 +1,16 @@
 //! The HTTP engine: configuration of `http` blocks, connections, requests and their phases.
 //!
-//! Modules are elsewhere; the engine knows them by their tables only ([`module::Module`]).
+//! Modules are elsewhere; the engine knows them only by their tables ([`module::Module`]).
+//!
+//! | module | concern |
+//! | --- | --- |
+//! | `accept`, `h1`, `h2`, `h3` | a new connection: PROXY protocol header, then its protocol |
+//! | `channel` | the interface between a request and its client, a variant per protocol |
+//! | `answer`, `subrequest` | a request from header section to log; requests to itself |
+//! | `target`, `phases` | a request's server and location; its way through the phases |
+//! | `send`, `filter`, `whole` | a prepared response through its filters to the channel |
+//!
+//! A protocol does not depend on the engine above it, a type parameter (`channel::Answer`).
 #![forbid(unsafe_code)]
 
 mod accept;

@@ -73,8 +73,7 @@ impl<F: Fn(&mut Request) -> Verdict> PhaseHandler for F {
     }
 }
 
-/// A filter over the response's status and headers, run once a response in the order of
-/// installation.
+/// A filter over a response's status and headers, run once, in the order of installation.
 ///
 /// A filter that changes the body either edits `r.out.body` in place, or pushes a
 /// [`BodyFilter`](crate::output::BodyFilter) to `r.body_filters`, in the order of the pipeline.

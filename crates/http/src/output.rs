@@ -93,8 +93,7 @@ pub enum FilterStep {
     /// `out` has enough for now: call again with the rest of the input when it has gone down the
     /// row (a filter that makes much output of little input).
     More,
-    /// The body of this subrequest follows `out`; call again with the rest of the input, at once if
-    /// need be.
+    /// This subrequest's body follows `out`; call again with the rest of the input, maybe at once.
     Include(Handle),
     /// Wait for this, then call again with the rest of the input (work in a thread pool, the end of
     /// a subrequest). Meanwhile `out` goes down the row.
@@ -113,14 +112,12 @@ pub struct Piece<'a> {
     pub out: &'a mut Chain,
 }
 
-/// A filter over the pieces of one response's body. It never waits itself: it returns the
-/// future to wait for.
+/// A filter over a response's body, by pieces. It never waits: it returns the future to await.
 pub trait BodyFilter {
     /// Takes the input of `piece` and appends to its output.
     fn filter(&mut self, r: &mut Request, piece: Piece<'_>) -> FilterStep;
 
-    /// Whether it takes ranges of files as they are. To others the input comes as memory, a piece
-    /// of a file at a time.
+    /// Whether it takes ranges of files as they are. Others get them as memory, piece by piece.
     fn takes_files(&self) -> bool {
         false
     }
@@ -306,8 +303,7 @@ impl Response {
         self.remove(b"Accept-Ranges");
     }
 
-    /// Appends the value of `Content-Type`, given the media type: as an upstream wrote it, unless a
-    /// filter changed it.
+    /// Appends the value of `Content-Type`, as the upstream wrote it unless a filter changed it.
     pub fn write_content_type(&self, media: &[u8], out: &mut Vec<u8>) {
         if let Some(written) = &self.content_type_written
             && written

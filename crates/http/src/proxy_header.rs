@@ -5,8 +5,7 @@ use mem::Page;
 
 use crate::channel::conn::Conn;
 
-/// Reads the header within `timeout_ms`, `read` of which came already; gives the bytes behind it
-/// that came with it.
+/// Reads the rest of the header (after `read`) within `timeout_ms`; returns the bytes after it.
 ///
 /// # Errors
 /// The connection is to be closed; the reason was logged.

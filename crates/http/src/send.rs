@@ -273,8 +273,7 @@ pub(crate) struct Waiting {
     next: usize,
 }
 
-/// Runs the location's header filters: usually a call of each is all. [`settle_filtered`] does the
-/// rest where it is not.
+/// Runs the location's header filters by a call of each; [`settle_filtered`] does the rest, if any.
 #[inline]
 pub(crate) fn filters(r: &mut Request) -> Filtered {
     if r.loc.pipeline.header_filters.is_empty() {

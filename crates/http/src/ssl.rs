@@ -171,8 +171,7 @@ fn named<'a>(c: &'a Conn, name: &[u8]) -> Option<&'a Rc<Server>> {
     c.listen.names.as_ref()?.find_early(&host_in(name)?.to_ascii_lowercase())
 }
 
-/// Whether a request may enter its server: it came under TLS, with the certificate that the server
-/// wants.
+/// Whether a request may enter its server: by TLS, and the client certificate it requires.
 ///
 /// # Errors
 /// The status to refuse it with.

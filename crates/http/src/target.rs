@@ -205,8 +205,7 @@ impl Request {
     }
 
     fn behind_alias<'a>(&self, uri: &'a [u8], name_len: usize) -> &'a [u8] {
-        // After a rewrite the URI may not begin with the location's name any more: it is added
-        // whole.
+        // After a rewrite the URI may not begin with the location's name: then all of it is added.
         if self.flags.valid_location || uri.starts_with(&self.loc.info.name) {
             uri.get(name_len..).unwrap_or_default()
         } else {

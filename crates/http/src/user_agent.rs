@@ -9,8 +9,7 @@ impl Request {
     }
 }
 
-/// The text behind MSIE's name, which is its version. Other browsers send none, or add that they
-/// are Opera.
+/// MSIE's version, the text after its name. Other browsers send no such name, or name Opera, too.
 pub(crate) fn msie(ua: &[u8]) -> Option<&[u8]> {
     let at = memchr::memmem::find(ua, b"MSIE ")?;
     let version = &ua[at + 5..];

@@ -1,4 +1,6 @@
-//! Handlers and filters of modules from outside the project, under watch; see [`engine::watch`].
+//! Handlers and filters of modules from outside the project, wrapped so that the time they hold up
+//! the loop is measured; see [`engine::watch`]. A panic in one is caught at the edge of its task,
+//! as everywhere.
 
 use std::future::Future;
 use std::pin::Pin;

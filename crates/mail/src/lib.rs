@@ -9,7 +9,8 @@
 //!                                          └▶ login ▶ relay
 //! ```
 //!
-//! The dialogues themselves are `mail-proto`'s, which knows no sockets.
+//! The dialogues themselves are in `mail-proto`, which knows no sockets. The engine's modules are
+//! in this crate, because no other engine shares them.
 #![forbid(unsafe_code)]
 
 mod accept;

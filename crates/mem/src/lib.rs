@@ -3,7 +3,8 @@
 //!
 //! Everything here but a [`FileHandle`] belongs to one thread. An idle connection holds none of it:
 //! a page goes back to the thread's free list when it is dropped, and so does the queue inside a
-//! [`Chain`] as soon as the chain is empty.
+//! [`Chain`] as soon as the chain is empty. A page that waits for the rest of a header section
+//! moves to a buffer hardly larger than its bytes ([`Page::narrow`]).
 
 #![forbid(unsafe_code)]
 

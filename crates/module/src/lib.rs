@@ -82,8 +82,17 @@
 //! | messages in the error log | [`log`] |
 //! | running a module in a test | [`testing`] |
 //!
+//! # Order
+//!
+//! Modules from outside stand together in the server's list of modules, in the order in which `weir
+//! build` got them, in front of `random_index` (`http_modules::with`). So their handlers run after
+//! the project's handlers of the access phase and before those that look for files, and their
+//! filters stand before the project's.
+//!
 //! # Rules for modules
 //!
+//! - **It uses this crate alone**, which re-exports what an author needs. `cargo xtask tiers`
+//!   checks that for the modules of the repository, in `modules/`.
 //! - **It never blocks the event loop.** A worker is one thread that serves thousands of
 //!   connections; blocking work goes through [`blocking`], and a wait is a future. A stretch of 100
 //!   ms on the loop is logged: `event loop was held for N ms by module NAME`.

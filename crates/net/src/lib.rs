@@ -1,4 +1,6 @@
-//! Listening sockets, log files, addresses, and the seam between the server and its engines.
+//! Addresses, listening sockets and their inheritance, the byte stream of a connection
+//! ([`Transport`]), relays between two of them, the DNS resolver, and the ids and forwarding of
+//! QUIC datagrams.
 #![forbid(unsafe_code)]
 
 pub mod addr;

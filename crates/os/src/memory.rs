@@ -2,19 +2,26 @@
 //!
 //! ```text
 //!            null from the system
-//!  enough ─────────────────────────▶ a block of the reserve is freed ──▶ asked again
-//!    ▲                                   │ `is_short` says so, once
+//!  enough ─────────────────────────▶ a block of the reserve is freed ──▶ tried again
+//!    ▲                                   │ `take_short` returns true once
 //!    │ every block is there again        ▼
 //!    └────── refill() ◀──── the loop closes connections, accepts none
 //! ```
 //!
-//! A failed allocation cannot be undone in Rust: the standard library aborts the process. So the
-//! allocator keeps a reserve, which is address space and hardly a page of memory until it is used,
-//! and gives it up block by block. The event loop asks [`take_short`] between two pieces of work,
-//! each of which needs less than the reserve, and frees memory then.
+//! Rust's standard library aborts the process when an allocation fails, so no allocation may fail.
+//! The allocator therefore keeps a *reserve* of 4 MB: address space of which no page is touched
+//! until it is used. If the system refuses memory, the allocator frees a block of the reserve and
+//! tries again. Successful allocations take the system allocator's usual path. The event loop calls
+//! [`take_short`] after each poll of a task, which needs less than the reserve, and then frees
+//! memory by closing connections (`event`'s module `relief`).
 //!
-//! The reserve does not cover sizes that come from outside: for those, callers use [`reserve`] and
-//! [`zeros`], which can fail.
+//! The reserve does not cover sizes that a client, a file or the configuration chooses. Buffers and
+//! memory of such sizes come from [`reserve`], [`zeros`] and `mem::Page::try_get`, which fail when
+//! half of the reserve is used: that ends one connection, and the other half remains for
+//! allocations that cannot fail.
+//!
+//! The C library uses one heap for all threads. Each further heap would take 64 MB of address
+//! space, and its free memory would be of no use to other threads.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,5 +1,9 @@
 //! Wire protocols without I/O: every parser here takes bytes and its own state, and returns a
 //! verdict. Nothing blocks, nothing allocates on the fast path, and no input panics.
+//!
+//! HTTP/1 header sections and chunks, frames and compressed fields of HTTP/2 and HTTP/3, URIs,
+//! FastCGI and the parameters of gateways, gRPC, memcached, DNS, the PROXY protocol, the hello of
+//! TLS clients, ACME, trace context.
 #![forbid(unsafe_code)]
 
 pub mod acme;

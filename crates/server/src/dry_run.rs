@@ -1,8 +1,10 @@
-//! A dry run of a configuration before a reload, where memory is limited.
+//! A dry run of a configuration before a reload, where memory is limited (address space, a control
+//! group, no overcommitment).
 //!
 //! A failed allocation ends a process. So that this is never the master, a child of it reads the
-//! configuration first: it has the same memory and the same limits, and a configuration that fits
-//! there fits here. Costs a second reading, and is left out where memory has no limit.
+//! configuration first. The child has the same memory and the same limits: if the configuration
+//! does not fit, the child ends and the reload is refused; a configuration that fits there fits in
+//! the master. This costs a second reading, and is left out where memory has no limit.
 
 use base::log::{Level, Log, os_error};
 use os::limits::Limit;

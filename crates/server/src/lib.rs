@@ -1,9 +1,13 @@
 //! The server as a library: command line, master, workers, reload, upgrade. The binary `weir` is
-//! the crate of that name, whose tests start it.
+//! the crate of that name, whose tests start the real program.
 //!
 //! [`run`] → the command line ([`cli`]) → a configuration ([`load`]) → sockets, pid file,
 //! background ([`start`]) → [`master`], which forks and becomes a [`worker`] in each child, or
 //! [`single`].
+//!
+//! It is a library so that a program with modules from outside is a `main` of one line
+//! (`weir_server::run(&[Added { … }])`), which `weir build` writes. `http_modules::with` inserts
+//! their tables into the list of modules.
 #![forbid(unsafe_code)]
 
 mod added;

@@ -1,4 +1,7 @@
-//! The master's answers to `weir top`, `weir tail` and `weir debug`: from shared memory, at once.
+//! The master's answers to `weir top`, `weir tail` and `weir debug`.
+//!
+//! The master reads or writes shared memory and answers at once. Rates and judgements are computed
+//! by the command ([`crate::top`]); the dashboard's script judges by the same rules.
 
 use base::log;
 use base::log::Level;

@@ -1,5 +1,5 @@
 //! The watch over workers whose loop stands still: a module that blocks or spins, a disk that does
-//! not answer, a stop signal, a fault.
+//! not answer, a stop signal, a bug.
 //!
 //! ```text
 //!          beats ──no beat for STUCK_MS──► stuck: a line in the log; its accept lock is freed;
@@ -8,8 +8,10 @@
 //!                                            └──worker_watchdog──► killed, unless it is traced
 //! ```
 //!
-//! A stand-in is a worker with the same number, on the same sockets. The stuck worker is told to
-//! leave then: if its loop turns again, it finishes its connections and exits.
+//! The master compares the workers' beats (`engine::beat`). A stand-in is a worker with the same
+//! number and the same sockets; it is started only if no other worker can serve these sockets. The
+//! stuck worker is told to leave then: if its loop turns again, it finishes its connections and
+//! exits.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;

@@ -1,13 +1,27 @@
-//! The engine of `stream` blocks: listeners, sessions and their phases, and the proxy.
+//! The engine of `stream` blocks: listeners, sessions over TCP and UDP, their phases, and the
+//! proxy.
 //!
-//! Modules are elsewhere; the engine knows them by their tables only ([`module::Module`]).
+//! Modules are elsewhere; the engine knows them only by their tables ([`module::Module`]).
 //!
 //! ```text
 //!  accept ▶ PROXY header ▶ post-accept ▶ preaccess ▶ access ▶ TLS ▶ preread ▶ content ▶ log
 //! ```
 //!
-//! TLS and preread choose the server by the client's hello; the content is the proxy, `return`, or
-//! another module's.
+//! A session ([`session`]) is one client's connection with its variables, its log and its server.
+//! Its task ([`accept`]) reads the PROXY protocol header, runs the phases in nginx's order
+//! ([`phases`]), then the *content* that the server's directive has installed: the proxy
+//! ([`proxy`]), `return`, or another module's. Handlers of phases are functions that return a
+//! verdict. Handlers of the preread phase inspect the first bytes and may ask for more. TLS
+//! ([`ssl`]) and `ssl_preread` switch the session to the server that the client's hello names, so
+//! the handlers after them are the chosen server's. Sessions over UDP are in [`udp`].
+//!
+//! `pass` gives a connection to another listening socket of the configuration, of any engine
+//! (`common_modules::passing`).
+//!
+//! The crate names nothing of HTTP. What both engines need exists once: TLS handshakes
+//! (`common_modules::ssl::handshake`), variables of connections
+//! (`common_modules::connection_vars`), PROXY protocol headers (`net::proxy_header`) and the
+//! directives of TLS to servers (`upstream::ssl_directives`).
 #![forbid(unsafe_code)]
 
 mod accept;

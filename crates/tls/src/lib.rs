@@ -1,5 +1,28 @@
 //! TLS: sessions without I/O, keys and certificates, their verification, and the settings' own
-//! languages. The types of rustls stay inside of this crate.
+//! languages. The types of rustls stay inside this crate.
+//!
+//! A connection under TLS is another kind of `net::Transport`, so the engines do not know of it. A
+//! server's settings are `common_modules::ssl`, those of TLS to servers `upstream::ssl`, the same
+//! for all engines. Files are read once per configuration (`engine::tls_objects`).
+//!
+//! 1. **Hello.** `common_modules::ssl::handshake` waits for the client's hello. `proto::tls_hello`
+//!    parses it before there is a session, so the server is chosen by name with all of its
+//!    settings; certificate names with variables are evaluated then. A client that speaks plain
+//!    text continues in plain text and gets an error response.
+//! 2. **Handshake.** [`Session`] uses rustls's unbuffered interface. With `ssl_handshake_threads`
+//!    the session goes to a thread of a pool for each hello, with the received bytes ([`Step`],
+//!    `net::transport::shake`); until it comes back, nothing of it is left at the connection.
+//! 3. **Records.** After the handshake the secrets go to our own record layer ([`record`], some 250
+//!    lines), because rustls's allocates for each record and copies it three times. Records are
+//!    sealed in a buffer of the worker, which stays in the processor's cache, and are opened in
+//!    place. An idle connection holds no buffer.
+//! 4. **Client certificates.** A certificate is accepted in the handshake if its key signed the
+//!    handshake. Its chain is checked by [`verify`] when a request arrives, because the answer to a
+//!    bad chain is a response (495, 496). rustls's own verification differs from nginx's: it knows
+//!    no certificates of version 1, no depth and no common names. Tests compare [`verify`] with
+//!    `openssl verify` over generated chains: what OpenSSL refuses is never accepted.
+//! 5. **Resumption** from tickets or from a zone. Both carry a hash of the server's certificates
+//!    and rules ([`SessionContext`]); without it, a session of one server would open another.
 #![forbid(unsafe_code)]
 
 mod certificate_compression;

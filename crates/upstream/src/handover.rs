@@ -1,12 +1,15 @@
 //! `keepalive N shared`: idle connections that any worker may take.
 //!
-//! The kernel keeps them: a pair of connected sockets, made before the fork, is a queue of messages
-//! that each carry a descriptor and its description. A worker with a connection too many sends it
-//! there; a worker that needs one receives it. A worker that dies leaves the queue as it is, and
-//! with the last worker of a configuration the queue and its connections are gone.
+//! A worker keeps one idle connection to each server for itself and hands the others over. The
+//! kernel keeps them: a pair of connected unix sockets, made before the fork, is a queue of
+//! messages that each carry a descriptor and its description. A worker with a surplus connection
+//! sends it there, one that needs a connection receives it. A queue has no owner, so no process's
+//! death disturbs it; with the last worker of a configuration the queue and its connections are
+//! gone.
 //!
-//! Only the front of a queue can be received, and a connection to another server goes behind again.
-//! Up to [`QUEUES_MAX`] servers have a queue each, therefore.
+//! Only the front of a queue can be received. With one queue for all servers, a worker had to
+//! receive connections to other servers and send them back. So each server has a queue of its own;
+//! with more than [`QUEUES_MAX`] servers, some share one.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,6 +1,5 @@
-//! Groups of servers that sessions are passed to, whatever the engine: the servers and what workers
-//! share of them, balancing methods, idle connections, names that change, health checks, the rows
-//! of the API.
+//! Groups of servers for sessions of any engine: the servers and what workers share of them,
+//! balancing methods, idle connections, names that change, health checks, the rows of the API.
 //!
 //! ```text
 //!   block ──▶ upstreams ──▶ group ─┬─ servers  (in a zone) ◀─ names, health, api
@@ -10,9 +9,27 @@
 //!                                               connections over HTTP/2 that exchanges share (h2)
 //! ```
 //!
-//! An engine asks on behalf of an [`engine::Client`] and does the talking itself: nothing here
-//! knows what is said over a connection, but [`http_client`] for the server's own requests, and
-//! [`h2`], where the frames of many exchanges share one.
+//! The crate knows a session only as an [`engine::Client`] (address, evaluation of a string, log),
+//! and no protocol except that of [`http_client`], for the server's own requests, and [`h2`], where
+//! the frames of many exchanges share a connection. [`upstreams`] has the groups by name, [`group`]
+//! one group, [`directives`] the setters of `upstream` blocks, which an engine lists in its own
+//! table of directives.
+//!
+//! **Shared state** ([`servers`]). A group's servers are rows of words (`shm::Rows`), in a zone
+//! that all workers see or in memory of the worker's own; the code is the same. A worker reads the
+//! rows into lists when their version has changed, because the resolver, a health check or the API
+//! changed the set of servers. Words that change with each request (connections, failures, weights)
+//! are never copied. Exchanges in flight are counted per worker, so that the master can subtract
+//! those of a dead one. A reload with the same settings of a zone's upstreams continues in the same
+//! memory; with other settings the zone is made anew, and servers in both keep their state.
+//!
+//! **One leader.** Work that is needed once for all workers (names, health checks) is done by the
+//! leader of a zone's rows: a word with its process id, which the master clears when the worker
+//! dies.
+//!
+//! **API.** It changes rows as the resolver does ([`api`]), and a thread writes a new `state` file
+//! next to the old one, then renames it. The file is read when a zone is made. A reload that keeps
+//! the zone continues with the zone's content, because a leaving worker may still be changing it.
 #![forbid(unsafe_code)]
 
 pub mod api;

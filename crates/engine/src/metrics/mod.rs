@@ -1,11 +1,22 @@
-//! Counters by zone (server, location, server of an upstream, cache, limit), which all workers
-//! write and any of them shows.
+//! Counters by zone (server, location, server of an upstream, cache, limit) for every engine. All
+//! workers write them, and any worker shows them.
 //!
-//! Nothing is counted, and no memory taken, unless some location of the configuration shows the
-//! counters ([`Metrics::show`]). Zones that the configuration names get their rows before the fork;
-//! those that a variable names, when they first occur, up to [`ZONES_MAX`]. A reload goes on in the
-//! same memory, by the same names. Where that is too small for the new configuration, larger memory
-//! takes its place, and sums are those of both: workers that leave still count in the old one.
+//! - **Layout.** A zone is a row of twelve cache lines for each worker (`shm::NamedCounters`). It
+//!   is found by name once and by number from then on.
+//! - **Off costs one test.** Nothing is counted and no memory is taken unless some location of the
+//!   configuration shows the counters ([`Metrics::show`]), which is known at the end of a load.
+//! - **Names.** Zones that the configuration names get their rows before the fork; those that a
+//!   variable names get them at first use, up to [`ZONES_MAX`].
+//! - **Reload.** The new configuration continues in the same memory, by the same names. If that is
+//!   too small, larger memory takes its place, and sums include both, because leaving workers still
+//!   count in the old one.
+//! - **One writer a line.** A reset records the present sums instead of clearing counters. Requests
+//!   in progress are counted from the moment when their server is known (`http::metering`),
+//!   completed ones in the log phase. When a worker dies, the master moves its requests in progress
+//!   to the counter of lost work.
+//!
+//! The API writes its answers piece by piece (`http_modules::api::document`): each piece takes at
+//! most half a millisecond of the loop, and no piece is made ahead of the client.
 
 pub mod facts;
 pub mod json;

@@ -1,4 +1,4 @@
-//! Overload: a worker that runs short of something gives up what is worth least, before it fails.
+//! Overload: a worker that runs short of a resource gives up what is worth least, before it fails.
 //!
 //! ```text
 //!  share of the resource in use
@@ -7,19 +7,31 @@
 //!                 │  longer than a second  │  first           │ are refused (503)
 //! ```
 //!
-//! Four resources are looked at: memory of the control group, descriptors, connections, and the
-//! lateness of the loop. Connections that make room by themselves (idle, or with half a request)
+//! Four resources are watched: memory of the control group, descriptors, connections, and the
+//! lateness of the loop. Connections that can be closed at any time (idle, or with half a request)
 //! count as free. A step ends when the share is [`SLACK`] below its beginning.
 //!
-//! A client (an address, a block of 64 bits of IPv6) that holds more than its share of all
-//! connections is refused; then others are accepted still. They have half of what is left beyond
-//! the limit; behind that, a connection of such a client is closed for each of theirs.
+//! The step is a value of the worker. Engines read it where they accept a connection
+//! (`Conn::is_surplus`), keep one (`Conn::is_unwanted`) or begin a request (`http::phases`). The
+//! loop chooses the connections to close (`event::runtime::victims`).
 //!
-//! Connections and descriptors are looked at with each accepted connection, since a burst takes
-//! them within a turn; all of them at intervals while there is something to look at: an idle worker
-//! sleeps. Between two looks at the memory, the growth of buffers is added to what was found
-//! ([`os::memory::room`]), and the bodies that have begun count with the bytes that are to come
-//! ([`Promise`]): a hundred clients take more within an interval than lies between two steps.
+//! In the last step, a client (an address; with IPv6 a block of 64 bits) that holds more than its
+//! share of all connections is refused while others are still accepted. These others may use half
+//! of what is left beyond the limit; after that, one busy connection of such a client is closed
+//! (*displaced*) for each of theirs: its wait fails, and the engine asks for the reason
+//! (`Conn::is_displaced`) where it logs.
+//!
+//! When each resource is sampled:
+//!
+//! - Connections and descriptors with each accepted connection, because a burst takes them within a
+//!   turn; all resources at intervals, but only while there is something to watch, so that an idle
+//!   worker sleeps.
+//! - Memory that requests in progress will take counts from their beginning ([`Promise`]), and
+//!   between two samples the growth of buffers is added ([`os::memory::room`]): a hundred clients
+//!   take more within an interval than lies between two steps. Buffers stop growing before the
+//!   group's limit, so that no allocation fails there.
+//!
+//! Behind these steps, the allocator's reserve ([`os::memory`]) is the last resort.
 
 mod look;
 mod promise;

@@ -1,4 +1,4 @@
-//! Pools of threads for blocking work: disks, and libraries that block.
+//! Thread pools for blocking work: disks, and libraries that block.
 //!
 //! ```text
 //!   the loop's thread                     threads of the pool (started when there is work)
@@ -7,11 +7,14 @@
 //!   Run (a future) ◀── remote queue, eventfd (one for many) ── wake
 //! ```
 //!
-//! A pool belongs to one loop. It is a plain value until its first task, so that it may be made
-//! before a fork; the threads start one by one, as tasks that may run find none idle, and all but
-//! one end when there was no work for them. Tasks that compute run on as many threads as the worker
-//! has processors, those that wait on all. Where not even one can be started (memory or processes
-//! are short), tasks run on the loop, which waits for them.
+//! A pool belongs to one loop. Until its first task it is a plain value, so that it can be made
+//! before a fork. Threads start one by one, when a task finds none idle; all but one end after ten
+//! seconds without work. As many tasks compute at once as the worker has processors, and further
+//! ones run while tasks wait for disks ([`threads`]). If not even one thread can be started (memory
+//! or processes are short), tasks run on the loop, which waits for them.
+//!
+//! A pool has two queues and takes from each in turn, so that short tasks (names, small files,
+//! parts of files that several requests wait for) do not wait behind hundreds of long reads.
 //!
 //! A task owns all its data: dropping its future discards the result and never the work, and
 //! nothing that a thread uses goes away with a request or a connection. On the simulated driver

@@ -1,13 +1,19 @@
-//! The threads of a pool and their queue.
+//! The threads of a pool and their queue: how many tasks run at once.
 //!
-//! Threads that compute share the processors with the loop: thirty of them leave it a thirtieth of
-//! its own. Threads that wait for a disk cost nothing, and a disk wants many. So as many tasks run
-//! at once as the worker has processors, and beside these as many as wait: where tasks wait for
-//! nine tenths of their time, nine for each processor. A task that ends makes room for one more
-//! until there are so many, and a row of tasks takes half of what is too much. The waits for locks
-//! that threads have among themselves are short, and make room for none. Where tasks are queued and
-//! none may run, an idle thread counts every millisecond those of the running ones that wait. Where
-//! tasks compute for long, one more runs every ten milliseconds, as it may be one that waits.
+//! Threads that compute compete with the loop for the processors: thirty threads that copy into the
+//! page cache leave the loop a thirtieth of its processor. Threads that wait for a disk cost
+//! nothing, and a disk is fastest with many requests. So as many tasks run at once as the worker
+//! has processors, and further ones in proportion to their waits: if tasks wait for nine tenths of
+//! their time, nine for each processor.
+//!
+//! - Each task that ends admits one more until that number is reached; a row of 16 tasks beyond it
+//!   halves the excess.
+//! - The short waits for locks among the threads themselves do not count as waits.
+//! - While tasks are queued and none may run, an idle thread checks every millisecond how many of
+//!   the running tasks wait. After ten checks without a finished task one more runs, because it may
+//!   be one that waits.
+//! - A thread that yields its processor after a task keeps its place among the running ones.
+//!   Otherwise the threads would yield to each other without end, and the loop to all of them.
 
 use std::collections::VecDeque;
 use std::io;

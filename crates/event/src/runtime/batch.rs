@@ -1,14 +1,23 @@
-//! Running the tasks that are queued, one after the other, and those that wait for each other.
-//!
-//! The code that answers a request and the kernel's code that sends are each more than the first
-//! caches of a processor hold. Where many requests are ready at once, each task would begin with
-//! caches that the one before has filled with other things. [`super::task::gather`] makes tasks
-//! wait for each other before such a step:
+//! Runs the queued tasks, and lets those that are ready at the same time run in lockstep.
 //!
 //! ```text
-//!  as they come    read a, send a, read b, send b, read c, send c
-//!  gathered        read a, read b, read c, send a, send b, send c
+//!  one by one   read a, send a, read b, send b, read c, send c
+//!  gathered     read a, read b, read c, send a, send b, send c
 //! ```
+//!
+//! A server's code for a request and the kernel's code for sending each overflow the processor's
+//! first-level caches, and a `sendfile` of 1 MB leaves little of our data in the second level. If
+//! every request alternated between the two, each would start with caches full of something else.
+//! So a task calls [`super::task::gather`] before such a step and waits there for the other tasks
+//! that are ready: all of them read and prepare their responses, then all of them send. The same
+//! happens in front of requests to upstreams.
+//!
+//! A group has at most 32 tasks and waits for at most 150 µs. A task that is ready alone does not
+//! wait, and no task waits twice in a round.
+//!
+//! Measured with 64 busy clients against the same program without gathering, in several runs: 4 to
+//! 13 % less CPU time for a response of 1 KB, 1 to 7 % for one of 100 KB, 6 to 10 % for a proxied
+//! request.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};

@@ -1,7 +1,8 @@
-//! The clients of accepted connections: which one has which, and how many each has.
+//! Accepted connections by client: which client has which connection, and how many each has.
 //!
-//! The numbers are counted from the first question on until [`forget`]: only a loop that is short
-//! of room asks. Until then a connection costs the hash of its address.
+//! Counting starts with the first question, and ends with [`forget`], because only a loop that is
+//! short of room asks: from the first refused connection to the end of the overload. Until then a
+//! connection costs the hash of its address.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;

@@ -1,17 +1,24 @@
-//! Memory pressure: the loop's reaction when the system has no more memory, and the memory it
+//! Memory pressure: the loop's reaction when the system has no more memory, and the memory that it
 //! returns in quiet times.
 //!
 //! ```text
 //!            an allocation failed
-//!   enough ───────────────────────▶ short: nothing is accepted, connections are asked to go
+//!   enough ───────────────────────▶ short: nothing is accepted, connections are asked to close
 //!     ▲                               │ ▲                         again each turn
 //!     │ CALM_MS without a failure     ▼ │ another one failed
 //!     └──────────────────────────── refilled: the reserve is whole, connections are accepted
 //! ```
 //!
-//! The allocator's reserve ([`os::memory`]) lets the running task continue. Connections are asked
-//! to close: parked ones (idle, or with half a head), and those with a client that is slow to take
-//! a response or to send a body; [`victims`](super::victims) chooses them.
+//! After each poll of a task the loop checks whether an allocation has failed. The allocator's
+//! reserve ([`os::memory`]) lets the running task continue. From then on the loop accepts no
+//! connection, and asks parked connections (idle, or with half of a header section) and connections
+//! whose client is slow to read a response or to send a body to close. [`victims`](super::victims)
+//! chooses them, those with the longest waits first and more of them each time. Once the reserve is
+//! whole, connections are accepted again. The log has a line at the beginning and, after a second
+//! without a failed allocation, one with the numbers of closed connections.
+//!
+//! In quiet times unused memory goes back to the system: pages that nobody used for a second, and
+//! free parts of the heap in a second with few polls.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

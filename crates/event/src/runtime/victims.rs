@@ -1,16 +1,21 @@
-//! The choice of the connections that make room for others.
+//! The choice of the connections that are closed when the loop runs short of connections,
+//! descriptors or memory. The loop chooses because it knows which connections are parked, which
+//! wait for their client, and to which client each belongs.
 //!
-//! Among the clients (addresses, blocks of 64 bits of IPv6) the one with the most connections loses
-//! first, down to as many as the next one has; among equals the connection that waits longest does.
-//! So a client that opens thousands makes room for those with a few, while without pressure nothing
-//! limits how many come from one address: a balancer, or a network behind one.
+//! Clients (an address; with IPv6 a block of 64 bits) lose connections by number: first the client
+//! with the most, down to the number of the next one; among equals the connection that waits
+//! longest. So a client that opens thousands is closed for those with a few. Without pressure
+//! nothing limits how many connections one address has, because it may be a balancer or a network
+//! behind one.
 //!
-//! Where more than half of the parked connections owe their first request or the rest of one, only
-//! these are chosen from: heads that do not come are then what takes the room, and connections
-//! kept for the next request stay.
+//! If more than half of the parked connections have not sent their first request, or only a part of
+//! one, only these are candidates: such clients then take the room, and connections kept for a next
+//! request stay.
 //!
-//! Where all of that is not enough, connections that are busy are *displaced* ([`displace`]): those
-//! of clients with more than their share, the one that waits longest for its client before others.
+//! If all of that is not enough, busy connections are *displaced* ([`displace`]): those of clients
+//! with more than their share, the one that waits longest for its client first. A displaced
+//! connection's wait fails, and the engine asks for the reason (`Sock::is_displaced`) where it logs
+//! the failure.
 
 use crate::runtime::slot::{NONE, Park, SlotKey, SlotState};
 use crate::runtime::turn::{Core, try_with};

@@ -50,8 +50,7 @@ impl ClientEnd {
 }
 
 impl Request {
-    /// The client's end, where this request is the one to notice it: of a family, that is the
-    /// client's own.
+    /// The client's end; only for the client's own request of a family, which has to notice it.
     pub fn watched(&self) -> Option<ClientEnd> {
         if self.flags.post_action {
             return None;

@@ -168,8 +168,7 @@ impl Conn {
         self.is_surplus.set(overload::is_surplus(self.client_ip(), standing));
     }
 
-    /// The client's end was the worker's doing: it makes room for others. `log` takes the line, one
-    /// a minute for a client.
+    /// Whether the worker displaced this connection. `log` gets the line, one a minute per client.
     #[cold]
     pub fn is_displaced(&self, log: impl FnOnce(&str)) -> bool {
         let is_displaced = match &self.carrier {

@@ -6,8 +6,7 @@ use mem::Page;
 
 use super::conn::Conn;
 
-/// Reads and drops the client's remaining bytes, for `lingering_time` at most. It makes room where
-/// that is needed.
+/// Drops the client's remaining bytes, for `lingering_time` at most; closed first if room is short.
 pub(crate) async fn linger(c: &Conn) {
     let core = c.server().root.core.clone();
     if c.sock().shutdown_write().is_err() {

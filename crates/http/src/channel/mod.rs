@@ -1,18 +1,25 @@
-//! A request's way to its client: head, interim heads, body out, flush, body in, the client's end.
+//! A request's interface to its client: header section, interim responses, body out, flush, body
+//! in, the client's end.
 //!
-//! A [`Request`] speaks to its client through the functions here and knows no protocol. A protocol
-//! is a variant of [`Channel`] with its state, and a match arm in each function:
+//! A [`Request`] speaks to its client only through the functions here and knows no protocol. A
+//! protocol is a variant of [`Channel`] with its state, and a match arm in each function, so that
+//! the calls are static:
 //!
 //! ```text
-//!  answer, send, filter ──▶ ┌─────────┐ ──▶ Http1       a request on a connection of its own
-//!  request::body        ◀── │ channel │ ──▶ Subrequest  the pipe to the request that made it
-//!                           └─────────┘
+//!  answer, send, filter ──▶ ┌─────────┐ ──▶ Http1         a request on a connection of its own
+//!  request::body        ◀── │ channel │ ──▶ Http2, Http3  a stream of a connection
+//!                           └─────────┘ ──▶ Subrequest    the pipe to the parent request
 //! ```
 //!
-//! A stream of a multiplexed connection is a third variant. It has what HTTP/1 has here: the text
-//! of the head, an output queue that may hold ranges of files, a body that comes in pieces, and an
-//! end that can be waited for. Its connection reads heads, makes a request of each with
-//! [`Request::take`], and hands it to [`Answer`].
+//! A stream of HTTP/2 or HTTP/3 has what HTTP/1 has here: the text of the header section, an output
+//! queue that may hold ranges of files, a body that arrives in pieces, and an end that can be
+//! waited for. Its connection reads header sections, makes a request of each with
+//! [`Request::take`], and hands it to [`Answer`]. [`streams`] has the code that both protocols
+//! share: how a request begins, is polled and answered, how its body is read, the response's header
+//! section as fields, the rate and the waits of its body, and the limits after which a connection
+//! is closed.
+//!
+//! [`conn`] has the facts of a connection; `files` has files in a request's output.
 
 mod client_end;
 pub mod conn;
@@ -66,8 +73,7 @@ impl Default for Channel {
 /// The engine behind a protocol: it gets requests whose heads were read, and answers them through
 /// their channels. A type parameter of the protocols, which so depend on nothing above them.
 pub(crate) trait Answer: 'static {
-    /// Runs a request from its head to its log lines. A failure ends the connection, or resets the
-    /// stream.
+    /// Runs a request from its head to its log lines. A failure ends its connection or stream.
     async fn answer(r: &mut Request) -> Result<(), SendFailed>;
 
     /// Chooses the server of a head that is refused, or did not come whole, as far as it is known.
@@ -353,8 +359,7 @@ pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
     }
 }
 
-/// Puts a piece of the response's body into the output; the body may end with it. Waits while too
-/// much is queued.
+/// Queues a piece of the response's body, maybe the last one. Waits while too much is queued.
 pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(), SendFailed> {
     match r.channel {
         Channel::Http1(_) => h1::put(r, piece, last).await,
@@ -386,8 +391,7 @@ pub(crate) fn finish_now(r: &mut Request, more: bool) -> bool {
     }
 }
 
-/// Ends the response. With `more` (another request waits) small output stays queued, to go with the
-/// next response.
+/// Ends the response. With `more` (requests wait) small output stays queued for the next one.
 pub(crate) async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
     match r.channel {
         Channel::Http1(_) => h1::finish(r, more).await,
@@ -412,8 +416,7 @@ pub fn upgrade(r: &Request) -> Option<(Upgraded, Chain)> {
     }
 }
 
-/// Takes back this response, all of which is queued; responses before it stay. False where some of
-/// it was sent.
+/// Takes back this response from the queue, not earlier ones. False if some of it was sent.
 pub(crate) fn retract(r: &mut Request) -> bool {
     let can_retract = match &r.channel {
         Channel::Http2(stream) => stream.exchange.can_retract(),

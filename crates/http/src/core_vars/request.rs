@@ -51,8 +51,7 @@ pub(super) fn is_args(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    // A request that was refused before it had a path is answered as if for "/", but its own path
-    // is unknown.
+    // A request refused before it had a path is answered as if for "/"; its own path is unknown.
     if r.flags.without_uri && r.uri == b"/" {
         return !r.head.method_name.is_empty();
     }

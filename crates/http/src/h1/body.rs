@@ -1,5 +1,4 @@
-//! The request's body on its way in: its framing, and how it is taken out of the page and the
-//! socket.
+//! Request bodies: their framing, and how they are read from the page and the socket.
 //!
 //! A body begins in the page, right behind its request's head, and goes on in the socket. Bytes
 //! taken of the page stay there until the request is over (the head's spans point into it); bytes
@@ -324,8 +323,7 @@ mod tests {
         Incoming { framing: Framing::Chunked, decoder, ..Incoming::default() }
     }
 
-    /// Takes `pieces` one after the other: the data, the rest of the last piece, and the bytes used
-    /// up.
+    /// Takes `pieces` in order: returns the data, the rest of the last piece, and the bytes used.
     fn taken(
         body: &mut Incoming,
         pieces: &[&str],

@@ -128,8 +128,8 @@ fn wait<'a>(
             Wake::Ready => Ok(true),
             Wake::Reclaim => Ok(false),
             Wake::Gate => {
-                // The worker is leaving: a request may be on its way. It is answered, and told to
-                // be the last.
+                // The worker is leaving: a request may be in flight, and is answered as the last
+                // one.
                 let min = c.server().root.core.keepalive_min_timeout;
                 let ms = if kept { LEAVE_MS.max(min) } else { timeout_ms };
                 c.sock().readable(Deadline::in_ms(ms.min(timeout_ms))).await?;
@@ -139,8 +139,7 @@ fn wait<'a>(
     }
 }
 
-/// Serves requests until the buffer is empty or the connection is to end. `turn`: the one that has
-/// found the first bytes.
+/// Serves requests until the buffer is empty or the connection ends. `turn` found the first bytes.
 async fn serve<A: Answer>(
     c: &Rc<Conn>,
     main: &Rc<HttpMain>,

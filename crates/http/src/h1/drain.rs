@@ -1,5 +1,4 @@
-//! Bodies that nobody wants: they are dropped as they come, so that the next request can be found
-//! behind them.
+//! Bodies that nobody wants, dropped as they arrive, so that the next request can be found.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -51,8 +50,7 @@ impl Drain {
         }
     }
 
-    /// Drops all bytes until the body ends, or is none. May be given up at any time: it waits with
-    /// no bytes in hand.
+    /// Drops bytes until the body ends or fails. Cancel-safe: it holds no bytes while it waits.
     async fn run(&mut self) {
         while !self.body.is_finished() {
             if self.c.sock().readable(Deadline::NEVER).await.is_err() {

@@ -1,16 +1,18 @@
-//! HTTP/1 to clients: the connection's life, heads, bodies, and how all of them are framed.
+//! HTTP/1 to clients: the connection's life, header sections, bodies, and how all of them are
+//! framed.
 //!
 //! | file | concern |
 //! | --- | --- |
-//! | [`connection`] | the connection's task: parked, serving, closed |
-//! | [`requests`] | request after request out of the page that was received |
-//! | [`read_head`] | a head that comes in pieces, and the limits on it |
-//! | [`refused`] | heads that are refused, or never come whole |
-//! | [`body`] | request bodies: framing, `100-continue` |
-//! | [`drain`] | request bodies that nobody wants |
-//! | [`head`] | response heads: status line and fields |
-//! | [`output`] | response bodies, and how everything is sent |
-//! | [`close`] | lingering, and the end of the connection |
+//! | [`connection`], [`close`] | the connection's task: parked, serving, closed; lingering |
+//! | [`requests`] | request after request out of the received page |
+//! | [`read_head`], [`refused`] | header sections in pieces, and limits; those that are refused |
+//! | [`body`], [`drain`] | request bodies: framing, `100-continue`; those that nobody wants |
+//! | [`head`], [`output`] | status line and fields; response bodies, and sending |
+//!
+//! A parked connection owns no buffer and no request: it waits for readiness. Requests are parsed
+//! in the received page, as spans without copies. If another request is already in the page
+//! (pipelining), it is answered before the output is sent, so that all these responses leave in one
+//! write.
 
 mod body;
 mod close;

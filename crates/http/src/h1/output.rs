@@ -139,8 +139,7 @@ fn is_last(r: &mut Request) -> bool {
         && r.loc.pipeline.log.is_empty()
 }
 
-/// The bytes of a body that goes into the page of its head, so that both are one piece and leave
-/// with a plain send.
+/// Bytes of a body that are copied into the page of its head, so that one plain send takes both.
 fn small(chain: &Chain, len: u64) -> Option<&[u8]> {
     let bytes = chain.front()?.memory()?;
     (bytes.len() <= COPY_MAX && len == bytes.len() as u64).then_some(bytes)

@@ -41,8 +41,7 @@ const UNTAKEN_MAX: usize = 128 << 10;
 /// frames fit.
 const UNSENT_MAX: i32 = 2 * OUTPUT_MAX as i32;
 
-/// The time between the first GOAWAY and the final one, where the client does not answer, in
-/// milliseconds.
+/// Time between the first and the final GOAWAY if the client does not answer, milliseconds.
 const LEAVE_MS: u64 = 1_000;
 
 /// Room in a page below which a part of a frame moves to a larger one.
@@ -51,9 +50,8 @@ const PAGE_LOW: usize = 4 << 10;
 /// Turns that may follow each other before other connections have theirs.
 const ROUNDS: usize = 16;
 
-/// The time for which a connection that has no streams is served nevertheless, in milliseconds,
-/// where it was parked for less before: to build anew what was freed takes as long as the answers
-/// to some requests do.
+/// Time for which a connection without streams is not parked, milliseconds, if it was parked for
+/// less before: rebuilding what parking frees costs as much as answering some requests.
 const LINGER_MS: u64 = 100;
 
 /// The next step of a connection that is being served.
@@ -319,8 +317,7 @@ impl<'a> Serving<'a> {
         Ok(true)
     }
 
-    /// Tells the client that the connection ends, when that is so: twice, so that no stream is lost
-    /// that is on its way.
+    /// Sends GOAWAY when the connection ends: twice, so that no stream in flight is lost.
     fn leave_in_time(&mut self) {
         if self.main.life.gate.is_closed() || is_worn(&self.mux.c) {
             leave(self.mux, self.receiver);
@@ -386,8 +383,7 @@ impl<'a> Serving<'a> {
         self.busy_until = is_busy.then(|| Deadline::in_ms(LINGER_MS));
     }
 
-    /// A client that takes or sends nothing in time loses the stream whose head it dawdles over, or
-    /// the connection.
+    /// A client that is late loses the stream whose head is incomplete, or the connection.
     async fn failed(&mut self, e: &io::Error) -> Option<After> {
         if e.kind() != io::ErrorKind::TimedOut {
             return Some(cut_off(self.mux));

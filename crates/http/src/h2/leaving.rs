@@ -60,8 +60,7 @@ pub(super) async fn refuse(mux: &Mux, receiver: &Receiver, fault: Fault) -> Afte
     After::Drain
 }
 
-/// Drops what a client sends that was told to go: enough for one that was in the middle of it to
-/// read the reason.
+/// Drops input after the final GOAWAY: enough for a client that is still sending to read it.
 pub(super) async fn drain(c: &Conn) {
     if c.sock().shutdown_write().is_err() {
         return;

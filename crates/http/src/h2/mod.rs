@@ -1,10 +1,10 @@
 //! HTTP/2 to clients: many requests over one connection.
 //!
 //! ```text
-//!  received bytes ─▶ frames ─▶ heads ─▶ a request each, polled at once: most are done with that;
-//!                       │               others become tasks of their own
-//!                       ▼                     │ head, body
-//!                    windows ◀───── mux ◀─────┘
+//!  received bytes ─▶ frames ─▶ header blocks ─▶ a request each, polled at once: most finish then;
+//!                       │                       others become tasks of their own
+//!                       ▼                             │ header section, body
+//!                    windows ◀───── mux ◀─────────────┘
 //!                                    │ schedule
 //!                                    ▼
 //!                        frames in the output, one send for all of a read
@@ -12,24 +12,53 @@
 //!
 //! | file | concern |
 //! | --- | --- |
-//! | [`connection`] | the connection's task: parked, serving, leaving, closed |
-//! | [`leaving`] | its end, as the client is told |
-//! | [`receive`] | frames that came: requests, bodies, windows, and what may not come |
-//! | [`repeated`] | requests that are the same as one before |
-//! | [`answer`] | a request from its beginning to the end of its stream |
-//! | [`mux`] | the state that the connection and its streams share |
-//! | [`entry`] | a stream of these |
-//! | [`schedule`] | whose bytes go next |
-//! | [`priority`] | what clients and responses say about that |
-//! | [`data`] | DATA frames |
-//! | [`head`] | response heads and trailers |
-//! | [`last_head`] | response heads that are the same as the one before |
-//! | [`output`] | response bodies |
-//! | [`body`] | request bodies |
-//! | [`unread`] | clients that ask and do not read |
-//! | [`tunnel`] | streams that became something else: CONNECT, WebSocket |
+//! | [`connection`], [`leaving`] | the connection's task; its end, as announced to the client |
+//! | [`receive`], [`repeated`] | received frames; requests that equal an earlier one |
+//! | [`answer`], [`tunnel`] | a request on its stream; CONNECT and WebSocket |
+//! | [`mux`], [`entry`] | the state that the connection and its streams share; a stream in it |
+//! | [`schedule`], [`priority`] | which stream sends next; the priorities that both sides ask for |
+//! | [`head`], [`last_head`] | response header sections; those that equal the previous one |
+//! | [`data`], [`output`], [`body`] | DATA frames; response bodies; request bodies |
+//! | [`unread`] | clients that send requests and do not read |
 //!
-//! [`crate::channel::streams`] has what is the same over HTTP/3.
+//! [`crate::channel::streams`] has the code that HTTP/3 shares.
+//!
+//! # A turn of a connection
+//!
+//! One task receives and sends for the whole connection. In each turn:
+//!
+//! 1. It receives the available bytes. `proto::h2::read` finds the frames; a header block becomes
+//!    the same `Head` that HTTP/1 fills (`proto::fields::request`), with the text that its spans
+//!    refer to.
+//! 2. It polls each request within its own task ([`crate::channel::streams::run`]). What the
+//!    requests of one read learn about a file holds for all of them (`FileCaches::batch`).
+//! 3. Streams send ([`schedule`]) as far as the windows and 96 KB of output allow, in the order
+//!    that client and response asked for ([`priority`]; `proto::h2::tree` for RFC 7540). A range of
+//!    a file is read only now, directly to its place in the output ([`data`]): one read for the
+//!    frames of a turn, with gaps for their headers. If the range is not in memory, the request
+//!    fetches a piece of it while the other streams continue.
+//! 4. All frames leave in one send.
+//!
+//! A connection without streams is parked and holds only its windows and its compression tables. If
+//! it was parked for less than 100 ms before, it keeps what its next requests need for 100 ms,
+//! because building that anew takes as long as answering some requests.
+//!
+//! # Shared state
+//!
+//! The connection's task and its streams share [`mux::Mux`]; nothing waits while its state is
+//! borrowed. A stream is named by its slot and by its number on the wire, which is never used
+//! again, so a name that outlives its stream finds nothing.
+//!
+//! A response's header section is encoded only when bytes follow it, because another response may
+//! replace it until then. Field compression has state, so header sections and trailers are encoded
+//! in the order in which they are sent.
+//!
+//! An API client sends the same header block with each call. A block that equals an earlier one
+//! byte for byte, and that changes no table, is not decoded again: its `Head` is copied
+//! ([`repeated`]). A response whose header section equals the previous one gets the same block
+//! ([`last_head`]). Both only copy what would be computed again; no phase is skipped.
+//!
+//! `engine::flooders` lists the defences against clients that cost more than they bring.
 
 mod answer;
 mod body;

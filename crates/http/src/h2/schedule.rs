@@ -100,8 +100,7 @@ impl Schedule {
         self.order.insert(at, Waiting { key, slot });
     }
 
-    /// Urgency first, then streams that are of use as a whole, by their numbers, then the others,
-    /// by their turns.
+    /// By urgency, then non-incremental streams by number, then incremental ones by turn.
     fn key(&mut self, entry: &Entry) -> u64 {
         let takes_turns = self.takes_turns(entry);
         let order = if takes_turns { self.turns } else { entry.id };

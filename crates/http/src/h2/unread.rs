@@ -12,8 +12,7 @@
 //!  ends of streams:           marked ends │ ends since
 //! ```
 //!
-//! As long as the mark is not acknowledged, none of the ends since is. So the kernel is asked once
-//! for many streams.
+//! Until the mark is acknowledged, no later end is. So one kernel call serves many streams.
 
 use os::socket::TcpSent;
 
@@ -31,8 +30,7 @@ pub(super) struct Unread {
     mark: u64,
     /// The ends of streams by then.
     ends: u64,
-    /// Streams that the client has reset since, when their ends were on their way: to the client
-    /// they are over.
+    /// Streams reset since then whose ends were in flight: to the client they are over.
     late: u32,
     /// Requests that came since in spite of all.
     excess: u32,

@@ -131,8 +131,7 @@ impl Control {
                     let (used, event) = reader.next(bytes)?;
                     brought.frames += 1;
                     match event {
-                        // Of a client's settings nothing matters here: our encoder makes no
-                        // entries.
+                        // A client's settings do not matter: our encoder makes no entries.
                         Event::Settings(_) | Event::GoAway(_) | Event::Nothing => {}
                         Event::More => brought.frames -= 1,
                         Event::PriorityUpdate(id, value) => receive::update(mux, id, value),

@@ -10,8 +10,7 @@ const ANNOUNCE_MS: u64 = 1_000;
 /// for streams on their way that are to be rejected, so that the client may send them elsewhere.
 const LEAVE_MS: u64 = 1_000;
 
-/// The highest identifier of a client's stream (RFC 9000 section 2.1): the first GOAWAY rejects
-/// nothing.
+/// The highest id of a client's stream (RFC 9000 section 2.1): the first GOAWAY rejects none.
 pub const LAST_ID: u64 = (1 << 62) - 4;
 
 /// The end of a connection that we have announced.

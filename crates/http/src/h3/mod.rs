@@ -1,31 +1,32 @@
 //! HTTP/3 to clients: many requests over one connection of QUIC.
 //!
 //! ```text
-//!  stream ─▶ frames ─▶ heads ─▶ a request each, polled at once: most are done with that;
-//!    ▲          │               others become tasks of their own
-//!    │          ▼                     │ head, body
-//!    │        bodies ◀───── mux ◀─────┘
+//!  stream ─▶ frames ─▶ field sections ─▶ a request each, polled at once: most finish then;
+//!    ▲          │                        others become tasks of their own
+//!    │          ▼                              │ header section, body
+//!    │        bodies ◀───── mux ◀──────────────┘
 //!    └──────────────────────┘
 //! ```
 //!
-//! QUIC keeps streams apart and limits what is under way on each; what is left to do here is less
-//! than over HTTP/2. A request's bytes go to its stream at once, as far as that takes them, and
-//! leave with those of all others at the end of the endpoint's turn.
+//! QUIC separates the streams and limits the bytes in flight on each, so less is left to do here
+//! than over HTTP/2. A request's bytes go to its stream at once, as far as the stream takes them,
+//! and leave with those of all others at the end of the endpoint's turn.
 //!
 //! | file | concern |
 //! | --- | --- |
-//! | [`session`] | the connection's turns: what came, and the requests that begin |
+//! | [`session`], [`leaving`] | the connection's turns; its end, as announced to the client |
 //! | [`control`] | streams of the connection itself: settings, tables, GOAWAY |
-//! | [`leaving`] | the end of a connection, as its client is told |
-//! | [`receive`] | requests: heads, bodies, trailers |
+//! | [`receive`], [`body`] | requests: header sections, trailers; bodies |
 //! | [`mux`] | the state that the connection and its streams share |
-//! | [`unconfirmed`] | responses whose ends the client does not confirm |
-//! | [`head`] | response heads and trailers |
-//! | [`output`] | response bodies |
-//! | [`body`] | request bodies |
-//! | [`tunnel`] | streams that became something else: CONNECT, WebSocket |
+//! | [`head`], [`output`] | response header sections and trailers; response bodies |
+//! | [`unconfirmed`] | responses whose end the client does not acknowledge |
+//! | [`tunnel`] | CONNECT and WebSocket |
 //!
-//! [`crate::channel::streams`] has what is the same over HTTP/2.
+//! [`crate::channel::streams`] has the code that HTTP/2 shares; the crate `quic` has connections
+//! and datagrams; [`crate::quic_listen`] chooses the server of a new connection.
+//!
+//! **QPACK.** Only the client's dynamic table is used. Our encoder inserts no entries, so a
+//! response's header section never waits for the client to acknowledge one.
 
 mod body;
 mod control;

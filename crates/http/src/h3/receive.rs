@@ -193,8 +193,7 @@ impl Parties<'_> {
         Job { r, id, refused: None, is_late: false }
     }
 
-    /// Whether there are bytes to look at: those that are left, or new ones. Notes where the client
-    /// gives the request up.
+    /// Whether there are bytes to read, left or new. Records that the client gave the request up.
     fn more(&self, entry: &mut Entry, id: StreamId, is_reset: &mut bool) -> Result<bool, Fault> {
         if !entry.rest.is_empty() {
             return Ok(entry.phase == Phase::Head || entry.has_room());

@@ -46,8 +46,7 @@ const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
 /// The reason that a client gets that breaks the rules; the log has more. nginx's words.
 const PHRASE: &str = "stream error";
 
-/// Has a client's certificate looked up, where its server asks for that; requests wait while the
-/// cell says so.
+/// Checks a client certificate's revocation if its server asks; requests wait for the cell.
 type LookUp = fn(&Rc<Conn>, &Rc<Cell<bool>>, &Rc<quic::Connection>);
 
 /// Has a request answered; says whether it waits.
@@ -307,8 +306,7 @@ impl Session {
         c.start_ms.saturating_add(c.head_timeout())
     }
 
-    /// A head did not come whole in time: its stream ends, and where the head has begun, the access
-    /// log has a line of it.
+    /// A head is late: its stream ends, and a head that has begun gets a line in the access log.
     fn head_is_late(&mut self, id: StreamId) {
         let parties = Parties { mux: &self.mux, main: &self.main };
         match parties.late(id) {

@@ -89,8 +89,7 @@ pub struct Request {
     pub loc: Rc<Location>,
     /// The parsed head: spans into [`Request::head_bytes`].
     pub head: Head,
-    /// The text of the head with the fields that [`Request::edit_header`] has set behind it; empty
-    /// until then.
+    /// The head followed by the fields that [`Request::edit_header`] has set; empty until then.
     pub(crate) edited_head: Vec<u8>,
     /// The method; GET after an internal redirect to an error page.
     pub method: Method,
@@ -473,8 +472,7 @@ impl Request {
         }
     }
 
-    /// Whether a line about the request is written: a client of HTTP/2 that was cut off for a flood
-    /// gets a few.
+    /// Whether a line about the request is logged: a client that was cut off for a flood gets few.
     fn gets_line(&self, level: Level) -> bool {
         level < Level::Error
             || !self.channel.is_stream()

@@ -24,8 +24,7 @@ impl Request {
         self.exchanges.as_deref()
     }
 
-    /// Ends a request whose client went while a server was asked: nobody is answered, and the log
-    /// has the status 499.
+    /// Ends a request whose client left during an exchange: no answer, and status 499 in the log.
     pub fn abandon(&mut self) -> Verdict {
         self.close_with(CLIENT_CLOSED)
     }
@@ -41,8 +40,7 @@ impl Request {
         self.flags.unreadable
     }
 
-    /// The validators of a stored response that is to be revalidated: the time of its last change,
-    /// and its `ETag`.
+    /// The validators of a stored response to be revalidated: its last change and its `ETag`.
     pub fn cached_validators(&self) -> (Option<i64>, Option<&Bytes>) {
         let Some(header) = revalidated(self) else { return (None, None) };
         let changed = Some(header.last_modified).filter(|t| *t != -1);

@@ -1,5 +1,4 @@
-//! Locations: the configuration of a part of the URI space, and the search for a request's
-//! location.
+//! Locations: the settings of a part of the URI space, and the search for a request's location.
 //!
 //! Order, as in nginx: exact match, then the longest prefix (descending into nested locations),
 //! which wins at once if it is `^~`; else regular expressions in order of appearance, innermost
@@ -30,8 +29,7 @@ pub struct LocationInfo {
     pub name: Bytes,
     /// The place of its block.
     pub at: Pos,
-    /// Redirect to the name with a slash added, when a request lacks just that (set by modules that
-    /// pass requests on).
+    /// Redirect a request that lacks the trailing slash (set by modules that forward requests).
     pub auto_redirect: bool,
 }
 
@@ -84,8 +82,7 @@ pub(crate) struct Tree {
     regexes: Vec<Rc<Location>>,
     /// Which of `regexes` may match.
     list: PatternList,
-    /// The locations that a request may be redirected to by adding the slash at the end of their
-    /// name, sorted.
+    /// The locations to which adding a trailing slash may redirect a request, sorted.
     slashed: Vec<Rc<Location>>,
 }
 

@@ -1,19 +1,15 @@
 //! Subrequests: requests that the server makes to itself while it answers one of a client.
+//! `weir_module::subrequest` explains them.
 //!
-//! A subrequest is a [`Request`] of its own on a task of its own, so that several run at the same
-//! time. It has the client's head and connection, and shares the variables that are kept; URI,
-//! arguments, location and response are its own. Its body goes through a [`Pipe`] to the request
-//! that made it, which holds little: a subrequest whose turn has not come waits when the pipe is
-//! full.
+//! A subrequest is a [`Request`] of its own on a task of its own, with the client's header section
+//! and connection. Its body goes through a [`Pipe`] to the parent, which sends only the front of
+//! its queue ([`crate::filter`]), so the page's order holds whatever finishes first:
 //!
 //! ```text
 //!  filters ─▶ queue of the parent:  bytes │ subrequest │ bytes │ subrequest
 //!                                             ▲ pipe               ▲ pipe
 //!             queue of the subrequest:  bytes │ subrequest …   (and so on)
 //! ```
-//!
-//! The parent puts out the front of its queue only, so the order is that of the page, whatever ends
-//! first. [`crate::filter`] does that.
 
 mod family;
 mod out;

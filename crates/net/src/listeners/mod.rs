@@ -2,15 +2,21 @@
 //! binary.
 //!
 //! A set of [`Listeners`] belongs to one configuration. The next configuration's set takes over the
-//! sockets that it has in common with the old one (the same descriptors, counted); the old set
-//! closes the rest when it is dropped. An address with `reuseport` has a socket for each worker, in
-//! a fixed order: worker N listens on socket N, in every configuration and in the next binary, so
-//! that every connection in a socket's queue has a worker.
+//! sockets that both have (the same descriptors, counted); the old set closes the rest when it is
+//! dropped. An address with `reuseport` has a socket for each worker, in a fixed order: worker N
+//! listens on socket N, in every configuration and in the next binary, so that every connection in
+//! a socket's queue has a worker.
 //!
-//! Sockets of datagrams stay when the workers become fewer, as *spare* ones: a leaving worker with
-//! sessions keeps its own, and the kernel would go on to give it datagrams of new clients, which
-//! nobody reads. The workers share them out ([`Listeners::further_of`]). [`quic`] says what differs
-//! for QUIC.
+//! **Datagram sockets never become fewer**, because the kernel distributes datagrams over all
+//! sockets of a group that some process has open, and a leaving worker with sessions keeps its own
+//! open. After a reload to fewer workers the surplus sockets are *spare*, and the workers share
+//! them out ([`Listeners::further_of`]). Otherwise the kernel would give them datagrams of new
+//! clients that nobody reads; closing them would change its choice for all clients, whose sessions
+//! would begin anew at other workers. The cost: until a start, a worker with more sockets gets more
+//! clients, twice as many where four workers have become three. That is accepted because reloads to
+//! fewer workers are rare. A BPF program for the group, as QUIC has one, could leave the spare
+//! sockets out, but would have to hash addresses and ports itself, since the kernel's hash is not
+//! available to it. [`quic`] says what differs for QUIC.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;

@@ -1,6 +1,10 @@
-//! The parts of a relay, which moves bytes between two byte streams: its ends, one direction
-//! ([`Flow`]), and its waits ([`wait`]). When a relay ends, and which times it allows, is the
-//! engine's.
+//! The parts of a relay, which moves bytes between two byte streams: its ends ([`End`]: a
+//! connection, or a stream of HTTP/2 or HTTP/3), one direction with its rate ([`Flow`]), and waits
+//! that stay registered while others complete ([`wait`]).
+//!
+//! HTTP's tunnels (`http_upstream`'s `tunnel`) and the proxy of `stream` (`stream::proxy::relay`)
+//! are two loops over these parts, because they end for different reasons and allow different
+//! times.
 
 pub mod wait;
 

@@ -1,4 +1,4 @@
-//! A DNS client for names that are known only at run time.
+//! A DNS client for names that are known only at run time, on the event loop.
 //!
 //! ```text
 //!  addresses(name) ─▶ known? ─▶ the answer
@@ -9,6 +9,15 @@
 //!
 //! Answers are cached for their time to live, or for `valid=`. Negative answers are cached only for
 //! the time they declare (RFC 2308).
+//!
+//! **Spoofing.** Each query has a source port and an id of its own, over connected sockets. Queries
+//! to name servers beyond the loopback also mix upper and lower case at random; if an answer does
+//! not keep the case, the query is repeated over TCP. Only records of the name's own CNAME chain
+//! are taken from an answer.
+//!
+//! **No library.** The wire format is a small codec in `proto` and not `hickory-proto`: a stub
+//! resolver needs four types of records and compression, some 200 fuzzed lines against some sixty
+//! crates.
 
 mod ask;
 mod config;

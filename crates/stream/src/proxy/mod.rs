@@ -1,10 +1,22 @@
-//! The proxy: passes a session's bytes or datagrams to a server.
+//! The proxy: forwards a session's bytes or datagrams to a server.
 //!
 //! ```text
 //!  target ─▶ picker ─▶ server ─▶ connect ─▶ (TLS) ─▶ relay ─▶ end
 //!                        ▲            │ failed
 //!                        └────────────┘ while others may be tried
 //! ```
+//!
+//! It takes servers from the crate `upstream` by a `Lease`, as HTTP does, and opens a new
+//! connection for each session. Bytes that the client has sent so far are read before it connects,
+//! and leave together with the end of the handshake.
+//!
+//! **An idle session is small**: some 0.8 KB over TCP and 0.5 KB over UDP
+//! (`stream-modules/tests/idle_memory.rs` holds the limits). An idle relay holds no buffer and
+//! waits for both sockets with one wait and one timer. The state of what precedes the relay
+//! (phases, choosing a server, connecting, TLS), and of a session that is held up, is in boxes that
+//! are freed when that part has ended.
+//!
+//! The relay's byte counts reach the session however the relay ends.
 
 pub mod conf;
 mod connect;

@@ -1,4 +1,11 @@
-//! Balancing: the seam for methods that choose servers, and the methods, one file each.
+//! Balancing: the interface for methods that choose servers, and the methods, one file each with
+//! its table of directives, its `Balancer` and its `Picker`. An engine's list names them (HTTP's:
+//! `http-upstream/src/balancing/methods.rs`).
+//!
+//! A picker begins with a [`Round`]: the servers tried so far, and weighted round robin as the
+//! fallback. [`crate::lease::Lease`] binds the choice to a session: it releases the server in every
+//! case, and asks the affinity before and after the choice (`sticky`; it and `ip_hash` belong to
+//! HTTP).
 
 pub mod drawn;
 pub mod hash;

@@ -1,9 +1,5 @@
 //! HTTP/2 to servers: exchanges of a worker share connections.
 //!
-//! A connection has a task of its own, which alone reads and sends. Exchanges write frames to the
-//! connection's output and wake the task: what several of them write within a turn of the loop
-//! leaves in one send, and what comes in one receive wakes them all.
-//!
 //! ```text
 //!  exchange ─Stream─┐                    ┌─ head, DATA ─▶ waiting exchange
 //!  exchange ─Stream─┼─▶ output ─▶ task ──┼─ windows ────▶ exchange with something to send
@@ -14,10 +10,21 @@
 //! | --- | --- |
 //! | [`mux`] | the state of a connection and of its streams |
 //! | [`receive`] | the server's frames |
-//! | [`repeated`] | heads that are the same as before |
+//! | [`repeated`] | header blocks that equal an earlier one, copied in both directions |
 //! | [`connection`] | the task |
 //! | [`stream`] | the exchange's handle of its stream |
 //! | [`dial`] | connections that are being made |
+//!
+//! **Only the connection's task receives and sends.** Exchanges append frames to its output and
+//! wake it. It runs at the end of a turn of the loop (`event::task::turn_end`), and skips up to
+//! eight turns while they bring little for it, so that one send takes what many exchanges have
+//! appended and one receive wakes many. If nothing else is to be done, it does not wait.
+//!
+//! **Bursts.** An exchange that finds no connection, but one that is being made, waits for that one
+//! ([`dial::Dial`]), so a burst opens no more connections than it needs.
+//!
+//! **Flow control.** Each stream's window follows its client, so a slow client stalls only its own
+//! stream. The connection's window is kept open and never limits.
 
 mod connection;
 mod dial;

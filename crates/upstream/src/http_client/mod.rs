@@ -1,6 +1,6 @@
-//! A small HTTP/1.1 client for exchanges of the server's own, such as health checks. One request,
-//! one response that is held in memory. Requests of clients take another way: an engine passes
-//! them on piece by piece.
+//! A small HTTP/1.1 client for the server's own exchanges, such as health checks: one request, one
+//! response held in memory, within limits of length and time. Requests of clients take another way,
+//! piece by piece, through an engine.
 //!
 //! ```text
 //!  Request ─▶ Message ──────┐                     ┌─▶ Response: head, Body
@@ -8,8 +8,9 @@
 //!  Client::connect, Pool ───┘                     └─▶ the connection, if it can carry another one
 //! ```
 //!
-//! The client repeats nothing. The server may have closed an idle connection meanwhile; whether the
-//! request may be sent once more over a new one depends on the request, and its author decides.
+//! The client repeats nothing. The server may have closed an idle connection in the meantime;
+//! whether the request may be sent once more over a new one depends on the request, so its author
+//! decides.
 
 mod body;
 mod message;

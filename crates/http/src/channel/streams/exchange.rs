@@ -94,8 +94,7 @@ impl Exchange {
         self.output.clear();
     }
 
-    /// Whether a response that ends now has nothing but its head, which waits to be sent with the
-    /// end.
+    /// Whether a response that ends now has only its head, which was kept for its end.
     pub fn is_head_alone(&self) -> bool {
         self.head == HeadState::Begun && self.output.is_empty()
     }

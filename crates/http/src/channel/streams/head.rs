@@ -35,8 +35,7 @@ pub(crate) fn priority(r: &Request) -> impl Iterator<Item = &[u8]> {
     fields.map(|(_, value)| &value[..])
 }
 
-/// Fields that only HTTP/1 has (RFC 9113 section 8.2.2, RFC 9114 section 4.2), and that responses
-/// usually have there.
+/// Usual fields of responses that only HTTP/1 has (RFC 9113 section 8.2.2, RFC 9114 section 4.2).
 fn is_of_connection(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 6] = [
         b"connection",

@@ -1,15 +1,15 @@
-//! The parts that HTTP/2 and HTTP/3 share: a connection of theirs carries many requests, each on a
-//! stream of its own.
+//! The parts that HTTP/2 and HTTP/3 share: their connections carry many requests, each on a stream
+//! of its own.
 //!
 //! | file | concern |
 //! | --- | --- |
 //! | [`exchange`] | a request over a stream and its response |
-//! | [`request`] | requests whose heads came |
+//! | [`request`] | requests from decoded header sections |
 //! | [`incoming`] | request bodies |
-//! | [`head`] | response heads as compressed fields |
+//! | [`head`] | response header sections as compressed fields |
 //! | [`outgoing`] | response bodies |
 //! | [`run`] | requests polled within the connection's task |
-//! | [`slice`] | how long a connection goes on before others do |
+//! | [`slice`] | how long a connection runs before others do |
 //! | [`wakers`] | tasks that wait for a stream |
 
 pub(crate) mod exchange;

@@ -66,8 +66,7 @@ pub(crate) trait Outgoing: Multiplexed {
     /// The progress of the response; nothing waits of a stream that is gone.
     fn standing(&self) -> Standing;
 
-    /// Fetches what the connection cannot send as it is, although there is room. Says whether there
-    /// was anything.
+    /// Fetches what the connection has room for but cannot send as it is. Returns whether any.
     async fn fetch(_: &mut Request) -> Result<bool, SendFailed> {
         Ok(false)
     }

@@ -1,6 +1,11 @@
-//! Requests run within the task of their connection: each is polled once as soon as its head is
-//! there, or behind the frames that came with it where its body follows, and becomes a task only if
-//! it has to wait.
+//! Runs requests within the task of their connection. A request is polled once, as soon as its
+//! header section is complete; if its body follows, it is polled after the frames that were
+//! received with it, because a small body is complete then. Only a request that has to wait becomes
+//! a task of its own.
+//!
+//! Most requests finish with the first poll, and the box of their future serves the next one. Such
+//! a poll has a task name of its own (`event::task::Unborn`), so that a wake-up reaches the request
+//! and not its connection.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};

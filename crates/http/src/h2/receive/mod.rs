@@ -200,8 +200,7 @@ impl Receiver {
         self.rules.repeated = Heads::default();
     }
 
-    /// Takes the frames in a page, all that are there unless other connections are to have their
-    /// turns first.
+    /// Takes the frames in a page: all of them, unless it is other connections' turn.
     ///
     /// # Errors
     /// The connection is to end.

@@ -80,8 +80,7 @@ impl ReqBody {
         self.len += data as u64;
     }
 
-    /// Whether it is passed on as it comes and says no length: a client that has nothing to say for
-    /// a while is not slow.
+    /// Whether it is forwarded unbuffered, without a length: then a silent client is not slow.
     pub(crate) fn is_conversation(&self, head: &Head) -> bool {
         self.passed_on && head.content_length.is_none()
     }
@@ -134,8 +133,7 @@ impl ReqBody {
         self.len == 0
     }
 
-    /// Bytes of it that were taken off the wire so far, framing included. Dropped bytes do not
-    /// count.
+    /// Bytes of it that were received so far, framing included, dropped bytes not.
     pub fn received(&self) -> u64 {
         self.received
     }
