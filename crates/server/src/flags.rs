@@ -109,7 +109,8 @@ pub const FLAGS: &[Flag] = &[
         arg: None,
         doc: "show version and configure options then exit",
         default: "",
-        more: "The options say in nginx's words which modules are built in.",
+        more: "The options list the built-in modules under the names that nginx's \
+               configure script has for them.",
         ask: Ask::Build,
     },
     Flag {
@@ -117,8 +118,8 @@ pub const FLAGS: &[Flag] = &[
         arg: None,
         doc: "test configuration and exit",
         default: "",
-        more: "Reads the file, opens the log files and tries the listening sockets. The exit \
-               status is 0 when all is well and 1 when it is not.",
+        more: "Reads the file, opens the log files and binds the listening sockets. The exit \
+               status is 0 if the configuration loads, and 1 if it does not.",
         ask: Ask::Test,
     },
     Flag {
@@ -126,7 +127,7 @@ pub const FLAGS: &[Flag] = &[
         arg: None,
         doc: "test configuration, dump it and exit",
         default: "",
-        more: "As -t; then every file that was read is written to standard output.",
+        more: "As -t, and prints every file that was read, with secrets starred.",
         ask: Ask::Dump,
     },
     Flag {
@@ -142,8 +143,8 @@ pub const FLAGS: &[Flag] = &[
         arg: arg("signal", "parameter", Value::OneOf(SIGNAL_NAMES)),
         doc: "send signal to a master process: stop, quit, reopen, reload",
         default: "",
-        more: "stop: at once. quit: when all requests are answered. reopen: open the log files \
-               again. reload: read the configuration again.",
+        more: "stop: at once. quit: after the requests in flight. reopen: reopen the log files. \
+               reload: reload the configuration; \"weir reload\" also reports the outcome.",
         ask: Ask::Signal,
     },
     Flag {
@@ -151,7 +152,7 @@ pub const FLAGS: &[Flag] = &[
         arg: arg("prefix", "directory name", Value::Dir),
         doc: "set prefix path",
         default: PREFIX,
-        more: "Relative paths of the configuration start from here.",
+        more: "Relative paths in the configuration are below it.",
         ask: Ask::Prefix,
     },
     Flag {
@@ -159,7 +160,8 @@ pub const FLAGS: &[Flag] = &[
         arg: arg("filename", "file name", Value::File),
         doc: "set error log file",
         default: ERROR_LOG_PATH,
-        more: "For what happens before the configuration names one; stderr for standard error.",
+        more: "The log for messages from before the configuration sets one; stderr is standard \
+               error.",
         ask: Ask::ErrorLog,
     },
     Flag {
@@ -175,7 +177,7 @@ pub const FLAGS: &[Flag] = &[
         arg: arg("directives", "parameter", Value::Text),
         doc: "set global directives out of configuration file",
         default: "",
-        more: "Directives of the outermost level, each with its semicolon: -g \"daemon off;\".",
+        more: "Main-level directives, each with its semicolon: -g \"daemon off;\".",
         ask: Ask::Directives,
     },
 ];

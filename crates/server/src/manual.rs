@@ -11,7 +11,7 @@ pub fn version() -> String {
     format!("weir version: weir/{}\n", features::VERSION)
 }
 
-/// The text of `-V` behind the version.
+/// The text of `-V` after the version.
 pub fn build() -> String {
     let mut text = format!("nginx version: nginx/{}\n", features::NGINX_VERSION);
     text.push_str("built by rustc for Linux\n");
@@ -56,7 +56,14 @@ fn usage() -> Vec<String> {
     [format!("[-{plain}]")].into_iter().chain(valued).collect()
 }
 
-/// The text of `-h` behind the version: nginx's, then the commands.
+/// Command lines that most users begin with.
+const EXAMPLES: &[(&str, &str)] = &[
+    ("weir -t -c /etc/nginx/nginx.conf", "does this configuration load?"),
+    ("weir -c /etc/nginx/nginx.conf", "serve it, as nginx would"),
+    ("weir serve ./public", "serve a folder, no file needed"),
+];
+
+/// The text of `-h` after the version: nginx's, then the commands.
 pub fn help() -> String {
     let words = usage();
     let (first, second) = words.split_at(words.len().min(3));
@@ -68,8 +75,11 @@ pub fn help() -> String {
     }
     text.push_str("\nCommands:\n");
     for command in COMMANDS {
-        let form = format!("{} {}", command.name, command.usage);
-        text.push_str(&format!("  {:<20}: {}\n", form.trim_end(), command.doc));
+        text.push_str(&format!("  {:<16}: {}\n", command.name, command.doc));
+    }
+    text.push_str("\n\"weir COMMAND --help\" shows arguments and an example.\n\nExamples:\n");
+    for (example, doc) in EXAMPLES {
+        text.push_str(&format!("  {example:<33}: {doc}\n"));
     }
     text.push('\n');
     text
@@ -86,11 +96,11 @@ fn roff(text: &str) -> String {
 
 const SIGNALS: &[(&str, &str)] = &[
     ("TERM, INT", "Stop at once."),
-    ("QUIT", "Stop when all requests are answered."),
-    ("HUP", "Read the configuration again; when it is wrong, the old one stays."),
-    ("USR1", "Open the log files again."),
-    ("USR2", "Start the binary anew beside this one, with the same sockets."),
-    ("WINCH", "Let the workers finish and leave, and keep the master."),
+    ("QUIT", "Finish the requests in flight, then stop."),
+    ("HUP", "Reload the configuration; if it has an error, the old one stays in effect."),
+    ("USR1", "Reopen the log files, after a rotation."),
+    ("USR2", "Upgrade: start the new binary next to this one, on the same sockets."),
+    ("WINCH", "Stop the workers once their requests are finished, but keep the master."),
 ];
 
 /// The manual page, in roff.
@@ -101,9 +111,9 @@ pub fn page() -> String {
     text.push_str(&format!("{}\n.br\n.B weir\n", roff(&usage().join(" "))));
     text.push_str("COMMAND [ARGUMENT...]\n.SH DESCRIPTION\n");
     text.push_str(
-        "Weir reads nginx's configuration files and serves as they say. Without switches it reads ",
+        "Weir is a web server and proxy that reads nginx's configuration files. Without arguments ",
     );
-    text.push_str("the configuration file and starts to serve.\n.SH OPTIONS\n");
+    text.push_str("it reads the default configuration file and starts to serve.\n.SH OPTIONS\n");
     for flag in FLAGS {
         text.push_str(&format!(".TP\n.B {}\n{}.\n", roff(&form(flag)), roff(&doc(flag))));
         if !flag.more.is_empty() {
@@ -114,13 +124,28 @@ pub fn page() -> String {
     for command in COMMANDS {
         let form = format!("{} {}", command.name, command.usage);
         text.push_str(&format!(".TP\n.B {}\n{}.\n", roff(form.trim_end()), roff(command.doc)));
+        // Lines of options keep their breaks.
+        for line in command.about.lines() {
+            let is_option = line.starts_with("  ");
+            let line = match line.trim().split_once("  ") {
+                Some((option, doc)) if is_option => format!("{option}: {}", doc.trim()),
+                _ => line.trim().to_owned(),
+            };
+            text.push_str(if is_option { ".br\n" } else { "" });
+            text.push_str(&format!("{}\n", roff(&line)));
+        }
+        text.push_str(&format!(".br\nExample: {}\n", roff(command.example)));
     }
     text.push_str(".SH SIGNALS\nTo the master, whose process id is in the pid file:\n");
     for (name, doc) in SIGNALS {
         text.push_str(&format!(".TP\n.B {}\n{}\n", roff(name), roff(doc)));
     }
-    text.push_str(".SH EXIT STATUS\n0 on success, 1 on failure. ");
-    text.push_str("A worker that ends with 2 is not started again.\n.SH SEE ALSO\n");
+    text.push_str(".SH EXIT STATUS\n0 on success, 1 on failure; commands list their others. ");
+    text.push_str("A worker that exits with 2 is not restarted.\n.SH EXAMPLES\n");
+    for (example, doc) in EXAMPLES {
+        text.push_str(&format!(".TP\n.B {}\n{}\n", roff(example), roff(doc)));
+    }
+    text.push_str(".SH SEE ALSO\n");
     text.push_str("The reference of directives: docs/directives.md\n");
     text
 }

@@ -1,4 +1,4 @@
-//! Statements that `-t` refuses, found in parts of configurations as well, and forms of old.
+//! Statements that `-t` refuses, but only in a whole configuration, and obsolete forms.
 
 use super::cx::{Cx, named};
 use super::{Entry, Found, Severity, entry};
@@ -8,33 +8,28 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry(
         "misplaced-block",
         Severity::Error,
-        "a block stands within one that cannot hold it",
+        "a block is inside a block that cannot contain it",
         misplaced,
     ),
     entry(
         "duplicate-directive",
         Severity::Error,
-        "a directive that can be set once is set again",
+        "a directive that may be set only once is set twice",
         duplicate,
     ),
     entry(
         "missing-semicolon",
         Severity::Warning,
-        "a line that looks like a directive is an argument of the line before",
+        "a directive is read as an argument of the line before it",
         missing_semicolon,
     ),
     entry(
         "listen-http2",
         Severity::Note,
-        "HTTP/2 is switched on by listen, and not by http2",
+        "HTTP/2 is enabled by listen instead of by http2",
         listen_http2,
     ),
-    entry(
-        "removed-directive",
-        Severity::Error,
-        "a directive that nginx does not have any more",
-        removed,
-    ),
+    entry("removed-directive", Severity::Error, "nginx has removed this directive", removed),
 ];
 
 fn misplaced(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
@@ -49,11 +44,14 @@ fn misplaced(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     };
     if wrong {
         let (name, around) = (n.name.lossy(), String::from_utf8_lossy(around));
-        found.add(&n.name, format_args!("\"{name}\" cannot stand in \"{around}\""));
+        found.add(
+            &n.name,
+            format_args!("a \"{name}\" block is not allowed in \"{around}\": move it out"),
+        );
     }
 }
 
-/// Directives of one value, as people repeat them.
+/// Directives that may be set once, of those that people repeat by mistake.
 const ONCE: &[&str] = &[
     "alias",
     "autoindex",
@@ -104,11 +102,14 @@ fn duplicate(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let first = named(siblings, name).next();
     if let Some(first) = first.filter(|first| !std::ptr::eq(*first, n)) {
         let place = &first.name.pos;
-        found.add(&n.name, format_args!("\"{name}\" is set at {place} already: keep one of them"));
+        found.add(
+            &n.name,
+            format_args!("\"{name}\" is already set at {place}: remove one of the two"),
+        );
     }
 }
 
-/// Directives whose arguments are words of the author's.
+/// Directives whose arguments may be any word, also the name of a directive.
 const FREE: &[&str] = &["index", "server_name", "valid_referers", "log_format", "env"];
 
 fn missing_semicolon(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
@@ -131,7 +132,8 @@ fn missing_semicolon(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
             found.add(
                 word,
                 format_args!(
-                    "\"{name}\" is an argument of \"{before}\", which has no \";\" before it"
+                    "\"{name}\" is read as an argument of \"{before}\": add the missing \";\" \
+                     before it"
                 ),
             );
             return;
@@ -142,7 +144,7 @@ fn missing_semicolon(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
 fn listen_http2(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let http2 = n.args.iter().skip(1).find(|word| **word == *"http2");
     if let Some(word) = http2.filter(|_| n.name == *"listen") {
-        found.add(word, "this form is deprecated: write \"http2 on\" in the server");
+        found.add(word, "this form is deprecated: write \"http2 on;\" in the server block");
     }
 }
 
@@ -154,6 +156,6 @@ fn removed(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         .filter(|module| module.name.starts_with("nginx before "));
     if let Some(module) = removed {
         let (name, help) = (n.name.lossy(), module.advice);
-        found.add(&n.name, format_args!("\"{name}\" is of {}: {help}", module.name));
+        found.add(&n.name, format_args!("\"{name}\" is a directive of {}: {help}", module.name));
     }
 }

@@ -1,4 +1,4 @@
-//! Settings that are sound as they stand, and that some houses want to be written otherwise.
+//! Settings that work, and that some teams want to be written differently.
 
 use base::ascii::eq_ignore_case;
 
@@ -7,38 +7,57 @@ use super::{Entry, Found, habit, locations, passing};
 use crate::Node;
 
 pub(super) const ENTRIES: &[Entry] = &[
-    habit("server-tokens", "responses tell the server's version", server_tokens),
+    habit("server-tokens", "responses show the server's version", server_tokens),
     habit("autoindex", "folders without an index are listed", autoindex),
-    habit("gzip-default", "nothing switches gzip on or off", |cx, n, found| {
-        unset(cx, n, found, "gzip", "responses go out as they are: say so by \"gzip\"");
+    habit("gzip-default", "gzip is not set", |cx, n, found| {
+        unset(
+            cx,
+            n,
+            found,
+            "gzip",
+            "responses are not compressed by default: set \"gzip\" to on or off",
+        );
     }),
-    habit("body-size-default", "nothing sets client_max_body_size", |cx, n, found| {
-        unset(cx, n, found, "client_max_body_size", "bodies above 1 MB are refused: name the size");
+    habit("body-size-default", "client_max_body_size is not set", |cx, n, found| {
+        unset(
+            cx,
+            n,
+            found,
+            "client_max_body_size",
+            "request bodies over 1 MB are refused by default: set \"client_max_body_size\"",
+        );
     }),
-    habit("error-log-default", "nothing sets error_log", |cx, n, found| {
-        unset(cx, n, found, "error_log", "errors go to the built-in file: name it");
+    habit("error-log-default", "error_log is not set", |cx, n, found| {
+        unset(cx, n, found, "error_log", "errors go to the default file: set \"error_log\"");
     }),
     habit("proxy-pass-uri", "the path in proxy_pass replaces the location's", pass_uri),
-    habit("proxy-host", "a server behind does not get the Host of the request", proxy_host),
-    habit("server-root", "root stands in a location, and not in its server", server_root),
-    habit("resolved-once", "a server's name is looked up at the start alone", resolved_once),
+    habit("proxy-host", "the upstream does not get the client's Host", proxy_host),
+    habit("server-root", "root is set in a location, but not in its server", server_root),
+    habit(
+        "resolved-once",
+        "the name of an upstream server is resolved only at load",
+        resolved_once,
+    ),
 ];
 
 fn server_tokens(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let on = n.args.first().is_some_and(|word| *word == *"on");
     let by_default = n.name == *"http" && !is_within(n.children(), "server_tokens");
     if by_default || n.name == *"server_tokens" && on {
-        found.add(&n.name, "responses tell the server's version: \"server_tokens off\"");
+        found.add(&n.name, "responses show the server's version: set \"server_tokens off\"");
     }
 }
 
 fn autoindex(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     if n.name == *"autoindex" && n.args.first().is_some_and(|word| *word == *"on") {
-        found.add(&n.name, "everybody sees the names of all files here");
+        found.add(
+            &n.name,
+            "folders without an index show the names of all their files to everybody",
+        );
     }
 }
 
-/// Whether a directive stands in the blocks, however deep.
+/// Whether the directive is in one of the blocks, at any depth.
 fn is_within(nodes: &[Node], name: &str) -> bool {
     has(nodes, name) || nodes.iter().any(|node| is_within(node.children(), name))
 }
@@ -56,7 +75,13 @@ fn pass_uri(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let path = text.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
     if let Some((_, path)) = path.filter(|_| !text.contains('$')) {
         let name = name.lossy();
-        found.add(url, format_args!("\"{name}x\" is passed on as \"/{path}x\""));
+        found.add(
+            url,
+            format_args!(
+                "\"{name}x\" is forwarded as \"/{path}x\": leave out the path to forward it \
+                 unchanged"
+            ),
+        );
     }
 }
 
@@ -72,8 +97,8 @@ fn proxy_host(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     if !setting.next().is_some_and(|level| named(level, SET).any(is_host)) {
         found.add(
             &n.name,
-            "the server gets its own name as Host: \"proxy_set_header Host $host\" passes on the \
-             client's",
+            "the upstream gets the name in proxy_pass as Host: \"proxy_set_header Host $host\" \
+             forwards the client's",
         );
     }
 }
@@ -82,7 +107,10 @@ fn server_root(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let in_location = cx.block().is_some_and(|block| block.name == *"location");
     let Some(server) = cx.around("server").filter(|_| in_location) else { return };
     if n.name == *"root" && !has(server.children(), "root") {
-        found.add(&n.name, "other locations do not have this root: set one in the server");
+        found.add(
+            &n.name,
+            "other locations of this server have no root: set one in the server block",
+        );
     }
 }
 
@@ -104,8 +132,8 @@ fn resolved_once(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     found.add(
         to,
         format_args!(
-            "\"{host}\" is looked up when the configuration is loaded, and not again: \"resolve\" \
-             at a server of an \"upstream\" with a \"zone\" follows changes"
+            "\"{host}\" is resolved only when the configuration is loaded: use an \"upstream\" \
+             with a \"zone\" and \"server … resolve\" to follow changes"
         ),
     );
 }

@@ -1,4 +1,4 @@
-//! Fields of requests and responses.
+//! Header fields of requests and responses.
 
 use base::ascii::{eq_ignore_case, starts_with_ignore_case};
 
@@ -11,7 +11,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry(
         "add-header-multiline",
         Severity::Warning,
-        "a field's value has several lines",
+        "the value of a header has line breaks",
         multiline,
     ),
     entry(
@@ -23,25 +23,25 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry(
         "host-spoofing",
         Severity::Warning,
-        "the Host of a passed request is the client's text, unchecked",
+        "the upstream gets a Host that the client made up",
         host_spoofing,
     ),
     entry(
         "http-splitting",
         Severity::Error,
-        "a decoded variable can end a line of a head",
+        "a decoded variable can inject a header line",
         splitting,
     ),
     entry(
         "valid-referers-none",
         Severity::Warning,
-        "requests without a Referer count as allowed",
+        "requests without a Referer are allowed",
         referers_none,
     ),
     entry(
         "redirect-host",
         Severity::Note,
-        "a redirect goes to any host that a client names",
+        "a redirect goes to any host that the client sends",
         redirect_host,
     ),
 ];
@@ -59,8 +59,8 @@ fn multiline(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         if value.bytes().contains(&b'\n') && !(with_options && is_list) {
             found.add(
                 value,
-                "a field's value with line breaks is refused by many clients, and by HTTP/2: \
-                 write it in one line",
+                "many clients, and HTTP/2, refuse a header value with line breaks: write it in \
+                 one line",
             );
         }
     }
@@ -71,7 +71,7 @@ fn content_type(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     if !eq_ignore_case(field.bytes(), b"content-type") {
         return;
     }
-    // An answer without a body has no type, and one may have been taken away.
+    // A response without a body has no Content-Type, and another directive may have removed it.
     let siblings = cx.block().map_or(cx.top(), Node::children);
     let bodiless = named(siblings, "return").any(|n| n.args.first().is_some_and(|w| *w == *"204"));
     let hides = |node: &Node| {
@@ -82,8 +82,8 @@ fn content_type(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     if !bodiless && !cx.outward().any(|block| block.children().iter().any(hides)) {
         found.add(
             field,
-            "the answer's own Content-Type stays, and clients get two: use default_type, types, or \
-             more_set_headers",
+            "the response keeps its own Content-Type, so clients get two: use default_type, types \
+             or more_set_headers instead",
         );
     }
 }
@@ -102,12 +102,15 @@ fn host_spoofing(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         let Part::Variable(name) = part else { continue };
         if name == b"http_host" || starts_with_ignore_case(name, b"arg_") {
             let name = String::from_utf8_lossy(name);
-            found.add(value, format_args!("\"${name}\" is what the client wrote: use \"$host\""));
+            found.add(
+                value,
+                format_args!("\"${name}\" is any text that the client sends: use \"$host\""),
+            );
         }
     }
 }
 
-/// The arguments of a directive that become a part of a head.
+/// The arguments of a directive that become part of a request's or response's header section.
 fn head_arguments(n: &Node) -> &[Word] {
     let from = match n.name.bytes() {
         b"add_header" | b"proxy_set_header" => 1,
@@ -135,15 +138,15 @@ fn splitting(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
             let Part::Variable(name) = part else { continue };
             let why = match patterns::decoded(cx, n, name) {
                 Decoded::No => continue,
-                Decoded::Path => "holds the decoded path",
-                Decoded::Group => "is a group of a decoded path that line breaks can be in",
+                Decoded::Path => "is the decoded path",
+                Decoded::Group => "is a group of the decoded path that can match line breaks",
             };
             let name = String::from_utf8_lossy(name);
             found.add(
                 value,
                 format_args!(
-                    "\"${name}\" {why}: nginx lets a client end the line with %0d%0a (weir does \
-                     not); use \"$request_uri\", or a group without line breaks"
+                    "\"${name}\" {why}: in nginx, a client can inject header lines with %0d%0a \
+                     (not in Weir); use \"$request_uri\", or a group without line breaks"
                 ),
             );
         }
@@ -156,8 +159,8 @@ fn referers_none(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     {
         found.add(
             none,
-            "a page can have the browser leave out Referer (Referrer-Policy), so \"none\" lets any \
-             site in",
+            "any site can make browsers send no Referer (Referrer-Policy), so \"none\" allows \
+             every site: leave it out",
         );
     }
 }
@@ -176,8 +179,8 @@ fn redirect_host(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         if host.iter().any(|h| text.windows(h.len()).any(|w| w == *h)) {
             found.add(
                 value,
-                "this server takes any name, and redirects to the host that the client sent: name \
-                 the host, or the server's names",
+                "this server accepts any name and redirects to the host that the client sends: \
+                 write the host here, or set \"server_name\"",
             );
         }
     }

@@ -7,16 +7,16 @@ use crate::{Pos, Tree};
 
 const MARK: &[u8] = b"weir:ignore";
 
-/// A comment that ignores findings.
+/// A comment that suppresses findings.
 struct Comment {
     pos: Pos,
     rule: Vec<u8>,
     has_reason: bool,
-    /// Nothing but the comment is in its line: it is for the line below.
+    /// The comment is alone in its line, so it applies to the next line.
     alone: bool,
 }
 
-/// Leaves out what comments ignore, and adds what is wrong with the comments.
+/// Removes the findings that comments suppress, and reports wrong comments.
 pub(super) fn apply(tree: &Tree, habits: bool, found: &mut Vec<Finding>) {
     let comments: Vec<Comment> = tree.files.iter().flat_map(comments).collect();
     let silences = |c: &Comment, f: &Finding| {
@@ -29,11 +29,11 @@ pub(super) fn apply(tree: &Tree, habits: bool, found: &mut Vec<Finding>) {
         let rule = String::from_utf8_lossy(&comment.rule);
         let known = rules().find(|r| r.id == rule);
         let message = if known.is_none() {
-            format!("\"{rule}\" is no rule: \"weir lint --rules\" lists them")
+            format!("there is no rule \"{rule}\": \"weir lint --rules\" lists all")
         } else if idle && known.is_some_and(|r| habits || !r.habit) {
-            format!("\"{rule}\" finds nothing here: leave the comment out")
+            format!("\"{rule}\" finds nothing here: remove the comment")
         } else if !comment.has_reason {
-            format!("\"{rule}\" is ignored without a reason: write it behind the rule")
+            format!("\"{rule}\" is ignored without a reason: write one after the rule")
         } else {
             continue;
         };

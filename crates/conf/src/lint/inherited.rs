@@ -1,4 +1,4 @@
-//! Directives that a level inherits only where it has none of its own.
+//! Directives that a block inherits only if it sets none of the same name.
 
 use super::cx::{Cx, has, named};
 use super::{Entry, Found, Severity, entry};
@@ -8,25 +8,25 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry(
         "add-header-redefinition",
         Severity::Warning,
-        "an add_header drops those of the enclosing level",
+        "add_header here drops protective headers of the outer block",
         add_header,
     ),
     entry(
         "set-header-redefinition",
         Severity::Warning,
-        "a proxy_set_header drops those of the enclosing level",
+        "proxy_set_header here drops those of the outer block",
         |cx, n, found| each(cx, n, found, &["proxy_set_header", "grpc_set_header"]),
     ),
     entry(
         "param-redefinition",
         Severity::Warning,
-        "a fastcgi_param drops those of the enclosing level",
+        "fastcgi_param here drops those of the outer block",
         |cx, n, found| each(cx, n, found, &["fastcgi_param", "uwsgi_param", "scgi_param"]),
     ),
     entry(
         "list-redefinition",
         Severity::Note,
-        "error pages, limits or hidden fields drop those of the enclosing level",
+        "error_page, limit_req and the like here drop those of the outer block",
         |cx, n, found| each(cx, n, found, LISTS),
     ),
 ];
@@ -42,7 +42,7 @@ const LISTS: &[&str] = &[
     "uwsgi_hide_header",
 ];
 
-/// Fields that protect clients, or what is private to them.
+/// Headers that protect clients or their private data.
 const GUARDS: &[&str] = &[
     "Access-Control-Allow-Origin",
     "Cache-Control",
@@ -71,15 +71,15 @@ fn add_header(cx: &Cx<'_>, block: &Node, found: &mut Found<'_>) {
         return;
     }
     let Some((first, mut lost)) = dropped(cx, block, "add_header") else { return };
-    // Other fields of responses are dropped on purpose as often as not.
+    // Other headers are dropped on purpose as often as by mistake.
     lost.retain(|field| GUARDS.iter().any(|guard| guard.eq_ignore_ascii_case(field)));
-    tell(first, &lost, "repeat it here, or set \"add_header_inherit merge\"", found);
+    tell(first, &lost, "repeat them here, or set \"add_header_inherit merge\"", found);
 }
 
 fn each(cx: &Cx<'_>, block: &Node, found: &mut Found<'_>, names: &[&str]) {
     for name in names {
         if let Some((first, lost)) = dropped(cx, block, name) {
-            tell(first, &lost, "repeat it here", found);
+            tell(first, &lost, "repeat them here", found);
         }
     }
 }
@@ -89,13 +89,13 @@ fn tell(first: &Node, lost: &[String], help: &str, found: &mut Found<'_>) {
         let (name, lost) = (first.name.lossy(), lost.join(", "));
         found.add(
             &first.name,
-            format_args!("\"{name}\" here drops {lost} of the enclosing level: {help}"),
+            format_args!("\"{name}\" here drops {lost} of the outer block: {help}"),
         );
     }
 }
 
-/// The first directive of that name in a block, and the keys of the enclosing level that the block
-/// does not repeat.
+/// Returns the first directive of that name in a block, and the keys of the outer block that this
+/// block does not repeat.
 fn dropped<'n>(cx: &Cx<'_>, block: &'n Node, name: &str) -> Option<(&'n Node, Vec<String>)> {
     let own: Vec<&Node> = named(block.children(), name).collect();
     let first = *own.first()?;

@@ -1,4 +1,4 @@
-//! Locations: what they take, and what their blocks do.
+//! Locations: which requests they match, and what their blocks do.
 
 use super::cx::{Cx, Part, has, named, parts};
 use super::{Entry, Found, Severity, entry, patterns};
@@ -8,62 +8,62 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry(
         "alias-traversal",
         Severity::Error,
-        "a location without a slash at its end lets paths escape from its alias",
+        "a location without a final slash lets clients leave its alias folder",
         alias,
     ),
     entry(
         "alias-slash",
         Severity::Warning,
-        "the slash at a location's end is missing at its alias's",
+        "the location ends in a slash and its alias does not",
         alias_slash,
     ),
     entry(
         "try-files-and-pass",
         Severity::Warning,
-        "files that try_files finds are asked for from the server behind",
+        "files that try_files finds are requested from the upstream",
         try_files_and_pass,
     ),
     entry(
         "if-in-location",
         Severity::Warning,
-        "settings in an if of a location, which replace the location's own",
+        "an if replaces the configuration of its location",
         if_settings,
     ),
     entry(
         "if-try-files",
         Severity::Warning,
-        "an if takes try_files away from the requests that meet it",
+        "an if disables try_files for the requests that match it",
         if_try_files,
     ),
-    entry("if-file", Severity::Note, "an if asks for a file where try_files would", if_file),
+    entry("if-file", Severity::Note, "an if checks for a file; try_files does it better", if_file),
     entry(
         "return-before-access",
         Severity::Warning,
-        "return answers before access rules are asked",
+        "return answers before the access rules are checked",
         return_before_access,
     ),
     entry(
         "allow-without-deny",
         Severity::Warning,
-        "allow without deny keeps nobody out",
+        "allow without deny refuses nobody",
         allow_without_deny,
     ),
     entry(
         "php-without-try-files",
         Severity::Warning,
-        "paths of files that do not exist reach PHP",
+        "PHP gets paths whose file does not exist",
         php,
     ),
     entry(
         "prefix-like-regex",
         Severity::Warning,
-        "a location without ~ is written as a regular expression",
+        "a location looks like a regular expression but lacks ~",
         prefix_like_regex,
     ),
     entry(
         "root-in-location",
         Severity::Note,
-        "root stands in \"location /\" and not in its server",
+        "root is set in \"location /\" instead of in its server",
         root_in_location,
     ),
 ];
@@ -82,8 +82,8 @@ pub(super) fn prefix(location: &Node) -> Option<&Word> {
     }
 }
 
-/// Whether every request of the location goes to a server that is not told of files: no path is
-/// made of its alias. FastCGI and its kin hand over names of files.
+/// Whether every request of the location goes to an upstream that gets no file name, so that the
+/// alias is never used. FastCGI, uwsgi and SCGI do send file names.
 fn passes_on(location: &Node) -> bool {
     let has = |name| has(location.children(), name);
     (has("proxy_pass") || has("grpc_pass")) && !has("try_files")
@@ -101,10 +101,11 @@ fn alias(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let (name, path_text) = (name.lossy(), path.lossy());
     let message = match path.bytes().ends_with(b"/") {
         true => format!(
-            "\"{name}../x\" leaves \"{path_text}\" for the folder above: end both with a slash"
+            "\"{name}../x\" reads files from the folder above \"{path_text}\": end both with \
+             a slash"
         ),
         false => format!(
-            "\"{name}x\" is looked for as \"{path_text}x\", outside of the folder: end both with a \
+            "\"{name}x\" reads \"{path_text}x\", which is outside of the folder: end both with a \
              slash"
         ),
     };
@@ -120,10 +121,7 @@ fn alias_slash(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     }
     if text.ends_with(b"/") && !path_text.ends_with(b"/") {
         let (name, path_text) = (name.lossy(), path.lossy());
-        found.add(
-            path,
-            format_args!("\"{name}x\" is looked for as \"{path_text}x\": end both with a slash"),
-        );
+        found.add(path, format_args!("\"{name}x\" reads \"{path_text}x\": end both with a slash"));
     }
 }
 
@@ -132,17 +130,18 @@ fn try_files_and_pass(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         return;
     }
     let Some(tried) = named(n.children(), "try_files").next() else { return };
-    // With a status at its end it keeps other paths from the server.
+    // With a status as its last argument, `try_files` limits the upstream to existing files on
+    // purpose.
     if tried.args.last().is_some_and(|last| !last.bytes().starts_with(b"=")) {
         found.add(
             &tried.name,
-            "a file that is found is passed on as well: move \"proxy_pass\" to a location of its \
-             own, and name that last (\"@backend\")",
+            "requests for files that exist are proxied, too: move \"proxy_pass\" to a named \
+             location, and make that the last argument (\"@backend\")",
         );
     }
 }
 
-/// Directives that do in an `if` what they look like.
+/// Directives that work in an `if` as expected.
 const SOUND_IN_IF: &[&[u8]] = &[
     b"return",
     b"rewrite",
@@ -170,9 +169,9 @@ fn if_settings(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         found.add(
             &n.name,
             format_args!(
-                "a request that meets this has the configuration of the \"if\" and not that of its \
-                 location, of which \"{name}\" here and other handlers may be missing: use a \
-                 \"map\", or a location"
+                "a request that matches this \"if\" has the configuration of the \"if\" alone, \
+                 without the location's \"try_files\" and the settings of other matching \"if\" \
+                 blocks: instead of setting \"{name}\" here, use a \"map\" or another location"
             ),
         );
     }
@@ -189,13 +188,13 @@ fn if_try_files(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         b"rewrite" => child.args.get(2).is_some_and(|flag| flag.bytes() != b"break"),
         _ => false,
     });
-    // `if-in-location` tells of settings.
+    // `if-in-location` reports settings.
     let sets = children.iter().any(|child| !SOUND_IN_IF.contains(&child.name.bytes()));
     if !ends && !sets {
         found.add(
             &n.name,
-            "nginx does not try files for requests that meet this (weir does if the \"if\" has no \
-             settings): use a \"map\", or move the \"if\" to the server",
+            "nginx ignores \"try_files\" for requests that match this \"if\" (Weir does not if the \
+             \"if\" has no settings): use a \"map\", or move the \"if\" to the server block",
         );
     }
 }
@@ -210,7 +209,10 @@ fn if_file(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     });
     let acts = n.children().iter().any(|c| matches!(c.name.bytes(), b"rewrite" | b"proxy_pass"));
     if n.name == *"if" && words.first().is_some_and(|word| asks(word)) && of_request && acts {
-        found.add(&n.name, "\"try_files\" asks for files, and keeps the location's settings");
+        found.add(
+            &n.name,
+            "use \"try_files\": it checks for files and keeps the settings of the location",
+        );
     }
 }
 
@@ -230,7 +232,10 @@ fn return_before_access(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         let rule = rule.name.lossy();
         found.add(
             &answer.name,
-            format_args!("\"return\" answers everybody: \"{rule}\" beside it is never asked"),
+            format_args!(
+                "\"return\" runs before \"{rule}\" and so answers everybody: move it to a named \
+                 location, and go there with \"try_files\""
+            ),
         );
     }
 }
@@ -244,7 +249,7 @@ fn allow_without_deny(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let is_all = |n: &Node| n.args.first().is_some_and(|word| word.bytes() == b"all");
     let all = named(block.children(), "allow").any(is_all);
     if !all && !has(block.children(), "deny") {
-        found.add(&n.name, "all others are let in as well: add \"deny all\"");
+        found.add(&n.name, "all other clients are allowed, too: add \"deny all\"");
     }
 }
 
@@ -264,22 +269,22 @@ fn php(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     if asks_for_file(n) || internal || cx.around("location").is_some_and(asks_for_file) {
         return;
     }
-    // The same program runs whatever the path is.
+    // A constant SCRIPT_FILENAME runs the same program for every path.
     let script = named(n.children(), "fastcgi_param")
         .filter(|param| param.args.first().is_some_and(|name| *name == *"SCRIPT_FILENAME"))
         .last();
     if script.and_then(|param| param.args.get(1)).is_some_and(|path| is_constant(path.bytes())) {
         return;
     }
-    // An expression that names one file hands no other one over.
+    // An expression that matches one file gives PHP no other one.
     let pattern = n.args.last().map_or(&b""[..], Word::bytes);
     let names_files =
         pattern.starts_with(b"^") && !pattern.contains(&b'*') && !pattern.contains(&b'+');
     if !names_files {
         found.add(
             &n.name,
-            "a path whose file does not exist is handed over, which may run another file \
-             (/image.jpg/x.php): add \"try_files $fastcgi_script_name =404\"",
+            "PHP gets paths whose file does not exist and may run another file instead, for \
+             example an upload (/image.jpg/x.php): add \"try_files $fastcgi_script_name =404\"",
         );
     }
 }
@@ -303,7 +308,7 @@ fn prefix_like_regex(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         found.add(
             name,
             format_args!(
-                "\"{text}\" is taken as it stands: \"~\" before it makes it an expression"
+                "\"{text}\" is a literal prefix: write \"~\" before it for a regular expression"
             ),
         );
     }
@@ -329,7 +334,7 @@ fn root_in_location(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         found.add(
             &root.name,
             format_args!(
-                "\"location {}\" does not have this root: set it in the server",
+                "\"location {}\" has no root: set this one in the server block",
                 args.join(" ")
             ),
         );

@@ -8,10 +8,10 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry(
         "map-groups",
         Severity::Warning,
-        "a group of a location's expression may be one of a map's",
+        "a map may overwrite the group of a location's expression",
         groups,
     ),
-    habit("map-default", "a map has no default, and is empty for all else", default),
+    habit("map-default", "a map has no default", default),
 ];
 
 /// Directives that are applied before the others, while the groups are the location's.
@@ -40,8 +40,8 @@ fn groups(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         found.add(
             word,
             format_args!(
-                "\"${number}\" is a group of the last expression that was tried, which may be one \
-                 of the map of \"${map}\": name the groups of both (\"(?<name>…)\")"
+                "\"${number}\" is a group of the expression that matched last, which may be one of \
+                 the map of \"${map}\": give both groups names (\"(?<name>…)\")"
             ),
         );
     }
@@ -68,7 +68,7 @@ fn default(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         let variable = Word::lossy(variable);
         found.add(
             &n.name,
-            format_args!("\"{variable}\" is empty for all else: say so by \"default\""),
+            format_args!("\"{variable}\" is empty for all other values: write a \"default\" line"),
         );
     }
 }

@@ -1,9 +1,9 @@
-//! Probable faults of a configuration (`weir lint`): settings that load, and that rarely mean what
-//! they say. What is certain is warned of when the configuration is read.
+//! Probable errors in a configuration (`weir lint`): settings that load but rarely do what they
+//! seem to do. Certain errors are not repeated here: loading the configuration warns of them.
 //!
-//! Rules look at the tree alone, so a file with directives that are not built in can be checked.
-//! A comment `# weir:ignore RULE reason`, in a finding's line or alone in the line before,
-//! silences it.
+//! Rules look only at the syntax tree, so that a file can be checked although it has directives
+//! that are not built in. A comment `# weir:ignore RULE reason`, in the finding's line or alone in
+//! the line before it, suppresses a finding.
 
 mod blocks;
 mod cx;
@@ -30,19 +30,19 @@ use crate::{Node, Pos, Tree, Word, foreign, known};
 
 pub use self::cx::Cx;
 
-/// The weight of a finding.
+/// How serious a finding is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
-    /// A habit that leads to faults.
+    /// A habit that leads to errors.
     Note,
-    /// Probably a fault.
+    /// Probably an error.
     Warning,
-    /// Probably a fault that opens the server to attacks.
+    /// Probably an error that opens the server to attacks, or keeps the file from loading.
     Error,
 }
 
 impl Severity {
-    /// The word, which is also SARIF's.
+    /// The name in output, which is also SARIF's level.
     pub fn name(self) -> &'static str {
         match self {
             Severity::Note => "note",
@@ -57,22 +57,22 @@ impl Severity {
 pub struct Rule {
     /// Its name in output and in comments.
     pub id: &'static str,
-    /// Its weight.
+    /// How serious its findings are.
     pub severity: Severity,
-    /// The fault that it finds, in a line.
+    /// The error that it finds, in a line, as `--rules` and docs/LINT.md show it.
     pub summary: &'static str,
-    /// It finds what most configurations do, and what some houses forbid: it is asked for.
+    /// Finds what most configurations do and some teams forbid; runs only with `--habits`.
     pub habit: bool,
 }
 
-/// A fault, with its place.
+/// An error, with its position.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The rule.
     pub rule: Rule,
-    /// The place.
+    /// File, line and column.
     pub pos: Pos,
-    /// The fault, and the text to write instead.
+    /// What is wrong, and what to write instead.
     pub message: String,
 }
 
@@ -88,24 +88,24 @@ const fn entry(id: &'static str, severity: Severity, summary: &'static str, chec
     Entry { rule: Rule { id, severity, summary, habit: false }, check }
 }
 
-/// A rule that is asked for.
+/// A rule that runs only with `--habits`.
 const fn habit(id: &'static str, summary: &'static str, check: Check) -> Entry {
     Entry { rule: Rule { id, severity: Severity::Note, summary, habit: true }, check }
 }
 
-/// The rule of names, which needs those of the program.
+/// The rule for unknown names: it is not in [`ENTRIES`] because it needs the program's directives.
 const UNKNOWN: Rule = Rule {
     id: "unknown-directive",
     severity: Severity::Error,
-    summary: "neither nginx, nor a known module, nor this server has a directive of that name",
+    summary: "no directive of nginx, of a known module or of Weir has that name",
     habit: false,
 };
 
-/// The rules of comments, which no check has.
+/// The rule for `weir:ignore` comments: it runs after all checks, in [`ignore::apply`].
 const IGNORE: Rule = Rule {
     id: "ignore",
     severity: Severity::Warning,
-    summary: "a comment that ignores a finding names a rule and a reason, and ignores one",
+    summary: "a weir:ignore comment lacks a rule or a reason, or ignores nothing",
     habit: false,
 };
 
@@ -142,13 +142,13 @@ impl Found<'_> {
     }
 }
 
-/// Blocks of data.
+/// Blocks whose lines are data and no directives.
 const DATA: &[&[u8]] =
     &[b"map", b"geo", b"geoip2", b"types", b"split_clients", b"charset_map", b"match", b"num_map"];
 
-/// Checks a configuration, by all rules or by those that are no habits. `names` has the program's
-/// directives; without it, names are not checked. Findings are in the order of the text; those that
-/// comments ignore are left out.
+/// Checks a configuration with all rules; those for habits only if `habits` is set. `names` are the
+/// directives of the program; with `None`, unknown names are not reported. Returns the findings in
+/// the order of the text, without those that comments suppress.
 pub fn check(tree: &Tree, habits: bool, names: Option<&HashSet<&str>>) -> Vec<Finding> {
     let mut found = Vec::new();
     let cx = Cx::new(tree);
@@ -169,7 +169,7 @@ pub fn check(tree: &Tree, habits: bool, names: Option<&HashSet<&str>>) -> Vec<Fi
     found
 }
 
-/// Finds names that nobody has. The blocks of other modules may hold anything.
+/// Reports unknown names. Blocks of other modules are skipped, because they may hold anything.
 fn unknown(nodes: &[Node], names: &HashSet<&str>, list: &mut Vec<Finding>) {
     for node in nodes.iter().filter(|node| node.broken.is_none()) {
         let name = node.name.lossy();

@@ -1,26 +1,21 @@
-//! Requests that are passed on.
+//! Proxied requests.
 
 use super::cx::{Cx, Part, has, named, parts};
 use super::{Entry, Found, Severity, entry, locations, patterns};
 use crate::Node;
 
 pub(super) const ENTRIES: &[Entry] = &[
-    entry(
-        "ssrf",
-        Severity::Error,
-        "a client chooses the server that a request is passed on to",
-        ssrf,
-    ),
+    entry("ssrf", Severity::Error, "clients choose the upstream server (SSRF)", ssrf),
     entry(
         "proxy-pass-resolver",
         Severity::Warning,
-        "a name in a variable of proxy_pass needs a resolver",
+        "a server name in a variable needs a resolver",
         resolver,
     ),
     entry(
         "proxy-pass-slash",
         Severity::Warning,
-        "slashes at the ends of a location and of its proxy_pass differ",
+        "only one of location and proxy_pass ends in a slash",
         slash,
     ),
 ];
@@ -86,7 +81,7 @@ fn ssrf(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     });
     if clients_scheme {
         return found
-            .add(url, "clients choose the protocol to the server: write \"http\" or \"https\"");
+            .add(url, "clients choose the protocol to the upstream: write \"http\" or \"https\"");
     }
     let authority = authority(url.bytes());
     for (at, part) in authority.iter().enumerate() {
@@ -104,8 +99,8 @@ fn ssrf(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
             found.add(
                 url,
                 format_args!(
-                    "\"${name}\" lets clients choose the server: take its name from a \"map\" with \
-                     the servers that may be asked"
+                    "\"${name}\" lets clients choose the upstream server: use a \"map\" that lists \
+                     the allowed servers"
                 ),
             );
             return;
@@ -159,8 +154,8 @@ fn resolver(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     if needs {
         found.add(
             url,
-            "the server is looked up for each request, and no \"resolver\" is set for that: set \
-             one, or name an \"upstream\"",
+            "the server name is resolved for each request, but no \"resolver\" is set: set one, \
+             or use an \"upstream\"",
         );
     }
 }
@@ -197,15 +192,14 @@ fn slash(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         (false, true) => found.add(
             url,
             format_args!(
-                "\"{shown}/x\" is passed on as \"{path_shown}/x\", with a slash too many: \
-                          end both with a slash, or neither"
+                "\"{shown}/x\" is forwarded as \"{path_shown}/x\", with a slash too many: end both \
+                 with a slash, or neither"
             ),
         ),
         (true, false) if !is_query(path) => found.add(
             url,
             format_args!(
-                "\"{shown}x\" is passed on as \"{path_shown}x\": end both with a slash, or \
-                          neither"
+                "\"{shown}x\" is forwarded as \"{path_shown}x\": end both with a slash, or neither"
             ),
         ),
         _ => {}

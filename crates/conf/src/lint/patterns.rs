@@ -1,4 +1,4 @@
-//! Regular expressions, read as text: for what they let through.
+//! Regular expressions that match more than they should; they are read as text.
 
 use super::cx::{Cx, Part, named, parts};
 use super::{Entry, Found, Severity, entry};
@@ -8,19 +8,19 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry(
         "origin-regex",
         Severity::Warning,
-        "a check of Origin or Referer lets other sites in",
+        "a check of Origin or Referer also matches other sites",
         origin,
     ),
     entry(
         "unanchored-extension",
         Severity::Warning,
-        "an expression for extensions takes paths that go on behind them",
+        "an expression for file extensions lacks its final $",
         unanchored,
     ),
     entry(
         "unescaped-dot",
         Severity::Note,
-        "a dot before an extension stands for any character",
+        "the dot before a file extension is not escaped",
         unescaped_dot,
     ),
 ];
@@ -205,22 +205,22 @@ fn origin(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let mut faults = Vec::new();
     for branch in branches(text) {
         if !branch.starts_with(b"^") {
-            faults.push("it may begin anywhere (no \"^\")");
+            faults.push("it can match anywhere (start it with \"^\")");
         }
         if !host_ends(branch) {
-            faults.push("the host may go on behind it (no \"$\")");
+            faults.push("a longer host matches, too (end it with \"$\" or \"/\")");
         }
     }
     if bare_dot(text) {
-        faults.push("a dot in it stands for any character (write \"\\.\")");
+        faults.push("its dot matches any character (write \"\\.\")");
     }
     if has(host_part(text), b".*") {
-        faults.push("\".*\" in it stands for any host and path");
+        faults.push("its \".*\" matches any host and path");
     }
     faults.dedup();
     if !faults.is_empty() {
         let faults = faults.join(", ");
-        found.add(pattern, format_args!("this expression matches sites of others: {faults}"));
+        found.add(pattern, format_args!("this expression also matches other sites: {faults}"));
     }
 }
 
@@ -338,7 +338,7 @@ fn unanchored(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         let shown = String::from_utf8_lossy(extension);
         found.add(
             pattern,
-            format_args!("\"\\.{shown}\" also matches in the middle of a name: end it with \"$\""),
+            format_args!("\"\\.{shown}\" also matches in the middle of a path: end it with \"$\""),
         );
     }
 }
@@ -351,8 +351,10 @@ fn unescaped_dot(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let escaped = dot > 0 && matches!(text[dot - 1], b'\\' | b'[');
     if !escaped && is_extension(&before_end[dot + 1..]) {
         let shown = String::from_utf8_lossy(&text[dot..]);
-        found
-            .add(pattern, format_args!("the dot of \"{shown}\" stands for any character: \"\\.\""));
+        found.add(
+            pattern,
+            format_args!("the dot of \"{shown}\" matches any character: write \"\\.\""),
+        );
     }
 }
 

@@ -7,11 +7,11 @@ use crate::{Node, Word};
 pub(super) const ENTRIES: &[Entry] = &[entry(
     "unreachable-location",
     Severity::Warning,
-    "an earlier location takes every request of this one",
+    "another location takes all requests of this one",
     unreachable,
 )];
 
-/// A location of a level, with what it takes.
+/// A location, and how it matches.
 struct Taken<'a> {
     name: &'a Word,
     kind: Kind,
@@ -21,7 +21,7 @@ struct Taken<'a> {
 enum Kind {
     Exact,
     Prefix,
-    /// `^~`: expressions are not asked.
+    /// `^~`: regular expressions are not tried.
     Final,
     /// `~`, and `~*` if it is true.
     Regex(bool),
@@ -48,14 +48,17 @@ fn unreachable(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         let name = later.name.lossy();
         if let Some(same) = before.iter().find(|earlier| is_same(earlier, later)) {
             let place = place(same);
-            found.add(later.name, format_args!("\"{name}\" stands at {place} already"));
+            found.add(
+                later.name,
+                format_args!("\"{name}\" is already defined at {place}: remove one of the two"),
+            );
         } else if let Some(wide) = before.iter().find(|earlier| holds(earlier, later)) {
             let (wide, place) = (wide.name.lossy(), place(wide));
             found.add(
                 later.name,
                 format_args!(
-                    "\"{wide}\" at {place} takes all that \"{name}\" would, because it stands \
-                     before it: put it behind"
+                    "\"{wide}\" at {place} matches everything that \"{name}\" matches and is tried \
+                     first: put \"{name}\" before it"
                 ),
             );
         } else if let Some(last) = all.iter().find(|other| hides(other, later, &all)) {
@@ -63,8 +66,8 @@ fn unreachable(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
             found.add(
                 later.name,
                 format_args!(
-                    "\"^~ {last}\" at {place} keeps requests from expressions, and so from \
-                     \"{name}\": put this location into that one"
+                    "\"^~ {last}\" at {place} skips regular expressions, so \"{name}\" is never \
+                     tried: move this location into that one"
                 ),
             );
         }

@@ -1,4 +1,4 @@
-//! Servers, and the outermost level.
+//! `server` blocks and the main level.
 
 use super::cx::{Cx, named};
 use super::{Entry, Found, Severity, entry};
@@ -8,19 +8,19 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry(
         "implicit-default-server",
         Severity::Note,
-        "several servers share an address, and none is named as its default",
+        "servers share an address, and none is default_server",
         implicit_default,
     ),
     entry(
         "worker-connections",
         Severity::Warning,
-        "fewer descriptors are allowed than connections may need",
+        "worker_rlimit_nofile is too low for worker_connections",
         worker_connections,
     ),
     entry(
         "error-log-off",
         Severity::Warning,
-        "error_log off writes a file of that name",
+        "error_log off writes to a file named \"off\"",
         error_log_off,
     ),
 ];
@@ -81,7 +81,7 @@ fn implicit_default(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
             &first.name,
             format_args!(
                 "of {count} servers on {address}, {what} answers requests for unknown names, \
-                 because it stands first: say so by \"default_server\""
+                 because it is the first: add \"default_server\" to one of them"
             ),
         );
     }
@@ -106,8 +106,8 @@ fn worker_connections(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         found.add(
             &n.name,
             format_args!(
-                "{connections} connections need as many descriptors, and twice as many when they \
-                 are passed on: \"worker_rlimit_nofile\" allows {limit}"
+                "{connections} connections need as many descriptors, and proxied ones twice as \
+                 many, but \"worker_rlimit_nofile\" allows {limit}: raise it"
             ),
         );
     }
@@ -118,6 +118,6 @@ fn error_log_off(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     if n.name == *"error_log"
         && let Some(word) = n.args.first().filter(|word| off(word))
     {
-        found.add(word, "this is a file with the name \"off\": write \"/dev/null crit\"");
+        found.add(word, "this is a file named \"off\": write \"error_log /dev/null crit\"");
     }
 }

@@ -1,4 +1,4 @@
-//! Protocols and ciphers of TLS.
+//! TLS protocols and ciphers.
 
 use super::cx::Cx;
 use super::{Entry, Found, Severity, entry};
@@ -8,10 +8,10 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry(
         "tls-protocols",
         Severity::Warning,
-        "a protocol older than TLS 1.2 is switched on",
+        "a protocol older than TLS 1.2 is enabled",
         protocols,
     ),
-    entry("tls-ciphers", Severity::Warning, "broken ciphers are named, or not left out", ciphers),
+    entry("tls-ciphers", Severity::Warning, "broken ciphers are enabled", ciphers),
 ];
 
 fn protocols(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
@@ -25,17 +25,17 @@ fn protocols(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         found.add(
             first,
             format_args!(
-                "{names} can be attacked, and weir speaks none of them: write \"TLSv1.2 TLSv1.3\""
+                "{names} is insecure, and Weir does not support it: write \"TLSv1.2 TLSv1.3\""
             ),
         );
     }
 }
 
-/// Parts of the names of ciphers that are broken, or that know no peer.
+/// Parts of the names of ciphers that are broken or do not authenticate the peer.
 const BROKEN: &[&str] =
     &["RC4", "RC2", "DES", "MD5", "NULL", "EXP", "ADH", "AECDH", "IDEA", "SEED", "LOW"];
 
-/// Sets that hold ciphers without authentication.
+/// Sets that contain ciphers without authentication.
 const SETS: &[&str] = &["ALL", "COMPLEMENTOFALL", "HIGH", "MEDIUM"];
 
 fn ciphers(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
@@ -56,8 +56,8 @@ fn ciphers(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         found.add(
             list,
             format_args!(
-                "\"{name}\" can be broken, and weir has no such cipher: leave it out, so that no \
-                 other server offers it"
+                "\"{name}\" is broken; Weir does not have it, but another server that reads this \
+                 file may offer it: leave it out"
             ),
         );
     } else if let Some(set) = on().find(|name| SETS.contains(name)).filter(|_| !is_killed("ANULL"))
@@ -65,7 +65,7 @@ fn ciphers(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         found.add(
             list,
             format_args!(
-                "\"{set}\" holds ciphers that prove no identity (weir has none of them): add \
+                "\"{set}\" contains ciphers without authentication (Weir has none of them): add \
                  \"!aNULL\""
             ),
         );

@@ -8,19 +8,22 @@ use std::path::PathBuf;
 pub const HELP: &str = "\
 Usage: weir build --with CRATE[@VERSION|=PATH]... [OPTION...]
 
-Compiles a server that has the modules named, in the order given.
+Compiles a server with the modules that you name, in the order given.
 
   --with CRATE           : a crate of the registry, its latest version
   --with CRATE@VERSION   : a version, as in a Cargo.toml: 1.2, =1.2.3
   --with CRATE=PATH      : a crate in a folder
-  -o, --output FILE      : where the program goes (default: weir)
-  --weir DIR             : the sources of weir (default: found around the present folder, or
-                           where this program was built)
-  --folder DIR           : where to compile (default: weir-build in the user's cache)
-  --target-dir DIR       : where cargo keeps what it compiled (default: target in that folder)
-  --release              : compile what is measured or deployed, as packages are: takes minutes
-  --debug                : compile without any optimization, with line numbers for debuggers
-  --offline              : without the network
+  -o, --output FILE      : the program to write (default: weir)
+  --weir DIR             : Weir's sources (default: the ones around the current folder, or
+                           those that this program was built from)
+  --folder DIR           : build folder (default: weir-build in the user's cache)
+  --target-dir DIR       : cargo's target folder (default: target in the build folder)
+  --release              : fully optimized, for measurements and deployment; takes minutes
+  --debug                : not optimized, with line numbers for debuggers
+  --offline              : without network access
+
+Example:
+  weir build --with weir-hello=../weir-hello -o weir-hello-server
 ";
 
 /// A requested module.
