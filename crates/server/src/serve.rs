@@ -95,7 +95,7 @@ fn announcement(content: &Content, door: &Door) -> String {
             };
             (format!("serves {}", path.display()), format!("{more}\n"))
         }
-        Content::Proxied(to) => (format!("passes requests on to {}", to.url()), to.explain()),
+        Content::Proxied(to) => (format!("proxies {}", to.url()), to.explain()),
     };
     let version = features::VERSION;
     let at = match door {

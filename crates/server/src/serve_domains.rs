@@ -161,8 +161,8 @@ impl Https {
     pub fn explain(&self) -> String {
         let (directory, folder) = (&self.directory, self.folder.display());
         format!(
-            "Certificates are from {directory}, whose terms of service are agreed to by this;\n\
-             they are kept in {folder}. HTTP at {} is redirected.\n",
+            "Certificates come from {directory}; running this accepts its terms of service.\n\
+             They are kept in {folder}. HTTP at {} is redirected to HTTPS.\n",
             self.plain.join(" ")
         )
     }

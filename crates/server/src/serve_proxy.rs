@@ -40,7 +40,7 @@ impl Proxied {
     /// # Errors
     /// It is none of these, the name has no address, or certificates cannot be judged.
     pub fn new(typed: &str, trust: Trust) -> Result<Proxied, String> {
-        let bad = || format!("\"{typed}\" is not a URL to pass requests on to");
+        let bad = || format!("\"{typed}\" is not a URL to proxy");
         // Nothing of it may have a meaning in the configuration's language.
         let plain = |c: char| c.is_ascii_graphic() && !"\"'\\$;{}#".contains(c);
         if !typed.chars().all(plain) {
@@ -70,7 +70,7 @@ impl Proxied {
             return Err(format!("no address for \"{authority}\""));
         }
         if is_secured && trust == Trust::Unknown {
-            let m = "this system has no file of trusted certificates: --insecure passes on to any";
+            let m = "this system has no CA bundle; --insecure skips the check";
             return Err(m.to_owned());
         }
         // The path takes the place of the site's first slash.
@@ -87,17 +87,17 @@ impl Proxied {
     /// The lines about it that are printed at the start.
     pub fn explain(&self) -> String {
         let host = match self.is_secured {
-            true => "Host is the server's",
-            false => "Host is the client's",
+            true => "The server gets its own name as Host",
+            false => "The server gets the client's Host",
         };
         let trust = match &self.trust {
             Trust::Bundle(path) if self.is_secured => {
-                format!("Its certificate is checked by {}.\n", path.display())
+                format!("Its certificate is verified with the CAs in {}.\n", path.display())
             }
-            Trust::Any if self.is_secured => "Its certificate is NOT checked.\n".to_owned(),
+            Trust::Any if self.is_secured => "Its certificate is NOT verified.\n".to_owned(),
             _ => String::new(),
         };
-        format!("{host}; X-Forwarded-For, -Host and -Proto are set.\n{trust}")
+        format!("{host}, and X-Forwarded-For, -Host and -Proto.\n{trust}")
     }
 
     /// The location of the configuration.
@@ -169,7 +169,7 @@ mod tests {
         let checked = of(Trust::Bundle("/certs".into())).unwrap();
         assert!(checked.location().contains("proxy_ssl_trusted_certificate /certs;"));
         assert!(checked.explain().contains("/certs"));
-        assert!(of(Trust::Any).unwrap().explain().contains("NOT checked"));
+        assert!(of(Trust::Any).unwrap().explain().contains("NOT verified"));
         let plain = Proxied::new("http://127.0.0.1", Trust::Unknown).unwrap();
         assert!(!plain.location().contains("verify"));
     }

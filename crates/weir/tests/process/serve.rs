@@ -132,7 +132,7 @@ fn requests_are_passed_on() {
     }
     let (to, at) = (server.port, served.port.number());
     let said = served.interrupt();
-    let line = format!("passes requests on to http://127.0.0.1:{to} at http://127.0.0.1:{at}/\n");
+    let line = format!("proxies http://127.0.0.1:{to} at http://127.0.0.1:{at}/\n");
     assert!(said.contains(&line), "{said}");
 
     let served = Served::start(&[&format!("--proxy=http://localhost:{}/app", server.port)]);
@@ -153,10 +153,7 @@ fn a_server_that_is_not_there_is_answered_for() {
 fn what_cannot_be_served_is_refused() {
     for (args, message) in [
         (&["/no/such/folder"][..], "/no/such/folder: No such file or directory"),
-        (
-            &["--proxy", "ftp://localhost"],
-            "\"ftp://localhost\" is not a URL to pass requests on to",
-        ),
+        (&["--proxy", "ftp://localhost"], "\"ftp://localhost\" is not a URL to proxy"),
         (&["--proxy", "no-such-host.invalid"], "no address for \"no-such-host.invalid\""),
         (&["/tmp", "--proxy", "80"], "a folder or --proxy, not both"),
         (&["--listen", "192.0.2.1:x"], "is not an address to listen on"),
