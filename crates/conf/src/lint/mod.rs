@@ -1,5 +1,5 @@
 //! Probable errors in a configuration (`weir lint`): settings that load but rarely do what they
-//! seem to do. Certain errors are not repeated here: loading the configuration warns of them.
+//! seem to do. Loading a configuration only warns of what is certain.
 //!
 //! Rules look only at the syntax tree, so that a file can be checked although it has directives
 //! that are not built in. A comment `# weir:ignore RULE reason`, in the finding's line or alone in
