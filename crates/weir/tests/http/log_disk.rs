@@ -39,6 +39,15 @@ fn client(weir: &Weir, id: usize, stop: &AtomicBool, count: &AtomicUsize) {
     }
 }
 
+/// Sets the flag when it is dropped.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn every_answer_has_its_line_across_rotation_reload_and_stop() {
     each_driver(|driver| {
@@ -58,6 +67,8 @@ fn every_answer_has_its_line_across_rotation_reload_and_stop() {
         let stop = AtomicBool::new(false);
         let counts: [AtomicUsize; CLIENTS] = Default::default();
         std::thread::scope(|scope| {
+            // The scope waits for the clients, also if this fails.
+            let _at_end = SetAtEnd(&stop);
             for (id, count) in counts.iter().enumerate() {
                 let (weir, stop) = (&weir, &stop);
                 scope.spawn(move || client(weir, id, stop, count));
@@ -74,7 +85,7 @@ fn every_answer_has_its_line_across_rotation_reload_and_stop() {
                     std::fs::rename(logs.join(from), logs.join(to)).unwrap();
                 }
                 let reopened = |pid: u32| {
-                    let line = format!("{pid}#{pid}: signal 10 ");
+                    let line = format!("{pid}#{pid}: reopening logs");
                     weir.log("error.log").matches(&line).count()
                 };
                 let workers = weir.workers().into_iter().map(|pid| (pid, reopened(pid)));
@@ -93,7 +104,6 @@ fn every_answer_has_its_line_across_rotation_reload_and_stop() {
                     weir.reload();
                 }
             }
-            stop.store(true, Ordering::Relaxed);
         });
         weir.signal("QUIT");
         assert!(weir.wait_for_end().success());
