@@ -49,7 +49,7 @@ pub fn run(data: &[u8]) {
             check_error(error, &kept, data);
         }
     }
-    for finding in conf::lint::check(&kept, true) {
+    for finding in conf::lint::check(&kept, true, None) {
         assert!(finding.pos.line as usize <= data.iter().filter(|&&b| b == b'\n').count() + 1);
     }
     let mut seen = Seen { table: Table::new(DIRECTIVES.iter()), sendfile: None };
