@@ -28,7 +28,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::HTTP,
         Args::BLOCK.or(Args::T1),
         "",
-        "An authority that issues certificates by ACME.",
+        "Defines a certificate authority to use over ACME (RFC 8555).",
         acme_issuer,
     ),
     directive(
@@ -36,7 +36,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::HTTP,
         Args::T1,
         "zone=ngx_acme_shared:256k",
-        "The memory that shows workers certificates and challenges.",
+        "The shared memory zone in which workers see certificates and challenges.",
         acme_shared_zone,
     ),
     directive(
@@ -44,10 +44,10 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::SERVER,
         Args::ONE_MORE,
         "",
-        "A certificate of an issuer, for the names given or else those of the server.",
+        "Obtains a certificate from an issuer, for the given names or those of `server_name`.",
         acme_certificate,
     ),
-    directive("uri", C::ACME_ISSUER, Args::T1, "", "The address of the directory.", |cx, n| {
+    directive("uri", C::ACME_ISSUER, Args::T1, "", "The URL of the ACME directory.", |cx, n| {
         set_once(&mut draft(cx).uri, n, |n| uri(n.arg(0)?))
     }),
     directive(
@@ -55,7 +55,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::ACME_ISSUER,
         Args::T1,
         "ecdsa:256",
-        "The key of the account: the kind of one to make, or a file.",
+        "The account key: a file, or the type to generate (`ecdsa:256`, `rsa:2048`, …).",
         account_key,
     ),
     directive(
@@ -63,7 +63,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::ACME_ISSUER,
         Args::T12,
         "http-01",
-        "The way to prove a name: http-01, tls-alpn-01, or (weir's own) dns-01 exec=PROGRAM.",
+        "The challenge type: http-01, tls-alpn-01, or (Weir's own) dns-01 exec=PROGRAM.",
         challenge,
     ),
     directive(
@@ -71,7 +71,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::ACME_ISSUER,
         Args::FLAG,
         "off",
-        "The first name is the subject of requests, too.",
+        "Also puts the first name into the request's subject (its Common Name).",
         |cx, n| set_flag(&mut draft(cx).common_name, n),
     ),
     directive(
@@ -79,7 +79,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::ACME_ISSUER,
         Args::T1,
         "",
-        "An address at which the authority reaches the account's owner.",
+        "Contact URL of the account's owner, for example mailto:admin@example.com.",
         contact,
     ),
     directive(
@@ -87,7 +87,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::ACME_ISSUER,
         Args::T2,
         "",
-        "The identifier and the key of an account made elsewhere, to bind the new one to.",
+        "External account binding: the key identifier and the MAC key from the authority.",
         external_account_key,
     ),
     directive(
@@ -95,7 +95,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::ACME_ISSUER,
         Args::T1,
         "",
-        "Of several chains, the one whose topmost certificate is from this issuer.",
+        "If several chains are offered, takes the one whose top certificate has this issuer.",
         |cx, n| set_once(&mut draft(cx).chain, n, |n| text(n.arg(0)?)),
     ),
     directive(
@@ -103,7 +103,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::ACME_ISSUER,
         Args::T12,
         "",
-        "The profile of certificates; with `require`, no certificate without it.",
+        "The certificate profile to request; with `require`, fails if it is not offered.",
         |cx, n| set_once(&mut draft(cx).profile, n, profile),
     ),
     directive(
@@ -111,7 +111,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::ACME_ISSUER,
         Args::T1,
         "the system's",
-        "A file with the certificates that the authority's server is verified by.",
+        "CA certificates for verifying the ACME server.",
         |cx, n| {
             let named = Named::of(cx, n)?;
             set_once(&mut draft(cx).trusted, n, |_| Ok(named))
@@ -122,7 +122,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::ACME_ISSUER,
         Args::FLAG,
         "on",
-        "The certificate of the authority's server must be good.",
+        "Verifies the ACME server's certificate.",
         |cx, n| set_flag(&mut draft(cx).verify, n),
     ),
     directive(
@@ -130,7 +130,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::ACME_ISSUER,
         Args::T1,
         "acme_NAME",
-        "The folder of the account, certificates and keys; off for none.",
+        "The directory for account, certificates and keys; `off` keeps them in memory only.",
         |cx, n| {
             let word = n.arg(0)?;
             let path = (word.bytes() != b"off").then(|| cx.env.path(word.bytes()));
@@ -142,7 +142,7 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
         C::ACME_ISSUER,
         Args::NONE,
         "",
-        "The terms of service of the authority are agreed to.",
+        "Agrees to the certificate authority's terms of service.",
         |cx, n| set_once(&mut draft(cx).agrees, n, |_| Ok(())),
     ),
 ];

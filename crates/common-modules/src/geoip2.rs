@@ -36,7 +36,7 @@ const fn directives<S: Session>() -> [Directive<Cx<S>>; 3] {
             S::BLOCK,
             Args::BLOCK.or(Args::T1),
             "",
-            "A MaxMind database; its block has variables by path: $x [default=] [source=] path.",
+            "A MaxMind database; its block defines variables: $x [default=…] [source=…] path.",
             geoip2,
         ),
         directive(
@@ -44,7 +44,7 @@ const fn directives<S: Session>() -> [Directive<Cx<S>>; 3] {
             S::BLOCK,
             Args::T1,
             "",
-            "A proxy whose X-Forwarded-For is taken for where a request came from.",
+            "A trusted proxy: its X-Forwarded-For gives the address to look up.",
             |cx, n| cx.main::<GeoIp2Conf>().proxies.set_proxy(n),
         ),
         directive(
@@ -52,7 +52,7 @@ const fn directives<S: Session>() -> [Directive<Cx<S>>; 3] {
             S::BLOCK,
             Args::FLAG,
             "off",
-            "Takes the last address in X-Forwarded-For that is no such proxy for the client's.",
+            "Takes the last address in X-Forwarded-For that is not a trusted proxy.",
             |cx, n| cx.main::<GeoIp2Conf>().proxies.set_recursive(n),
         ),
     ]

@@ -21,7 +21,7 @@ const fn directives<S: Session>() -> [Directive<Cx<S>>; 3] {
             S::BLOCK,
             Args::BLOCK.or(Args::T2),
             "",
-            "A variable whose value is looked up by a text, in a table of names and expressions.",
+            "A variable looked up by a string, in a table of strings and regular expressions.",
             map,
         ),
         no_table("map_hash_max_size", S::BLOCK),

@@ -19,7 +19,7 @@ const fn directives<S: Session>() -> [Directive<Cx<S>>; 1] {
         S::BLOCK,
         Args::BLOCK.or(Args::T2),
         "",
-        "A variable whose value is chosen by the hash of a text, in given shares.",
+        "A variable chosen by the hash of a string, according to percentages.",
         split_clients,
     )]
 }

@@ -261,7 +261,7 @@ pub const fn directive<C>(
 
 /// The entry of a directive for a table of nginx's that is not needed here: its value is checked.
 pub const fn no_table<C>(name: &'static str, contexts: Contexts) -> Directive<C> {
-    let doc = "The size of a table of nginx's: checked, and not needed, since tables grow here.";
+    let doc = "Accepted without effect: hash tables grow as needed.";
     directive(name, contexts, Args::T1, "", doc, |_, n| value::number(n, 0).map(drop))
 }
 

@@ -16,12 +16,14 @@ pub static MODULE: Module = Module::of::<AccessRules>("access", DIRECTIVES, inst
 static DIRECTIVES: &[Directive<Cx>] = &[
     rule(
         "allow",
-        "Allows clients of an address, a range, unix: or all; the first rule that fits decides.",
+        "Allows an address, a CIDR range, `unix:` or `all`; the first matching rule decides.",
         |cx, n| cx.loc::<AccessRules>().add(n, true),
     ),
-    rule("deny", "Denies clients of an address, a range, unix: or all.", |cx, n| {
-        cx.loc::<AccessRules>().add(n, false)
-    }),
+    rule(
+        "deny",
+        "Denies an address, a CIDR range, `unix:` or `all`; the first matching rule decides.",
+        |cx, n| cx.loc::<AccessRules>().add(n, false),
+    ),
 ];
 
 const fn rule(

@@ -20,7 +20,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "The URI of a subrequest whose body stands before the response's.",
+        "The URI of a subrequest whose body is prepended to the response.",
         |cx, n| value::set_str(&mut cx.loc::<AdditionConf>().before, n),
     ),
     directive(
@@ -28,7 +28,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "The URI of a subrequest whose body stands behind the response's.",
+        "The URI of a subrequest whose body is appended to the response.",
         |cx, n| value::set_str(&mut cx.loc::<AdditionConf>().after, n),
     ),
     directive(
@@ -36,7 +36,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "text/html",
-        "The types of the responses that something is added to.",
+        "MIME types of responses to add to; `*` matches all.",
         |cx, n| TypeList::set(&mut cx.loc::<AdditionConf>().types, n, Some("text/html")),
     ),
 ];

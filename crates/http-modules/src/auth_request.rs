@@ -25,7 +25,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "off",
-        "The URI of a subrequest whose status tells whether the request is allowed.",
+        "The URI of an authorization subrequest: 2xx allows, 401 and 403 deny.",
         |cx, n| {
             set_once(&mut cx.loc::<AuthRequestConf>().uri, n, |n| {
                 let text = &n.arg(0)?.text;
@@ -38,7 +38,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T2,
         "",
-        "A variable that gets a value from the subrequest when that has ended.",
+        "Sets a variable after the authorization subrequest, for example from its headers.",
         auth_request_set,
     ),
 ];

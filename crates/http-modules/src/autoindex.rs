@@ -27,24 +27,36 @@ use base::json::escape as json;
 pub static MODULE: Module = Module::of::<AutoindexConf>("autoindex", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[
-    directive("autoindex", HSL, Args::FLAG, "off", "Lists folders that have no index.", |cx, n| {
-        value::set_flag(&mut cx.loc::<AutoindexConf>().on, n)
-    }),
-    directive("autoindex_format", HSL, Args::T1, "html", "The format of lists.", |cx, n| {
-        let formats = &[
-            ("html", Format::Html),
-            ("json", Format::Json),
-            ("jsonp", Format::Jsonp),
-            ("xml", Format::Xml),
-        ];
-        value::set_enum(&mut cx.loc::<AutoindexConf>().format, n, formats)
-    }),
+    directive(
+        "autoindex",
+        HSL,
+        Args::FLAG,
+        "off",
+        "Lists directories that have no index file.",
+        |cx, n| value::set_flag(&mut cx.loc::<AutoindexConf>().on, n),
+    ),
+    directive(
+        "autoindex_format",
+        HSL,
+        Args::T1,
+        "html",
+        "The format of listings: html, xml, json or jsonp.",
+        |cx, n| {
+            let formats = &[
+                ("html", Format::Html),
+                ("json", Format::Json),
+                ("jsonp", Format::Jsonp),
+                ("xml", Format::Xml),
+            ];
+            value::set_enum(&mut cx.loc::<AutoindexConf>().format, n, formats)
+        },
+    ),
     directive(
         "autoindex_localtime",
         HSL,
         Args::FLAG,
         "off",
-        "Shows local times in HTML lists.",
+        "Shows times in the local zone in HTML listings, rather than in UTC.",
         |cx, n| value::set_flag(&mut cx.loc::<AutoindexConf>().localtime, n),
     ),
     directive(
@@ -52,7 +64,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "on",
-        "Shows sizes in HTML lists to the byte.",
+        "Shows exact sizes in HTML listings, rather than in K, M and G.",
         |cx, n| value::set_flag(&mut cx.loc::<AutoindexConf>().exact_size, n),
     ),
 ];

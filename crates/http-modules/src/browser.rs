@@ -28,7 +28,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T12,
         "",
-        "A browser from the version on that is modern, or unlisted: all that are not named.",
+        "A browser and its first modern version; `unlisted`: unlisted browsers are modern.",
         modern_browser,
     ),
     directive(
@@ -36,7 +36,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "",
-        "Texts in User-Agent by which browsers are ancient; netscape4 for all before Mozilla/5.",
+        "User-Agent substrings that mark a browser as ancient; netscape4: Mozilla/1 to Mozilla/4.",
         ancient_browser,
     ),
     directive(
@@ -44,7 +44,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "1",
-        "The value of $modern_browser for modern ones.",
+        "The value of $modern_browser for modern browsers.",
         |cx, n| {
             cx.loc::<BrowserConf>().modern_value = Some(n.arg(0)?.text.clone());
             Ok(())
@@ -55,7 +55,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "1",
-        "The value of $ancient_browser for ancient ones.",
+        "The value of $ancient_browser for ancient browsers.",
         |cx, n| {
             cx.loc::<BrowserConf>().ancient_value = Some(n.arg(0)?.text.clone());
             Ok(())

@@ -20,7 +20,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::HTTP.or(C::SERVER),
     Args::ONE_MORE,
     "",
-    "Bodies are read before the first phase where one of these texts is neither empty nor 0.",
+    "Reads the request body before all phases if any value is neither empty nor \"0\".",
     |cx, n| conditions::add(cx, n, |conf: &mut EarlyRead| &mut conf.0),
 )];
 

@@ -14,7 +14,7 @@ use crate::handled_here::handled_here;
 pub static MODULE: Module = Module::of::<EmptyGif>("empty_gif", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] =
-    &[handled_here::<EmptyGif>("empty_gif", "Answers with a transparent GIF of one pixel.")];
+    &[handled_here::<EmptyGif>("empty_gif", "Returns a transparent 1x1 GIF.")];
 
 #[derive(Default)]
 struct EmptyGif;

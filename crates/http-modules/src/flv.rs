@@ -22,7 +22,7 @@ pub static MODULE: Module = Module::of::<FlvConf>("flv", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] = &[handled_here::<FlvConf>(
     "flv",
-    "Sends Flash video from the byte on that the argument `start` names.",
+    "Serves Flash video from the byte offset in the argument `start`.",
 )];
 
 /// Signature, version 1, audio and video, length of the header, size of the tag before the first.

@@ -70,7 +70,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T2,
         "Content-Length $content_length",
-        "A field of requests to the server; an empty value leaves it out.",
+        "Sets a header field of upstream requests; an empty value removes it.",
         |cx, n| add_field(cx, n, |cx| &mut cx.loc::<GrpcConf>().headers),
     ),
 ];

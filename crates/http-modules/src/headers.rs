@@ -22,7 +22,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T12,
         "off",
-        "The lifetime of a response in caches: Expires and Cache-Control.",
+        "Sets Expires and Cache-Control of responses: a lifetime, epoch, max or off.",
         expires,
     ),
     directive(
@@ -30,7 +30,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T23,
         "",
-        "Adds a field to responses: of good statuses, or always.",
+        "Adds a response header field on statuses 200 to 206 and 30x, or `always` on all.",
         |cx, n| {
             let line = line(cx, n)?;
             if let Some(what) = FRAMING.iter().find(|f| eq_ignore_case(&line.name, f.as_bytes())) {
@@ -48,7 +48,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T23,
         "",
-        "Adds a field behind the body of responses.",
+        "Adds a trailer field after the response body.",
         |cx, n| {
             let line = line(cx, n)?;
             cx.loc::<HeadersConf>().trailers.get_or_insert_default().push(line);
@@ -60,12 +60,17 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T1,
         "on",
-        "The inheritance of add_header: where there is none here, never, or merged.",
+        "Inherits add_header from the outer level: on (if this one has none), off, or merge.",
         |cx, n| value::set_enum(&mut cx.loc::<HeadersConf>().headers_inherit, n, INHERIT),
     ),
-    directive("add_trailer_inherit", HSLI, Args::T1, "on", "The same for add_trailer.", |cx, n| {
-        value::set_enum(&mut cx.loc::<HeadersConf>().trailers_inherit, n, INHERIT)
-    }),
+    directive(
+        "add_trailer_inherit",
+        HSLI,
+        Args::T1,
+        "on",
+        "Inherits add_trailer from the outer level: on (if this one has none), off, or merge.",
+        |cx, n| value::set_enum(&mut cx.loc::<HeadersConf>().trailers_inherit, n, INHERIT),
+    ),
 ];
 
 /// Fields that say where a body ends: with another one beside the server's, clients and proxies

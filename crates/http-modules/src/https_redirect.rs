@@ -19,7 +19,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::HTTP.or(C::SERVER),
     Args::T1,
     "off",
-    "Plain requests are redirected to the same place under TLS: on, off, or the port there.",
+    "Redirects plain HTTP requests to HTTPS: on, off, or the HTTPS port.",
     |cx, n| set_once(&mut cx.loc::<HttpsRedirect>().0, n, port),
 )];
 

@@ -24,7 +24,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     HSL,
     Args::ONE_MORE,
     "index.html",
-    "The files that answer for a folder, in the order in which they are tried.",
+    "Index files of a directory, tried in order.",
     index,
 )];
 

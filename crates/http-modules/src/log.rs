@@ -33,7 +33,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::HTTP,
         Args::TWO_MORE,
         "combined \"…\"",
-        "A format of access log lines.",
+        "Defines a format of access log lines.",
         log::log_format,
     ),
     directive(
@@ -41,7 +41,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI.or(C::LIMIT_EXCEPT),
         Args::ONE_MORE,
         "logs/access.log combined",
-        "A log of requests: its file or syslog server, and its format.",
+        "An access log: its file or syslog server, and its format.",
         log::access_log,
     ),
     directive(
@@ -49,7 +49,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1234,
         "off",
-        "Keeps log files open whose paths hold variables.",
+        "Keeps log files with variables in their paths open: max=N [inactive=] [valid=] …",
         log::open_log_file_cache,
     ),
 ];

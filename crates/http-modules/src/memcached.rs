@@ -63,7 +63,7 @@ const OWN: &[Directive<Cx>] = &[
         C::LOCATION.or(C::IF_LOCATION),
         Args::T1,
         "",
-        "The memcached server that is asked for the value of $memcached_key.",
+        "The memcached server or group from which the value of $memcached_key is served.",
         set_pass,
     ),
     directive(
@@ -71,7 +71,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "The flag of values that are compressed.",
+        "The flag bit that marks a value as gzip-compressed.",
         |cx, n| set_num(&mut cx.loc::<MemcachedConf>().gzip_flag, n),
     ),
 ];

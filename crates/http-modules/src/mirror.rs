@@ -18,7 +18,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "off",
-        "The URI of a subrequest that is a copy of the request.",
+        "Sends a copy of each request to this URI, as a subrequest whose response is discarded.",
         mirror,
     ),
     directive(
@@ -26,7 +26,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "on",
-        "Sends the request's body with copies; it is read before all else then.",
+        "Mirrors the request body, too, and so reads it completely before other processing.",
         |cx, n| value::set_flag(&mut cx.loc::<MirrorConf>().body, n),
     ),
 ];

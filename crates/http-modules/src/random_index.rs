@@ -25,7 +25,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::LOCATION,
     Args::FLAG,
     "off",
-    "Answers a folder with a random file in it.",
+    "Serves a random file of a directory for URIs that end with a slash.",
     |cx, n| value::set_flag(&mut cx.loc::<RandomConf>().0, n),
 )];
 

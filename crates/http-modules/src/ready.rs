@@ -17,7 +17,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::LOCATION,
     Args::NONE,
     "",
-    "Answers with 200 while the worker serves, and with 503 while it leaves.",
+    "A readiness check: 200 while the worker serves, 503 while it shuts down.",
     set,
 )];
 

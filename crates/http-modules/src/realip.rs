@@ -27,7 +27,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "Proxies whose word about the client's address is taken: address, range, name or unix:.",
+        "A trusted proxy, whose client address is used: an address, CIDR range, name or unix:.",
         |cx, n| cx.loc::<RealipConf>().from.add(n),
     ),
     directive(
@@ -35,7 +35,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "X-Real-IP",
-        "The field in which proxies put the client's address, or proxy_protocol.",
+        "The source of the client's address: a header field, or proxy_protocol.",
         real_ip_header,
     ),
     directive(
@@ -43,7 +43,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Takes the last address that is no trusted proxy's instead of the very last.",
+        "Takes the last address that is not a trusted proxy, rather than the last one.",
         |cx, n| value::set_flag(&mut cx.loc::<RealipConf>().recursive, n),
     ),
 ];

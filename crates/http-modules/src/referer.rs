@@ -31,7 +31,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         PLACES,
         Args::ONE_MORE,
         "",
-        "The sites whose pages may link here: $invalid_referer is 1 for others.",
+        "The allowed Referer values; $invalid_referer is \"1\" for all others.",
         valid_referers,
     ),
     no_table("referer_hash_max_size", PLACES),

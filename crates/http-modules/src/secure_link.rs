@@ -27,7 +27,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "The link's hash in base64url and, after a comma, its time of expiry.",
+        "The expression with the link's MD5 hash (base64url) and, after a comma, its expiry time.",
         |cx, n| cx.set_template(n, |conf: &mut SecureLinkConf| &mut conf.link),
     ),
     directive(
@@ -35,7 +35,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "The text whose MD5 is to be the hash.",
+        "The expression whose MD5 hash must equal the link's.",
         |cx, n| cx.set_template(n, |conf: &mut SecureLinkConf| &mut conf.md5),
     ),
     directive(
@@ -43,7 +43,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "The secret of links of the form /prefix/hash/link.",
+        "The secret word for links of the form /prefix/hash/link.",
         |cx, n| set_once(&mut cx.loc::<SecureLinkConf>().secret, n, |n| Ok(n.arg(0)?.clone())),
     ),
 ];

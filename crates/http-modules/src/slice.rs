@@ -50,7 +50,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     HSL,
     Args::T1,
     "0",
-    "The size of the ranges that a response is fetched in; 0 fetches it whole.",
+    "Fetches responses from the upstream in ranges of this size; 0 disables.",
     |cx, n| set_size(&mut cx.loc::<SliceConf>().size, n),
 )];
 

@@ -21,7 +21,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::SERVER.or(C::LOCATION),
     Args::NONE.or(Args::T1),
     "",
-    "Answers with the numbers of connections and requests; `json`, weir's own, with much more.",
+    "Serves connection and request counts; `json` (Weir's own) has many more.",
     stub_status,
 )];
 

@@ -22,7 +22,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::SERVER.or(C::LOCATION),
     Args::TWO_MORE,
     "",
-    "Files and folders to look for, and what answers when none is there.",
+    "Serves the first existing file or directory; the last argument is the fallback.",
     try_files,
 )];
 

@@ -55,7 +55,7 @@ const OWN: &[Directive<Cx>] = &[directive(
     C::SERVER.or(C::LOCATION).or(C::IF_LOCATION),
     Args::NONE.or(Args::T1),
     "$host:$request_port",
-    "The server that CONNECT requests are carried to.",
+    "The server to which CONNECT requests are tunneled.",
     set_pass,
 )];
 

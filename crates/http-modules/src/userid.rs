@@ -35,7 +35,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "off",
-        "Gives browsers a cookie that tells them apart; log only reads it.",
+        "Sets a cookie that identifies clients: on, v1, log (only reads it), or off.",
         |cx, n| {
             let conf = cx.loc::<UserIdConf>();
             value::set_enum(&mut conf.mode, n, MODES)?;
@@ -49,7 +49,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "The number of this server in the cookies it sets, instead of its address.",
+        "This server's number in cookies that it sets; the default is its address.",
         |cx, n| value::set_num(&mut cx.loc::<UserIdConf>().service, n),
     ),
     directive("userid_name", HSL, Args::T1, "uid", "The cookie's name.", |cx, n| {
@@ -77,15 +77,20 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "The cookie's flags: secure, httponly, samesite=strict, lax or none.",
         |cx, n| value::set_bitmask(&mut cx.loc::<UserIdConf>().flags, n, FLAGS),
     ),
-    directive("userid_p3p", HSL, Args::T1, "none", "The field P3P beside the cookie.", |cx, n| {
-        value::set_str(&mut cx.loc::<UserIdConf>().p3p, n)
-    }),
+    directive(
+        "userid_p3p",
+        HSL,
+        Args::T1,
+        "none",
+        "The value of the P3P field sent with the cookie.",
+        |cx, n| value::set_str(&mut cx.loc::<UserIdConf>().p3p, n),
+    ),
     directive(
         "userid_mark",
         HSL,
         Args::T1,
         "off",
-        "A character in the place of the cookie's padding: cookies without it are sent anew.",
+        "Replaces the cookie's padding by this character, and re-sends cookies without it.",
         |cx, n| value::set_once(&mut cx.loc::<UserIdConf>().mark, n, mark),
     ),
 ];

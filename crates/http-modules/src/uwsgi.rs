@@ -83,23 +83,18 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "0",
-        "The first modifier of requests: which kind of application is asked.",
+        "The uwsgi modifier1 byte: the type of application.",
         |cx, n| set_byte(&mut cx.loc::<UwsgiConf>().modifier1, n),
     ),
-    directive(
-        "uwsgi_modifier2",
-        HSL,
-        Args::T1,
-        "0",
-        "The second modifier of requests.",
-        |cx, n| set_byte(&mut cx.loc::<UwsgiConf>().modifier2, n),
-    ),
+    directive("uwsgi_modifier2", HSL, Args::T1, "0", "The uwsgi modifier2 byte.", |cx, n| {
+        set_byte(&mut cx.loc::<UwsgiConf>().modifier2, n)
+    }),
     directive(
         "uwsgi_string",
         HSL,
         Args::T1,
         "",
-        "The string at the end of a request's parameters.",
+        "A string that is sent after a request's parameters.",
         |cx, n| set_str(&mut cx.loc::<UwsgiConf>().string, n),
     ),
     pass::pass::<UwsgiConf>("uwsgi_pass"),

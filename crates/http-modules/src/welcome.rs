@@ -16,7 +16,7 @@ pub static MODULE: Module = Module::of::<WelcomeConf>("welcome", DIRECTIVES, ins
 
 static DIRECTIVES: &[Directive<Cx>] = &[handled_here::<WelcomeConf>(
     "welcome_page",
-    "Answers with a built-in page that tells version and driver (weir's own).",
+    "Serves a built-in welcome page with the version and the event driver. Weir's own.",
 )];
 
 #[derive(Default)]

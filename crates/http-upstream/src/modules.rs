@@ -44,7 +44,7 @@ const OWN: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T1,
         "",
-        "The file that keeps the servers of the group as the API changed them, for the next start.",
+        "The file that persists servers changed through the API across restarts.",
         set::state,
     ),
     directive(
@@ -52,7 +52,8 @@ const OWN: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T12,
         "",
-        "The most requests that wait until a server has room for them, and their timeout.",
+        "The maximum number of requests that wait for a server below its max_conns, and their \
+         timeout.",
         set::queue,
     ),
     directive(
@@ -60,7 +61,7 @@ const OWN: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T12,
         "32 local",
-        "The most idle connections of a worker to the group's servers; shared: for all workers.",
+        "The maximum number of idle upstream connections per worker; `shared`: of all workers.",
         set::keepalive,
     ),
     directive(
@@ -68,7 +69,7 @@ const OWN: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T1,
         "1000",
-        "The most requests over a connection to a server.",
+        "The maximum number of requests on one upstream connection.",
         set::keepalive_requests,
     ),
     directive(
@@ -76,7 +77,7 @@ const OWN: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T1,
         "1h",
-        "The greatest age of a connection to a server.",
+        "The maximum age of an upstream keep-alive connection.",
         set::keepalive_time,
     ),
     directive(
@@ -84,7 +85,7 @@ const OWN: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T1,
         "60s",
-        "The time that an idle connection to a server is kept.",
+        "Closes an upstream connection that has been idle for this long.",
         set::keepalive_timeout,
     ),
     directive(
@@ -92,7 +93,7 @@ const OWN: &[Directive<Cx>] = &[
         C::UPSTREAM,
         Args::T1,
         "100",
-        "The most requests that share a connection over HTTP/2 to a server.",
+        "The maximum number of concurrent requests on one HTTP/2 upstream connection.",
         set::keepalive_streams,
     ),
 ];

@@ -61,7 +61,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::HTTP,
         Args::BLOCK.or(Args::NONE),
         "",
-        "A virtual server.",
+        "A virtual server, selected by `listen` and `server_name`.",
         core_blocks::server,
     ),
     directive(
@@ -69,7 +69,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::SERVER.or(C::LOCATION),
         Args::BLOCK.or(Args::T12),
         "",
-        "Configuration by request URI.",
+        "Settings for requests whose URI matches a prefix or a regular expression.",
         core_blocks::location,
     ),
     directive(
@@ -77,7 +77,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::LOCATION,
         Args::BLOCK.or(Args::ONE_MORE),
         "",
-        "Limits all methods but those named.",
+        "Restricts all methods except the named ones (GET includes HEAD).",
         core_blocks::limit_except,
     ),
     directive(
@@ -85,7 +85,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::SERVER,
         Args::ONE_MORE,
         "*:80 | *:8000",
-        "An address and port, or a socket path, that the server answers on.",
+        "The address and port, or unix: path, to listen on, with socket options.",
         core_listen::listen,
     ),
     directive(
@@ -109,7 +109,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T1,
         "html",
-        "The folder that URIs are files in.",
+        "The document root: the directory to which URIs are relative.",
         core_blocks::root,
     ),
     directive(
@@ -117,7 +117,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::LOCATION,
         Args::T1,
         "",
-        "The path that replaces the location's name in a file's path.",
+        "The path that replaces the location's prefix in file names.",
         core_blocks::alias,
     ),
     directive(
@@ -125,7 +125,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::TWO_MORE,
         "",
-        "The page or location that answers requests that ended with the given statuses.",
+        "The URI or named location that answers requests with these error statuses.",
         core_pages::error_page,
     ),
     directive(
@@ -133,7 +133,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "logs/error.log error",
-        "The log of errors: its file or syslog server, its level, and JSON with `format=json`.",
+        "The error log: a file, stderr or syslog, then the minimum level; `format=json` for JSON.",
         core_blocks::error_log,
     ),
     directive(
@@ -141,7 +141,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::LOCATION,
         Args::NONE,
         "",
-        "The location serves only requests that come from inside the server.",
+        "Allows internal requests only (error_page, rewrite, X-Accel-Redirect); 404 for others.",
         |cx, n| value::set_once(&mut cx.loc::<CoreLocDraft>().internal, n, |_| Ok(true)),
     ),
     // The request.
@@ -151,7 +151,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "60s",
         srv.client_header_timeout = set_msec,
-        "The timeout for reading a request's head."
+        "The timeout for receiving all request headers."
     ),
     simple!(
         client_header_buffer_size,
@@ -159,14 +159,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "1k",
         srv.client_header_buffer_size = set_size,
-        "The first buffer for a request's head."
+        "The size of the first buffer for request headers."
     ),
     directive(
         "large_client_header_buffers",
         HS,
         Args::T2,
         "4 8k",
-        "The number and size of the buffers for a long request head.",
+        "The number and size of the additional buffers for large request headers.",
         large_buffers,
     ),
     simple!(
@@ -175,7 +175,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "1000",
         srv.max_headers = set_num_usize,
-        "The most header fields of a request."
+        "The maximum number of header fields in a request, else 494."
     ),
     simple!(
         ignore_invalid_headers,
@@ -183,7 +183,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         srv.ignore_invalid_headers = set_flag,
-        "Drops header fields with invalid names; off refuses the request."
+        "Drops request header fields with invalid names; off accepts them."
     ),
     simple!(
         underscores_in_headers,
@@ -191,7 +191,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         srv.underscores_in_headers = set_flag,
-        "Takes underscores in the names of header fields."
+        "Accepts underscores in request header names."
     ),
     simple!(
         merge_slashes,
@@ -199,7 +199,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         srv.merge_slashes = set_flag,
-        "Merges adjacent slashes of a URI into one."
+        "Merges adjacent slashes in a URI into one."
     ),
     simple!(
         client_max_body_size,
@@ -207,7 +207,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "1m",
         loc.client_max_body_size = set_offset,
-        "The largest request body; 0 is no limit."
+        "The maximum request body size, else 413; 0 is no limit."
     ),
     simple!(
         client_body_buffer_size,
@@ -215,7 +215,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "16k",
         loc.client_body_buffer_size = set_size,
-        "The length up to which a request body is kept in memory."
+        "Request bodies up to this size stay in memory, larger ones go to a temporary file."
     ),
     simple!(
         client_body_timeout,
@@ -223,14 +223,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "60s",
         loc.client_body_timeout = set_msec,
-        "The longest pause between two reads of a request body."
+        "The timeout between two successive reads of a request body; 408 after it."
     ),
     directive(
         "client_body_in_file_only",
         HSL,
         Args::T1,
         "off",
-        "Writes request bodies to files always: on, or clean to remove them after the request.",
+        "Always writes request bodies to files: `on` keeps them, `clean` removes them at the end.",
         |cx, n| {
             set_enum(&mut cx.loc::<CoreLocDraft>().client_body_in_file_only, n, InFileOnly::WORDS)
         },
@@ -241,14 +241,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.client_body_in_single_buffer = set_flag,
-        "Keeps a request body in memory in one piece."
+        "Keeps an in-memory request body in a single buffer."
     ),
     directive(
         "client_body_temp_path",
         HSL,
         Args::T1234,
         "client_body_temp",
-        "The folder for request bodies in files.",
+        "The directory for request bodies in temporary files, with its levels.",
         body_temp_path,
     ),
     // Access.
@@ -257,7 +257,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "all",
-        "The access modules that must allow a request: all of them, or any one.",
+        "Whether all access modules must allow a request, or any one suffices.",
         |cx, n| set_enum(&mut cx.loc::<CoreLocDraft>().satisfy, n, Satisfy::WORDS),
     ),
     simple!(
@@ -266,7 +266,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "0s",
         loc.auth_delay = set_msec,
-        "The delay of an answer with 401."
+        "Delays responses with status 401 by this time, against timing attacks."
     ),
     // The response.
     directive(
@@ -274,7 +274,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "text/plain",
-        "The MIME type of files whose extension tells none.",
+        "The MIME type of files whose extension is not in `types`.",
         |cx, n| {
             let mime = &mut cx.loc::<CoreLocDraft>().default_type;
             value::set_str(mime, n)?;
@@ -288,7 +288,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.sendfile = set_flag,
-        "Sends files by sendfile()."
+        "Sends files with sendfile(), without copying them to user space."
     ),
     simple!(
         sendfile_max_chunk,
@@ -296,14 +296,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "2m",
         loc.sendfile_max_chunk = set_size,
-        "The most bytes that one sendfile() call sends; 0 is no limit."
+        "The maximum number of bytes per sendfile() call; 0 is no limit."
     ),
     directive(
         "aio",
         HSL,
         Args::T1,
         "auto",
-        "The waiting for disks: by the worker (off), or by threads or the ring.",
+        "File reads: auto, off (blocking), threads[=POOL], or io_uring.",
         aio::aio,
     ),
     simple!(
@@ -312,14 +312,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.aio_write = set_flag,
-        "Writes temporary files in the threads of aio's pool."
+        "Also writes temporary files in the thread pool of `aio threads`."
     ),
     directive(
         "directio",
         HSL,
         Args::T1,
         "off",
-        "Files of this size or larger are read past the page cache.",
+        "Reads files of at least this size with O_DIRECT, bypassing the page cache.",
         aio::directio,
     ),
     directive(
@@ -327,7 +327,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "512",
-        "The alignment that the disk wants for directio.",
+        "The alignment for O_DIRECT reads, in bytes.",
         aio::directio_alignment,
     ),
     directive(
@@ -335,7 +335,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T2,
         "2 32k",
-        "The number and size of the buffers for reading files that do not go by sendfile().",
+        "The number and size of the buffers for files that are sent without sendfile().",
         aio::output_buffers,
     ),
     simple!(
@@ -344,7 +344,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "0",
         loc.read_ahead = set_size,
-        "Tells the kernel that files are read from front to back, if it is not 0."
+        "If not 0, advises the kernel that files are read sequentially (posix_fadvise)."
     ),
     simple!(
         tcp_nopush,
@@ -352,7 +352,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.tcp_nopush = set_flag,
-        "Sends full packets only while a file is sent (TCP_CORK)."
+        "With sendfile, sends headers and file in full packets (TCP_CORK)."
     ),
     simple!(
         tcp_nodelay,
@@ -360,7 +360,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.tcp_nodelay = set_flag,
-        "Sends small packets at once on kept connections (TCP_NODELAY)."
+        "Sends small packets without delay (TCP_NODELAY)."
     ),
     simple!(
         send_timeout,
@@ -368,14 +368,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "60s",
         loc.send_timeout = set_msec,
-        "The longest pause between two writes to a client."
+        "The timeout between two successive writes to the client."
     ),
     directive(
         "send_lowat",
         HSL,
         Args::T1,
         "0",
-        "As in nginx, checked and without effect on Linux, whose kernel has no such setting.",
+        "Accepted without effect, as in nginx on Linux, which ignores SO_SNDLOWAT.",
         |_, n| value::size(n, 0).map(drop),
     ),
     simple!(
@@ -384,14 +384,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "1460",
         loc.postpone_output = set_size,
-        "Output is held back until this much is there or the response ends."
+        "Sends once at least this much output is ready, or at the end of the response."
     ),
     directive(
         "limit_rate",
         HSLI,
         Args::T1,
         "0",
-        "The rate of a response, bytes a second.",
+        "The rate limit for one response, in bytes per second; 0 is no limit.",
         core_blocks::limit_rate,
     ),
     directive(
@@ -399,7 +399,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T1,
         "0",
-        "The bytes of a response that limit_rate spares.",
+        "The number of response bytes sent before limit_rate applies.",
         core_blocks::limit_rate_after,
     ),
     simple!(
@@ -408,14 +408,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "1h",
         loc.keepalive_time = set_msec,
-        "The greatest age of a connection that is kept."
+        "The maximum age of a keep-alive connection."
     ),
     directive(
         "keepalive_timeout",
         HSL,
         Args::T12,
         "75s",
-        "The time that an idle connection is kept, and the time in the Keep-Alive field.",
+        "Closes a connection idle for this long; the second value is sent as Keep-Alive: timeout.",
         keepalive_timeout,
     ),
     simple!(
@@ -424,7 +424,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "0",
         loc.keepalive_min_timeout = set_msec,
-        "The least time that an idle connection is kept when its worker is leaving."
+        "On shutdown, keeps idle connections open for at least this time."
     ),
     simple!(
         keepalive_requests,
@@ -432,14 +432,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "1000",
         loc.keepalive_requests = set_num,
-        "The most requests of a connection."
+        "The maximum number of requests on one connection."
     ),
     directive(
         "keepalive_disable",
         HSL,
         Args::T12,
         "msie6",
-        "Browsers whose connections are not kept.",
+        "Disables keep-alive for these browsers: msie6, safari or none.",
         keepalive_disable,
     ),
     directive(
@@ -447,7 +447,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "on",
-        "Reads on from the client after the answer, before the close.",
+        "After the response, reads and discards the client's remaining data before closing.",
         |cx, n| set_enum(&mut cx.loc::<CoreLocDraft>().lingering_close, n, Lingering::WORDS),
     ),
     simple!(
@@ -456,7 +456,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "30s",
         loc.lingering_time = set_msec,
-        "The longest time of a lingering close."
+        "The maximum total time of a lingering close."
     ),
     simple!(
         lingering_timeout,
@@ -464,7 +464,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "5s",
         loc.lingering_timeout = set_msec,
-        "The longest wait for data in a lingering close."
+        "The maximum wait for more data in a lingering close."
     ),
     simple!(
         reset_timedout_connection,
@@ -472,7 +472,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.reset_timedout_connection = set_flag,
-        "Resets connections that timed out instead of closing them."
+        "Resets (RST) connections that timed out instead of closing them normally."
     ),
     simple!(
         post_action,
@@ -480,7 +480,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "",
         loc.post_action = set_str,
-        "The URI or named location that an answered request is passed to inside the server."
+        "The URI or named location to which a request goes internally after its response."
     ),
     simple!(
         absolute_redirect,
@@ -488,7 +488,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.absolute_redirect = set_flag,
-        "Writes the server's own redirects with scheme and host."
+        "Makes the server's own redirects absolute (scheme and host) rather than relative."
     ),
     simple!(
         server_name_in_redirect,
@@ -496,7 +496,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.server_name_in_redirect = set_flag,
-        "Writes the first server_name, not the request's host, into the server's own redirects."
+        "Uses the first server_name, not the Host field, in the server's own redirects."
     ),
     simple!(
         port_in_redirect,
@@ -504,7 +504,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.port_in_redirect = set_flag,
-        "Writes the server's own redirects with the port."
+        "Includes the port in the server's own absolute redirects."
     ),
     simple!(
         msie_padding,
@@ -512,7 +512,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.msie_padding = set_flag,
-        "Pads error pages for MSIE and Chrome to 512 bytes."
+        "Pads error pages for MSIE and Chrome to 512 bytes, or they show their own."
     ),
     simple!(
         msie_refresh,
@@ -528,7 +528,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.log_not_found = set_flag,
-        "Logs files that are not found."
+        "Writes \"file not found\" errors to the error log."
     ),
     simple!(
         log_subrequest,
@@ -544,7 +544,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.recursive_error_pages = set_flag,
-        "Answers an error page's own error by error_page again."
+        "Applies error_page again to errors of an error page."
     ),
     simple!(
         chunked_transfer_encoding,
@@ -552,15 +552,15 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.chunked_transfer_encoding = set_flag,
-        "Sends responses of unknown length in chunks."
+        "Sends HTTP/1.1 responses of unknown length with chunked transfer encoding."
     ),
-    simple!(etag, HSL, Args::FLAG, "on", loc.etag = set_flag, "Answers files with an ETag."),
+    simple!(etag, HSL, Args::FLAG, "on", loc.etag = set_flag, "Sends an ETag with static files."),
     directive(
         "if_modified_since",
         HSL,
         Args::T1,
         "exact",
-        "The comparison of a file's time with If-Modified-Since.",
+        "How If-Modified-Since is compared: exact, before (not newer), or off.",
         |cx, n| {
             set_enum(&mut cx.loc::<CoreLocDraft>().if_modified_since, n, IfModifiedSince::WORDS)
         },
@@ -571,14 +571,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "",
         loc.max_ranges = set_num_usize,
-        "The most ranges of a request; 0 turns ranges off."
+        "The maximum number of byte ranges in a request; 0 disables ranges."
     ),
     directive(
         "server_tokens",
         HSL,
         Args::T1,
         "on",
-        "The version of the server that responses show.",
+        "What Server and error pages show: off (name), on (version), or build (also its name).",
         |cx, n| set_enum(&mut cx.loc::<CoreLocDraft>().server_tokens, n, ServerTokens::WORDS),
     ),
     simple!(
@@ -587,7 +587,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "on",
         loc.uninitialized_variable_warn = set_flag,
-        "Logs the use of variables that nothing was stored in."
+        "Logs a warning when an uninitialized variable is used."
     ),
     simple!(
         subrequest_output_buffer_size,
@@ -595,7 +595,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "4k|8k",
         loc.subrequest_output_buffer_size = set_size,
-        "The length up to which a subrequest's response is kept in memory."
+        "The maximum size of a subrequest's response that is kept in memory."
     ),
     // Files.
     directive(
@@ -603,7 +603,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T12,
         "off",
-        "The symbolic links in a file's path that are refused.",
+        "Refuses file paths with symbolic links: on, or if_not_owner (link and target differ).",
         core_blocks::disable_symlinks,
     ),
     directive(
@@ -611,7 +611,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T12,
         "off",
-        "Keeps descriptors and facts of files between requests.",
+        "Caches open file descriptors, sizes and modification times: max=N [inactive=TIME].",
         core_blocks::open_file_cache,
     ),
     simple!(
@@ -620,7 +620,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "60s",
         loc.open_file_cache_valid = set_sec,
-        "The time for which an entry is used without a look at the file."
+        "Revalidates a cached entry against the file system after this time."
     ),
     simple!(
         open_file_cache_min_uses,
@@ -628,7 +628,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "1",
         loc.open_file_cache_min_uses = set_num,
-        "The number of uses within the inactive time that keeps a descriptor open."
+        "Keeps a descriptor open after this number of uses within `inactive`."
     ),
     simple!(
         open_file_cache_errors,
@@ -636,14 +636,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::FLAG,
         "off",
         loc.open_file_cache_errors = set_flag,
-        "Caches errors of opening, too."
+        "Also caches lookup errors, such as files that do not exist."
     ),
     directive(
         "open_file_cache_events",
         HSL,
         Args::FLAG,
         "off",
-        "As in nginx, checked and without effect on Linux, which has no kqueue.",
+        "Accepted without effect, as in nginx on Linux, which has no kqueue.",
         |_, n| value::flag(n, 0).map(drop),
     ),
     // Sizes of nginx's own tables and pools, which have no counterpart here.
@@ -658,7 +658,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
 ];
 
 const fn no_pool(name: &'static str) -> Directive<Cx> {
-    let doc = "The size of a pool of nginx's: checked, and not needed, since there are none here.";
+    let doc = "Accepted without effect: there are no memory pools.";
     directive(name, HS, Args::T1, "", doc, |_, n| match value::size(n, 0)? {
         0..112 => Err(ConfError::at(n.arg(0)?, "the pool size must be no less than 112")),
         size if size % 16 == 0 => Ok(()),

@@ -20,7 +20,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T12,
         "240 60s",
-        "The bytes a second at which a request body must come, and for how long it may rest.",
+        "The minimum rate of a request body in bytes per second, and the maximum pause.",
         |cx, n| set(&mut cx.loc::<CoreLocDraft>().client_body_min_rate, n),
     ),
     directive(
@@ -28,8 +28,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T12,
         "240 60s",
-        "The bytes a second at which a client must take a response, and for how long it may rest: \
-         with less than 20 s, slow phones are cut.",
+        "The minimum rate at which a client reads a response in bytes per second, and the maximum \
+         pause: below 20 s, slow phones are disconnected.",
         |cx, n| set(&mut cx.loc::<CoreLocDraft>().send_min_rate, n),
     ),
     directive(
@@ -37,7 +37,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "on",
-        "Refuses requests while the worker has no room: see worker_overload.",
+        "Refuses requests with 503 during an overload (see worker_overload); `off` exempts.",
         |cx, n| value::set_flag(&mut cx.loc::<CoreLocDraft>().overload_refuse, n),
     ),
 ];

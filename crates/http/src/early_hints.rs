@@ -20,7 +20,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     HSL,
     Args::ONE_MORE,
     "",
-    "Early hints are passed on where one of these texts is neither empty nor 0.",
+    "Forwards 103 (Early Hints) if any of the values is neither empty nor \"0\".",
     |cx, n| conditions::add(cx, n, |conf: &mut EarlyHints| &mut conf.0),
 )];
 

@@ -22,7 +22,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     HSL,
     Args::T1,
     "1s",
-    "Requests whose response is not ready within this time, and failed ones, are recorded.",
+    "Records failed requests, and those whose response is not ready within this time.",
     |cx, n| set(&mut cx.loc::<CoreLocDraft>().slow_request_us, n),
 )];
 

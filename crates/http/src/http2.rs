@@ -24,7 +24,7 @@ pub static MODULE: Module = Module {
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[
-    directive("http2", HS, Args::FLAG, "off", "Clients may speak HTTP/2.", |cx, n| {
+    directive("http2", HS, Args::FLAG, "off", "Enables HTTP/2.", |cx, n| {
         set_flag(&mut cx.srv::<ServerSettings>().enable, n)
     }),
     directive(
@@ -32,7 +32,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HS,
         Args::T1,
         "128",
-        "The requests that a client may have open on a connection.",
+        "The maximum number of concurrent requests (streams) on a connection.",
         |cx, n| set_num(&mut cx.srv::<ServerSettings>().max_streams, n),
     ),
     directive(
@@ -40,7 +40,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HS,
         Args::T1,
         "64k",
-        "The bytes of a request's body that a client may send unasked.",
+        "The number of body bytes a client may send before the server reads (initial window).",
         |cx, n| {
             let preread = &mut cx.srv::<ServerSettings>().preread;
             set_size(preread, n)?;
@@ -57,7 +57,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "8k",
-        "The largest part of a response's body in one frame.",
+        "The maximum size of a DATA frame.",
         |cx, n| {
             let chunk = &mut cx.loc::<ChunkSize>().0;
             set_size(chunk, n)?;
@@ -73,7 +73,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::HTTP,
         Args::T1,
         "256k",
-        "Checked and without effect: connections share a worker's buffers.",
+        "Accepted without effect: connections share the worker's buffers.",
         check_size,
     ),
     directive(
@@ -81,7 +81,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HS,
         Args::T1,
         "4k",
-        "Checked and without effect: there are no pools.",
+        "Accepted without effect: there are no memory pools.",
         check_size,
     ),
     directive(
@@ -89,7 +89,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HS,
         Args::T1,
         "32",
-        "Checked and without effect: there is no index.",
+        "Accepted without effect: there is no such index.",
         |_, n| set_num(&mut None, n),
     ),
     obsolete("http2_max_concurrent_pushes", HS, Args::T1, |_, n| ignored(n, None)),
@@ -108,7 +108,7 @@ const fn obsolete(
     args: Args,
     set: fn(&mut Cx, &Node) -> Result<(), ConfError>,
 ) -> Directive<Cx> {
-    directive(name, places, args, "", "Obsolete: warned of, and ignored.", set)
+    directive(name, places, args, "", "Obsolete: ignored with a warning.", set)
 }
 
 fn large_buffers(_: &mut Cx, n: &Node) -> Result<(), ConfError> {

@@ -22,7 +22,7 @@ pub static MODULE: Module = Module {
 };
 
 static DIRECTIVES: &[Directive<Cx>] = &[
-    directive("http3", HS, Args::FLAG, "on", "Clients of `listen … quic` may speak HTTP/3.", {
+    directive("http3", HS, Args::FLAG, "on", "Enables HTTP/3 on `listen … quic`.", {
         |cx, n| set_flag(&mut cx.srv::<ServerSettings>().enable, n)
     }),
     directive(
@@ -30,7 +30,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HS,
         Args::T1,
         "128",
-        "The requests that a client may have open on a connection.",
+        "The maximum number of concurrent requests (streams) on a connection.",
         |cx, n| set_num(&mut cx.srv::<ServerSettings>().max_streams, n),
     ),
     directive(
@@ -38,7 +38,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HS,
         Args::T1,
         "64k",
-        "The bytes of a request's body that a client may send unasked.",
+        "The number of body bytes a client may send before the server reads (initial window).",
         |cx, n| set_size(&mut cx.srv::<ServerSettings>().stream_buffer, n),
     ),
     directive(
@@ -46,10 +46,10 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HS,
         Args::T1,
         "2",
-        "Checked and without effect: five ids of a client's are kept.",
+        "Accepted without effect: up to five connection ids of a client are kept.",
         |cx, n| set_num(&mut cx.srv::<ServerSettings>().active_ids, n),
     ),
-    directive("quic_gso", HS, Args::FLAG, "on", "Several datagrams leave in one call.", {
+    directive("quic_gso", HS, Args::FLAG, "on", "Sends several datagrams per call (UDP GSO).", {
         |cx, n| set_flag(&mut cx.srv::<ServerSettings>().gso, n)
     }),
     directive(
@@ -57,7 +57,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HS,
         Args::T1,
         "",
-        "A file with the secret of tokens; a random one otherwise, kept over reloads.",
+        "The file with the secret for tokens; by default random, and kept across reloads.",
         |cx, n| {
             let named = Named::of(cx, n)?;
             let key = &mut cx.srv::<ServerSettings>().host_key;
@@ -73,7 +73,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HS,
         Args::T1,
         "auto",
-        "Clients prove their addresses before the handshake: on, off, or (weir's own) auto.",
+        "Address validation by Retry before the handshake: on, off, or (Weir's own) auto.",
         |cx, n| {
             let word = n.arg(0)?;
             let retry = match &word.bytes().to_ascii_lowercase()[..] {

@@ -25,7 +25,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::SERVER.or(C::LOCATION).or(C::IF_LOCATION),
     Args::T1,
     "",
-    "The zone that counts the requests of a server or a location; its name may have variables.",
+    "Counts the requests of a server or location in this zone; the name may have variables.",
     |cx, n| match cx.here() == C::SERVER {
         true => set_server(cx, n, Kind::HttpServer),
         false => set_location(cx, n),

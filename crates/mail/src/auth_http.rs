@@ -59,7 +59,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::T1,
         "",
-        "The authentication server: http://HOST:PORT/URI, or the same with https.",
+        "The URL of the authentication server: http[s]://HOST:PORT/URI.",
         set_server,
     ),
     directive(
@@ -67,7 +67,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::T2,
         "",
-        "A field that requests to the authentication server have.",
+        "Adds a header field to requests to the authentication server.",
         add_header,
     ),
     directive(
@@ -75,7 +75,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::FLAG,
         "off",
-        "Passes the certificate of a client, in PEM and escaped, to the authentication server.",
+        "Sends the client's certificate (URL-escaped PEM) to the authentication server.",
         |cx, n| set_flag(&mut cx.loc::<AuthDraft>().pass_client_cert, n),
     ),
     directive(
@@ -83,7 +83,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::T1,
         "60s",
-        "The time within which the authentication server must answer.",
+        "The timeout for the authentication server's response.",
         |cx, n| set_msec(&mut cx.loc::<AuthDraft>().timeout, n),
     ),
 ];

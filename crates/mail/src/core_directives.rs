@@ -33,7 +33,7 @@ const OWN: &[Directive<Cx>] = &[
         C::MAIL,
         Args::BLOCK.or(Args::NONE),
         "",
-        "A server of IMAP, POP3 or SMTP, which passes clients on to mail servers.",
+        "A proxy for IMAP, POP3 or SMTP.",
         Cx::server_block,
     ),
     directive(
@@ -41,7 +41,7 @@ const OWN: &[Directive<Cx>] = &[
         C::MAIL_SERVER,
         Args::ONE_MORE,
         "",
-        "An address to listen on, with the options of its socket.",
+        "The address and port, or unix: path, to listen on, with socket options.",
         core_listen::listen,
     ),
     directive(
@@ -49,7 +49,7 @@ const OWN: &[Directive<Cx>] = &[
         C::MAIL_SERVER,
         Args::T1,
         "",
-        "The protocol: imap, pop3 or smtp; by default that of the port, if it is a usual one.",
+        "The protocol: imap, pop3 or smtp; by default derived from a well-known port.",
         protocol,
     ),
     directive(
@@ -57,7 +57,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::T1,
         "the host's name",
-        "The name in greetings and challenges, and in HELO and EHLO to mail servers.",
+        "The host name for greetings, challenges, and HELO or EHLO to mail servers.",
         |cx, n| set_str(&mut cx.loc::<CoreDraft>().server_name, n),
     ),
     directive(
@@ -65,7 +65,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::ONE_MORE,
         "logs/error.log error",
-        "The log of errors: its file or syslog server, its level, and JSON with `format=json`.",
+        "The error log: a file, stderr or syslog, then the minimum level; `format=json` for JSON.",
         |cx, n| {
             let logs = cx.env.logs.clone();
             cx.loc::<CoreDraft>().error_log.add(&logs, n)
@@ -76,7 +76,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::T1,
         "60s",
-        "The time within which a client must be logged in, and a mail server answer.",
+        "The timeout for a client's login, and for each response of a mail server.",
         |cx, n| set_msec(&mut cx.loc::<CoreDraft>().timeout, n),
     ),
     directive(
@@ -84,7 +84,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::T1,
         "5",
-        "The number of invalid commands after which the connection is closed.",
+        "Closes the connection after this number of invalid commands.",
         |cx, n| set_num(&mut cx.loc::<CoreDraft>().max_errors, n),
     ),
 ];

@@ -28,8 +28,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::MAIL,
         Args::T2,
         "",
-        "A zone that counts failed logins by the client's address (of IPv6, its /64), and the rate \
-         of them that it lets through. Weir's own.",
+        "A zone that counts failed logins per client address (IPv6: per /64), and the rate of \
+         failures that it allows. Weir's own.",
         auth::set_zone,
     ),
     directive(
@@ -37,8 +37,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         MS,
         Args::T12,
         "off",
-        "Refuses logins of clients whose failed ones exceed a zone's rate by more than `burst` \
-         (5). Weir's own.",
+        "Refuses logins of clients whose failed logins exceed the zone's rate by more than `burst` \
+         (default 5). Weir's own.",
         auth::set_limit,
     ),
     directive(
@@ -46,7 +46,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         MS,
         Args::T1,
         "error",
-        "The level at which refused logins are logged, once a minute for a client. Weir's own.",
+        "The log level of refused logins, logged once a minute per client. Weir's own.",
         |cx, n| cx.loc::<AuthLimits>().refusing.set_log_level(n),
     ),
     directive(
@@ -54,7 +54,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         MS,
         Args::FLAG,
         "off",
-        "Counts and logs, and lets all logins through. Weir's own.",
+        "Only counts and logs; lets all logins through. Weir's own.",
         |cx, n| cx.loc::<AuthLimits>().refusing.set_dry_run(n),
     ),
 ];

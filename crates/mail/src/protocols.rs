@@ -65,8 +65,9 @@ const CRAM_MD5: (&str, u64) = ("cram-md5", Methods::CRAM_MD5.bits());
 const EXTERNAL: (&str, u64) = ("external", Methods::EXTERNAL.bits());
 const NONE: (&str, u64) = ("none", Methods::NONE.bits());
 
-const AUTH: &str = "The methods of authentication that clients are offered.";
-const CAPABILITIES: &str = "The extensions that clients are told of: those that all servers have.";
+const AUTH: &str = "The authentication methods that are offered to clients.";
+const CAPABILITIES: &str =
+    "The protocol extensions announced to clients; all mail servers must support them.";
 
 static OF_IMAP: &[Directive<Cx>] = &[
     directive("imap_auth", MS, Args::ONE_MORE, "plain", AUTH, |cx, n| {
@@ -75,9 +76,14 @@ static OF_IMAP: &[Directive<Cx>] = &[
     directive("imap_capabilities", MS, Args::ONE_MORE, "IMAP4 IMAP4rev1 UIDPLUS", CAPABILITIES, {
         |cx, n| add(&mut cx.loc::<ImapConf>().capabilities, n)
     }),
-    directive("imap_client_buffer", MS, Args::T1, "4k", "The most bytes of a command.", |cx, n| {
-        set_size(&mut cx.loc::<ImapConf>().client_buffer, n)
-    }),
+    directive(
+        "imap_client_buffer",
+        MS,
+        Args::T1,
+        "4k",
+        "The maximum size of a command, in bytes.",
+        |cx, n| set_size(&mut cx.loc::<ImapConf>().client_buffer, n),
+    ),
 ];
 
 static OF_POP3: &[Directive<Cx>] = &[
@@ -96,15 +102,20 @@ static OF_SMTP: &[Directive<Cx>] = &[
     directive("smtp_capabilities", MS, Args::ONE_MORE, "", CAPABILITIES, |cx, n| {
         add(&mut cx.loc::<SmtpConf>().capabilities, n)
     }),
-    directive("smtp_client_buffer", MS, Args::T1, "4k", "The most bytes of a command.", |cx, n| {
-        set_size(&mut cx.loc::<SmtpConf>().client_buffer, n)
-    }),
+    directive(
+        "smtp_client_buffer",
+        MS,
+        Args::T1,
+        "4k",
+        "The maximum size of a command, in bytes.",
+        |cx, n| set_size(&mut cx.loc::<SmtpConf>().client_buffer, n),
+    ),
     directive(
         "smtp_greeting_delay",
         MS,
         Args::T1,
         "0",
-        "The wait before the greeting; clients that speak meanwhile are refused.",
+        "Delays the greeting, and rejects clients that send before it.",
         |cx, n| set_msec(&mut cx.loc::<SmtpConf>().greeting_delay, n),
     ),
 ];

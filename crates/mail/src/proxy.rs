@@ -52,20 +52,27 @@ const TLS: &[Directive<Cx>] = &named::<Cx, { ssl_directives::COUNT }>(
 );
 
 const OWN: &[Directive<Cx>] = &[
-    directive("proxy", MS, Args::FLAG, "on", "Clients are always passed on.", |cx, n| {
-        let on = &mut cx.loc::<ProxyDraft>().on;
-        set_flag(on, n)?;
-        if *on == Some(false) {
-            conf::warn(n.arg(0)?, "\"proxy off\" has no effect: a mail server is a proxy");
-        }
-        Ok(())
-    }),
+    directive(
+        "proxy",
+        MS,
+        Args::FLAG,
+        "on",
+        "Accepted without effect: a mail server is always a proxy.",
+        |cx, n| {
+            let on = &mut cx.loc::<ProxyDraft>().on;
+            set_flag(on, n)?;
+            if *on == Some(false) {
+                conf::warn(n.arg(0)?, "\"proxy off\" has no effect: a mail server is a proxy");
+            }
+            Ok(())
+        },
+    ),
     directive(
         "proxy_buffer",
         MS,
         Args::T1,
         "4k",
-        "The most bytes of an answer of a mail server before its client is logged in.",
+        "The buffer size for a mail server's responses before the client is logged in.",
         |cx, n| set_size(&mut cx.loc::<ProxyDraft>().buffer, n),
     ),
     directive(
@@ -73,7 +80,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::FLAG,
         "off",
-        "Passes the refusal of a mail server on to the client.",
+        "Forwards a mail server's error message at login to the client.",
         |cx, n| set_flag(&mut cx.loc::<ProxyDraft>().pass_error_message, n),
     ),
     directive(
@@ -81,7 +88,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::T1,
         "off",
-        "The PROXY protocol header to mail servers: off, on (version 1), v1 or v2.",
+        "Sends a PROXY protocol header to mail servers: off, on (version 1), v1 or v2.",
         |cx, n| {
             let (v1, v2) = (Some(Version::V1), Some(Version::V2));
             let all = [("off", None), ("on", v1), ("v1", v1), ("v2", v2)];
@@ -93,7 +100,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::FLAG,
         "off",
-        "Logs in at mail servers of SMTP, with AUTH PLAIN.",
+        "Authenticates to SMTP servers, with AUTH PLAIN.",
         |cx, n| set_flag(&mut cx.loc::<ProxyDraft>().smtp_auth, n),
     ),
     directive(
@@ -113,7 +120,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::T1,
         "24h",
-        "The time without a byte after which a session is ended.",
+        "Closes a session after this time without data in either direction.",
         |cx, n| set_msec(&mut cx.loc::<ProxyDraft>().timeout, n),
     ),
     directive(
@@ -121,7 +128,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::FLAG,
         "on",
-        "Tells mail servers of SMTP about the client, with XCLIENT.",
+        "Sends the client's address, HELO name and login to SMTP servers with XCLIENT.",
         |cx, n| set_flag(&mut cx.loc::<ProxyDraft>().xclient, n),
     ),
 ];

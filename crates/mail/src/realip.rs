@@ -22,7 +22,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     MS,
     Args::T1,
     "",
-    "Proxies whose word about the client's address is taken: address, range, name or unix:.",
+    "A trusted proxy, whose client address is used: an address, CIDR range, name or unix:.",
     |cx, n| cx.loc::<RealipConf>().from.add(n),
 )];
 

@@ -44,7 +44,7 @@ const OWN: [Directive<Cx>; 1] = [directive(
     MS,
     Args::T1,
     "off",
-    "STARTTLS and STLS: on, off, or only (no authentication in clear).",
+    "STARTTLS and STLS: on, off, or only (no authentication without TLS).",
     |cx, n| {
         let all = [("off", StartTls::Off), ("on", StartTls::On), ("only", StartTls::Only)];
         set_enum(&mut cx.loc::<Clear>().starttls, n, &all)

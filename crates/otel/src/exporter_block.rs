@@ -24,7 +24,7 @@ pub const ENDPOINT: Directive<Cx> = directive(
     C::OTEL_EXPORTER,
     Args::T1,
     "",
-    "The collector: [http[s]://]HOST:PORT for OTLP over gRPC, with a path for OTLP over HTTP.",
+    "The collector: [http[s]://]HOST:PORT for OTLP/gRPC, with a path for OTLP/HTTP.",
     |cx, n| set_once(&mut draft(cx).endpoint, n, |n| Ok(n.arg(0)?.clone())),
 );
 
@@ -33,7 +33,7 @@ pub const TRUSTED_CERTIFICATE: Directive<Cx> = directive(
     C::OTEL_EXPORTER,
     Args::T1,
     "the system's",
-    "A file with the certificates that a collector behind https:// is verified by.",
+    "CA certificates for verifying an https:// collector.",
     |cx, n| {
         let named = Named::of(cx, n)?;
         let path = cx.env.conf_path(n.arg(0)?.bytes());
@@ -46,7 +46,7 @@ pub const HEADER: Directive<Cx> = directive(
     C::OTEL_EXPORTER,
     Args::T2,
     "",
-    "A field of the requests to the collector.",
+    "Adds a header field to requests to the collector.",
     header,
 );
 
@@ -55,7 +55,7 @@ pub const INTERVAL: Directive<Cx> = directive(
     C::OTEL_EXPORTER,
     Args::T1,
     "5s",
-    "The time for which a span waits for others, at most.",
+    "The maximum time between two exports.",
     |cx, n| set_msec(&mut draft(cx).interval, n),
 );
 
@@ -64,7 +64,7 @@ pub const BATCH_SIZE: Directive<Cx> = directive(
     C::OTEL_EXPORTER,
     Args::T1,
     "512",
-    "Spans of a worker that are sent at once, at most.",
+    "The maximum number of spans in one batch.",
     |cx, n| set_size(&mut draft(cx).size, n),
 );
 
@@ -73,7 +73,7 @@ pub const BATCH_COUNT: Directive<Cx> = directive(
     C::OTEL_EXPORTER,
     Args::T1,
     "4",
-    "Batches that a worker holds; more spans are dropped.",
+    "The maximum number of pending batches per worker; spans beyond are dropped.",
     |cx, n| set_size(&mut draft(cx).count, n),
 );
 

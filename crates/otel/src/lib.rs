@@ -81,7 +81,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::HTTP,
         Args::BLOCK.or(Args::NONE),
         "",
-        "The collector that spans are sent to, and how many at once.",
+        "The exporter of spans: its collector and batching.",
         exporter_block::otel_exporter,
     ),
     exporter_block::ENDPOINT,
@@ -95,7 +95,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::HTTP,
         Args::T1,
         "unknown_service:nginx",
-        "The service that spans are of: their resource's service.name.",
+        "The `service.name` resource attribute.",
         |cx, n| set_once(&mut cx.main::<Otel>().service_name, n, |n| Ok(n.arg(0)?.text.clone())),
     ),
     directive(
@@ -103,7 +103,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::HTTP,
         Args::T2,
         "",
-        "An attribute of the resource that spans are of.",
+        "Sets a resource attribute of all spans.",
         |cx, n| {
             let (name, value) = (n.arg(0)?.text.clone(), n.arg(1)?.text.clone());
             cx.main::<Otel>().attributes.insert(name, value);
@@ -115,7 +115,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "off",
-        "Whether requests have spans: on, off, or a variable that is on or 1.",
+        "Whether to create spans for requests: on, off, or a variable whose value is on or 1.",
         otel_trace,
     ),
     directive(
@@ -123,7 +123,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "ignore",
-        "Whether traces of clients are gone on with, and passed on to upstreams.",
+        "Trace context (traceparent, tracestate): ignore, extract, inject or propagate.",
         |cx, n| set_enum(&mut cx.loc::<TraceConf>().context, n, Propagation::VALUES),
     ),
     directive(
@@ -139,7 +139,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T2,
         "",
-        "An attribute of a request's span.",
+        "Adds an attribute to a request's span.",
         otel_span_attr,
     ),
 ];

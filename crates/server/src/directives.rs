@@ -28,9 +28,9 @@ const fn block(name: &'static str, doc: &'static str) -> Directive<MainBlock> {
 
 /// The blocks of the engines, one for each of [`engines::ALL`].
 static BLOCKS: &[Directive<MainBlock>] = &[
-    block("http", "The web server's configuration."),
-    block("stream", "The configuration of servers of TCP connections and UDP datagrams."),
-    block("mail", "The configuration of servers that pass clients of mail on to mail servers."),
+    block("http", "The HTTP server's configuration."),
+    block("stream", "The TCP and UDP proxy's configuration."),
+    block("mail", "The mail proxy's configuration (IMAP, POP3, SMTP)."),
 ];
 
 /// The directive that the parser itself handles.
@@ -39,7 +39,7 @@ static OF_PARSER: Directive<MainBlock> = Directive {
     contexts: Contexts::ANY,
     args: Args::T1,
     default: "",
-    doc: "Reads the directives of other files here; `*`, `?` and `[…]` in the path stand for many.",
+    doc: "Includes other configuration files; the path may have `*`, `?` and `[…]`.",
     set: |_, _| Ok(()),
 };
 

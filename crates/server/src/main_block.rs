@@ -126,12 +126,14 @@ const fn main(
 
 /// The directives of the outermost level, the engines' blocks apart.
 pub static DIRECTIVES: &[D] = &[
-    main("daemon", Args::FLAG, "on", "Runs in the background.", |d, n| set_flag(&mut d.daemon, n)),
+    main("daemon", Args::FLAG, "on", "Runs the server in the background.", |d, n| {
+        set_flag(&mut d.daemon, n)
+    }),
     main(
         "debug_points",
         Args::T1,
         "",
-        "Stops or aborts a worker that finds a fault in itself, for a debugger.",
+        "On an internal error, stops or aborts the process, for a debugger.",
         |d, n| {
             let values = [("stop", Some(DebugPoint::Stop)), ("abort", Some(DebugPoint::Abort))];
             set_enum(&mut d.debug_points, n, &values)
@@ -141,7 +143,7 @@ pub static DIRECTIVES: &[D] = &[
         "env",
         Args::T1,
         "TZ",
-        "Keeps a variable of the environment for the workers, or sets one.",
+        "Passes an environment variable on to the workers, or sets it (NAME=VALUE).",
         |d, n| {
             d.env.push(n.arg(0)?.text.clone());
             Ok(())
@@ -151,52 +153,52 @@ pub static DIRECTIVES: &[D] = &[
         "error_log",
         Args::ONE_MORE,
         "logs/error.log error",
-        "The log of errors: its file or syslog server, and its level; JSON with `format=json`.",
+        "The error log: a file, stderr or syslog, then the minimum level; `format=json` for JSON.",
         error_log,
     ),
     main(
         "load_module",
         Args::T1,
         "",
-        "Warns where a module is not built into this program (`weir build`): none is loaded.",
+        "Loads nothing; warns if the module is not built into this binary (see `weir build`).",
         |d, n| added::load_module(n, !d.blocks.is_empty() || d.events.is_some()),
     ),
     main(
         "lock_file",
         Args::T1,
         "logs/nginx.lock",
-        "Without effect: locks need no file here, as in nginx on Linux.",
+        "Accepted without effect, as in nginx on Linux: locks need no file.",
         |d, n| set_str(&mut d.lock_file, n),
     ),
     main(
         "log_queue_size",
         Args::T1,
         "16m",
-        "The most bytes of a log that wait for a disk; lines beyond are dropped. Weir's own.",
+        "The maximum number of queued bytes per log; further lines are dropped. Weir's own.",
         log_queue_size,
     ),
     main(
         "master_process",
         Args::FLAG,
         "on",
-        "Serves from workers that a master watches over, and not from one process alone.",
+        "Runs a master process with workers; `off` serves from a single process.",
         |d, n| set_flag(&mut d.master_process, n),
     ),
     main(
         "pcre_jit",
         Args::FLAG,
         "off",
-        "Without effect: regular expressions are compiled for linear time, and never interpreted.",
+        "Accepted without effect: regular expressions run in linear time, without a JIT.",
         |d, n| set_flag(&mut d.pcre_jit, n),
     ),
     main(
         "ssl_object_cache_inheritable",
         Args::FLAG,
         "on",
-        "A new configuration takes files of certificates over whose time has not changed.",
+        "On reload, reuses certificates and keys whose files have not changed.",
         |d, n| set_flag(&mut d.tls_inheritable, n),
     ),
-    main("ssl_engine", Args::T1, "", "Refused: the crypto library has no engines.", |_, n| {
+    main("ssl_engine", Args::T1, "", "Rejected: the crypto library has no engines.", |_, n| {
         let m =
             format!("\"ssl_engine\" cannot be had: there is no engine \"{}\"", n.arg(0)?.lossy());
         Err(ConfError::at(n.arg(0)?, m))
@@ -205,86 +207,94 @@ pub static DIRECTIVES: &[D] = &[
         "quic_bpf",
         Args::FLAG,
         "off",
-        "Checked and without effect: datagrams find their connections without it.",
+        "Accepted without effect: datagrams are routed to their connections without BPF maps.",
         |_, n| set_flag(&mut None, n),
     ),
-    main("pid", Args::T1, "logs/nginx.pid", "The file that names the master.", |d, n| {
+    main("pid", Args::T1, "logs/nginx.pid", "The file with the master's process id.", |d, n| {
         set_str(&mut d.pid, n)
     }),
     main(
         "thread_pool",
         Args::T23,
         "default threads=32 max_queue=65536",
-        "A pool of threads of each worker, for what would block it, and how many tasks may wait.",
+        "A thread pool of each worker for blocking work, and the maximum length of its queue.",
         thread_pool,
     ),
     main(
         "timer_resolution",
         Args::T1,
         "",
-        "Reads the clock this often, and not after each wait.",
+        "Updates the cached time at this interval rather than after each wait for events.",
         |d, n| set_msec(&mut d.timer_resolution_ms, n),
     ),
     main(
         "user",
         Args::T12,
         "nobody nobody",
-        "The user, and the group, that workers run as when the master is root.",
+        "The user and group of the workers, if the master runs as root.",
         user,
     ),
     main(
         "worker_cpu_affinity",
         Args::ONE_MORE,
         "",
-        "Binds workers to processors: a bit mask for each, or auto.",
+        "Binds workers to CPUs: a bit mask per worker, or auto.",
         affinity,
     ),
     main(
         "worker_priority",
         Args::T1,
         "0",
-        "The scheduling priority of workers, as nice has it.",
+        "The scheduling priority of workers (a nice value).",
         priority,
     ),
     main(
         "worker_overload",
         Args::ONE_MORE,
         "memory=95% descriptors=95% connections=95% client=10% latency=off retry=2s",
-        "The shares in use from which on new connections are refused, or off. Weir's own.",
+        "The utilization thresholds above which new connections are refused. Weir's own.",
         overload::directive,
     ),
-    main("worker_processes", Args::T1, "1", "The number of workers, or auto.", |d, n| {
-        set_once(&mut d.worker_processes, n, worker_processes)
-    }),
-    main("worker_rlimit_core", Args::T1, "", "The largest core file of a worker.", |d, n| {
-        set_offset(&mut d.rlimit_core, n)
-    }),
+    main(
+        "worker_processes",
+        Args::T1,
+        "1",
+        "The number of workers; `auto` is the number of CPUs.",
+        |d, n| set_once(&mut d.worker_processes, n, worker_processes),
+    ),
+    main(
+        "worker_rlimit_core",
+        Args::T1,
+        "",
+        "The maximum size of a worker's core file (RLIMIT_CORE).",
+        |d, n| set_offset(&mut d.rlimit_core, n),
+    ),
     main(
         "worker_rlimit_nofile",
         Args::T1,
         "",
-        "The limit on a worker's open descriptors.",
+        "The maximum number of open files of a worker (RLIMIT_NOFILE).",
         |d, n| set_num(&mut d.rlimit_nofile, n),
     ),
     main(
         "worker_shutdown_timeout",
         Args::T1,
         "",
-        "The time for which a leaving worker serves its open connections.",
+        "On graceful shutdown, closes remaining connections after this time.",
         |d, n| set_msec(&mut d.shutdown_timeout_ms, n),
     ),
     main(
         "worker_watchdog",
         Args::T1,
         "30s",
-        "The time after which a worker whose event loop stands still is killed. Weir's own.",
+        "Kills a worker whose event loop has been stuck for this long. Weir's own.",
         worker_watchdog,
     ),
     main(
         "working_directory",
         Args::T1,
         "",
-        "The current folder of workers, where core files are written.",
+        "The working directory of workers, where core files are written.",
         |d, n| set_str(&mut d.working_directory, n),
     ),
 ];

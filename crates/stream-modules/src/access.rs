@@ -19,7 +19,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "",
-        "Allows clients of an address, a range, unix: or all; the first rule that fits decides.",
+        "Allows an address, a CIDR range, `unix:` or `all`; the first matching rule decides.",
         |cx, n| cx.loc::<AccessRules>().add(n, true),
     ),
     directive(
@@ -27,7 +27,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "",
-        "Denies clients of an address, a range, unix: or all.",
+        "Denies an address, a CIDR range, `unix:` or `all`; the first matching rule decides.",
         |cx, n| cx.loc::<AccessRules>().add(n, false),
     ),
 ];

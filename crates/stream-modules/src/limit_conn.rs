@@ -28,7 +28,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::STREAM,
         Args::T2,
         "",
-        "A zone that counts sessions by a key.",
+        "A shared zone that counts sessions per key.",
         conn::set_zone,
     ),
     directive(
@@ -36,7 +36,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         SS,
         Args::T2,
         "",
-        "The most sessions of one key at once.",
+        "The maximum number of concurrent sessions per key.",
         conn::set_limit,
     ),
     directive(
@@ -44,7 +44,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "error",
-        "The level at which refused sessions are logged.",
+        "The log level of refused sessions.",
         |cx, n| cx.loc::<ConnLimits>().refusing.set_log_level(n),
     ),
     directive(
@@ -52,7 +52,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         SS,
         Args::FLAG,
         "off",
-        "Counts and logs, and lets all sessions through.",
+        "Only counts and logs; lets all sessions through.",
         |cx, n| cx.loc::<ConnLimits>().refusing.set_dry_run(n),
     ),
 ];

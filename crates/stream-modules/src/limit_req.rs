@@ -28,7 +28,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::STREAM,
         Args::T3,
         "",
-        "A zone that counts connections and datagrams by a key, and the rate that it lets through.",
+        "A shared zone that counts connections and datagrams per key, and the rate it allows.",
         req::set_zone,
     ),
     directive(
@@ -36,8 +36,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         SS,
         Args::T123,
         "",
-        "Holds connections to a zone's rate: up to `burst` above it wait. Further datagrams of a \
-         session above it are dropped.",
+        "Limits the connection rate; up to `burst` connections above it wait. Further datagrams of \
+         a session above the rate are dropped.",
         req::set_limit,
     ),
     directive(
@@ -45,7 +45,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "error",
-        "The level at which refused sessions are logged; delayed ones are one level below.",
+        "The log level of refused sessions; delayed ones are logged one level lower.",
         |cx, n| cx.loc::<ReqLimits>().refusing.set_log_level(n),
     ),
     directive(
@@ -53,7 +53,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         SS,
         Args::FLAG,
         "off",
-        "Counts and logs, and lets all sessions through.",
+        "Only counts and logs; lets all sessions through.",
         |cx, n| cx.loc::<ReqLimits>().refusing.set_dry_run(n),
     ),
 ];

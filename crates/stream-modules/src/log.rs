@@ -27,7 +27,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::STREAM,
         Args::TWO_MORE,
         "",
-        "A format of access log lines.",
+        "Defines a format of access log lines.",
         log::own_log_format,
     ),
     directive(
@@ -35,7 +35,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         SS,
         Args::ONE_MORE,
         "off",
-        "A log of sessions: its file or syslog server, and its format.",
+        "A session log: its file or syslog server, and its format.",
         log::own_access_log,
     ),
     directive(
@@ -43,7 +43,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         SS,
         Args::T1234,
         "off",
-        "Keeps log files open whose paths hold variables.",
+        "Keeps log files with variables in their paths open: max=N [inactive=] [valid=] …",
         log::open_log_file_cache,
     ),
 ];

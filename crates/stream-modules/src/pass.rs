@@ -24,7 +24,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::STREAM_SERVER,
     Args::T1,
     "",
-    "Passes the connection to another listening address, of `http` or `stream`.",
+    "Passes the connection directly to another listening socket, of `http`, `stream` or `mail`.",
     set_pass,
 )];
 

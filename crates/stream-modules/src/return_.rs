@@ -19,7 +19,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::STREAM_SERVER,
     Args::T1,
     "",
-    "Sends a text to the client and ends the session.",
+    "Sends a text to the client and closes the session.",
     |cx, n| {
         set_content(cx, n, "return")?;
         cx.set_template(n, |conf: &mut Return| &mut conf.text)

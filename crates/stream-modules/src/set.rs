@@ -13,7 +13,7 @@ use stream::{Cx, Module, Pipeline, StreamSession, Verdict, View};
 pub static MODULE: Module = Module::of::<Program>("set", DIRECTIVES, install);
 
 static DIRECTIVES: &[Directive<Cx>] =
-    &[directive("set", C::STREAM_SERVER, Args::T2, "", "Gives a variable a value.", set)];
+    &[directive("set", C::STREAM_SERVER, Args::T2, "", "Sets a variable.", set)];
 
 /// One `set`.
 #[derive(Clone)]

@@ -23,7 +23,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     SS,
     Args::FLAG,
     "off",
-    "Reads the client's hello before the session is served, without taking TLS off.",
+    "Reads the ClientHello in the preread phase, without terminating TLS.",
     |cx, n| set_flag(&mut cx.loc::<PrereadConf>().on, n),
 )];
 

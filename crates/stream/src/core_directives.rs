@@ -34,7 +34,7 @@ const OWN: &[Directive<Cx>] = &[
         C::STREAM,
         Args::BLOCK.or(Args::NONE),
         "",
-        "A server of TCP connections or UDP datagrams.",
+        "A server for TCP connections or UDP datagrams.",
         Cx::server_block,
     ),
     directive(
@@ -42,7 +42,7 @@ const OWN: &[Directive<Cx>] = &[
         C::STREAM_SERVER,
         Args::ONE_MORE,
         "",
-        "An address to listen on, with the options of its socket.",
+        "The address and port, or unix: path, to listen on, with socket options.",
         core_listen::listen,
     ),
     directive(
@@ -50,7 +50,7 @@ const OWN: &[Directive<Cx>] = &[
         C::STREAM_SERVER,
         Args::ONE_MORE,
         "\"\"",
-        "The names of the server, by which clients under TLS choose it.",
+        "The names of the server, matched against the TLS server name (SNI).",
         server_name,
     ),
     directive(
@@ -58,7 +58,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::ONE_MORE,
         "logs/error.log error",
-        "The log of errors: its file or syslog server, its level, and JSON with `format=json`.",
+        "The error log: a file, stderr or syslog, then the minimum level; `format=json` for JSON.",
         |cx, n| {
             let logs = cx.env.logs.clone();
             cx.loc::<CoreDraft>().error_log.add(&logs, n)
@@ -69,7 +69,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "16k",
-        "The most bytes of a session that are read before it is served.",
+        "The maximum number of bytes to read in the preread phase (see ssl_preread).",
         |cx, n| set_size(&mut cx.loc::<CoreDraft>().preread_buffer_size, n),
     ),
     directive(
@@ -77,7 +77,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "30s",
-        "The time within which those bytes must arrive.",
+        "The timeout of the preread phase.",
         |cx, n| set_msec(&mut cx.loc::<CoreDraft>().preread_timeout, n),
     ),
     directive(
@@ -85,7 +85,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "30s",
-        "The time within which a PROXY protocol header must arrive.",
+        "The timeout for receiving the PROXY protocol header.",
         |cx, n| set_msec(&mut cx.loc::<CoreDraft>().proxy_protocol_timeout, n),
     ),
     directive(
@@ -93,7 +93,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::FLAG,
         "on",
-        "Sends small packets at once, to clients and to servers.",
+        "Sends small packets without delay (TCP_NODELAY), to clients and upstreams.",
         |cx, n| set_flag(&mut cx.loc::<CoreDraft>().tcp_nodelay, n),
     ),
     no_table("server_names_hash_bucket_size", C::STREAM),

@@ -52,7 +52,7 @@ const OWN: [Directive<Cx>; 1] = [directive(
     SS,
     Args::T1,
     "60s",
-    "The time within which a handshake must be over.",
+    "The timeout for the TLS handshake.",
     |cx, n| set_msec(&mut cx.loc::<Handshakes>().timeout, n),
 )];
 

@@ -20,6 +20,6 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::STREAM_SERVER,
     Args::T1,
     "",
-    "The zone that counts the sessions of a server; its name may have variables.",
+    "Counts the sessions of a server in this zone; the name may have variables.",
     |cx, n| set_server(cx, n, Kind::StreamServer),
 )];

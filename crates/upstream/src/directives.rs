@@ -41,7 +41,7 @@ pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
             S::BLOCK,
             Args::BLOCK.or(Args::T1),
             "",
-            "A group of servers that requests or sessions are passed to by its name.",
+            "Defines a group of upstream servers.",
             upstream,
         ),
         directive(
@@ -49,7 +49,7 @@ pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
             S::UPSTREAM,
             Args::ONE_MORE,
             "",
-            "A server of the group, with its weight and limits.",
+            "A server of the group, with its weight, limits and flags.",
             server,
         ),
         directive(
@@ -57,7 +57,7 @@ pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
             S::UPSTREAM,
             Args::T12,
             "",
-            "The memory in which all workers share what they know of the group's servers.",
+            "The shared memory zone with the state of the group's servers, for all workers.",
             zone,
         ),
         directive(
@@ -65,7 +65,7 @@ pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
             S::UPSTREAM,
             Args::ONE_MORE,
             "",
-            "The name servers for names of servers that are looked up at run time.",
+            "The DNS servers for upstream server names with `resolve`.",
             resolver,
         ),
         directive(
@@ -73,7 +73,7 @@ pub const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
             S::UPSTREAM,
             Args::T1,
             "30s",
-            "The timeout for looking up a name.",
+            "The timeout for resolving a name.",
             resolver_timeout,
         ),
     ]

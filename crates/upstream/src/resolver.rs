@@ -55,7 +55,7 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 2]
             contexts,
             Args::ONE_MORE,
             "",
-            "The name servers for names that are known only at run time.",
+            "The DNS servers for names that are resolved at run time.",
             set_resolver,
         ),
         directive(
@@ -63,7 +63,7 @@ pub const fn directives<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 2]
             contexts,
             Args::T1,
             "30s",
-            "The timeout for looking up a name.",
+            "The timeout for resolving a name.",
             set_resolver_timeout,
         ),
     ]

@@ -60,7 +60,7 @@ const fn algorithms<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive<C
             "_ssl_session_reuse",
             Args::FLAG,
             "on",
-            "Sessions with servers are resumed.",
+            "Resumes TLS sessions with the upstream.",
             |cx, n| set_flag(&mut T::draft(cx).session_reuse, n),
         ),
         entry(
@@ -68,7 +68,7 @@ const fn algorithms<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive<C
             "_ssl_protocols",
             Args::ONE_MORE,
             "TLSv1.2 TLSv1.3",
-            "The versions of TLS to servers; those before 1.2 are not to be had.",
+            "TLS versions for the upstream; versions before 1.2 are not available.",
             |cx, n| {
                 let protocols = &mut T::draft(cx).protocols;
                 set_once(protocols, n, engine::tls_settings::protocols)
@@ -79,7 +79,7 @@ const fn algorithms<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive<C
             "_ssl_ciphers",
             Args::T1,
             "DEFAULT",
-            "The cipher suites of TLS 1.2 to servers; those with AEAD are to be had.",
+            "TLS 1.2 cipher suites for the upstream; only AEAD suites are available.",
             |cx, n| {
                 let ciphers = &mut T::draft(cx).ciphers;
                 set_once(ciphers, n, engine::tls_settings::ciphers)
@@ -90,7 +90,7 @@ const fn algorithms<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive<C
             "_ssl_conf_command",
             Args::T2,
             "",
-            "A command of OpenSSL's configuration, for sessions with servers.",
+            "Applies an OpenSSL configuration command to upstream TLS connections.",
             |cx, n| {
                 let commands = engine::tls_settings::command(cx, n)?;
                 T::draft(cx).commands.get_or_insert_default().extend(commands);
@@ -108,7 +108,7 @@ const fn names<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive<Cx<S>>
             "_ssl_name",
             Args::T1,
             "",
-            "The name that servers are verified by and, with _ssl_server_name, told.",
+            "The name to verify in the upstream's certificate and, with _ssl_server_name, to send.",
             |cx, n| {
                 let name = cx.template(n.arg(0)?)?;
                 set_once(&mut T::draft(cx).name, n, |_| Ok(name))
@@ -119,7 +119,7 @@ const fn names<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive<Cx<S>>
             "_ssl_server_name",
             Args::FLAG,
             "off",
-            "Servers are told the name that they are asked by (SNI).",
+            "Sends the server name (SNI) to the upstream.",
             |cx, n| set_flag(&mut T::draft(cx).server_name, n),
         ),
         entry(
@@ -127,7 +127,7 @@ const fn names<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive<Cx<S>>
             "_ssl_verify",
             Args::FLAG,
             "off",
-            "The certificates of servers must be good, and theirs.",
+            "Verifies the upstream's certificate and its name.",
             |cx, n| set_flag(&mut T::draft(cx).verify, n),
         ),
         entry(
@@ -135,7 +135,7 @@ const fn names<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive<Cx<S>>
             "_ssl_verify_depth",
             Args::T1,
             "1",
-            "The certificates that may stand between a server's own and the trusted one.",
+            "The maximum number of intermediate certificates in the upstream's chain.",
             |cx, n| set_num(&mut T::draft(cx).depth, n),
         ),
         entry(
@@ -143,7 +143,7 @@ const fn names<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive<Cx<S>>
             "_ssl_trusted_certificate",
             Args::T1,
             "",
-            "A file with trusted certificates for servers, in PEM.",
+            "CA certificates for verifying the upstream, a PEM file.",
             |cx, n| {
                 let named = Named::of(cx, n)?;
                 set_once(&mut T::draft(cx).trusted, n, |_| Ok(named))
@@ -154,7 +154,7 @@ const fn names<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive<Cx<S>>
             "_ssl_crl",
             Args::T1,
             "",
-            "A file with revocation lists for the certificates of servers.",
+            "Revocation lists (CRLs) for verifying the upstream, a PEM file.",
             |cx, n| {
                 let named = Named::of(cx, n)?;
                 set_once(&mut T::draft(cx).crl, n, |_| Ok(named))
@@ -171,7 +171,7 @@ const fn certificates<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive
             "_ssl_certificate",
             Args::T1,
             "",
-            "A file with the certificate to show to servers, in PEM.",
+            "The client certificate for the upstream, a PEM file.",
             |cx, n| {
                 let file = (Named::of(cx, n)?, cx.template(n.arg(0)?)?);
                 T::draft(cx).folder = Some(cx.env.conf_path(b""));
@@ -183,7 +183,7 @@ const fn certificates<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive
             "_ssl_certificate_key",
             Args::T1,
             "",
-            "A file with the key of that certificate, in PEM.",
+            "The private key of the client certificate, a PEM file.",
             |cx, n| {
                 let file = (Named::of(cx, n)?, cx.template(n.arg(0)?)?);
                 set_once(&mut T::draft(cx).key, n, |_| Ok(file))
@@ -194,7 +194,8 @@ const fn certificates<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive
             "_ssl_certificate_cache",
             Args::T123,
             "off",
-            "Certificates whose files are named by variables are kept in memory.",
+            "Caches certificates and keys whose file names have variables: max=N [inactive=] \
+             [valid=].",
             |cx, n| set_once(&mut T::draft(cx).cache, n, CacheTerms::read),
         ),
         entry(
@@ -202,7 +203,7 @@ const fn certificates<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive
             "_ssl_key_log",
             Args::T1,
             "",
-            "A file for the keys of sessions with servers (NSS key log format), for debugging.",
+            "Logs the secrets of upstream TLS sessions (SSLKEYLOGFILE format), for debugging.",
             |cx, n| {
                 let log = engine::tls_settings::key_log(cx, n)?;
                 set_once(&mut T::draft(cx).key_log, n, |_| Ok(log))
@@ -213,7 +214,7 @@ const fn certificates<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive
             "_ssl_password_file",
             Args::T1,
             "",
-            "A file with passwords of that key, one a line, tried in turn.",
+            "Passphrases of the client certificate's key, one per line, tried in order.",
             |cx, n| {
                 let named = Named::of(cx, n)?;
                 let passwords = &mut T::draft(cx).passwords;

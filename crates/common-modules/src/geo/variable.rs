@@ -23,7 +23,7 @@ const fn directives<S: Session>() -> [Directive<Cx<S>>; 1] {
         S::BLOCK,
         Args::BLOCK.or(Args::T12),
         "",
-        "A variable whose value is looked up by an address, the client's or another variable's.",
+        "A variable looked up by IP address: the client's, or that in another variable.",
         geo,
     )]
 }

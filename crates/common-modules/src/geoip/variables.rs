@@ -30,7 +30,7 @@ const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
             S::BLOCK,
             Args::T12,
             "",
-            "The database of countries that $geoip_country_code and its like are looked up in.",
+            "The GeoIP country database, for $geoip_country_code and similar variables.",
             |cx, n| open(cx, n, "GeoIP database", About::Countries, |conf| &mut conf.country),
         ),
         directive(
@@ -38,7 +38,7 @@ const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
             S::BLOCK,
             Args::T12,
             "",
-            "The database of cities that $geoip_city and its like are looked up in.",
+            "The GeoIP city database, for $geoip_city and similar variables.",
             |cx, n| open(cx, n, "GeoIP City database", About::Cities, |conf| &mut conf.city),
         ),
         directive(
@@ -46,7 +46,7 @@ const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
             S::BLOCK,
             Args::T12,
             "",
-            "The database of organizations that $geoip_org is looked up in.",
+            "The GeoIP organization database, for $geoip_org.",
             |cx, n| open(cx, n, "GeoIP database", About::Owners, |conf| &mut conf.org),
         ),
         directive(
@@ -54,7 +54,7 @@ const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
             S::BLOCK,
             Args::T1,
             "",
-            "A proxy whose X-Forwarded-For is taken for where a request came from.",
+            "A trusted proxy: its X-Forwarded-For gives the address to look up.",
             |cx, n| cx.main::<GeoIpConf>().proxies.set_proxy(n),
         ),
         directive(
@@ -62,7 +62,7 @@ const fn directives<S: Session>() -> [Directive<Cx<S>>; 5] {
             S::BLOCK,
             Args::FLAG,
             "off",
-            "Takes the last address in X-Forwarded-For that is no such proxy for the client's.",
+            "Takes the last address in X-Forwarded-For that is not a trusted proxy.",
             |cx, n| cx.main::<GeoIpConf>().proxies.set_recursive(n),
         ),
     ]

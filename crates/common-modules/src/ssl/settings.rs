@@ -87,7 +87,7 @@ const VERIFY: &[(&str, VerifyClient)] = &[
 
 /// `ssl_alpn`, for the table of an engine whose clients may speak any protocol.
 pub const fn alpn<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 1] {
-    let doc = "The protocols that clients may choose by ALPN; a client that knows none is refused.";
+    let doc = "The protocols to negotiate by ALPN; a client that offers none of them is rejected.";
     [directive("ssl_alpn", contexts, Args::ONE_MORE, "", doc, |cx, n| {
         value::set_once(&mut of(cx).alpn, n, |n| {
             let is_name = |w: &&Word| (1..=255).contains(&w.bytes().len());
@@ -107,7 +107,7 @@ pub const fn certificates<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 
             contexts,
             Args::T1,
             "",
-            "A file with the certificate of the server and the rest of its chain, in PEM.",
+            "The server's certificate and its intermediate certificates, a PEM file.",
             |cx, n| {
                 let named = (Named::of(cx, n)?, cx.template(n.arg(0)?)?);
                 of(cx).folder = Some(cx.env.conf_path(b""));
@@ -120,7 +120,7 @@ pub const fn certificates<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 
             contexts,
             Args::T1,
             "",
-            "A file with the private key of the certificate, in PEM.",
+            "The private key of the certificate, a PEM file.",
             |cx, n| {
                 let named = (Named::of(cx, n)?, cx.template(n.arg(0)?)?);
                 of(cx).keys.get_or_insert_default().push(named);
@@ -132,7 +132,8 @@ pub const fn certificates<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 
             contexts,
             Args::T123,
             "off",
-            "Certificates whose files are named by variables are kept in memory.",
+            "Caches certificates and keys whose file names have variables: max=N [inactive=] \
+             [valid=].",
             |cx, n| value::set_once(&mut of(cx).certificate_cache, n, CacheTerms::read),
         ),
         directive(
@@ -140,7 +141,7 @@ pub const fn certificates<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 
             contexts,
             Args::T1,
             "",
-            "A file with passwords of private keys, one a line, tried in turn.",
+            "Passphrases of private keys, one per line, tried in order.",
             set_passwords,
         ),
     ]
@@ -154,7 +155,7 @@ pub const fn algorithms<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6]
             contexts,
             Args::ONE_MORE,
             "TLSv1.2 TLSv1.3",
-            "The versions of TLS; those before 1.2 are not to be had.",
+            "TLS versions; versions before 1.2 are not available.",
             |cx, n| value::set_once(&mut of(cx).protocols, n, tls_settings::protocols),
         ),
         directive(
@@ -162,7 +163,7 @@ pub const fn algorithms<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6]
             contexts,
             Args::T1,
             "HIGH:!aNULL:!MD5",
-            "The cipher suites of TLS 1.2, in OpenSSL's language; those with AEAD are to be had.",
+            "TLS 1.2 cipher suites, in OpenSSL's syntax; only AEAD suites are available.",
             |cx, n| value::set_once(&mut of(cx).ciphers, n, tls_settings::ciphers),
         ),
         directive(
@@ -170,7 +171,7 @@ pub const fn algorithms<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6]
             contexts,
             Args::T1,
             "auto",
-            "The groups of the key exchange, best first.",
+            "Key exchange groups, in order of preference.",
             |cx, n| value::set_once(&mut of(cx).groups, n, tls_settings::groups),
         ),
         directive(
@@ -178,7 +179,7 @@ pub const fn algorithms<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6]
             contexts,
             Args::T2,
             "",
-            "A command of OpenSSL's configuration.",
+            "Applies an OpenSSL configuration command.",
             |cx, n| {
                 let commands = tls_settings::command(cx, n)?;
                 of(cx).commands.get_or_insert_default().extend(commands);
@@ -190,7 +191,7 @@ pub const fn algorithms<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6]
             contexts,
             Args::FLAG,
             "off",
-            "The order of the server's cipher suites counts, not that of the client's.",
+            "Prefers the server's order of cipher suites over the client's.",
             |cx, n| value::set_flag(&mut of(cx).prefer_server_ciphers, n),
         ),
         directive(
@@ -198,7 +199,7 @@ pub const fn algorithms<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6]
             contexts,
             Args::T1,
             "16k",
-            "The most data in a record.",
+            "The maximum payload of a TLS record sent to clients.",
             |cx, n| value::set_size(&mut of(cx).buffer_size, n),
         ),
     ]
@@ -212,7 +213,7 @@ pub const fn clients<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
             contexts,
             Args::T1,
             "off",
-            "Whether clients are asked for a certificate, and whether it must be good.",
+            "Client certificates: off, on (required), optional, or optional_no_ca (not verified).",
             |cx, n| value::set_enum(&mut of(cx).verify, n, VERIFY),
         ),
         directive(
@@ -220,7 +221,7 @@ pub const fn clients<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
             contexts,
             Args::T1,
             "1",
-            "The certificates that may stand between a client's own and the trusted one.",
+            "The maximum number of intermediate certificates in a client's chain.",
             |cx, n| value::set_num(&mut of(cx).depth, n),
         ),
         directive(
@@ -228,7 +229,7 @@ pub const fn clients<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
             contexts,
             Args::T1,
             "",
-            "A file with trusted certificates for clients, whose names clients are told.",
+            "CA certificates for verifying clients; their names are sent in the handshake.",
             |cx, n| set_file(cx, n, |s| &mut s.client_certificate),
         ),
         directive(
@@ -236,7 +237,7 @@ pub const fn clients<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
             contexts,
             Args::T1,
             "",
-            "A file with trusted certificates, whose names clients are not told.",
+            "CA certificates for verification; their names are not sent to clients.",
             |cx, n| set_file(cx, n, |s| &mut s.trusted_certificate),
         ),
         directive(
@@ -244,7 +245,7 @@ pub const fn clients<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
             contexts,
             Args::T1,
             "",
-            "A file with revocation lists for the certificates of clients.",
+            "Revocation lists (CRLs) for verifying clients, a PEM file.",
             |cx, n| set_file(cx, n, |s| &mut s.crl),
         ),
     ]
@@ -258,7 +259,7 @@ pub const fn sessions<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
             contexts,
             Args::T12,
             "none",
-            "The memory that sessions are kept in, to be resumed by their clients.",
+            "The cache of TLS sessions for resumption: off, none, builtin, or shared:NAME:SIZE.",
             |cx, n| {
                 let mut setting = of(cx).cache.take();
                 let done = SslShared::set_cache(cx, n, &mut setting);
@@ -271,7 +272,7 @@ pub const fn sessions<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
             contexts,
             Args::T1,
             "5m",
-            "The time for which a session may be resumed.",
+            "The time during which a session can be resumed.",
             |cx, n| value::set_sec(&mut of(cx).timeout_s, n),
         ),
         directive(
@@ -279,7 +280,7 @@ pub const fn sessions<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
             contexts,
             Args::FLAG,
             "on",
-            "Sessions are sealed into tickets that clients keep.",
+            "Enables session resumption by tickets.",
             |cx, n| value::set_flag(&mut of(cx).tickets, n),
         ),
         directive(
@@ -287,7 +288,7 @@ pub const fn sessions<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
             contexts,
             Args::T1,
             "",
-            "A file of 48 or 80 bytes with a key of tickets; the first one seals.",
+            "A session ticket key file, 48 or 80 bytes; the first one given encrypts new tickets.",
             |cx, n| {
                 let named = Named::of(cx, n)?;
                 of(cx).ticket_keys.get_or_insert_default().push(named);
@@ -299,7 +300,7 @@ pub const fn sessions<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 5] {
             contexts,
             Args::FLAG,
             "off",
-            "Data that clients send before the handshake is at its end is taken (TLS 1.3).",
+            "Accepts TLS 1.3 early data (0-RTT), which attackers can replay.",
             |cx, n| value::set_flag(&mut of(cx).early_data, n),
         ),
     ]
@@ -313,8 +314,8 @@ pub const fn further<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6] {
             contexts,
             Args::T1,
             "off",
-            "Answers to hellos, which take a signature, are made in a thread pool: the default one \
-             (on), or that of a name.",
+            "Runs the signature part of handshakes in a thread pool: the default one (on), or a \
+             named one.",
             set_threads,
         ),
         directive(
@@ -322,7 +323,7 @@ pub const fn further<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6] {
             contexts,
             Args::FLAG,
             "off",
-            "The certificate is sent compressed to clients that can take it so (RFC 8879).",
+            "Compresses the certificate for clients that support it (RFC 8879).",
             |cx, n| value::set_flag(&mut of(cx).compression, n),
         ),
         directive(
@@ -330,7 +331,7 @@ pub const fn further<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6] {
             contexts,
             Args::FLAG,
             "off",
-            "Handshakes for the names of this server are refused.",
+            "Rejects handshakes for this server's names.",
             |cx, n| value::set_flag(&mut of(cx).reject, n),
         ),
         directive(
@@ -338,7 +339,7 @@ pub const fn further<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6] {
             contexts,
             Args::T1,
             "",
-            "Parameters for DHE, which no cipher suite here uses: read, and of no effect.",
+            "Accepted without effect: no available cipher suite uses DHE.",
             set_dhparam,
         ),
         directive(
@@ -346,7 +347,7 @@ pub const fn further<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6] {
             contexts,
             Args::T1,
             "",
-            "A file for the keys of sessions (NSS key log format), for debugging.",
+            "Logs the secrets of TLS sessions (SSLKEYLOGFILE format), for debugging.",
             |cx, n| {
                 let log = tls_settings::key_log(cx, n)?;
                 value::set_once(&mut of(cx).key_log, n, |_| Ok(log))
@@ -357,7 +358,7 @@ pub const fn further<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 6] {
             contexts,
             Args::T1,
             "",
-            "A key for the encrypted ClientHello, which servers here cannot take: of no effect.",
+            "Accepted without effect: Encrypted ClientHello is not supported.",
             |_, n| {
                 conf::warn(&n.name, "\"ssl_ech_file\" is not supported on this platform, ignored");
                 Ok(())
@@ -374,7 +375,7 @@ pub const fn ocsp<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 7] {
             contexts,
             Args::FLAG,
             "off",
-            "Shows clients a response of the issuer's OCSP responder with the certificate.",
+            "Staples the issuer's OCSP response to the certificate.",
             |cx, n| value::set_flag(&mut of(cx).stapling, n),
         ),
         directive(
@@ -382,7 +383,7 @@ pub const fn ocsp<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 7] {
             contexts,
             Args::T1,
             "",
-            "A file with the response, in DER, which is shown as it is.",
+            "The OCSP response to staple, a DER file, instead of asking the responder.",
             |cx, n| set_file(cx, n, |s| &mut s.stapling_file),
         ),
         directive(
@@ -390,7 +391,7 @@ pub const fn ocsp<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 7] {
             contexts,
             Args::T1,
             "",
-            "The URL of the responder, instead of the one in the certificate.",
+            "The OCSP responder's URL for stapling, instead of the one in the certificate.",
             |cx, n| value::set_once(&mut of(cx).stapling_responder, n, |n| n.arg(0).cloned()),
         ),
         directive(
@@ -398,7 +399,7 @@ pub const fn ocsp<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 7] {
             contexts,
             Args::FLAG,
             "off",
-            "The response must be signed by the issuer or a responder that it has authorized.",
+            "Verifies the signature of OCSP responses before stapling them.",
             |cx, n| value::set_flag(&mut of(cx).stapling_verify, n),
         ),
         directive(
@@ -406,7 +407,7 @@ pub const fn ocsp<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 7] {
             contexts,
             Args::T1,
             "off",
-            "Asks OCSP responders for the certificates of clients: all of the chain, or its leaf.",
+            "Checks client certificates by OCSP: the whole chain (on), or only the leaf.",
             |cx, n| value::set_enum(&mut of(cx).ocsp, n, client_status::MODES),
         ),
         directive(
@@ -414,7 +415,7 @@ pub const fn ocsp<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 7] {
             contexts,
             Args::T1,
             "",
-            "The URL of the responder for clients, instead of the one in their certificates.",
+            "The OCSP responder's URL for client certificates, instead of the one they name.",
             |cx, n| value::set_once(&mut of(cx).ocsp_responder, n, |n| n.arg(0).cloned()),
         ),
         directive(
@@ -422,7 +423,7 @@ pub const fn ocsp<S: Session>(contexts: Contexts) -> [Directive<Cx<S>>; 7] {
             contexts,
             Args::T1,
             "off",
-            "The memory that workers share for what responders said of clients.",
+            "Caches OCSP responses for client certificates in a shared zone.",
             |cx, n| {
                 if of(cx).ocsp_cache.is_some() {
                     return Err(ConfError::directive(n, "is duplicate"));

@@ -39,7 +39,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::LOCATION,
     Args::NONE.or(Args::T1),
     "",
-    "Answers with the state of the server as JSON; write=on allows changes of upstreams' servers.",
+    "Serves the nginx Plus API (JSON); write=on allows changing upstream servers.",
     set,
 )];
 

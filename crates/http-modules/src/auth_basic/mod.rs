@@ -30,7 +30,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL.or(C::LIMIT_EXCEPT),
         Args::T1,
         "off",
-        "The realm that a name and password are asked for.",
+        "Requires a user name and password; the argument is the realm, `off` disables.",
         |cx, n| {
             let realm = once(cx, n, |c| c.realm.is_some())?;
             cx.loc::<AuthConf>().realm = Some(realm);
@@ -42,7 +42,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL.or(C::LIMIT_EXCEPT),
         Args::T1,
         "",
-        "The file with names and hashes of passwords.",
+        "The file with user names and password hashes.",
         |cx, n| {
             let file = once(cx, n, |c| c.file.is_some())?;
             let prefix = Bytes::copy_from_slice(path_bytes(&cx.env.conf_path(b"")));

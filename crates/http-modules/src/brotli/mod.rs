@@ -29,12 +29,12 @@ static DIRECTIVES: &[Directive<Cx>] = &TABLE;
 
 const TABLE: [Directive<Cx>; 7] = {
     let [on, level, types, min_length, buffers] = settings::directives::<BrotliConf>(Names {
-        on: ("brotli", "Compresses responses with Brotli for clients that take it."),
+        on: ("brotli", "Compresses responses with Brotli for clients that accept it."),
         level: (
             "brotli_comp_level",
             "6",
-            "From 0, the fastest, to 11, the smallest; a thread compresses what takes \
-             long, or with `threads` or `threads=POOL` all but little.",
+            "Compression level, 0 (fastest) to 11 (smallest). Slow work moves to a thread pool; \
+             `threads` or `threads=POOL` moves all but short responses.",
         ),
         types: "brotli_types",
         min_length: "brotli_min_length",
@@ -42,7 +42,7 @@ const TABLE: [Directive<Cx>; 7] = {
     });
     let statics = settings::statics::<BrotliConf>(
         "brotli_static",
-        "Sends a file's neighbour with `.br` behind its name: to clients that take it, or always.",
+        "Serves FILE.br in place of FILE if it exists: to clients that accept Brotli, or always.",
     );
     [on, level, types, min_length, buffers, WINDOW, statics]
 };
@@ -52,7 +52,7 @@ const WINDOW: Directive<Cx> = directive(
     HSL,
     Args::T1,
     "512k",
-    "The window of the compressor: 1k to 16m, a power of two.",
+    "The compression window: a power of two, 1k to 16m.",
     |cx, n| {
         set_once(&mut cx.loc::<BrotliConf>().window, n, |n| {
             let bytes = size(n, 0)?;

@@ -30,7 +30,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T1,
         "off",
-        "The charset that responses say they are in; they are recoded where they are in another.",
+        "The charset in Content-Type; responses in another charset are converted to it.",
         |cx, n| {
             if n.args[0].bytes() == b"off" {
                 return put(cx, n, |c| &mut c.charset, Choice::Off);
@@ -43,7 +43,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T1,
         "",
-        "The charset that responses are in before they are recoded.",
+        "The charset that responses are in before conversion.",
         |cx, n| choose(cx, n, |c| &mut c.source),
     ),
     directive(
@@ -51,7 +51,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::FLAG,
         "off",
-        "Recodes proxied responses that name their charset, too.",
+        "Also converts proxied responses that declare a charset of their own.",
         |cx, n| value::set_flag(&mut cx.loc::<CharsetConf>().override_charset, n),
     ),
     directive(
@@ -59,7 +59,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "text/html text/xml text/plain text/vnd.wap.wml application/javascript application/rss+xml",
-        "The types of the responses that get a charset.",
+        "MIME types of responses that get a charset, in addition to text/html.",
         |cx, n| TypeList::set(&mut cx.loc::<CharsetConf>().types, n, Some("text/html")),
     ),
     directive(
@@ -67,7 +67,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Contexts::HTTP,
         Args::BLOCK.or(Args::T2),
         "",
-        "A table that recodes one charset into another.",
+        "A conversion table between two charsets.",
         charset_map,
     ),
 ];

@@ -65,7 +65,7 @@ pub const fn directives<C: Coded>(names: Names) -> [Directive<Cx>; 5] {
             HSL,
             Args::ONE_MORE,
             "text/html",
-            "MIME types of responses that are compressed, beside text/html; * is all.",
+            "MIME types to compress in addition to text/html; `*` matches all.",
             |cx, n| TypeList::set(&mut cx.loc::<C>().settings().types, n, Some(DEFAULT_TYPE)),
         ),
         directive(
@@ -73,7 +73,7 @@ pub const fn directives<C: Coded>(names: Names) -> [Directive<Cx>; 5] {
             HSL,
             Args::T1,
             "20",
-            "Responses that are shorter are not compressed.",
+            "The minimum response length to compress, in bytes.",
             |cx, n| set_size(&mut cx.loc::<C>().settings().min_length, n),
         ),
         directive(
@@ -81,7 +81,7 @@ pub const fn directives<C: Coded>(names: Names) -> [Directive<Cx>; 5] {
             HSL,
             Args::T2,
             "32 4k|16 8k",
-            "The number and size of the buffers of compressed output.",
+            "The number and size of the buffers for compressed output.",
             |cx, n| set_bufs(&mut cx.loc::<C>().settings().buffers, n),
         ),
     ]

@@ -24,7 +24,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::LOCATION,
     Args::NONE.or(Args::T1),
     "",
-    "Shows the state of the server as a page; write=on gives it buttons that change upstreams.",
+    "Serves a status page; write=on adds controls that change upstream servers.",
     set,
 )];
 

@@ -35,7 +35,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "off",
-        "The methods that are allowed: PUT, DELETE, MKCOL, COPY, MOVE.",
+        "The WebDAV methods to allow: PUT, DELETE, MKCOL, COPY, MOVE.",
         dav_methods,
     ),
     directive(
@@ -43,7 +43,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Make the folders that a file put there lacks.",
+        "Creates missing parent directories on PUT.",
         |cx, n| set_flag(&mut cx.loc::<DavConf>().create_full_put_path, n),
     ),
     directive(
@@ -51,7 +51,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "0",
-        "The least depth of a path that DELETE removes.",
+        "DELETE requires a path with at least this number of components.",
         |cx, n| set_num(&mut cx.loc::<DavConf>().min_delete_depth, n),
     ),
     directive(
@@ -59,7 +59,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T123,
         "user:rw",
-        "The permissions of new files and folders.",
+        "The permissions of new files and directories.",
         |cx, n| set_access(&mut cx.loc::<DavConf>().access, n),
     ),
 ];

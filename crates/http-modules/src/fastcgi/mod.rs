@@ -97,7 +97,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "The file that is added in $fastcgi_script_name to a URI that ends with a slash.",
+        "The file name that $fastcgi_script_name appends to a URI that ends with a slash.",
         |cx, n| set_str(&mut cx.loc::<FastCgiConf>().index, n),
     ),
     directive(
@@ -105,7 +105,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "A regular expression whose two groups are $fastcgi_script_name and $fastcgi_path_info.",
+        "A regular expression; its two groups set $fastcgi_script_name and $fastcgi_path_info.",
         set_split,
     ),
     directive(
@@ -113,7 +113,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Asks the FastCGI server to keep connections.",
+        "Asks the FastCGI server to keep connections open (FCGI_KEEP_CONN).",
         |cx, n| set_flag(&mut cx.loc::<FastCgiConf>().keep_conn, n),
     ),
     directive(
@@ -121,7 +121,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "A text that, among a responder's complaints, makes its response an invalid one.",
+        "A response is invalid if the FastCGI server's stderr contains this text.",
         |cx, n| {
             let text = n.arg(0)?.text.clone();
             cx.loc::<FastCgiConf>().catch_stderr.get_or_insert_default().push(text);

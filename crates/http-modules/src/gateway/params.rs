@@ -30,7 +30,7 @@ pub type List = Option<Rc<Vec<Param>>>;
 
 /// The directive `*_param NAME VALUE [if_not_empty]` of a gateway.
 pub const fn param<G: Parameterised>(name: &'static str) -> Directive<Cx> {
-    let doc = "A parameter that the server is told; a level that has some inherits none.";
+    let doc = "Sets a request parameter; a level with any of its own inherits none.";
     directive(name, HSL, Args::T23, "", doc, set::<G>)
 }
 

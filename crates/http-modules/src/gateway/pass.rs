@@ -81,7 +81,14 @@ pub const fn module<G: Gateway + Conf>(
 /// The directive `*_pass` of a gateway that has parameters.
 pub const fn pass<G: Gateway>(name: &'static str) -> Directive<Cx> {
     let places = C::LOCATION.or(C::IF_LOCATION);
-    directive(name, places, Args::T1, "", "The server that requests are passed to.", set::<G>)
+    directive(
+        name,
+        places,
+        Args::T1,
+        "",
+        "The upstream server or group to which requests are proxied.",
+        set::<G>,
+    )
 }
 
 /// The text behind `scheme`, where `text` begins with it.

@@ -25,7 +25,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Unpacks responses with gzip for clients that do not take it.",
+        "Decompresses gzip responses for clients that do not accept gzip.",
         |cx, n| set_flag(&mut cx.loc::<GunzipConf>().on, n),
     ),
     directive(
@@ -33,7 +33,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T2,
         "32 4k|16 8k",
-        "The number and size of the buffers of unpacked output.",
+        "The number and size of the buffers for decompressed output.",
         |cx, n| set_bufs(&mut cx.loc::<GunzipConf>().buffers, n),
     ),
     directive(
@@ -41,7 +41,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "0",
-        "The greatest ratio of unpacking, beyond the first 10 MB; 0 is no limit.",
+        "The maximum ratio of decompressed to compressed size after 10 MB; 0 is no limit.",
         |cx, n| set_num(&mut cx.loc::<GunzipConf>().max_ratio, n),
     ),
     directive(
@@ -49,7 +49,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "0",
-        "The greatest length of an unpacked response; 0 is no limit.",
+        "The maximum size of a decompressed response; 0 is no limit.",
         |cx, n| set_offset(&mut cx.loc::<GunzipConf>().max_size, n),
     ),
 ];

@@ -33,12 +33,12 @@ static DIRECTIVES: &[Directive<Cx>] = &TABLE;
 
 const TABLE: [Directive<Cx>; 9] = {
     let [on, level, types, min_length, buffers] = settings::directives::<GzipConf>(Names {
-        on: ("gzip", "Compresses responses."),
+        on: ("gzip", "Compresses responses with gzip for clients that accept it."),
         level: (
             "gzip_comp_level",
             "1",
-            "From 1, the fastest, to 9, the smallest; a thread compresses what takes \
-             long, or with `threads` or `threads=POOL` (weir's own) all but little.",
+            "Compression level, 1 (fastest) to 9 (smallest). Slow work moves to a thread pool; \
+             `threads` or `threads=POOL` (Weir's own) moves all but short responses.",
         ),
         types: "gzip_types",
         min_length: "gzip_min_length",
@@ -49,23 +49,30 @@ const TABLE: [Directive<Cx>; 9] = {
 };
 
 const OWN: [Directive<Cx>; 4] = [
-    directive("gzip_window", HSL, Args::T1, "32k", "The window of the compressor.", |cx, n| {
-        power(
-            &mut cx.loc::<GzipConf>().window_bits,
-            n,
-            |size| match size {
-                512..=0x8000 => Some(size.trailing_zeros() as i32),
-                _ => None,
-            },
-            "must be 512, 1k, 2k, 4k, 8k, 16k, or 32k",
-        )
-    }),
+    directive(
+        "gzip_window",
+        HSL,
+        Args::T1,
+        "32k",
+        "The compression window: a power of two, 512 to 32k.",
+        |cx, n| {
+            power(
+                &mut cx.loc::<GzipConf>().window_bits,
+                n,
+                |size| match size {
+                    512..=0x8000 => Some(size.trailing_zeros() as i32),
+                    _ => None,
+                },
+                "must be 512, 1k, 2k, 4k, 8k, 16k, or 32k",
+            )
+        },
+    ),
     directive(
         "gzip_hash",
         HSL,
         Args::T1,
         "64k",
-        "Memory for what is about to be compressed.",
+        "Memory of the compressor for pending input (zlib's memLevel).",
         |cx, n| {
             power(
                 &mut cx.loc::<GzipConf>().mem_level,
@@ -83,7 +90,7 @@ const OWN: [Directive<Cx>; 4] = [
         HSL,
         Args::T1,
         "0",
-        "Compressing begins when so much of a response is there.",
+        "Starts compressing once this much of the response is available.",
         |cx, n| set_size(&mut cx.loc::<GzipConf>().postpone, n),
     ),
     directive(
@@ -91,7 +98,7 @@ const OWN: [Directive<Cx>; 4] = [
         HSL,
         Args::FLAG,
         "off",
-        "Sends what is compressed with each piece of the response, instead of holding it back.",
+        "Flushes the compressor after each piece of the response rather than accumulating output.",
         |cx, n| set_flag(&mut cx.loc::<GzipConf>().no_buffer, n),
     ),
 ];

@@ -25,7 +25,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Tells caches by `Vary: Accept-Encoding` that others may get the response otherwise.",
+        "Adds `Vary: Accept-Encoding` to responses that may be compressed.",
         |cx, n| set_flag(&mut cx.loc::<AcceptConf>().vary, n),
     ),
     directive(
@@ -33,7 +33,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "1.1",
-        "The least version of requests that are answered with gzip.",
+        "The minimum HTTP version of requests whose responses may be compressed.",
         |cx, n| {
             let versions = &[("1.0", Version::HTTP_10), ("1.1", Version::HTTP_11)];
             set_enum(&mut cx.loc::<AcceptConf>().http_version, n, versions)
@@ -44,7 +44,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "off",
-        "The responses that proxies (requests with `Via`) may get with gzip.",
+        "Which responses to proxied requests (those with `Via`) may be compressed.",
         |cx, n| set_bitmask(&mut cx.loc::<AcceptConf>().proxied, n, PROXIED),
     ),
     directive(
@@ -52,7 +52,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "",
-        "Expressions for the `User-Agent` of clients that get no gzip; `msie6` is old MSIE.",
+        "No gzip for clients whose User-Agent matches an expression; `msie6`: old MSIE.",
         gzip_disable,
     ),
 ];

@@ -15,7 +15,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     HSL,
     Args::T1,
     "off",
-    "Sends a file's neighbour with `.gz` behind its name: to clients that take gzip, or always.",
+    "Serves FILE.gz in place of FILE if it exists: to clients that accept gzip, or always.",
     |cx, n| set_mode(&mut cx.loc::<StaticConf>().mode, n),
 )];
 

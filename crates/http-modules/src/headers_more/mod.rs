@@ -30,7 +30,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::ONE_MORE,
         "",
-        "Sets fields of responses, of some statuses (-s) and types (-t); -a adds to others.",
+        "Sets response header fields, for statuses (-s) and types (-t); -a appends.",
         |cx, n| add(cx, n, Kind::Set),
     ),
     directive(
@@ -38,7 +38,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::ONE_MORE,
         "",
-        "Clears fields of responses, of some statuses (-s) and types (-t); X-* is a beginning.",
+        "Removes response header fields, for statuses (-s) and types (-t); X-* matches a prefix.",
         |cx, n| add(cx, n, Kind::Clear),
     ),
     directive(
@@ -46,7 +46,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::ONE_MORE,
         "",
-        "Sets fields of requests, of some types (-t); with -r only those that are there.",
+        "Sets request header fields, for content types (-t); -r only replaces existing ones.",
         |cx, n| add(cx, n, Kind::SetInput),
     ),
     directive(
@@ -54,7 +54,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::ONE_MORE,
         "",
-        "Clears fields of requests, of some types (-t); X-* is a beginning.",
+        "Removes request header fields, for content types (-t); X-* matches a prefix.",
         |cx, n| add(cx, n, Kind::ClearInput),
     ),
 ];

@@ -43,7 +43,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::LOCATION,
         Args::ANY,
         "",
-        "Asks the servers of the location's upstream regularly whether they are well.",
+        "Actively checks the health of the servers in the location's upstream group.",
         health_check,
     ),
     directive(
@@ -51,7 +51,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::HTTP,
         Args::BLOCK.or(Args::T1),
         "",
-        "The tests of a healthy server's answer: status, header, body.",
+        "Conditions on a healthy server's response: status, header, body.",
         |cx, n| set_match(cx, n, Matching::parse),
     ),
 ];

@@ -33,7 +33,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         LOCATION,
         Args::T123,
         "off",
-        "The treatment of images: test, size, resize W H, crop W H, rotate 90|180|270.",
+        "What to do with images: test, size, resize W H, crop W H, rotate 90|180|270.",
         image_filter,
     ),
     directive(
@@ -41,7 +41,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "1m",
-        "The most bytes of an image that are taken; larger ones are answered with 415.",
+        "The maximum size of an image file in bytes, else 415.",
         |cx, n| value::set_size(&mut cx.loc::<ImageConf>().buffer, n),
     ),
     directive(
@@ -49,7 +49,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "50000000",
-        "The most pixels of an image that is worked on; larger ones are answered with 415.",
+        "The maximum number of pixels of an image, else 415.",
         |cx, n| value::set_num(&mut cx.loc::<ImageConf>().pixels_max, n),
     ),
     directive(
@@ -57,7 +57,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Warned of where it is on: images are written row by row.",
+        "Without effect (`on` gives a warning): images are written non-interlaced.",
         |cx, n| {
             value::set_flag(&mut cx.loc::<ImageConf>().interlace, n)?;
             if cx.loc::<ImageConf>().interlace == Some(true) {
@@ -73,7 +73,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "75",
-        "The quality of JPEG images that were changed, 1 to 100.",
+        "The quality of transformed JPEG images, 1 to 100.",
         |cx, n| number(cx, n, 1, |conf| &mut conf.jpeg_quality),
     ),
     directive(
@@ -81,7 +81,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "80",
-        "The quality of WebP images that were changed, 1 to 100: how fine their colours are.",
+        "The quality of transformed WebP images, 1 to 100: the precision of colours.",
         |cx, n| number(cx, n, 1, |conf| &mut conf.webp_quality),
     ),
     directive(
@@ -89,7 +89,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "0",
-        "The sharpening of changed images, in percent.",
+        "The sharpening of transformed images, in percent.",
         |cx, n| number(cx, n, 0, |conf| &mut conf.sharpen),
     ),
     directive(
@@ -97,7 +97,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "on",
-        "Keeps the transparency of images with a palette.",
+        "Keeps the transparency of palette images.",
         |cx, n| value::set_flag(&mut cx.loc::<ImageConf>().transparency, n),
     ),
 ];

@@ -21,7 +21,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Contexts::HTTP,
         Args::T2,
         "",
-        "A zone that counts by a key the connections whose request is being served.",
+        "A shared zone that counts, per key, connections with a request in progress.",
         conn::set_zone,
     ),
     directive(
@@ -29,7 +29,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T2,
         "",
-        "The most connections of one key that may be served at once.",
+        "The maximum number of concurrent connections per key.",
         conn::set_limit,
     ),
     directive(
@@ -37,7 +37,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "error",
-        "The level at which refused requests are logged.",
+        "The log level of refused requests.",
         |cx, n| cx.loc::<ConnLimits>().refusing.set_log_level(n),
     ),
     directive(
@@ -53,7 +53,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Counts and logs, and lets all requests through.",
+        "Only counts and logs; lets all requests through.",
         |cx, n| cx.loc::<ConnLimits>().refusing.set_dry_run(n),
     ),
 ];

@@ -21,7 +21,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Contexts::HTTP,
         Args::T3,
         "",
-        "A zone that counts requests by a key, and the rate of those that it lets through.",
+        "A shared zone that counts requests per key, and the rate that it allows.",
         req::set_zone,
     ),
     directive(
@@ -29,7 +29,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T123,
         "",
-        "Holds requests to a zone's rate; up to `burst` above it wait, the first `delay` do not.",
+        "Limits the request rate; up to `burst` requests above it wait, except the first `delay`.",
         req::set_limit,
     ),
     directive(
@@ -37,7 +37,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "error",
-        "The level at which refused requests are logged; delayed ones are one level below.",
+        "The log level of refused requests; delayed ones are logged one level lower.",
         |cx, n| cx.loc::<ReqLimits>().refusing.set_log_level(n),
     ),
     directive(
@@ -53,7 +53,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Counts and logs, and lets all requests through.",
+        "Only counts and logs; lets all requests through.",
         |cx, n| cx.loc::<ReqLimits>().refusing.set_dry_run(n),
     ),
 ];

@@ -32,7 +32,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Contexts::LOCATION,
         Args::NONE,
         "",
-        "Sends the part of a film between the times that the arguments `start` and `end` name.",
+        "Serves the part of an MP4 file between the arguments `start` and `end`, in seconds.",
         |cx, _| {
             cx.loc::<Mp4Handler>().on = true;
             Ok(())
@@ -43,7 +43,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "512k",
-        "The size of the buffer for finding a film's index.",
+        "The initial size of the buffer for an MP4 file's index (moov).",
         |cx, n| set_size(&mut cx.loc::<Mp4Conf>().buffer_size, n),
     ),
     directive(
@@ -51,7 +51,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "10m",
-        "The greatest size of a film's index.",
+        "The maximum size of an MP4 file's index (moov), else 500.",
         |cx, n| set_size(&mut cx.loc::<Mp4Conf>().max_buffer_size, n),
     ),
     directive(
@@ -59,7 +59,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Begins with the key frame before the start; players that know edit lists do not show it.",
+        "Starts at the key frame before `start`; an edit list hides the part before `start`.",
         |cx, n| set_flag(&mut cx.loc::<Mp4Conf>().start_key_frame, n),
     ),
 ];

@@ -28,7 +28,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::LOCATION,
     Args::NONE.or(Args::T1),
     "",
-    "Answers with the counters for Prometheus; `vts` gives them the names of another module.",
+    "Serves Prometheus metrics; `vts` names them as nginx-module-vts does.",
     set,
 )];
 

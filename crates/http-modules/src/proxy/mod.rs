@@ -113,7 +113,7 @@ const CONVERT_HEAD: &[Directive<Cx>] = &[directive(
     HSL,
     Args::FLAG,
     "on",
-    "Passes a HEAD to the server as a GET, so that the response can be cached.",
+    "Sends HEAD requests upstream as GET, so that the response can be cached.",
     |cx, n| set_flag(&mut cx.loc::<ProxyConf>().cache.convert_head, n),
 )];
 
@@ -123,7 +123,7 @@ const OWN: &[Directive<Cx>] = &[
         C::LOCATION.or(C::IF_LOCATION).or(C::LIMIT_EXCEPT),
         Args::T1,
         "",
-        "The server that requests are passed to, and the URI that replaces the location's name.",
+        "The upstream URL; a URI in it replaces the location's prefix.",
         pass::set,
     ),
     directive(
@@ -131,7 +131,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T12,
         "default",
-        "Changes in the Location and Refresh fields of responses.",
+        "Rewrites the Location and Refresh response fields.",
         redirect::set,
     ),
     directive(
@@ -139,7 +139,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T12,
         "off",
-        "Changes in the Domain attribute of cookies.",
+        "Rewrites the Domain attribute of Set-Cookie.",
         |cx, n| cookie::set_rewrite(cx, n, |c| &mut c.cookie_domains, Rewrite::parse_domain),
     ),
     directive(
@@ -147,7 +147,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T12,
         "off",
-        "Changes in the Path attribute of cookies.",
+        "Rewrites the Path attribute of Set-Cookie.",
         |cx, n| cookie::set_rewrite(cx, n, |c| &mut c.cookie_paths, Rewrite::parse),
     ),
     directive(
@@ -155,7 +155,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1234,
         "off",
-        "Flags of cookies to set or to take away.",
+        "Sets or removes flags of Set-Cookie: secure, httponly, samesite.",
         cookie::set_flags,
     ),
     directive(
@@ -163,7 +163,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T2,
         "Host $proxy_host",
-        "A field of requests to the server; an empty value leaves it out.",
+        "Sets a header field of upstream requests; an empty value removes it.",
         |cx, n| request::add_field(cx, n, |cx| &mut cx.loc::<ProxyConf>().headers),
     ),
     directive(
@@ -171,7 +171,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "The body of requests to the server, instead of the client's.",
+        "The body of upstream requests, instead of the client's.",
         |cx, n| cx.set_template(n, |conf: &mut ProxyConf| &mut conf.body),
     ),
     directive(
@@ -179,7 +179,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "The method of requests to the server, instead of the client's.",
+        "The method of upstream requests, instead of the client's.",
         |cx, n| cx.set_template(n, |conf: &mut ProxyConf| &mut conf.method),
     ),
     directive(
@@ -187,8 +187,8 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "1.1",
-        "The version of HTTP spoken to the server. WebSocket goes over version 2 where the server \
-         offers it (RFC 8441).",
+        "The HTTP version for upstream requests: 1.0, 1.1 or 2. Over 2, WebSocket works if the \
+         server supports extended CONNECT (RFC 8441).",
         |cx, n| set_enum(&mut cx.loc::<ProxyConf>().version, n, Version::WORDS),
     ),
     directive(
@@ -196,7 +196,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Takes what has no status line for a body, as in HTTP/0.9. Weir's own.",
+        "Accepts responses without a status line as HTTP/0.9. Weir's own.",
         |cx, n| set_flag(&mut cx.loc::<ProxyConf>().http09, n),
     ),
     directive(
@@ -204,7 +204,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Passes trailers of responses on.",
+        "Forwards response trailers to the client.",
         |cx, n| set_flag(&mut cx.loc::<ProxyConf>().up.pass_trailers, n),
     ),
     directive(
@@ -212,7 +212,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "512",
-        "Checked, without effect: names of fields are found without tables that have a size.",
+        "Accepted without effect: header names need no sized hash table.",
         |_, n| value::number(n, 0).map(drop),
     ),
     directive(
@@ -220,7 +220,7 @@ const OWN: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "64",
-        "Checked, without effect: names of fields are found without tables that have a size.",
+        "Accepted without effect: header names need no sized hash table.",
         |_, n| value::number(n, 0).map(drop),
     ),
 ];

@@ -35,7 +35,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         REWRITE,
         Args::T23,
         "",
-        "Changes a URI that a regular expression matches, or redirects it.",
+        "Rewrites or redirects URIs that match a regular expression.",
         |cx, n| {
             let rewrite = Rewrite::parse(cx, n)?;
             push(cx, Op::Rewrite(Box::new(rewrite)))
@@ -46,7 +46,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         REWRITE,
         Args::T12,
         "",
-        "Ends the request with a status, a text or a redirect.",
+        "Ends processing with a status, a text or a redirect.",
         return_,
     ),
     directive(
@@ -54,7 +54,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         REWRITE,
         Args::NONE,
         "",
-        "Ends the rewriting of this server or location.",
+        "Stops processing the rewrite directives of this server or location.",
         |cx, _| push(cx, Op::Break),
     ),
     directive(
@@ -62,16 +62,16 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::SERVER.or(C::LOCATION),
         Args::BLOCK.or(Args::ONE_MORE),
         "",
-        "Rewriting directives and settings for requests that meet a condition.",
+        "Directives that apply to requests for which a condition holds.",
         if_,
     ),
-    directive("set", REWRITE, Args::T2, "", "Gives a variable a value.", set),
+    directive("set", REWRITE, Args::T2, "", "Sets a variable.", set),
     directive(
         "rewrite_log",
         REWRITE.or(C::HTTP),
         Args::FLAG,
         "off",
-        "Logs the matches of rewriting to the error log, at level notice.",
+        "Logs rewrite processing to the error log, at level notice.",
         |cx, n| conf_value::set_flag(&mut cx.loc::<RewriteConf>().log, n),
     ),
 ];

@@ -30,7 +30,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::FLAG,
         "off",
-        "Carries out commands in pages (<!--#include ... -->).",
+        "Processes server-side includes in responses (<!--#include ... -->).",
         |cx, n| value::set_flag(&mut cx.loc::<SsiConf>().on, n),
     ),
     directive(
@@ -38,7 +38,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Writes nothing into the page for a command that failed.",
+        "Omits the error message when an SSI command fails.",
         |cx, n| value::set_flag(&mut cx.loc::<SsiConf>().silent, n),
     ),
     directive(
@@ -46,7 +46,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "256",
-        "The longest value of a command's parameter.",
+        "The maximum length of a parameter value in an SSI command.",
         |cx, n| value::set_size(&mut cx.loc::<SsiConf>().value_length, n),
     ),
     directive(
@@ -54,7 +54,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "64k",
-        "The longest value of a variable that a page sets; all of a page hold 16 times as much.",
+        "The maximum length of a variable set by a page; 16 times that for all of its variables.",
         |cx, n| value::set_size(&mut cx.loc::<SsiConf>().variable_length, n),
     ),
     directive(
@@ -62,7 +62,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "text/html",
-        "The types of the responses that are looked through.",
+        "MIME types to process in addition to text/html; `*` matches all.",
         |cx, n| TypeList::set(&mut cx.loc::<SsiConf>().types, n, Some("text/html")),
     ),
     directive(
@@ -70,7 +70,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Keeps Last-Modified and ETag of pages.",
+        "Keeps Last-Modified and ETag of pages with SSI.",
         |cx, n| value::set_flag(&mut cx.loc::<SsiConf>().last_modified, n),
     ),
     directive(
@@ -78,7 +78,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "1k",
-        "The size of parts to send from files: checked, and not needed, since pages are read.",
+        "Accepted without effect: pages are always read into memory.",
         |cx, n| value::set_size(&mut cx.loc::<SsiConf>().min_file_chunk, n),
     ),
     directive(
@@ -86,7 +86,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "The buffers of proxied pages: checked, and not needed, since they are shared here.",
+        "Accepted without effect: buffers of proxied pages are shared.",
         |cx, n| value::set_flag(&mut cx.loc::<SsiConf>().ignore_recycled, n),
     ),
 ];

@@ -29,7 +29,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T2,
         "",
-        "A text, in any case, and what stands in its place; may be given many times.",
+        "Replaces a string (case-insensitive) in responses; may be given several times.",
         sub_filter,
     ),
     directive(
@@ -37,7 +37,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "text/html",
-        "MIME types of responses in which texts are replaced, beside text/html; * is all.",
+        "MIME types to replace in, in addition to text/html; `*` matches all.",
         |cx, n| TypeList::set(&mut cx.loc::<SubConf>().types, n, Some(DEFAULT_TYPE)),
     ),
     directive(
@@ -45,7 +45,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "on",
-        "Each text is replaced where it stands first, or wherever it stands.",
+        "Replaces only the first occurrence of each string, rather than all.",
         |cx, n| set_flag(&mut cx.loc::<SubConf>().once, n),
     ),
     directive(
@@ -53,7 +53,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Keeps `Last-Modified` and a weak `ETag` of responses in which texts may be replaced.",
+        "Keeps `Last-Modified` and a weak `ETag` of responses with replacements.",
         |cx, n| set_flag(&mut cx.loc::<SubConf>().last_modified, n),
     ),
 ];

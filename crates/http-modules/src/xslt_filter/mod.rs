@@ -39,7 +39,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Contexts::LOCATION,
         Args::ONE_MORE,
         "",
-        "A stylesheet and its parameters NAME=EXPRESSION; several are applied one after another.",
+        "An XSLT stylesheet and parameters NAME=EXPRESSION; several are applied in order.",
         stylesheet,
     ),
     directive(
@@ -47,7 +47,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T2,
         "",
-        "A parameter of stylesheets, whose value is an XPath expression.",
+        "A stylesheet parameter whose value is an XPath expression.",
         |cx, n| parameter(cx, n, false),
     ),
     directive(
@@ -55,7 +55,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T2,
         "",
-        "A parameter of stylesheets, whose value is a text as it stands.",
+        "A stylesheet parameter whose value is a literal string.",
         |cx, n| parameter(cx, n, true),
     ),
     directive(
@@ -63,7 +63,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         DEFAULT_TYPE,
-        "MIME types of responses that are transformed, beside text/xml; * is all.",
+        "MIME types to transform in addition to text/xml; `*` matches all.",
         |cx, n| TypeList::set(&mut cx.loc::<XsltConf>().types, n, Some(DEFAULT_TYPE)),
     ),
     directive(
@@ -71,7 +71,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Keeps `Last-Modified` and a weak `ETag` of responses that are transformed.",
+        "Keeps `Last-Modified` and a weak `ETag` of transformed responses.",
         |cx, n| set_flag(&mut cx.loc::<XsltConf>().last_modified, n),
     ),
     directive(
@@ -79,7 +79,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "A DTD file with the entities that documents may use.",
+        "The DTD file that declares character entities for documents.",
         entities,
     ),
     directive(
@@ -87,7 +87,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "off",
-        "Reads files that a document declares as entities; never anything from the network.",
+        "Loads external entities from local files; never from the network.",
         |cx, n| set_flag(&mut cx.loc::<XsltConf>().external_entities, n),
     ),
     directive(
@@ -95,7 +95,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "64m",
-        "The most bytes of a document that are taken; larger ones are answered with 500.",
+        "The maximum size of a document, else 500.",
         |cx, n| set_size(&mut cx.loc::<XsltConf>().buffer, n),
     ),
     directive(
@@ -103,7 +103,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "512m",
-        "The most memory for the trees and texts of a transformation; beyond it, 500 is answered.",
+        "The maximum memory of one transformation, else 500.",
         |cx, n| set_size(&mut cx.loc::<XsltConf>().memory, n),
     ),
     directive(
@@ -111,7 +111,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "60s",
-        "The longest time of a transformation, after which 500 is answered; 0 is no limit.",
+        "The maximum time of one transformation, else 500; 0 is no limit.",
         |cx, n| set_msec(&mut cx.loc::<XsltConf>().timeout_ms, n),
     ),
 ];

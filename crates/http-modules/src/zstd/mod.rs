@@ -25,12 +25,12 @@ static DIRECTIVES: &[Directive<Cx>] = &TABLE;
 
 const TABLE: [Directive<Cx>; 6] = {
     let [on, level, types, min_length, buffers] = settings::directives::<ZstdConf>(Names {
-        on: ("zstd", "Compresses responses with Zstandard for clients that take it."),
+        on: ("zstd", "Compresses responses with Zstandard for clients that accept it."),
         level: (
             "zstd_comp_level",
             "1",
-            "From 1, the fastest, to 22, the smallest; a thread compresses what takes \
-             long, or with `threads` or `threads=POOL` all but little.",
+            "Compression level, 1 (fastest) to 22 (smallest). Slow work moves to a thread pool; \
+             `threads` or `threads=POOL` moves all but short responses.",
         ),
         types: "zstd_types",
         min_length: "zstd_min_length",
@@ -38,7 +38,7 @@ const TABLE: [Directive<Cx>; 6] = {
     });
     let statics = settings::statics::<ZstdConf>(
         "zstd_static",
-        "Sends a file's neighbour with `.zst` behind its name: to clients that take it, or always.",
+        "Serves FILE.zst in place of FILE if it exists: to clients that accept zstd, or always.",
     );
     [on, level, types, min_length, buffers, statics]
 };

@@ -22,7 +22,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::UPSTREAM,
     Args::NONE,
     "",
-    "Requests go to servers by the client's network (IPv4) or address (IPv6).",
+    "Selects servers by the client's address: the first three octets (IPv4), or all (IPv6).",
     |cx, n| {
         let make = |servers: &Rc<Servers>| Box::new(IpHash(servers.clone())) as Box<_>;
         cx.loc::<Block>().set_method(n, false, Box::new(make));

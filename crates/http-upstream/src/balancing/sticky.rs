@@ -35,7 +35,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
     C::UPSTREAM,
     Args::TWO_MORE,
     "",
-    "Clients stay with their server: by a cookie, by a route in the request, or by its sessions.",
+    "Session affinity: by a cookie, by a route in the request, or by learned sessions.",
     set,
 )];
 

@@ -44,7 +44,7 @@ const TLS: &[Directive<Cx>] = &named::<Cx, { ssl_directives::COUNT }>(
 );
 
 const OWN: &[Directive<Cx>] = &[
-    directive("proxy_ssl", SS, Args::FLAG, "off", "Speaks TLS to servers.", |cx, n| {
+    directive("proxy_ssl", SS, Args::FLAG, "off", "Uses TLS to the upstream.", |cx, n| {
         set_flag(&mut draft(cx).ssl_on, n)
     }),
     directive(
@@ -52,7 +52,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::ONE_MORE,
         "",
-        "The protocols that servers may choose by ALPN.",
+        "The protocols offered to the upstream by ALPN.",
         |cx, n| {
             if let Some(w) = n.args.iter().find(|w| !(1..=255).contains(&w.bytes().len())) {
                 return Err(ConfError::at(w, "protocol too long"));
@@ -66,7 +66,7 @@ const OWN: &[Directive<Cx>] = &[
         C::STREAM_SERVER,
         Args::T1,
         "",
-        "Passes sessions to a server, or to one of a group, by its address or name.",
+        "The upstream server or group to which sessions are proxied.",
         set_pass,
     ),
     directive(
@@ -74,7 +74,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T12,
         "off",
-        "The local address of connections to servers.",
+        "The local address for upstream connections; `transparent` uses a client's address.",
         |cx, n| {
             let bind = Bind::parse(cx, n)?;
             set_once(&mut draft(cx).bind, n, |_| Ok(bind))
@@ -85,7 +85,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "60s",
-        "The timeout for connecting to a server.",
+        "The timeout for connecting to an upstream server.",
         |cx, n| set_msec(&mut draft(cx).connect_timeout, n),
     ),
     directive(
@@ -93,7 +93,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "10m",
-        "The time without any byte in either direction after which a session ends.",
+        "Closes a session after this time without data in either direction.",
         |cx, n| set_msec(&mut draft(cx).timeout, n),
     ),
     directive(
@@ -101,7 +101,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T12,
         "off",
-        "The bytes a second that a session must move, and for how long it may rest. Weir's own.",
+        "A session's minimum rate in bytes per second, and the maximum pause. Weir's own.",
         |cx, n| set_once(&mut draft(cx).min_rate, n, MinRate::parse),
     ),
     directive(
@@ -109,7 +109,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "16k",
-        "The most bytes that are read from a client or a server at a time.",
+        "The buffer size for reading from the client and from the upstream.",
         set_buffer_size,
     ),
     directive(
@@ -117,7 +117,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "16k",
-        "The old name of proxy_buffer_size.",
+        "The former name of proxy_buffer_size.",
         set_buffer_size,
     ),
     directive(
@@ -125,7 +125,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "16k",
-        "The old name of proxy_buffer_size.",
+        "The former name of proxy_buffer_size.",
         set_buffer_size,
     ),
     directive(
@@ -133,7 +133,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "0",
-        "The rate at which a client is read, bytes a second; 0 is no limit.",
+        "The rate limit for reading from the client, in bytes per second; 0 is no limit.",
         |cx, n| set_rate(cx, n, |draft| &mut draft.upload_rate),
     ),
     directive(
@@ -141,7 +141,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "0",
-        "The rate at which a server is read, bytes a second; 0 is no limit.",
+        "The rate limit for reading from the upstream, in bytes per second; 0 is no limit.",
         |cx, n| set_rate(cx, n, |draft| &mut draft.download_rate),
     ),
     directive(
@@ -149,7 +149,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::FLAG,
         "off",
-        "Closes each direction of a TCP connection by itself.",
+        "Keeps one direction of a TCP session open after the other one is closed.",
         |cx, n| set_flag(&mut draft(cx).half_close, n),
     ),
     directive(
@@ -157,7 +157,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::FLAG,
         "on",
-        "Tries the next server when a connection to one cannot be made.",
+        "Tries the next server if a connection cannot be established.",
         |cx, n| set_flag(&mut draft(cx).next_upstream, n),
     ),
     directive(
@@ -165,7 +165,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "0",
-        "The most servers that are tried; 0 is no limit.",
+        "The maximum number of servers to try; 0 is no limit.",
         |cx, n| set_num(&mut draft(cx).next_upstream_tries, n),
     ),
     directive(
@@ -173,7 +173,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "0",
-        "The time within which other servers are tried; 0 is no limit.",
+        "The time limit for trying further servers; 0 is no limit.",
         |cx, n| set_msec(&mut draft(cx).next_upstream_timeout, n),
     ),
     directive(
@@ -181,8 +181,8 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T12,
         "off",
-        "Sends a PROXY protocol header to servers: on, or v2 for the binary one; with a session's \
-         first datagram, or with each of them (`every_datagram`).",
+        "Sends a PROXY protocol header to the upstream: on (version 1), or v2 (binary); over UDP \
+         with the first datagram, or each one (`every_datagram`).",
         |cx, n| set_once(&mut draft(cx).protocol, n, headers),
     ),
     directive(
@@ -190,7 +190,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "0",
-        "The datagrams of a client after which its next one begins another session.",
+        "The number of client datagrams per UDP session; the next one starts another session.",
         |cx, n| set_num(&mut draft(cx).requests, n),
     ),
     directive(
@@ -198,7 +198,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "",
-        "The datagrams that a server answers each datagram of a client with.",
+        "The number of datagrams expected in reply to one client datagram; then the session ends.",
         |cx, n| set_num(&mut draft(cx).responses, n),
     ),
     directive(
@@ -206,7 +206,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::FLAG,
         "off",
-        "TCP keepalive on connections to servers.",
+        "Enables TCP keepalive (SO_KEEPALIVE) on upstream connections.",
         |cx, n| set_flag(&mut draft(cx).keepalive, n),
     ),
     directive(
@@ -214,7 +214,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "",
-        "The receive buffer of connections to servers.",
+        "The socket receive buffer of upstream connections (SO_RCVBUF).",
         |cx, n| set_size(&mut draft(cx).rcvbuf, n),
     ),
     directive(
@@ -222,7 +222,7 @@ const OWN: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "",
-        "The send buffer of connections to servers.",
+        "The socket send buffer of upstream connections (SO_SNDBUF).",
         |cx, n| set_size(&mut draft(cx).sndbuf, n),
     ),
 ];

@@ -17,7 +17,8 @@ use super::{Balancer, Picker, Round, method, table};
 use crate::block::Block;
 use crate::servers::Servers;
 
-const DOC: &str = "Chooses servers by a key; consistent moves few keys when servers change.";
+const DOC: &str =
+    "Selects servers by the hash of a key; `consistent` moves few keys when servers change.";
 
 /// The module's table, for an engine's list.
 pub const fn module<S: Session>() -> Module<S> {

@@ -13,7 +13,7 @@ use crate::peer::Peer;
 use crate::servers::Servers;
 
 const DOC: &str =
-    "Chooses the server with the fewest requests or sessions under way, for its weight.";
+    "Selects the server with the fewest active requests or sessions, relative to its weight.";
 
 /// The module's table, for an engine's list.
 pub const fn module<S: Session>() -> Module<S> {

@@ -47,9 +47,9 @@ pub const fn module<S: Session>() -> Module<S> {
 /// The text of the table: engines have other times to go by.
 const fn doc<S: Session>() -> &'static str {
     if S::HAS_HEADS {
-        "Chooses the server with the least average time to the head or the end of a response."
+        "Selects the server with the lowest average time to response headers or the last byte."
     } else {
-        "Chooses the server with the least average time to connect, or to the first or last byte."
+        "Selects the server with the lowest average time to connect, or to the first or last byte."
     }
 }
 

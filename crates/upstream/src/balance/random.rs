@@ -21,7 +21,7 @@ enum Measure {
     Time(TimeUntil),
 }
 
-const DOC: &str = "Chooses servers at random, or the better of two that were chosen at random.";
+const DOC: &str = "Selects a random server, or the less loaded of two random ones (`two`).";
 
 /// The module's table, for an engine's list.
 pub const fn module<S: Session>() -> Module<S> {

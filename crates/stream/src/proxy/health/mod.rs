@@ -43,7 +43,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::STREAM_SERVER,
         Args::ANY,
         "",
-        "Asks the servers of the upstream regularly whether they are well.",
+        "Actively checks the health of the servers in the upstream group.",
         |cx, n| set_check::<_, Asks>(cx, n).map(drop),
     ),
     directive(
@@ -51,7 +51,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         SS,
         Args::T1,
         "5s",
-        "The time within which a check must be over.",
+        "The timeout of a health check.",
         |cx, n| set_msec(&mut cx.loc::<Timeout>().ms, n),
     ),
     directive(
@@ -59,7 +59,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::STREAM,
         Args::BLOCK.or(Args::T1),
         "",
-        "What a check sends to a server, and the answer of a healthy one.",
+        "What a health check sends, and the expected response.",
         |cx, n| set_match(cx, n, Matching::parse),
     ),
 ];
