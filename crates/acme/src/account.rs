@@ -1,4 +1,4 @@
-//! The account of an issuer: its key, its address, and the change to another key.
+//! The account at an issuer: its key, its URL, and key rollover.
 //!
 //! ```text
 //!  no address ──register──▶ address ──▶ requests
@@ -23,27 +23,27 @@ use crate::session::{Session, Trouble};
 const KEY_FILE: &str = "account.key";
 const URL_FILE: &str = "account.url";
 
-/// The fingerprint of the key that the address belongs to.
+/// The thumbprint of the key to which the account URL belongs.
 const PRINT_FILE: &str = "account.print";
 
-/// The key that is to take the place of the account's.
+/// The new key during a rollover.
 const NEXT_KEY_FILE: &str = "account.next.key";
 
-/// Made by the operator: the account is to have another key.
+/// A file that the operator creates to request a rollover.
 const ROLLOVER_FILE: &str = "account.rollover";
 
 impl Session {
-    /// The address of the account, which is made where there is none.
+    /// The account URL: known, found on the server, or registered now.
     pub async fn account(&self) -> Result<String, Trouble> {
         if let Some(account) = &*self.account.borrow() {
             return Ok(account.clone());
         }
         let print = self.folder.read(PRINT_FILE);
-        // That of another key (`account_key` names another file) is of no use.
+        // A URL of another key is useless: `account_key` may name another file now.
         let is_own = print.is_none_or(|print| *print == *thumbprint(&*self.key).as_bytes());
         let known = self.folder.read(URL_FILE).filter(|_| is_own);
         let known = known.and_then(|text| String::from_utf8(text.trim_ascii().to_vec()).ok());
-        // That of another server is none here.
+        // The URL is for another server if `uri` was changed.
         let known = known.filter(|url| origin(url) == origin(&self.directory.new_account));
         let account = match known {
             Some(known) => known,
@@ -61,8 +61,9 @@ impl Session {
         Ok(account)
     }
 
-    /// The address of the account that a key from before may have: its file is lost, say. To make
-    /// one would want an external account's key again, and the terms of service agreed to.
+    /// Searches for an account that belongs to an existing key, for example after the URL file was
+    /// lost. Registering again would require the external account key and consent to the terms of
+    /// service a second time.
     async fn find(&self) -> Result<Option<String>, Trouble> {
         if self.has_new_key {
             return Ok(None);
@@ -83,9 +84,9 @@ impl Session {
         Ok(Some(account))
     }
 
-    /// Writes the account's address.
+    /// Stores the account URL and logs it.
     fn keep(&self, account: &str, what: &str) {
-        // First: an address without a fingerprint is taken for the key's.
+        // The thumbprint goes first, because a URL without one counts as that of the present key.
         self.folder.write(PRINT_FILE, thumbprint(&*self.key).as_bytes());
         self.folder.write(URL_FILE, account.as_bytes());
         let name = &self.issuer.name;
@@ -93,6 +94,7 @@ impl Session {
         log!(self.log, Level::Notice, None, "{m}");
     }
 
+    /// Registers an account, with external account binding if configured. Returns its URL.
     async fn register(&self) -> Result<String, Trouble> {
         let (issuer, directory) = (&self.issuer, &self.directory);
         if let Some(terms) = directory.terms_of_service.as_ref().filter(|_| !issuer.agrees) {
@@ -129,8 +131,9 @@ impl Session {
         Ok(account)
     }
 
-    /// Gives the account another key, if the settings or the operator ask for that (RFC 8555
-    /// section 7.3.5). True if it has one now: this session's is of no use any more.
+    /// Rolls over to a new account key if the key type in the configuration has changed or the
+    /// operator requests it (RFC 8555 section 7.3.5). Returns true if the key was changed; this
+    /// session then still uses the old one and must be replaced.
     pub async fn roll_over(&self) -> Result<bool, Trouble> {
         let AccountKey::Generate(kind) = &self.issuer.account_key else { return Ok(false) };
         let (kind, folder) = (*kind, &self.folder);
@@ -143,7 +146,8 @@ impl Session {
         let begun = begun.filter(|next| next.kind() == kind);
         let next = match begun {
             Some(next) => {
-                // A process before may have been killed behind the server's answer.
+                // The previous process may have been killed after the server accepted the key,
+                // before the files were renamed.
                 if self.has_account(&next).await? {
                     self.put_key(&next);
                     return Ok(true);
@@ -166,7 +170,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Whether a key is that of the account already.
+    /// Whether the server has an account with this key.
     async fn has_account(&self, key: &Key) -> Result<bool, Trouble> {
         let (url, payload) = (self.directory.new_account.clone(), find_account());
         match self.run(Call::of_key(key, &url, &payload)).await {
@@ -176,7 +180,7 @@ impl Session {
         }
     }
 
-    /// Puts a key into the place of the account's.
+    /// Makes the new key the account key in the folder.
     fn put_key(&self, next: &Key) {
         self.folder.write(PRINT_FILE, thumbprint(next).as_bytes());
         self.folder.rename(NEXT_KEY_FILE, KEY_FILE);
@@ -190,21 +194,22 @@ impl Session {
         );
     }
 
-    /// The account is none of the server's.
+    /// Forgets the account URL, because the server does not know the account.
     pub(crate) fn forget_account(&self) {
         self.folder.remove(URL_FILE);
         *self.account.borrow_mut() = None;
     }
 }
 
-/// Scheme and authority of a URL.
+/// The scheme and authority of a URL.
 fn origin(url: &str) -> &str {
     let start = url.find("://").map_or(0, |at| at + 3);
     let end = url[start..].find('/').map_or(url.len(), |at| start + at);
     &url[..end]
 }
 
-/// The account's key: from its file, from the folder, or made now, which is told.
+/// The account key, from the configured file or the folder, or generated. The flag is true if it
+/// was generated now.
 pub(crate) async fn key(issuer: &Issuer, folder: &Folder) -> Result<(Key, bool), Trouble> {
     let kind = match &issuer.account_key {
         AccountKey::File(path) => {
@@ -221,7 +226,7 @@ pub(crate) async fn key(issuer: &Issuer, folder: &Folder) -> Result<(Key, bool),
         AccountKey::Generate(kind) => *kind,
     };
     if let Some(text) = folder.read(KEY_FILE) {
-        // Another one would be another account.
+        // A generated replacement would create another account, so an unreadable key is an error.
         return Key::from_pem(&text)
             .map(|key| (key, false))
             .map_err(|e| Trouble::permanent(format!("cannot load \"{KEY_FILE}\": {e}")));
@@ -231,7 +236,7 @@ pub(crate) async fn key(issuer: &Issuer, folder: &Folder) -> Result<(Key, bool),
     Ok((key, true))
 }
 
-/// Makes a key, in a thread: one of RSA takes seconds.
+/// Generates a key in the thread pool, because an RSA key takes seconds.
 pub(crate) async fn make_key(kind: KeyKind) -> Result<Key, Trouble> {
     let made = event::pool::run_blocking(move || Key::generate(kind)).await;
     Ok(made.map_err(|e| Trouble::new(e.to_string()))??)

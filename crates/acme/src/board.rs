@@ -1,4 +1,5 @@
-//! The view of the acme process that workers get, put together from all issuers.
+//! The writing side of the shared zone: collects certificates and challenge responses of all
+//! issuers and publishes them to the workers.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,24 +11,25 @@ use proto::acme::Identifier;
 use crate::issuer::Order;
 use crate::zone::{Answer, Shared, Shown, View};
 
-/// The pause between two looks at names that another order proves, milliseconds.
+/// The polling interval while another order proves the same names, in milliseconds.
 const CLAIM_MS: u64 = 100;
 
-/// The one writer of the zone.
+/// The only writer of the zone.
 pub(crate) struct Board {
     shared: Rc<Shared>,
     view: RefCell<View>,
-    /// The names that orders prove by certificates.
+    /// The names for which an order currently shows a tls-alpn-01 certificate.
     claimed: RefCell<Vec<Identifier>>,
     log: Log,
-    /// The last view did not fit.
+    /// The last view did not fit into the zone, and this was logged.
     is_full: Cell<bool>,
 }
 
 impl Board {
-    /// Begins with what the process before has shown: certificates whose issuers have no folder go
-    /// on, and those that nobody wants any more stand in for others. Workers see that until the
-    /// answers of orders under way have been read.
+    /// Starts with the view that the previous acme process published: certificates of issuers
+    /// without `state_path` exist only there, and those that are not configured any more become
+    /// stand-ins. Publishes nothing yet, so that workers keep the old challenge responses until
+    /// those of unfinished orders have been read from the folder.
     pub fn new(shared: &Rc<Shared>, keys: &[&str], log: &Log) -> Board {
         let mut view = View::clone(&shared.view());
         for shown in &mut view.certificates {
@@ -45,12 +47,13 @@ impl Board {
         }
     }
 
-    /// The part of a certificate that is shown.
+    /// A copy of the published certificate with this key.
     pub fn shown(&self, key: &str) -> Option<Shown> {
         self.view.borrow().certificates.iter().find(|shown| shown.key == key).cloned()
     }
 
-    /// Changes what is shown of a certificate.
+    /// Changes the entry of a certificate, which is created if it is missing, and publishes it if
+    /// it differs.
     pub fn change(&self, key: &str, change: impl FnOnce(&mut Shown)) {
         let mut view = self.view.borrow_mut();
         let at = view.certificates.iter().position(|shown| shown.key == key);
@@ -67,7 +70,7 @@ impl Board {
         }
     }
 
-    /// Shows a certificate that stands in for others.
+    /// Publishes a certificate that stands in for others.
     pub fn stand_in(&self, key: &str, show: impl FnOnce(&mut Shown)) {
         self.change(key, |shown| {
             show(shown);
@@ -75,7 +78,7 @@ impl Board {
         });
     }
 
-    /// Takes the certificates away that stand in for these orders, if each of them has its own.
+    /// Removes the issuer's stand-ins once all of its `orders` have their own certificates.
     pub fn end_stand_ins(&self, issuer: &str, orders: &[Rc<Order>]) {
         let mut view = self.view.borrow_mut();
         let is_issued = |order: &Rc<Order>| {
@@ -94,8 +97,9 @@ impl Board {
         }
     }
 
-    /// Shows the answers to challenges, each in the place of one of the same name: a certificate is
-    /// asked for by name alone, and one from before is for a challenge that is over.
+    /// Publishes challenge responses. Each replaces an older one of the same name, because a
+    /// validator for tls-alpn-01 only sends the name, and the older one belongs to a finished
+    /// challenge.
     pub fn add_answers(&self, answers: Vec<Answer>) {
         if answers.is_empty() {
             return;
@@ -110,8 +114,8 @@ impl Board {
         self.show();
     }
 
-    /// Waits until no other order proves one of these names by a certificate, and keeps others
-    /// waiting as long as the value lives.
+    /// Waits until no other order proves one of these names by tls-alpn-01, then reserves them
+    /// until the returned value is dropped.
     pub async fn claim(&self, names: &[Identifier]) -> Claim<'_> {
         while names.iter().any(|name| self.claimed.borrow().contains(name)) {
             event::sleep(CLAIM_MS).await;
@@ -120,7 +124,7 @@ impl Board {
         Claim { board: self, names: names.to_vec() }
     }
 
-    /// Shows these answers no longer.
+    /// Removes challenge responses.
     pub fn remove_answers(&self, answers: &[Answer]) {
         if answers.is_empty() {
             return;
@@ -129,18 +133,19 @@ impl Board {
         self.show();
     }
 
-    /// Whether another host leads.
+    /// Publishes whether another host leads, which orders certificates for the shared folder.
     pub fn set_follows(&self, follows: bool) {
         if std::mem::replace(&mut self.view.borrow_mut().follows, follows) != follows {
             self.show();
         }
     }
 
-    /// Shows workers all of it.
+    /// Publishes the view. If it does not fit, drops the stand-ins and tries again; logs when the
+    /// zone becomes full and when it fits again.
     pub fn show(&self) {
         let mut fits = self.shared.show(&self.view.borrow());
         if !fits {
-            // The certificates that servers want come first.
+            // Certificates that the configuration asks for take precedence.
             self.view.borrow_mut().certificates.retain(|shown| !shown.is_stand_in);
             fits = self.shared.show(&self.view.borrow());
         }
@@ -154,7 +159,7 @@ impl Board {
     }
 }
 
-/// Names that one order proves.
+/// The reservation of names by one order; ends when dropped.
 pub(crate) struct Claim<'a> {
     board: &'a Board,
     names: Vec<Identifier>,

@@ -1,4 +1,5 @@
-//! Challenges: their answers are shown, the server is asked to look, and the answers go.
+//! Challenges: publishes the responses, asks the server to validate them, and removes them
+//! afterwards.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,10 +21,10 @@ use crate::ordering::Pause;
 use crate::session::{Session, Trouble};
 use crate::zone::Answer;
 
-/// The longest run of a program that makes a record.
+/// The time limit for the program of a dns-01 challenge.
 const PROGRAM_MAX: Duration = Duration::from_secs(300);
 
-/// The means of answering.
+/// What an order needs to respond to challenges.
 pub(crate) struct Stage<'a> {
     pub issuer: &'a Rc<Issuer>,
     pub board: &'a Board,
@@ -31,22 +32,23 @@ pub(crate) struct Stage<'a> {
     pub log: &'a Log,
 }
 
-/// A challenge under way.
+/// A challenge in progress.
 struct Begun {
-    /// The address of its authorization.
+    /// The URL of its authorization.
     url: String,
+    /// The name or address to be proven.
     name: Identifier,
     challenge: Challenge,
     text: String,
 }
 
 impl Begun {
-    /// The name of the record in the domain.
+    /// The name of the TXT record (RFC 8555 section 8.4).
     fn record(&self) -> String {
         format!("_acme-challenge.{}.", self.name)
     }
 
-    /// The value of the record.
+    /// The value of the TXT record: the SHA-256 of the key authorization in base64url.
     fn value(&self) -> String {
         let mut out = Vec::new();
         base::base64::encode_url(&sha256(self.text.as_bytes()), &mut out);
@@ -54,14 +56,16 @@ impl Begun {
     }
 }
 
-/// Answers the challenges of the authorizations at these addresses.
+/// Completes the pending authorizations at `urls`. Returns once all are valid; the responses are
+/// withdrawn in any case.
 pub(crate) async fn answer(
     stage: &Stage<'_>,
     session: &Session,
     order: &Order,
     urls: &[String],
 ) -> Result<(), Trouble> {
-    // A validator that asks for a certificate does not say for which challenge.
+    // With tls-alpn-01 the validator only sends the name, so two orders for one name must not
+    // overlap.
     let _claim = match stage.issuer.proof {
         Proof::Alpn => Some(stage.board.claim(&order.names).await),
         Proof::Http | Proof::Dns(_) => None,
@@ -116,7 +120,8 @@ pub(crate) async fn answer(
     done
 }
 
-/// The answers in the lines of a file of challenges.
+/// Parses a file of challenge responses: lines of `TYPE NAME KEY-AUTHORIZATION`. Other hosts read
+/// these files, and so does a restarted process. Creates the certificates for tls-alpn-01.
 pub(crate) fn answers(text: &str) -> Result<Vec<Answer>, String> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -148,6 +153,7 @@ pub(crate) fn answers(text: &str) -> Result<Vec<Answer>, String> {
     Ok(found)
 }
 
+/// Selects the challenge of the configured type in an authorization.
 fn choose(
     issuer: &Issuer,
     session: &Session,
@@ -175,13 +181,14 @@ fn choose(
     })
 }
 
+/// The error of an invalid authorization, from the challenge that failed.
 fn why_invalid(authorization: &Authorization) -> Trouble {
     let problem = authorization.challenges.iter().find_map(|challenge| challenge.error.clone());
     let trouble = problem.map_or_else(|| Trouble::new("authorization failed"), Trouble::from);
     trouble.during(&format!("authorization of \"{}\"", authorization.name))
 }
 
-/// Asks the server to look, and waits until it has.
+/// Requests validation of all challenges and waits for its result.
 async fn prove(session: &Session, begun: &[Begun]) -> Result<(), Trouble> {
     for one in begun.iter().filter(|one| one.challenge.status == ChallengeStatus::Pending) {
         session.call(&one.challenge.url, Some("{}")).await?;
@@ -205,7 +212,8 @@ async fn prove(session: &Session, begun: &[Begun]) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Runs the program of a challenge by DNS: `PROGRAM present|cleanup NAME VALUE`.
+/// Runs the program of a dns-01 challenge: `PROGRAM present|cleanup NAME VALUE`. Fails if it exits
+/// with an error or exceeds the time limit.
 async fn run(program: &Path, verb: &'static str, one: &Begun) -> Result<(), Trouble> {
     let (path, record, value) = (program.to_owned(), one.record(), one.value());
     let running = event::pool::run_blocking(move || {

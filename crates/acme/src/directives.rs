@@ -1,4 +1,4 @@
-//! The directives with their setters, and what they come to.
+//! The directives, their setters, and the resulting configuration.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -170,20 +170,20 @@ fn draft(cx: &mut Cx) -> &mut Draft {
     cx.loc::<Draft>()
 }
 
-/// An issuer that waits for its orders, with the place of its name.
+/// An issuer that has no orders yet, and the position of its name in the configuration.
 struct Defined {
     at: Word,
     issuer: Issuer,
 }
 
-/// The module's settings of the whole block.
+/// The module's settings in `http`.
 #[derive(Default)]
 pub(crate) struct Acme {
     defined: Vec<Defined>,
     zone: Option<(Word, Vec<u8>, usize)>,
-    /// The issuers, once all servers have been read.
+    /// The issuers with their orders; set after all servers were read.
     pub issuers: Vec<Rc<Issuer>>,
-    /// The view that workers have.
+    /// The shared zone.
     pub shared: Option<Rc<zone::Shared>>,
 }
 
@@ -193,7 +193,7 @@ impl Conf for Acme {}
 #[derive(Default)]
 pub(crate) struct Wanted {
     asked: Option<Asked>,
-    /// The certificate, once its names are known.
+    /// The order; set after all servers were read, because its names may come from `server_name`.
     pub order: Option<Rc<Order>>,
 }
 
@@ -215,7 +215,7 @@ fn invalid(word: &Word) -> ConfError {
     ConfError::at(word, format!("invalid value \"{}\"", word.lossy()))
 }
 
-/// A text of one line.
+/// A non-empty value without control characters.
 fn text(word: &Word) -> Result<String, ConfError> {
     let text = std::str::from_utf8(word.bytes()).map_err(|_| invalid(word))?;
     if text.is_empty() || text.contains(|c: char| c.is_control()) {
@@ -234,7 +234,7 @@ fn uri(word: &Word) -> Result<String, ConfError> {
     Ok(uri)
 }
 
-/// The kind of a key; none where the text names none.
+/// Parses a key type such as `rsa:2048`; `None` if `text` is something else, that is a file name.
 fn key_kind(word: &Word, text: &[u8]) -> Result<Option<KeyKind>, ConfError> {
     let (kind, size) = match memchr::memchr(b':', text) {
         Some(at) => (&text[..at], Some(&text[at + 1..])),
@@ -254,7 +254,8 @@ fn key_kind(word: &Word, text: &[u8]) -> Result<Option<KeyKind>, ConfError> {
     }
 }
 
-/// The key itself is the acme process's: here its file is only tried, and forgotten.
+/// Only checks that the file is readable and valid: the acme process reads the key later, so that
+/// the master does not keep it.
 fn account_key(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if draft(cx).account_key.is_some() {
         return Err(duplicate(n));
@@ -276,7 +277,7 @@ fn account_key(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// The bytes of a file of secrets.
+/// Reads a file with a secret.
 pub(crate) fn read(path: &std::path::Path) -> Result<Secret, String> {
     let file = std::fs::File::open(path);
     let text = file.and_then(read_secret);
@@ -346,7 +347,7 @@ fn external_account_key(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// The bytes of a key in base64url.
+/// Decodes a base64url key.
 pub(crate) fn decode_key(text: &[u8]) -> Result<Secret, &'static str> {
     let text = text.trim_ascii();
     let mut key = Secret::new(Vec::with_capacity(text.len()));
@@ -368,7 +369,7 @@ fn profile(n: &Node) -> Result<(String, bool), ConfError> {
 fn acme_issuer(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let word = n.arg(0)?;
     let name = text(word)?;
-    // It becomes a part of a file's name.
+    // The name becomes part of file names.
     if name.contains('/') || name == "." || name == ".." {
         return Err(invalid(word));
     }
@@ -408,7 +409,7 @@ fn acme_issuer(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// The certificates between that of the authority's server and the trusted one, at most.
+/// The maximum number of intermediate certificates in the ACME server's chain.
 const DEPTH: u64 = 9;
 
 fn tls_of(cx: &Cx, word: &Word, draft: &Draft) -> Result<upstream::ssl::UpstreamTls, ConfError> {
@@ -480,7 +481,8 @@ fn identifiers(at: &Word, text: &[u8]) -> Result<Vec<Identifier>, ConfError> {
     })
 }
 
-/// Gives the certificates of servers to their issuers, and maps the zone.
+/// Called after the whole configuration was read: assigns the servers' certificates to their
+/// issuers, and maps the zone.
 pub(crate) fn init(cx: &mut Cx) -> Result<(), ConfError> {
     let mut defined = std::mem::take(&mut cx.main::<Acme>().defined);
     let resolving = cx.main::<Resolving>().clone();
@@ -531,7 +533,7 @@ pub(crate) fn init(cx: &mut Cx) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// The names of a server that a certificate can have.
+/// The server names for which a certificate can be issued.
 fn of_server(at: &Word, names: &[engine::names::ServerName]) -> Result<Vec<Identifier>, ConfError> {
     let mut found = Vec::new();
     for name in names {

@@ -1,4 +1,5 @@
-//! The folder of an issuer (`state_path`): files as nginx-acme has them, and our own beside them.
+//! The state directory of an issuer (`state_path`): nginx-acme's files, and additional ones of
+//! ours.
 //!
 //! | file | holds | of |
 //! | --- | --- | --- |
@@ -10,8 +11,9 @@
 //! | `ORDER.challenges` | challenges under way, for other hosts | us |
 //! | `.ISSUER.lock` | the lock of the host that leads | us |
 //!
-//! A file is written beside its name, brought to the disk, and renamed. What cannot be written is
-//! kept in memory: the server goes on, and starts anew after its end.
+//! A file is written under a temporary name, synced and renamed, so that a crash leaves either
+//! version. If the directory cannot be written, new content is kept in memory: the server keeps
+//! working, but loses that content when it exits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -27,7 +29,7 @@ use base::log::{Level, Log, os_error};
 use tls::certified::Certified;
 use tls::pem::{Secret, read_secret};
 
-/// A chain with its private key, both in PEM.
+/// A certificate chain and its private key, both in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub chain: Vec<u8>,
@@ -35,23 +37,23 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Whether the key is the certificate's.
+    /// Checks that the key belongs to the certificate.
     ///
     /// # Errors
-    /// It is not, or one of them cannot be read.
+    /// It does not, or one of them cannot be parsed.
     pub fn check(&self) -> Result<(), String> {
         Certified::from_pem(&self.chain, &self.private).map(drop)
     }
 }
 
-/// The folder of one issuer.
+/// The state directory of one issuer; without a path, everything is kept in memory.
 pub(crate) struct Folder {
     path: Option<PathBuf>,
     issuer: String,
     log: Log,
-    /// Files that no disk holds.
+    /// Files that are not on disk.
     memory: RefCell<HashMap<String, Secret>>,
-    /// The last write failed.
+    /// The last write has failed.
     failing: Cell<bool>,
 }
 
@@ -66,12 +68,12 @@ impl Folder {
         }
     }
 
-    /// Whether files outlive the process.
+    /// Whether files are persistent.
     pub fn is_kept(&self) -> bool {
         self.path.is_some() && !self.failing.get()
     }
 
-    /// Makes the folder if it is missing, and warns if others may read it.
+    /// Creates the directory if it is missing, and logs a warning if others can list it.
     pub fn prepare(&self) {
         let Some(path) = &self.path else { return };
         let made = DirBuilder::new().mode(0o700).create(path);
@@ -89,11 +91,12 @@ impl Folder {
         }
     }
 
-    /// Takes the lock of the host that leads; `None` when another one has it. Without a folder
-    /// there is no other host.
+    /// Tries to become the leader, the one host that orders certificates for a shared directory.
+    /// Returns the lock, to be held while leading; `None` if another process has it. Without a
+    /// directory there is no other host, so the lock is empty.
     ///
     /// # Errors
-    /// The system's: the folder cannot be written, for instance.
+    /// The lock file cannot be opened or locked.
     pub fn lock(&self) -> io::Result<Option<Option<OwnedFd>>> {
         let Some(path) = &self.path else { return Ok(Some(None)) };
         let fd = os::append::open(&path.join(format!(".{}.lock", self.issuer)), 0o600)?;
@@ -104,19 +107,19 @@ impl Folder {
         }
     }
 
-    /// Whether a process of this host has the lock, as far as the kernel tells: the acme process of
-    /// the configuration before, for instance, which leaves.
+    /// Whether a process on this host holds the lock, according to the kernel; for example the acme
+    /// process of the previous configuration while it exits.
     pub fn is_locked_here(&self) -> bool {
         use std::os::unix::fs::MetadataExt;
         let Some(path) = &self.path else { return false };
         let meta = std::fs::metadata(path.join(format!(".{}.lock", self.issuer)));
         let Ok(inode) = meta.map(|meta| format!(":{} ", meta.ino())) else { return false };
-        // `1: FLOCK  ADVISORY  WRITE 708 00:13:4711 0 EOF`
+        // A line looks like `1: FLOCK  ADVISORY  WRITE 708 00:13:4711 0 EOF`.
         let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
         locks.lines().any(|line| line.contains("FLOCK") && line.contains(&inode))
     }
 
-    /// The bytes of a file, if there is one.
+    /// Reads a file; `None` if it does not exist or cannot be read.
     pub fn read(&self, name: &str) -> Option<Secret> {
         if let Some(text) = self.memory.borrow().get(name) {
             return Some(text.clone());
@@ -132,7 +135,7 @@ impl Folder {
         }
     }
 
-    /// Writes a file: the whole of it is there, or the one before.
+    /// Writes a file atomically. If that fails, keeps it in memory.
     pub fn write(&self, name: &str, text: &[u8]) {
         let Some(folder) = &self.path else {
             self.memory.borrow_mut().insert(name.to_owned(), Secret::new(text.to_vec()));
@@ -153,7 +156,7 @@ impl Folder {
         }
     }
 
-    /// Writes what is kept in memory alone, now that there may be room again.
+    /// Tries to write the files that are only in memory, for example after the disk was full.
     pub fn flush(&self) {
         let Some(folder) = &self.path else { return };
         let kept = |end: &str| {
@@ -161,7 +164,8 @@ impl Folder {
             let found = memory.keys().find(|name| name.ends_with(end)).cloned();
             found.and_then(|name| Some((name.strip_suffix(end)?.to_owned(), memory[&name].clone())))
         };
-        // A pair comes to the disk as it would have: beside the one before.
+        // A new pair is installed in the usual order, next to the old one, so that a crash leaves a
+        // matching pair.
         while let Some((id, chain)) = kept(".next.crt") {
             let Some(private) = self.read(&format!("{id}.key")) else { break };
             let done = write_whole(folder, &format!("{id}.next.key"), &private);
@@ -193,7 +197,7 @@ impl Folder {
         }
     }
 
-    /// Gives a file another name.
+    /// Renames a file.
     pub fn rename(&self, from: &str, to: &str) {
         if let Some(text) = self.read(from) {
             let in_memory = self.memory.borrow().contains_key(from);
@@ -213,7 +217,7 @@ impl Folder {
         }
     }
 
-    /// An error of the file system: once, until writing works again.
+    /// Logs an error of the file system, once until writing succeeds again.
     fn tell(&self, what: &str, path: &Path, e: &io::Error) {
         if !self.failing.replace(true) {
             let (path, e) = (path.display(), os_error(e));
@@ -222,8 +226,7 @@ impl Folder {
         }
     }
 
-    /// Removes what writers left behind that were killed before they gave a file its name: some of
-    /// it is keys.
+    /// Removes temporary files of killed processes, because some of them contain keys.
     pub fn sweep(&self) {
         let Some(path) = &self.path else { return };
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -233,7 +236,7 @@ impl Folder {
         }
     }
 
-    /// The names of files that begin so and end with `end`.
+    /// The names of files that end with `end`, without hidden ones.
     pub fn list(&self, end: &str) -> Vec<String> {
         let Some(path) = &self.path else { return Vec::new() };
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -241,7 +244,7 @@ impl Folder {
         names.filter(|name| name.ends_with(end) && !name.starts_with('.')).collect()
     }
 
-    /// The certificate of an order.
+    /// The certificate of an order; `None` if it is missing or its key does not match.
     pub fn pair(&self, id: &str) -> Option<Pair> {
         let chain = self.read(&format!("{id}.crt"))?.to_vec();
         let private = self.read(&format!("{id}.key"))?;
@@ -256,39 +259,39 @@ impl Folder {
         }
     }
 
-    /// The private key of an order under way.
+    /// The private key of the order in progress.
     pub fn next_key(&self, id: &str) -> Option<Secret> {
         self.read(&format!("{id}.next.key"))
     }
 
-    /// Keeps the private key of an order under way.
+    /// Stores the private key of the order in progress.
     pub fn keep_next_key(&self, id: &str, text: &[u8]) {
         self.write(&format!("{id}.next.key"), text);
     }
 
-    /// Puts a new chain in the place of the old one, with the key of its order. `settled` is the
-    /// progress once the order is over.
+    /// Installs a new chain and the key of its order. `settled` is the state file after the order.
     pub fn install(&self, id: &str, chain: &[u8], settled: &[u8]) {
         self.write(&format!("{id}.next.crt"), chain);
         self.finish_install(id, settled);
     }
 
-    /// Ends an installation that a crash broke off: from the writing of `.next.crt` on, the new
-    /// pair is whole, and so each step may be repeated. The renaming of that file is the last one:
-    /// once it has its place, nobody goes on with the order.
+    /// Completes an installation, also one that a crash interrupted. Once `.next.crt` is written
+    /// the new pair is complete, so each step can be repeated. Renaming that file is the last step:
+    /// after it nothing refers to the order any more.
     pub fn finish_install(&self, id: &str, settled: &[u8]) {
         let (next_chain, next_key) = (format!("{id}.next.crt"), format!("{id}.next.key"));
         let Some(chain) = self.read(&next_chain) else { return };
         let key = self.next_key(id).or_else(|| self.read(&format!("{id}.key")));
         let pair = key.map(|private| Pair { chain: chain.to_vec(), private });
         let Some(pair) = pair.filter(|pair| pair.check().is_ok()) else {
-            // Of another order than the key.
+            // The chain belongs to another order than the key.
             self.remove(&next_chain);
             return;
         };
         let mut memory = self.memory.borrow_mut();
         if self.path.is_some() && [&next_chain, &next_key].iter().any(|f| memory.contains_key(*f)) {
-            // The disk keeps the pair that it has, and the order as it is, until there is room.
+            // The disk is full: it keeps the old pair and the order as they are; the new ones are
+            // used from memory.
             memory.insert(next_chain, chain.clone());
             memory.insert(format!("{id}.crt"), chain);
             memory.insert(format!("{id}.key"), pair.private);
@@ -302,6 +305,7 @@ impl Folder {
     }
 }
 
+/// Writes a file under a temporary name, syncs it and renames it.
 fn write_whole(folder: &Path, name: &str, text: &[u8]) -> io::Result<()> {
     let path = folder.join(name);
     let beside = folder.join(OsStr::new(&format!(".{name}.{}", std::process::id())));
@@ -318,10 +322,10 @@ fn write_whole(folder: &Path, name: &str, text: &[u8]) -> io::Result<()> {
     done.and_then(|()| sync_folder(folder))
 }
 
-/// The ends of files' names here.
+/// The suffixes of our files.
 const ENDS: [&str; 6] = [".crt", ".key", ".state", ".challenges", ".url", ".print"];
 
-/// Whether a name is `write_whole`'s for a file that has not got its own yet.
+/// Whether a name is a temporary name of [`write_whole`]: `.NAME.PID`.
 fn is_unfinished(name: &str) -> bool {
     let parts = name.strip_prefix('.').and_then(|name| name.rsplit_once('.'));
     parts.is_some_and(|(name, pid)| {

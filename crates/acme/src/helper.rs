@@ -1,4 +1,4 @@
-//! The acme process: what it reads while it is privileged, and its work.
+//! The acme process: the keys that it reads while it is privileged, and its main task.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,14 +13,16 @@ use crate::directives::{Acme, decode_key, read};
 use crate::issuer::{AccountKey, ExternalKey};
 use crate::keep::Keeper;
 
-/// In the master: whether there is something to order.
+/// In the master: whether an acme process is needed, that is whether any certificate is to be
+/// ordered.
 pub(crate) fn wants(main: &HttpMain) -> bool {
     let acme = main.confs.get::<Acme>();
     acme.is_some_and(|acme| acme.issuers.iter().any(|issuer| !issuer.orders.is_empty()))
 }
 
-/// In the acme process, before it takes the user of workers: reads the keys that the configuration
-/// names. The master does not keep them, so no worker inherits them.
+/// In the acme process, before it drops its privileges: reads the key files that the configuration
+/// names. The master does not keep the keys, so that no worker inherits them. An error is stored,
+/// and reported when the key is used.
 pub(crate) fn prepare(main: &HttpMain) {
     for issuer in main.confs.get::<Acme>().iter().flat_map(|acme| &acme.issuers) {
         if let AccountKey::File(path) = &issuer.account_key {
@@ -35,7 +37,7 @@ pub(crate) fn prepare(main: &HttpMain) {
     }
 }
 
-/// The work: all issuers side by side, until the process is to leave.
+/// The main task: runs all issuers concurrently until the process is to exit.
 pub(crate) fn run(main: &Rc<HttpMain>, seat: &Seat) -> Help {
     let mut all = Vec::new();
     if let Some(acme) = main.confs.get::<Acme>()
@@ -52,7 +54,7 @@ pub(crate) fn run(main: &Rc<HttpMain>, seat: &Seat) -> Help {
     Box::pin(side_by_side(all.into_iter(), usize::MAX))
 }
 
-/// Runs all of these to their ends, at most `max` at the same time.
+/// Runs all futures to completion, at most `max` of them concurrently.
 pub(crate) async fn side_by_side<F: Future<Output = ()>>(
     mut waiting: impl Iterator<Item = F>,
     max: usize,

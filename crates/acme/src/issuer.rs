@@ -1,4 +1,4 @@
-//! Issuers and certificates as the configuration names them.
+//! Issuers (`acme_issuer`) and orders (`acme_certificate`) as configured.
 
 use std::cell::OnceCell;
 use std::hash::Hasher;
@@ -14,25 +14,25 @@ use upstream::ssl::UpstreamTls;
 /// `account_key`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AccountKey {
-    /// Made once, and kept in the folder.
+    /// Generated once and stored in `state_path`.
     Generate(KeyKind),
-    /// In this file.
+    /// Read from this file.
     File(PathBuf),
 }
 
 /// `challenge`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
-    /// A file below `/.well-known/acme-challenge/`.
+    /// http-01: a response below `/.well-known/acme-challenge/`.
     Http,
-    /// A certificate shown to a client of `acme-tls/1`.
+    /// tls-alpn-01: a certificate for clients that offer the ALPN protocol `acme-tls/1` (RFC 8737).
     Alpn,
-    /// A record in the domain, made by this program.
+    /// dns-01: a TXT record that this program creates.
     Dns(PathBuf),
 }
 
 impl Proof {
-    /// The type of the challenge.
+    /// The challenge type, as ACME names it.
     pub fn kind(&self) -> &'static str {
         match self {
             Proof::Http => "http-01",
@@ -42,21 +42,22 @@ impl Proof {
     }
 }
 
-/// The place of the key of `external_account_key`.
+/// The source of the key in `external_account_key`.
 #[derive(Clone)]
 pub(crate) enum ExternalKey {
-    /// In this file, in base64url.
+    /// A file with the key in base64url.
     File(PathBuf),
-    /// These bytes.
+    /// The key itself.
     Data(Secret),
 }
 
-/// The secrets that the acme process reads before it gives up its privileges.
+/// The secrets that the acme process reads before it drops its privileges; unset in all other
+/// processes.
 #[derive(Default)]
 pub(crate) struct Secrets {
-    /// The text of `account_key`'s file.
+    /// The content of `account_key`'s file, or the error of reading it.
     pub account_key: OnceCell<Result<Secret, String>>,
-    /// The bytes of `external_account_key`'s.
+    /// The key in `external_account_key`'s file, or the error of reading it.
     pub external_key: OnceCell<Result<Secret, String>>,
 }
 
@@ -74,9 +75,9 @@ pub(crate) struct Issuer {
     /// `external_account_key`: the identifier and the key.
     pub external: Option<(String, ExternalKey)>,
     pub preferred_chain: Option<String>,
-    /// `profile`, and whether the server has to have it.
+    /// `profile`, and whether `require` was given.
     pub profile: Option<(String, bool)>,
-    /// TLS to the server.
+    /// TLS settings for connections to the ACME server.
     pub tls: Rc<UpstreamTls>,
     /// `state_path`; none for `off`.
     pub folder: Option<PathBuf>,
@@ -84,21 +85,21 @@ pub(crate) struct Issuer {
     pub agrees: bool,
     /// `resolver`
     pub lookup: Lookup,
-    /// Its certificates.
+    /// The certificates to obtain from it.
     pub orders: Vec<Rc<Order>>,
     pub secrets: Secrets,
 }
 
-/// A certificate that is wanted from an issuer.
+/// A certificate to obtain from an issuer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Order {
-    /// The name of its files: that of nginx-acme.
+    /// The base name of its files, the same as nginx-acme's.
     pub id: String,
-    /// Its name in the zone: issuer and id.
+    /// Its name in the zone: `ISSUER/ID`.
     pub key: String,
-    /// The names and addresses in it.
+    /// The DNS names and IP addresses of the certificate.
     pub names: Vec<Identifier>,
-    /// The kind of its private key.
+    /// The type of its private key.
     pub kind: KeyKind,
 }
 
@@ -109,10 +110,10 @@ impl Order {
     }
 }
 
-/// The name of an order's files: its first name (or else its first address), and a hash of all
-/// names and of the kind of the key, in hexadecimal. The hash is nginx-acme's, by SipHash-2-4
-/// (with a key of zeroes) over the derived `Hash` of its own types, so that the files of a folder
-/// are found by both.
+/// The base name of an order's files: the first DNS name (otherwise the first address), and a hash
+/// of all names and of the key type in hexadecimal. The hash is nginx-acme's, SipHash-2-4 (with a
+/// zero key) over the derived `Hash` of its own types, so that both programs find each other's
+/// files.
 fn id(names: &[Identifier], kind: KeyKind) -> String {
     let first = names.iter().find(|name| matches!(name, Identifier::Dns(_))).or(names.first());
     let mut bytes = Vec::new();
@@ -132,7 +133,7 @@ fn id(names: &[Identifier], kind: KeyKind) -> String {
     };
     bytes.extend_from_slice(&variant.to_le_bytes());
     bytes.extend_from_slice(&bits.to_le_bytes());
-    // The standard library's successor of this hasher has an algorithm that may change.
+    // `DefaultHasher`, its successor in the standard library, does not guarantee its algorithm.
     #[allow(deprecated)]
     let mut hasher = std::hash::SipHasher::new();
     hasher.write(&bytes);

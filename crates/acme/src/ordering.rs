@@ -1,4 +1,4 @@
-//! One order, from its beginning or from where a process before broke off.
+//! Processes one order, from the beginning or from the point at which a previous process stopped.
 //!
 //! ```text
 //!            progress says
@@ -24,21 +24,21 @@ use crate::issuer::Order;
 use crate::progress::Progress;
 use crate::session::{Session, Trouble};
 
-/// The time that the server has for a step of its own, milliseconds.
+/// The time limit for one step of the server, in milliseconds.
 const STEP_MS: u64 = 300_000;
 
-/// The shortest pause and the longest one where the server asks for none, milliseconds.
+/// The minimum and maximum polling interval if the server sends no Retry-After, in milliseconds.
 const PAUSE_MS: (u64, u64) = (100, 5_000);
 
-/// The longest pause while the wait is a usual one, and the end of that, milliseconds: somebody may
-/// be waiting for the first certificate.
+/// The maximum polling interval during the first `USUAL_MS`, which most orders need at most:
+/// somebody may be waiting for the first certificate. Both in milliseconds.
 const SOON_MS: u64 = 400;
 const USUAL_MS: u64 = 20_000;
 
-/// Pauses between two looks at something that the server does.
+/// Polling intervals while the server works on a step.
 pub(crate) struct Pause {
     until_ms: u64,
-    /// The sum of the pauses so far.
+    /// The time waited so far.
     waited_ms: u64,
 }
 
@@ -47,9 +47,9 @@ impl Pause {
         Pause { until_ms: now_ms() + STEP_MS, waited_ms: 0 }
     }
 
-    /// Waits as long as the server asks, or an eighth of the time waited so far, at first no longer
-    /// than `SOON_MS`: what the server has done is seen at most so much later. False when it takes
-    /// too long.
+    /// Waits as long as the server requests, otherwise an eighth of the time waited so far (at
+    /// first at most `SOON_MS`), which bounds the delay after the server has finished. Returns
+    /// false if the step takes too long.
     pub async fn wait(&mut self, asked: Option<u64>) -> bool {
         if now_ms() >= self.until_ms {
             return false;
@@ -63,19 +63,19 @@ impl Pause {
     }
 }
 
-/// An order in the hands of this process.
+/// An order that this process is working on.
 pub(crate) struct Ordering<'a> {
     pub stage: Stage<'a>,
     pub session: &'a Session,
     pub order: &'a Order,
-    /// The identifier of the certificate that the new one replaces.
+    /// The identifier of the certificate to be replaced (RFC 9773).
     pub replaces: Option<String>,
-    /// Writes the progress down.
+    /// Stores the progress.
     pub save: &'a dyn Fn(&Progress),
 }
 
 impl Ordering<'_> {
-    /// Brings the order to its end: the certificate with its key, checked.
+    /// Processes the order to its end. Returns the verified chain and its private key.
     pub async fn run(&self, progress: &mut Progress) -> Result<Pair, Trouble> {
         let key = self.key().await?;
         for _ in 0..2 {
@@ -89,7 +89,8 @@ impl Ordering<'_> {
                     if !goes_on {
                         self.forget(progress);
                     }
-                    // One that had failed, or was forgotten, before this attempt.
+                    // The order from before has failed or was deleted by the server: start a new
+                    // one.
                     if !is_old || goes_on {
                         return Err(trouble);
                     }
@@ -99,14 +100,15 @@ impl Ordering<'_> {
         Err(Trouble::new("the order is gone"))
     }
 
-    /// The order is over: the next one has another key.
+    /// Forgets the order, because it has ended.
     fn forget(&self, progress: &mut Progress) {
         progress.order = None;
         progress.asked = false;
         (self.save)(progress);
     }
 
-    /// The private key of the order, on disk before anything else.
+    /// The private key for the order. It is stored before the order is created, so that a restarted
+    /// process can finish the order with it.
     async fn key(&self) -> Result<Key, Trouble> {
         let (folder, id) = (self.stage.folder, &self.order.id);
         if let Some(text) = folder.next_key(id)
@@ -120,7 +122,8 @@ impl Ordering<'_> {
         Ok(key)
     }
 
-    /// Makes an order, unless the account has one that a process before asked for.
+    /// Creates an order, unless the account has one that a previous process requested. Returns its
+    /// URL.
     async fn ask(&self, progress: &mut Progress) -> Result<String, Trouble> {
         let found = if progress.asked { self.search().await? } else { None };
         let url = match found {
@@ -132,7 +135,7 @@ impl Ordering<'_> {
                 if let Err(trouble) = &reply
                     && trouble.problem.is_some()
                 {
-                    // An answer: there is no order.
+                    // The server answered with an error, so no order was created.
                     progress.asked = false;
                     (self.save)(progress);
                 }
@@ -163,7 +166,8 @@ impl Ordering<'_> {
         }
     }
 
-    /// Looks for an order of these names that is not over in the account's list, if it has one.
+    /// Searches the account's order list, if the server has one, for an unfinished order with these
+    /// names.
     async fn search(&self) -> Result<Option<String>, Trouble> {
         let account = self.session.account().await?;
         let reply = self.session.call(&account, None).await?;
@@ -177,7 +181,7 @@ impl Ordering<'_> {
         }
         let mut wanted: Vec<_> = self.order.names.iter().map(|name| name.value()).collect();
         wanted.sort();
-        // The newest stand last.
+        // The newest orders come last.
         for url in listed.iter().rev().take(SEARCHED_MAX) {
             let Ok(reply) = self.session.call(url, None).await else { continue };
             let Ok(mut found) = Resource::parse(&reply.body) else { continue };
@@ -189,7 +193,8 @@ impl Ordering<'_> {
         Ok(None)
     }
 
-    /// Takes the steps of the order at `url`. The failure tells whether it goes on another time.
+    /// Processes the order at `url`. On an error, the flag is true if the same order can be
+    /// continued later.
     async fn follow(&self, url: &str, key: &Key) -> Result<Pair, (Trouble, bool)> {
         let lasting = |trouble: Trouble| (trouble, true);
         let over = |trouble: Trouble| (trouble, false);
@@ -231,7 +236,7 @@ impl Ordering<'_> {
                     return Err(over(trouble));
                 }
             }
-            // A step that was taken has changed the order, as a rule.
+            // After a step the status has usually changed, so read it again at once.
             let is_new = last.replace(order.status) != Some(order.status);
             if is_new && order.status != OrderStatus::Processing {
                 continue;
@@ -247,7 +252,7 @@ impl Ordering<'_> {
         self.stage.board.change(&self.order.key, |shown| state.clone_into(&mut shown.state));
     }
 
-    /// Fetches the chain, or the one of several that is preferred.
+    /// Downloads the chain, or the preferred one of several alternatives, and verifies it.
     async fn fetch(&self, url: &str, key: &Key) -> Result<Pair, Trouble> {
         let reply = self.session.call(url, None).await?;
         let mut chain = reply.body;
@@ -272,7 +277,7 @@ impl Ordering<'_> {
     }
 }
 
-/// The parts of an account's list of orders that are read, and the orders that are looked at.
+/// The maximum number of pages of the order list, and of orders to inspect.
 const PAGES_MAX: usize = 100;
 const SEARCHED_MAX: usize = 50;
 
@@ -290,19 +295,20 @@ fn word(status: OrderStatus) -> &'static str {
     }
 }
 
-/// The certificates of a chain, the end's own first.
+/// Parses a chain: the leaf certificate first. `None` if it cannot be parsed.
 pub(crate) fn certificates(chain: &[u8]) -> Option<Vec<Certificate>> {
     let chain = tls::pem::certificates(chain).ok()?;
     chain.into_iter().map(|der| Certificate::parse(der.into()).ok()).collect()
 }
 
-/// Whether the topmost certificate is from this issuer.
+/// Whether the top certificate of a chain was issued by `issuer` (its common name).
 fn is_from(chain: &[u8], issuer: &str) -> bool {
     let last = certificates(chain).and_then(|mut chain| chain.pop());
     last.is_some_and(|last| last.issuer().common_names().any(|name| name == issuer))
 }
 
-/// Checks that a chain is for the order's names, is signed from link to link, and holds now.
+/// Checks that a chain covers the order's names, that each certificate is signed by the next, and
+/// that it is valid now.
 fn check(chain: &[u8], order: &Order) -> Result<(), Trouble> {
     let no = |why: &str| Trouble::new(format!("the certificate is of no use: {why}"));
     let chain = certificates(chain).ok_or_else(|| no("it cannot be read"))?;

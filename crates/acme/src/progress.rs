@@ -1,33 +1,34 @@
-//! The state of an order, or of an account, that outlives the process, in JSON.
+//! The persistent state of an order or an account, stored as JSON, so that a restarted process
+//! continues an order and keeps the back-off.
 
 use base::json::Object;
 use proto::acme::Backoff;
 use serde_json::Value;
 
-/// The progress of an order, or of an account.
+/// The persistent state of an order or an account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// The address of the order under way.
+    /// The URL of the order in progress.
     pub order: Option<String>,
-    /// An order was asked for, and its address may not have come.
+    /// An order was requested, and the response with its URL may have been lost.
     pub asked: bool,
-    /// Attempts that failed.
+    /// The back-off after failed attempts.
     pub backoff: Backoff,
-    /// Why the last one did.
+    /// The error of the last failed attempt.
     pub error: String,
-    /// Renewals long before the end, in a row: an authority that wants each certificate replaced at
-    /// once gets its way, but not without pauses.
+    /// The back-off after early renewals in a row: a server that requests the replacement of each
+    /// new certificate gets it, but with pauses.
     pub early: Backoff,
-    /// The second since 1970 in which to renew; 0 where none was chosen.
+    /// The time of the renewal, in seconds since 1970; 0 if none was chosen.
     pub renew: i64,
-    /// The second since 1970 in which to ask the server for the next renewal.
+    /// The next time to request renewal information (RFC 9773), in seconds since 1970.
     pub check: i64,
-    /// The settings that all of this is for; others begin anew.
+    /// The settings at that time. If they change, the state is discarded.
     pub settings: String,
 }
 
 impl Progress {
-    /// Reads the text of a file. One that cannot be read is no progress.
+    /// Parses a state file. An unreadable one counts as the initial state.
     pub fn parse(text: &[u8]) -> Progress {
         let Ok(value) = serde_json::from_slice::<Value>(text) else { return Progress::default() };
         let number = |name: &str| value.get(name).and_then(Value::as_i64).unwrap_or(0).max(0);
@@ -53,7 +54,7 @@ impl Progress {
         }
     }
 
-    /// The text of a file.
+    /// The content of a state file.
     pub fn to_text(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let number = |n: i64| u64::try_from(n).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! In workers: certificates for handshakes, and the answers to challenges.
+//! The worker's side: certificates for handshakes, and responses to challenges.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use crate::directives::{Acme, Wanted};
 use crate::issuer::Order;
 use crate::zone::{Answer, Shared, Shown, View};
 
-/// The variables of a server's certificate.
+/// `$acme_certificate` and `$acme_certificate_key`.
 pub(crate) static VARIABLES: &[VarDef] = &[
     VarDef::new("acme_certificate", |r, out| {
         with_certificate(r, |shown| {
@@ -39,13 +39,13 @@ pub(crate) static VARIABLES: &[VarDef] = &[
     }),
 ];
 
-/// The view that a request has taken: a certificate and its key are of one moment, or they may not
-/// match.
+/// The view that a request uses. Certificate and key are read from the same view, because they
+/// would not match if a renewal happened in between.
 #[derive(Default)]
 struct Seen(Option<Rc<View>>);
 
-/// Calls `with` for the certificate of the request's server. False, and a warning, where it has
-/// none yet.
+/// Calls `with` with the certificate of the request's server, or with a stand-in. Returns false,
+/// and logs a warning, if there is none yet.
 fn with_certificate(r: &mut Request, with: impl FnOnce(&Shown)) -> bool {
     let order = r.server.root.confs.get::<Wanted>().and_then(|wanted| wanted.order.clone());
     let acme = r.main.confs.get::<Acme>();
@@ -71,23 +71,23 @@ fn with_certificate(r: &mut Request, with: impl FnOnce(&Shown)) -> bool {
     false
 }
 
-/// A certificate of other names that covers the one that the client asks for, until the order has
-/// its own: a server that gets a further name serves the others meanwhile. The one that holds
-/// longest.
+/// Until an order has its own certificate, another one of the same issuer that covers the requested
+/// name; of several, the one that expires last. With it, a server that gets an additional name
+/// keeps serving the others.
 fn stand_in<'a>(r: &Request, order: &Order, view: &'a View) -> Option<&'a Shown> {
     let asked = r.established().and_then(|session| session.server_name.as_deref());
     let asked = asked.and_then(|name| Identifier::parse(&name.to_ascii_lowercase()).ok());
-    // A client that names none gets one of any.
+    // Without SNI, any name of the order will do.
     let names = asked.unwrap_or_else(|| order.names.clone());
     let covering = view.certificates.iter().filter(|shown| shown.covers(order, &names));
     covering.max_by_key(|shown| shown.until)
 }
 
-/// The pause between two warnings of the same certificate, milliseconds.
+/// The minimum time between two warnings about the same certificate, in milliseconds.
 const WARN_MS: u64 = 60_000;
 
 thread_local! {
-    /// When this worker warned last, by certificate.
+    /// The time of this worker's last warning, by certificate.
     static WARNED: RefCell<HashMap<String, u64>> = RefCell::default();
 }
 
@@ -104,7 +104,7 @@ fn is_time_to_warn(key: &str) -> bool {
     })
 }
 
-/// The certificates in the status, with the seconds since 1970 of their ends and renewals.
+/// The certificates for the status API; expiry and renewal are in seconds since 1970.
 pub(crate) fn status(main: &HttpMain, o: &mut Object<'_>) {
     let Some(shared) = main.confs.get::<Acme>().and_then(|acme| acme.shared.as_ref()) else {
         return;
@@ -121,7 +121,7 @@ pub(crate) fn status(main: &HttpMain, o: &mut Object<'_>) {
     });
 }
 
-/// The certificates as the `ssl` module shows those of all servers.
+/// The certificates in the form in which the `ssl` module lists those of all servers.
 fn ordered(servers: &[(Rc<Order>, Bytes)], shared: &Shared) -> Vec<Known> {
     let view = shared.view();
     let known = |shown: &Shown| Known {
@@ -142,11 +142,11 @@ fn ordered(servers: &[(Rc<Order>, Bytes)], shared: &Shared) -> Vec<Known> {
     view.certificates.iter().filter(|shown| !shown.is_stand_in).map(known).collect()
 }
 
-/// The folder of challenges by HTTP (RFC 8555 section 8.3).
+/// The path prefix of http-01 challenges (RFC 8555 section 8.3).
 const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
-/// Challenges are answered before anything else: whatever a server redirects or refuses, its
-/// validator comes through.
+/// Installs the handler in the first phase (post-read), so that validation succeeds even if the
+/// server redirects or rejects everything else.
 pub(crate) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     if let Some(shared) = &l.conf::<Acme>().shared {
         p.post_read.push(Box::new(Challenges { shared: shared.clone() }));
@@ -183,7 +183,7 @@ fn respond(r: &mut Request, text: Vec<u8>) -> Verdict {
     Verdict::Done
 }
 
-/// The answer to a challenge by ALPN (which has a key) or by HTTP.
+/// The response to a tls-alpn-01 challenge (which has a key) or an http-01 challenge.
 fn find(shared: &Shared, name: &[u8], by_alpn: bool) -> Option<Answer> {
     let view = shared.view();
     let is_it = |answer: &&Answer| {
@@ -194,11 +194,12 @@ fn find(shared: &Shared, name: &[u8], by_alpn: bool) -> Option<Answer> {
     view.answers.iter().find(is_it).cloned()
 }
 
-/// Time for which a challenge of another host is waited for, and between two looks, milliseconds.
+/// How long to wait for another host's challenge to appear, and the polling interval, in
+/// milliseconds.
 const WAIT_MS: u64 = 2_000;
 const LOOK_MS: u64 = 50;
 
-/// Requests that wait at the same time: anybody may ask for any challenge.
+/// The maximum number of requests that wait, because anybody can request any token.
 const WAITERS_MAX: usize = 64;
 
 thread_local! {
@@ -223,7 +224,8 @@ impl Drop for Waiter {
     }
 }
 
-/// Waits for a challenge that another host has begun: the validator may come here before the file.
+/// Waits for a response to a challenge that another host has started: the validator may reach this
+/// host before the file does.
 async fn on_its_way(shared: &Shared, name: &[u8], by_alpn: bool) -> Option<Answer> {
     if !shared.view().follows {
         return None;
@@ -238,7 +240,8 @@ async fn on_its_way(shared: &Shared, name: &[u8], by_alpn: bool) -> Option<Answe
     None
 }
 
-/// In a worker: answers challenges by ALPN, and tells of its certificates.
+/// In a worker: registers the responses to tls-alpn-01 challenges, and the list of certificates for
+/// the status.
 pub(crate) fn start(main: &Rc<HttpMain>, _: &Seat) -> io::Result<()> {
     let Some(shared) = main.confs.get::<Acme>().and_then(|acme| acme.shared.clone()) else {
         return Ok(());

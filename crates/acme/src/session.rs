@@ -1,4 +1,4 @@
-//! The conversation with an issuer's server: directory, account, signed requests.
+//! A session with an ACME server: the directory, the account, and signed requests.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,16 +13,16 @@ use crate::folder::Folder;
 use crate::issuer::Issuer;
 use crate::wire::Wire;
 
-/// Why something was not done.
+/// The error of an operation.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
-    /// For the log.
+    /// The text for the log.
     pub message: String,
-    /// Seconds that the server asks to wait.
+    /// The Retry-After of the response, in seconds.
     pub retry_after: Option<u64>,
-    /// Trying again is no use before something else has changed.
+    /// Retrying is useless until the configuration or the server's state changes.
     pub is_permanent: bool,
-    /// The server's error.
+    /// The problem document in the server's response.
     pub problem: Option<Box<Problem>>,
 }
 
@@ -31,12 +31,12 @@ impl Trouble {
         Trouble { message: message.into(), ..Trouble::default() }
     }
 
-    /// One that lasts as long as the settings.
+    /// An error that lasts until the settings change.
     pub fn permanent(message: impl Into<String>) -> Trouble {
         Trouble { is_permanent: true, ..Trouble::new(message) }
     }
 
-    /// The same with what was being done.
+    /// Prepends the operation that failed: `what: message`.
     pub fn during(mut self, what: &str) -> Trouble {
         self.message = format!("{what}: {}", self.message);
         self
@@ -72,25 +72,25 @@ impl From<Failure> for Trouble {
     }
 }
 
-/// A directory is read again when it is older, milliseconds.
+/// The maximum age of a session, after which the directory is read again, in milliseconds.
 const FRESH_MS: u64 = 3_600_000;
 
-/// A conversation with a server.
+/// A session with an ACME server.
 pub(crate) struct Session {
     pub(crate) issuer: Rc<Issuer>,
     pub(crate) folder: Rc<Folder>,
     wire: Wire,
-    /// The account's key.
+    /// The account key.
     pub key: Rc<Key>,
-    /// It was made for this session: no server knows it.
+    /// The key was generated for this session, so the server cannot know it.
     pub(crate) has_new_key: bool,
-    /// The server's functions.
+    /// The server's directory: the URLs of its operations.
     pub directory: Directory,
     nonces: RefCell<Nonces>,
-    /// The address of the account, once it is known.
+    /// The account URL, once it is known.
     pub(crate) account: RefCell<Option<String>>,
     since_ms: u64,
-    /// The server has answered nonsense, or nothing.
+    /// The last request failed without a valid response, so the next one needs a new session.
     broken: Cell<bool>,
     pub(crate) log: Log,
 }
@@ -100,7 +100,7 @@ fn now() -> i64 {
 }
 
 impl Session {
-    /// Reads the directory of the issuer.
+    /// Opens a session: loads or creates the account key and reads the directory.
     pub async fn open(
         issuer: &Rc<Issuer>,
         folder: &Rc<Folder>,
@@ -133,25 +133,26 @@ impl Session {
         })
     }
 
-    /// Whether it is good for further requests.
+    /// Whether the session can be used for further requests.
     pub fn is_fresh(&self) -> bool {
         now_ms().saturating_sub(self.since_ms) < FRESH_MS && !self.broken.get()
     }
 
-    /// The profile to ask for, if the server has it.
+    /// The profile to request, if the server offers it.
     pub fn profile(&self) -> Option<&str> {
         let (profile, _) = self.issuer.profile.as_ref()?;
         self.directory.profiles.contains(profile).then_some(profile)
     }
 
-    /// An unsigned request.
+    /// Sends an unsigned GET request.
     pub async fn get(&self, url: &str) -> Result<Reply, Trouble> {
         let sent = self.wire.send(&Ask::get(url)).await;
         self.broken.set(sent.is_err());
         Ok(sent?.judge(url, now())?)
     }
 
-    /// Sends a signed request, as often as nonces make it necessary.
+    /// Sends a signed request, and repeats it as long as the server rejects the nonce (RFC 8555
+    /// section 6.5) and `call` allows it.
     pub(crate) async fn run(&self, mut call: Call<'_>) -> Result<Reply, Trouble> {
         loop {
             let ask = call.ask(&self.directory, &mut self.nonces.borrow_mut())?;
@@ -165,8 +166,8 @@ impl Session {
         }
     }
 
-    /// A request of the account; without a payload it asks for the resource. An account that the
-    /// server does not know is made once more.
+    /// Sends a request signed by the account; without a payload it is a POST-as-GET. If the server
+    /// does not know the account, creates it again and retries once.
     pub async fn call(&self, url: &str, payload: Option<&str>) -> Result<Reply, Trouble> {
         let account = self.account().await?;
         let done = self.run(Call::of_account(&*self.key, &account, url, payload)).await;

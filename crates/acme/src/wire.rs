@@ -1,4 +1,4 @@
-//! Requests to an issuer's server over HTTP.
+//! HTTP requests to an ACME server.
 
 use std::rc::Rc;
 
@@ -12,30 +12,31 @@ use upstream::url;
 
 use crate::issuer::Issuer;
 
-/// The time for connecting, and again for a handshake and for an exchange, milliseconds.
+/// The timeout for connecting, and also for the TLS handshake and for the exchange, in
+/// milliseconds.
 const TIMEOUT_MS: u64 = 30_000;
 
-/// The longest head of an answer, bytes.
+/// The maximum size of response headers, in bytes.
 const HEAD_MAX: usize = 32 << 10;
 
-/// Redirects followed for one request.
+/// The maximum number of redirects followed for one request.
 const REDIRECTS_MAX: u32 = 10;
 
 const USER_AGENT: &str = concat!("weir/", env!("CARGO_PKG_VERSION"));
 
-/// Sends requests to the server of an issuer.
+/// The HTTP client of an issuer.
 pub(crate) struct Wire {
     issuer: Rc<Issuer>,
 }
 
-/// A URL taken apart.
+/// A parsed URL.
 struct Target {
     is_secured: bool,
     host: Bytes,
     port: u16,
     uri: Bytes,
     addr: Option<SockAddr>,
-    /// The value of Host.
+    /// The value of the Host field.
     authority: Vec<u8>,
 }
 
@@ -47,7 +48,7 @@ impl Target {
             (_, Some(rest)) => (false, rest),
             _ => return Err(format!("\"{text}\" is no URL of HTTP")),
         };
-        // A server that names a unix socket, in whatever case, would have us write to it.
+        // A URL from the server must not make us write to a local socket (`http://unix:/…`).
         let is_unix = rest.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("unix:"));
         if is_unix || rest.contains('@') {
             return Err(format!("\"{text}\" is no URL of HTTP"));
@@ -71,10 +72,11 @@ impl Wire {
         Wire { issuer: issuer.clone() }
     }
 
-    /// Sends a request and takes the answer. Requests without a signature follow redirects.
+    /// Sends a request and returns the response. Follows redirects of unsigned requests only,
+    /// because a signature covers the URL.
     ///
     /// # Errors
-    /// There is none; for the log.
+    /// There is no response. The text is for the log.
     pub async fn send(&self, ask: &Ask) -> Result<Answer, String> {
         let mut url = ask.url.clone();
         for _ in 0..REDIRECTS_MAX {
@@ -125,7 +127,8 @@ impl Wire {
                 false => client.connect(&address).await,
             };
             match connected {
-                // Another address may do better only where nothing was sent.
+                // The next address is only tried if nothing was sent, because a signed request must
+                // not be sent twice.
                 Err(e) => last = format!("{} ({address})", describe(&e)),
                 Ok(conn) => {
                     let exchanged = client.exchange(conn, &message).await;

@@ -1,7 +1,8 @@
-//! The shared zone: what the acme process shows workers, as one text that is replaced whole.
+//! The shared memory zone: the acme process publishes a view of all certificates and challenge
+//! responses, as one text that is replaced as a whole.
 //!
-//! There is one writer. Should it die while it writes, the sum of the text does not fit, and
-//! workers keep what they have until its successor writes.
+//! There is one writer. If it dies while writing, the checksum does not match, and workers keep the
+//! last view until the next process publishes one.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,37 +21,37 @@ use tls::x509::{Certificate, Kind};
 use crate::issuer::Order;
 use crate::ordering::certificates;
 
-/// The zone of configurations that name none.
+/// The default name of the zone.
 pub(crate) const NAME: &[u8] = b"ngx_acme_shared";
 
-/// Its size, bytes.
+/// The default size of the zone, in bytes.
 pub(crate) const BYTES: usize = 256 << 10;
 
-/// The part of a certificate that a worker needs.
+/// A certificate as workers see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shown {
-    /// Issuer and order.
+    /// `ISSUER/ORDER`.
     pub key: String,
-    /// The state of the order, for messages.
+    /// The state of the order, for messages; for example the last error.
     pub state: String,
-    /// The chain in PEM; empty where there is none yet.
+    /// The chain in PEM; empty if none was issued yet.
     pub chain: Vec<u8>,
     /// The private key in PEM.
     pub private: Secret,
-    /// The last second since 1970 in which it holds; 0 where there is none.
+    /// The last second of its validity, in seconds since 1970; 0 without a certificate.
     pub until: i64,
-    /// The second since 1970 of the next attempt to renew it; 0 where none is known.
+    /// The time of the next renewal, in seconds since 1970; 0 if unknown.
     pub renewal: i64,
-    /// Attempts that failed, in a row.
+    /// The number of consecutive failed attempts.
     pub failures: i64,
-    /// No server wants this certificate any more. It stands in for one of other names that is not
-    /// there yet.
+    /// The certificate is not configured any more. It stands in for one of other names that was not
+    /// issued yet.
     pub is_stand_in: bool,
 }
 
 impl Shown {
-    /// Whether the certificate can stand in for that of an order: it is valid, of the same issuer
-    /// and kind of key, and covers one of these names.
+    /// Whether the certificate can stand in for that of `order`: it is valid now, has the same
+    /// issuer and key type, and covers one of `names`.
     pub fn covers(&self, order: &Order, names: &[Identifier]) -> bool {
         let issuer = |key: &str| key.rsplit_once('/').map(|(issuer, _)| issuer.to_owned());
         if self.chain.is_empty() || self.until <= unix_secs().cast_signed() {
@@ -78,7 +79,7 @@ fn covers_one(certificate: &Certificate, names: &[Identifier]) -> bool {
         let value = name.value();
         let value = value.as_bytes();
         match name {
-            // An order for a wildcard is covered by the same wildcard.
+            // A wildcard name is only covered by the same wildcard.
             Identifier::Dns(_) => {
                 certificate.dns_names().any(|own| own.eq_ignore_ascii_case(value))
                     || check_host(certificate, value)
@@ -88,33 +89,33 @@ fn covers_one(certificate: &Certificate, names: &[Identifier]) -> bool {
     })
 }
 
-/// The answer to a challenge.
+/// The response to a challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// For HTTP the token, for ALPN the server name.
+    /// http-01: the token; tls-alpn-01: the server name.
     pub name: String,
-    /// For HTTP the text, for ALPN the certificate in PEM.
+    /// http-01: the body; tls-alpn-01: the certificate in PEM.
     pub text: Vec<u8>,
-    /// For ALPN the key in PEM; for HTTP empty.
+    /// http-01: empty; tls-alpn-01: the private key in PEM.
     pub private: Secret,
 }
 
-/// All that workers see.
+/// Everything that workers see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     /// The certificates.
     pub certificates: Vec<Shown>,
-    /// Challenges under way.
+    /// The responses to challenges in progress.
     pub answers: Vec<Answer>,
-    /// Another host leads, and its challenges come through the folder: one that is asked for may be
-    /// on its way.
+    /// Another host leads, and its challenge responses arrive through the folder, so a missing one
+    /// may still appear.
     pub follows: bool,
 }
 
-/// The memory that all processes share.
+/// The zone, mapped into all processes.
 pub(crate) struct Shared {
     rows: Rows,
-    /// The view that this process had last, with its version.
+    /// The last view that this process decoded, and its version.
     seen: RefCell<(u64, Rc<View>)>,
 }
 
@@ -124,7 +125,7 @@ impl ZoneState for Shared {
     }
 }
 
-/// Maps the zone, or takes that of the configuration before.
+/// Maps the zone, or reuses that of the previous configuration.
 pub(crate) fn map(
     cx: &mut Cx,
     at: &Word,
@@ -135,7 +136,7 @@ pub(crate) fn map(
     let shared = match cx.env.zones.kept::<Shared>(name) {
         Some(kept) => kept,
         None => {
-            // The rows' own head takes some of it.
+            // Leaves space for the header of the rows.
             let words = (bytes / 8).saturating_sub(64);
             let rows = Rows::shared(bytes, words, 1).map_err(|e| {
                 let e = base::log::os_error(&e);
@@ -149,14 +150,14 @@ pub(crate) fn map(
 }
 
 impl Shared {
-    /// One of this process alone.
+    /// A zone of this process alone.
     #[cfg(test)]
     pub fn of_tests() -> Shared {
         let rows = Rows::shared(64 << 10, 8000, 1).expect("memory");
         Shared { rows, seen: RefCell::default() }
     }
 
-    /// The view of this moment.
+    /// The current view; decoded again only if the version has changed.
     pub fn view(&self) -> Rc<View> {
         let mut seen = self.seen.borrow_mut();
         if seen.0 == self.rows.version() {
@@ -173,7 +174,7 @@ impl Shared {
         seen.1.clone()
     }
 
-    /// Shows something else. False where it does not fit, and then nothing changes.
+    /// Publishes a view. Returns false and changes nothing if it does not fit.
     pub fn show(&self, view: &View) -> bool {
         let text = encode(view);
         let _lock = self.rows.lock();
@@ -185,11 +186,11 @@ impl Shared {
     }
 }
 
-/// The text: its sum, then its parts, each with its length.
+/// Encodes a view: a checksum, then its parts, each with its length.
 fn encode(view: &View) -> Secret {
     let parts = parts_of(view);
     let len = parts.iter().map(|part| part.len() + 4).sum::<usize>();
-    // Made whole at once, so that no copy of a key is left behind.
+    // Allocated at the final size, because growing would leave copies of the keys in freed memory.
     let mut out = Secret::new(Vec::with_capacity(len + 4));
     out.extend_from_slice(&[0; 4]);
     for part in parts {

@@ -1,4 +1,4 @@
-//! The loop's clock as the instants that quinn-proto counts in.
+//! Converts between the event loop's clock (microseconds) and the `Instant`s of quinn-proto.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use event::Deadline;
 
 thread_local! {
-    /// An instant, and the loop's time then, in microseconds: instants have no beginning that one
-    /// could name.
+    /// An instant, and the loop's time at that instant, in microseconds. Needed because an
+    /// `Instant` has no epoch from which it could be computed.
     static ORIGIN: Cell<Option<(Instant, u64)>> = const { Cell::new(None) };
 }
 
@@ -22,17 +22,18 @@ fn origin() -> (Instant, u64) {
     }
 }
 
-/// The time now.
+/// The loop's current time as an `Instant`.
 pub(crate) fn now() -> Instant {
     let (origin, us) = origin();
     origin + Duration::from_micros(base::time::exact_us().saturating_sub(us))
 }
 
-/// The first millisecond of the loop's that is not before an instant.
+/// The first whole millisecond of the loop's clock that is not before `at`.
 pub(crate) fn deadline(at: Instant) -> Deadline {
     let (origin, us) = origin();
     let after = at.saturating_duration_since(origin);
-    // A fraction counts: an entry that is looked at too early is looked at again at once.
+    // Rounds up, because a timer that fires too early would find nothing due and be set again at
+    // once.
     let at_us = us + after.as_nanos().div_ceil(1000) as u64;
     Deadline::at(at_us.div_ceil(1000))
 }

@@ -1,5 +1,5 @@
-//! Congestion control (RFC 9438), with a count of what the client has confirmed: quinn-proto tells
-//! nobody else how far that is.
+//! CUBIC congestion control (RFC 9438) that also counts acknowledged bytes, because quinn-proto
+//! does not expose their number otherwise.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, Cubic, CubicConfig};
 
-/// Makes the controllers of paths.
+/// Creates a controller for each new path.
 #[derive(Default)]
 pub(crate) struct Counting(Arc<CubicConfig>);
 
@@ -18,15 +18,16 @@ impl ControllerFactory for Counting {
     }
 }
 
-/// The controller of a path.
+/// quinn-proto's CUBIC, and the byte count.
 #[derive(Clone)]
 struct Counted {
     cubic: Cubic,
-    /// Bytes of packets that had something to confirm.
+    /// Acknowledged bytes of ack-eliciting packets.
     confirmed: u64,
 }
 
-/// The bytes that a controller has seen confirmed; it began with its path.
+/// The number of bytes acknowledged on a path since its controller was created; 0 for a controller
+/// of another type.
 pub(crate) fn confirmed(controller: &dyn Controller) -> u64 {
     let counted = controller.clone_box().into_any().downcast::<Counted>();
     counted.map_or(0, |counted| counted.confirmed)

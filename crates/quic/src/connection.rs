@@ -1,4 +1,5 @@
-//! A connection: its streams, for the protocol that it carries.
+//! A QUIC connection: the interface between quinn-proto's connection and the protocol (HTTP/3) that
+//! it carries.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -22,51 +23,53 @@ use crate::endpoint::Endpoint;
 use crate::off_path::OffPath;
 use crate::outbox::{Outbox, SEGMENTS_MAX};
 
-/// The calls' worth of datagrams that a connection sends before others have their turns.
+/// The maximum number of send calls of a connection per turn, so that a fast one cannot starve the
+/// others.
 const PARCELS: usize = 2;
 
-/// The least length of a client's first datagram (RFC 9000 section 14.1). It is not counted among
-/// those that came.
+/// The minimum size of a client's first datagram (RFC 9000 section 14.1), which quinn-proto does
+/// not count as received.
 const FIRST_MIN: u64 = 1200;
 
-/// Bytes that are worth the work of a frame.
+/// The number of received bytes that pays for the processing of one frame; see
+/// [`Connection::surplus_frames`].
 const FRAME_BYTES: u64 = 32;
 
-/// The questions of a path that are remembered.
+/// The maximum number of PATH_CHALLENGE tokens that are remembered.
 const ASKED_MAX: usize = 16;
 
-/// The protocol of a connection. Its methods are called one after the other, from the endpoint's
-/// task; it may use its connection meanwhile.
+/// The protocol of a connection. The endpoint's task calls the methods one at a time; they may use
+/// the connection.
 pub trait Session {
-    /// The handshake is under way, and early data of the client's is taken.
+    /// The handshake is in progress, and the client's early data (0-RTT) was accepted.
     fn early(&mut self, info: Info);
 
-    /// The handshake is at its end.
+    /// The handshake is complete.
     fn established(&mut self, info: Info);
 
-    /// The client has moved, and proved that its new address is its own.
+    /// The client has migrated, and its new address is validated.
     fn moved(&mut self, to: SocketAddr);
 
-    /// The client has opened streams: [`Connection::accept`] gives them.
+    /// The client has opened streams: [`Connection::accept`] returns them.
     fn opened(&mut self, dir: Dir);
 
-    /// Something came on a stream, or its end.
+    /// A stream has data, or its end, to read.
     fn readable(&mut self, id: StreamId);
 
-    /// Something may be written to a stream that took no more.
+    /// A stream whose last write was incomplete accepts more.
     fn writable(&mut self, id: StreamId);
 
-    /// The client wants no more of a stream.
+    /// The client has sent STOP_SENDING with this code.
     fn stopped(&mut self, id: StreamId, code: u64);
 
-    /// The client has got all of a stream.
+    /// The client has acknowledged a whole stream.
     fn finished(&mut self, id: StreamId);
 
-    /// All that came was told: the time for what it makes necessary. Says whether something is left
-    /// to do when others have had their turns.
+    /// All events of this turn were delivered: does the resulting work. Returns whether there is
+    /// more to do after other connections had their turn.
     fn turn(&mut self) -> bool;
 
-    /// The connection is over.
+    /// The connection has ended.
     fn ended(&mut self, why: &Ended);
 }
 
@@ -75,13 +78,13 @@ pub trait Session {
 pub enum Ended {
     /// The client closed it, with a code of its protocol.
     Closed(u64),
-    /// The client closed it for a fault of ours, or ended the handshake.
+    /// The client closed it with a transport error, or failed the handshake.
     Refused(String),
-    /// We have ended it for a fault of the client's.
+    /// We closed it because of a protocol error of the client.
     Fault(String),
-    /// The client has not been heard for too long.
+    /// The idle timeout has expired.
     TimedOut,
-    /// The client knows nothing of it any more.
+    /// The client has sent a stateless reset: it has no state of the connection.
     Reset,
     /// We closed it.
     Here,
@@ -106,27 +109,28 @@ impl Ended {
     }
 }
 
-/// A look at what came on a stream.
+/// The result of reading from a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Read {
     /// The next bytes.
     Data(Bytes),
-    /// There is nothing now.
+    /// No data is available now.
     Nothing,
-    /// Nothing follows.
+    /// The end of the stream.
     End,
-    /// The client gave it up, with a code of its protocol.
+    /// The client has reset the stream, with a code of its protocol.
     Reset(u64),
-    /// It is no stream that could be read: it ended, or was stopped.
+    /// The stream cannot be read: it has ended or was stopped.
     Gone,
 }
 
-/// A stream that a client has opened for both directions, of which this is the number.
+/// The id of a client-initiated bidirectional stream with this number; `None` if the number is of
+/// another type of stream (RFC 9000 section 2.1).
 pub fn stream_id(number: u64) -> Option<StreamId> {
     VarInt::from_u64(number).ok().filter(|_| number.is_multiple_of(4)).map(StreamId::from)
 }
 
-/// The stream takes nothing any more: the client wants none of it, or the connection is over.
+/// The stream accepts no more data: the client has stopped it, or the connection has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gone;
 
@@ -137,24 +141,25 @@ pub struct Connection {
     handle: ConnectionHandle,
     inner: RefCell<quinn_proto::Connection>,
     session: RefCell<Option<Box<dyn Session>>>,
-    /// The client's address, of those that it has proved the last one.
+    /// The client's last validated address, or the one that it started with.
     known: Cell<SocketAddr>,
-    /// Where it has not proved the one that it sends from: what it is asked there.
+    /// While the client's present address is not validated: this address, and the PATH_CHALLENGE
+    /// tokens sent to it.
     asked: RefCell<Option<(SocketAddr, Vec<[u8; 8]>)>>,
-    /// The allowance for addresses other than the one that it is at.
+    /// The anti-amplification limit of addresses other than the present one.
     off_path: RefCell<OffPath>,
     watch: Option<Arc<PathWatch>>,
-    /// The frames that came, and the bytes that they came in, when they were last looked at.
+    /// Received frames and bytes at the last call of [`Connection::surplus_frames`].
     looked: Cell<(u64, u64)>,
-    /// The handshake is under way.
+    /// The handshake is in progress.
     is_shaking: Cell<bool>,
-    /// The client has shown that it gets what is sent to the address that it began with.
+    /// The client's initial address is validated.
     is_proved: Cell<bool>,
     /// It is on the endpoint's list.
     is_listed: Cell<bool>,
-    /// When it is looked at for the time's sake.
+    /// The time of its entry in the endpoint's timers.
     planned: Cell<Option<Instant>>,
-    /// A panic has ended it.
+    /// A panic has ended the connection.
     is_lost: Cell<bool>,
 }
 
@@ -197,11 +202,12 @@ impl Connection {
         })
     }
 
+    /// Sets the protocol session; called once, after creation.
     pub(crate) fn begin(&self, session: Box<dyn Session>) {
         *self.session.borrow_mut() = Some(session);
     }
 
-    /// Has the endpoint look at it.
+    /// Schedules the connection for the endpoint's next turn.
     pub fn touch(&self) {
         if !self.is_listed.replace(true)
             && let (Some(endpoint), Some(this)) = (self.endpoint.upgrade(), self.this.upgrade())
@@ -210,27 +216,27 @@ impl Connection {
         }
     }
 
-    /// The client's address: one that it has shown to be its own, or that it began with.
+    /// The client's last validated address, or the one that it started with.
     pub fn remote(&self) -> SocketAddr {
         self.known.get()
     }
 
-    /// Whether the connection is over, or about to be.
+    /// Whether the connection has ended or is closing.
     pub fn is_closed(&self) -> bool {
         self.is_lost.get() || self.inner.borrow().is_closed()
     }
 
-    /// The next stream that the client has opened.
+    /// Returns the next stream that the client has opened.
     pub fn accept(&self, dir: Dir) -> Option<StreamId> {
         self.inner.borrow_mut().streams().accept(dir)
     }
 
-    /// Opens a stream that only we send on; none where the client allows no more.
+    /// Opens a unidirectional stream; `None` if the client's limit is reached.
     pub fn open(&self) -> Option<StreamId> {
         self.inner.borrow_mut().streams().open(Dir::Uni)
     }
 
-    /// The next bytes of a stream, `max` at most.
+    /// Reads the next bytes of a stream, at most `max`.
     pub fn read(&self, id: StreamId, max: usize) -> Read {
         let mut inner = self.inner.borrow_mut();
         let mut stream = inner.recv_stream(id);
@@ -254,16 +260,17 @@ impl Connection {
         read
     }
 
-    /// Writes bytes to a stream, as far as it takes them: what is left stays in `bytes`, behind as
-    /// many pieces as are told. Where something is left, [`Session::writable`] tells when more may
-    /// be written.
+    /// Writes to a stream as much as flow control allows. Returns the number of pieces that were
+    /// written completely; the unwritten rest stays in `bytes` after them. If there is a rest,
+    /// [`Session::writable`] is called once the stream accepts more.
     ///
     /// # Errors
-    /// It takes nothing any more.
+    /// [`Gone`] if the stream was stopped or has ended, or the connection has closed.
     pub fn write(&self, id: StreamId, bytes: &mut [Bytes]) -> Result<usize, Gone> {
         let mut inner = self.inner.borrow_mut();
         let (mut taken, mut has_taken) = (0, false);
-        // Until it says so, a stream that took a part will not tell that it takes more.
+        // Writes until `Blocked`, because quinn-proto reports `Writable` only after it has returned
+        // that.
         while let Some(rest) = bytes.get_mut(taken..).filter(|rest| !rest.is_empty()) {
             match inner.send_stream(id).write_chunks(rest) {
                 Ok(written) => {
@@ -276,17 +283,18 @@ impl Connection {
             }
         }
         drop(inner);
-        // A try again in each turn does not bring about the next one.
+        // Only after progress: a blocked stream that is retried in each turn must not schedule
+        // another turn.
         if has_taken {
             self.touch();
         }
         Ok(taken)
     }
 
-    /// Ends a stream behind what was written.
+    /// Ends a stream after the data that was written.
     ///
     /// # Errors
-    /// It takes nothing any more.
+    /// [`Gone`] if the stream was stopped or has ended, or the connection has closed.
     pub fn finish(&self, id: StreamId) -> Result<(), Gone> {
         let finished = self.inner.borrow_mut().send_stream(id).finish();
         self.touch();
@@ -296,32 +304,33 @@ impl Connection {
         }
     }
 
-    /// Gives up a stream that we send on.
+    /// Resets a stream that we send on, with an error code of the protocol.
     pub fn reset(&self, id: StreamId, with: u64) {
-        // One that has ended needs none.
+        // A finished stream needs no reset.
         let _ = self.inner.borrow_mut().send_stream(id).reset(code(with));
         self.touch();
     }
 
-    /// Wants no more of a stream that the client sends on.
+    /// Sends STOP_SENDING for a stream that the client sends on, with an error code of the
+    /// protocol.
     pub fn stop(&self, id: StreamId, with: u64) {
         let _ = self.inner.borrow_mut().recv_stream(id).stop(code(with));
         self.touch();
     }
 
-    /// The stream's rank among those that have something to send: higher ones go first.
+    /// Sets the priority of a stream: data of higher-ranked streams is sent first.
     pub fn rank(&self, id: StreamId, rank: i32) {
         let _ = self.inner.borrow_mut().send_stream(id).set_priority(rank);
     }
 
-    /// The bytes of packets that the client has confirmed, of those that had something to confirm.
-    /// It counts from 0 again when the client moves.
+    /// The number of bytes in ack-eliciting packets that the client has acknowledged. Starts again
+    /// at 0 when the client migrates.
     pub fn confirmed(&self) -> u64 {
         congestion::confirmed(self.inner.borrow().congestion_state())
     }
 
-    /// The frames that came since the last call beyond one for each [`FRAME_BYTES`] that came.
-    /// Confirmations are not counted.
+    /// The number of frames received since the last call beyond one per [`FRAME_BYTES`] received
+    /// bytes: a measure of floods of tiny frames. ACK frames are not counted.
     pub fn surplus_frames(&self) -> u32 {
         let stats = self.inner.borrow().stats();
         let (frames, bytes) = (frames_of(&stats.frame_rx), stats.udp_rx.bytes);
@@ -330,7 +339,7 @@ impl Connection {
         u32::try_from(surplus).unwrap_or(u32::MAX)
     }
 
-    /// Closes the connection, with a code of its protocol. What was not confirmed may be lost.
+    /// Closes the connection, with an error code of its protocol. Unacknowledged data may be lost.
     pub fn close(&self, with: u64, reason: &'static str) {
         let reason = Bytes::from_static(reason.as_bytes());
         self.inner.borrow_mut().close(clock::now(), code(with), reason);
@@ -338,7 +347,7 @@ impl Connection {
     }
 }
 
-/// The frames that make work, each of which may have a few bytes.
+/// The number of received frames that cause work although each of them may have only a few bytes.
 fn frames_of(came: &FrameStats) -> u64 {
     let limits =
         came.max_data + came.max_stream_data + came.max_streams_bidi + came.max_streams_uni;
@@ -354,7 +363,7 @@ fn frames_of(came: &FrameStats) -> u64 {
 
 /// Called by the endpoint.
 impl Connection {
-    /// A datagram of `len` bytes came.
+    /// Handles a datagram of `len` bytes from `from`.
     pub(crate) fn take(
         &self,
         endpoint: &Endpoint,
@@ -366,20 +375,20 @@ impl Connection {
         if from != self.inner.borrow().remote_address() {
             self.off_path.borrow_mut().came(from, len);
         }
-        // Each id that is given back is an event, and as many datagrams may have come together as
-        // the socket holds. The end of the connection has its turn.
+        // Delivers endpoint events at once, because each retired id is one, and a full socket
+        // buffer of datagrams may arrive together. The end of the connection is left to its turn.
         if !self.inner.borrow().is_drained() {
             self.tell_endpoint(endpoint);
         }
         self.touch();
     }
 
-    /// Whether a datagram may be sent where it is to go.
+    /// Whether a datagram of `len` bytes may be sent to `to`, while the connection is at `at`.
     fn may_send(&self, at: SocketAddr, to: SocketAddr, len: usize) -> bool {
         to == at || to == self.known.get() || self.off_path.borrow_mut().may_send(to, len)
     }
 
-    /// An entry of the timers is due.
+    /// The timer entry set for `at` is due. Ignored if a newer entry has replaced it.
     pub(crate) fn is_due(&self, at: Instant, now: Instant) {
         if self.planned.get() == Some(at) {
             self.planned.set(None);
@@ -388,11 +397,11 @@ impl Connection {
         }
     }
 
-    /// Does what there is to do, and puts the datagrams to send into the outbox. Says whether
-    /// something is left.
+    /// Runs the connection: delivers events to its session, and puts outgoing datagrams into the
+    /// outbox. Returns whether there is more to do.
     pub(crate) fn turn(&self, endpoint: &Endpoint, outbox: &RefCell<Outbox>) -> bool {
         self.is_listed.set(false);
-        // Its number may be another connection's by now.
+        // quinn-proto may have reused the handle for another connection.
         if self.is_lost.get() {
             return false;
         }
@@ -412,7 +421,8 @@ impl Connection {
             }
             None => false,
         };
-        // Of a connection that is over nothing comes, and it may take a while to be forgotten.
+        // Frees the session of a closed connection at once, because quinn-proto keeps the
+        // connection for a while (the closing and draining periods).
         if !self.is_closed() {
             *self.session.borrow_mut() = session;
         }
@@ -425,8 +435,8 @@ impl Connection {
         has_more || is_full
     }
 
-    /// A panic has left it in an unknown state: its protocol ends, and nothing more is sent. Gives
-    /// its number, once.
+    /// Called after a panic, which leaves the connection in an unknown state: drops its session,
+    /// and sends nothing more. Returns its handle on the first call.
     pub(crate) fn lose(&self, endpoint: &Endpoint) -> Option<ConnectionHandle> {
         if self.is_lost.replace(true) {
             return None;
@@ -439,7 +449,8 @@ impl Connection {
         Some(self.handle)
     }
 
-    /// Looks whether the client has moved, and gives its new address when it has proved that.
+    /// Checks whether the client has migrated. Returns its new address once it is validated, that
+    /// is when a PATH_RESPONSE with one of our tokens has arrived.
     fn proved(&self) -> Option<SocketAddr> {
         let (now, watch) = (self.inner.borrow().remote_address(), self.watch.as_ref()?);
         if now == self.known.get() {
@@ -468,7 +479,7 @@ impl Connection {
         }
     }
 
-    /// Notes what a client that has moved is asked.
+    /// Records the PATH_CHALLENGE tokens sent to a migrated client.
     fn note_asked(&self, to: SocketAddr) {
         let Some(watch) = self.watch.as_ref().filter(|watch| watch.is_on()) else { return };
         let sent = watch.challenges();
@@ -481,7 +492,7 @@ impl Connection {
         }
     }
 
-    /// Tells the endpoint of ids that are asked for, or given back, and of the end.
+    /// Delivers the connection's events to the endpoint: ids that it needs or retires, and its end.
     fn tell_endpoint(&self, endpoint: &Endpoint) {
         loop {
             let event = self.inner.borrow_mut().poll_endpoint_events();
@@ -492,6 +503,7 @@ impl Connection {
         }
     }
 
+    /// Delivers the connection's events to its session.
     fn tell_session(&self, session: &mut dyn Session) {
         loop {
             let event = self.inner.borrow_mut().poll();
@@ -522,15 +534,15 @@ impl Connection {
         }
     }
 
-    /// The facts of the TLS session, as far as they are known.
+    /// The parameters of the TLS session, as far as they are known.
     fn info(&self) -> Option<Info> {
         let info = self.inner.borrow().crypto_session().handshake_data()?;
         info.downcast::<Info>().ok().map(|info| *info)
     }
 
-    /// The most datagrams that may leave now: to an address that may be somebody else's, three
-    /// times as much as came from there (RFC 9000 section 8.1). quinn-proto sends up to one
-    /// datagram more.
+    /// The maximum number of datagrams that may be sent now. Until the client's address is
+    /// validated, that is three times the bytes received from it (RFC 9000 section 8.1).
+    /// quinn-proto may exceed this by one datagram.
     fn allowed(&self, inner: &quinn_proto::Connection) -> usize {
         let is_proved = || self.watch.as_ref().is_none_or(|watch| watch.is_proved());
         if self.is_proved.get() || is_proved() {
@@ -543,7 +555,7 @@ impl Connection {
         usize::try_from(datagrams).map_or(SEGMENTS_MAX, |n| n.min(SEGMENTS_MAX))
     }
 
-    /// Takes the datagrams that may leave now; says whether there may be more.
+    /// Moves the datagrams that may be sent now into the outbox; returns whether there may be more.
     fn send(&self, outbox: &mut Outbox) -> bool {
         let mut inner = self.inner.borrow_mut();
         let now = clock::now();

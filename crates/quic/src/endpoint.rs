@@ -1,5 +1,6 @@
-//! A socket's connections: each datagram to the one that it belongs to, a new one to the server
-//! that its hello names, and all that they send back to the socket.
+//! A UDP socket and its connections: dispatches each datagram to its connection, creates
+//! connections on the virtual server that the ClientHello names, and sends the datagrams of all
+//! connections.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -35,61 +36,61 @@ use crate::outbox::Outbox;
 use crate::settings::Choice;
 use crate::timers::Timers;
 
-/// The longest that the kernel joins datagrams to.
+/// The maximum size of the datagrams that the kernel joins by UDP_GRO, in bytes.
 pub(crate) const DATAGRAM_MAX: usize = 65_536;
 
-/// Clients whose hellos are not whole, or whose servers are not ready.
+/// The maximum number of clients whose ClientHello is incomplete or whose server is not chosen yet.
 const GREETINGS_MAX: usize = 1024;
 
-/// Bytes that are kept of such a client, and of all of them.
+/// The maximum number of buffered bytes of one such client, and of all of them.
 const GREETING_MAX: u64 = 16 << 10;
 const GREETINGS_BYTES_MAX: u64 = 4 << 20;
 
-/// The time for a hello to be whole, milliseconds.
+/// The timeout for a complete ClientHello, in milliseconds.
 const GREETING_MS: u64 = 10_000;
 
-/// A client that may become a connection.
+/// The addresses of a client that starts a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
-    /// Its address.
+    /// The client's address.
     pub remote: SocketAddr,
-    /// The address that it sends to, where the socket has several.
+    /// The local address that it sends to, if the socket is bound to a wildcard.
     pub local: Option<IpAddr>,
 }
 
-/// A client's server, as soon as it is known, with its protocol for the connection.
+/// Resolves to a client's virtual server and the constructor of the connection's protocol.
 pub type Chosen = Pin<Box<dyn Future<Output = (Choice, Begin)>>>;
 
-/// Makes the session of a connection.
+/// Creates the protocol session of a new connection.
 pub type Begin = Box<dyn FnOnce(&Rc<Connection>) -> Box<dyn Session>>;
 
-/// The engine behind an endpoint.
+/// What the endpoint needs of the HTTP engine.
 pub trait Server {
-    /// Chooses the server of a client by its hello.
+    /// Chooses the virtual server for a client by its ClientHello.
     fn choose(&self, hello: Hello<'_>, client: Client) -> Chosen;
 
-    /// Whether new clients prove their addresses first, at this number of those whose handshakes
-    /// are under way.
+    /// Whether new clients have to validate their address by a Retry first, given the number of
+    /// handshakes in progress.
     fn asks_proof(&self, under_way: usize) -> bool;
 
-    /// Whether there is room for another connection, where the servers of so many are not chosen
-    /// yet.
+    /// Whether another connection may be accepted, given that `waiting` clients have no server
+    /// chosen yet.
     fn has_room(&self, waiting: usize) -> bool;
 }
 
-/// A socket's place in its server.
+/// What a socket shares with other processes.
 pub struct Place {
-    /// The processes that have connections.
+    /// The channel to other processes that have connections on this address.
     pub relay: Rc<Relay>,
-    /// The address of the socket, as it is listened on.
+    /// The listening address of the socket.
     pub listener: SockAddr,
     /// Closed once nobody else reads the socket.
     pub alone: Gate,
-    /// Whether another process follows this one.
+    /// Whether a newer process listens on this address.
     pub removals: Removals,
 }
 
-/// A client whose server is not known yet.
+/// A client whose virtual server is not chosen yet.
 struct Waiting {
     greeting: Greeting,
     incoming: Option<Incoming>,
@@ -97,35 +98,37 @@ struct Waiting {
     since_ms: u64,
 }
 
-/// See the module.
+/// A UDP socket with its connections; see the module.
 pub struct Endpoint {
     inner: RefCell<quinn_proto::Endpoint>,
     fd: Fd,
     at: Place,
-    /// Another process reads the socket now, and passes on what is for this one.
+    /// Another process reads the socket now and forwards the datagrams of this process's
+    /// connections.
     is_left: Cell<bool>,
-    /// No other process follows: this one reads on for its connections, and takes no new ones.
+    /// No process replaces this one: it keeps reading for its connections but refuses new ones.
     is_last: Cell<bool>,
     server: Box<dyn Server>,
     token_key: Arc<dyn quinn_proto::crypto::HandshakeTokenKey>,
-    /// By their numbers in `inner`.
+    /// Indexed by quinn-proto's connection handle.
     connections: RefCell<Vec<Option<Rc<Connection>>>>,
     waiting: RefCell<HashMap<ConnectionId, Waiting, foldhash::fast::RandomState>>,
-    /// Connections that have something.
+    /// Connections that have work in the next turn.
     listed: RefCell<Vec<Rc<Connection>>>,
     timers: RefCell<Timers>,
     outbox: RefCell<Outbox>,
-    /// The task that serves it, while it waits.
+    /// Wakes the endpoint's task while it waits.
     waker: Cell<Option<Waker>>,
-    /// A buffer for answers that belong to no connection.
+    /// A buffer for datagrams outside of any connection, such as Retry and Version Negotiation.
     scratch: RefCell<Vec<u8>>,
-    /// Connections whose handshakes are under way.
+    /// The number of connections whose handshake is in progress.
     shaking: Cell<usize>,
 }
 
 impl Endpoint {
-    /// Serves a socket, whose options are set. Tokens are made with the secret, which the processes
-    /// of a server share.
+    /// Starts the task that serves a socket; its socket options must be set already. `secret` keys
+    /// the tokens and stateless resets; all processes of a server share it, so that each accepts
+    /// the others' tokens.
     pub fn start(
         fd: OwnedFd,
         place: Place,
@@ -176,7 +179,8 @@ impl Endpoint {
         if !self.at.alone.is_closed() {
             self.at.alone.closed().await;
         }
-        // Sessions of another engine may have had the address before it was removed.
+        // A `stream` server that had the address before may have left the socket connected, and so
+        // deaf to clients.
         if let Err(e) = datagram::hear(self.fd.fd()) {
             fail("connect() failed", &e);
         }
@@ -191,7 +195,7 @@ impl Endpoint {
                     n == datagram::RECV_MAX
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => false,
-                // A client that is away is no fault of the socket's.
+                // An ICMP error: some client is gone. The socket is fine.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => true,
                 Err(e) => {
                     fail("recvmsg() failed", &e);
@@ -209,7 +213,7 @@ impl Endpoint {
         }
     }
 
-    /// Waits for datagrams, for something that a connection has to send, or for the time of one.
+    /// Waits until a datagram arrives, a connection is listed, or a timer is due.
     async fn wait(&self) {
         let next = self.timers.borrow().next();
         let mut until = pin!(next.map(|at| event::sleep_until(clock::deadline(at))));
@@ -230,7 +234,7 @@ impl Endpoint {
         self.waker.set(None);
     }
 
-    /// Puts a connection on the list of those that have something.
+    /// Adds a connection to those that have work in the next turn, and wakes the task.
     pub(crate) fn list(&self, connection: Rc<Connection>) {
         self.listed.borrow_mut().push(connection);
         self.wake();
@@ -242,8 +246,8 @@ impl Endpoint {
         }
     }
 
-    /// Each connection that has something has its turn; what they send leaves together. Says
-    /// whether something is left.
+    /// Runs each listed connection once, then sends their datagrams together. Returns whether any
+    /// of them has more work.
     async fn turn(&self) -> bool {
         let mut has_more = false;
         let listed = self.listed.take();
@@ -263,15 +267,16 @@ impl Endpoint {
     async fn flush(&self) {
         loop {
             let sent = self.outbox.borrow_mut().flush(self.fd.fd());
-            // It fails for no other reason than the room that the kernel gives a socket.
+            // `WouldBlock` is the only error: the socket's send buffer is full.
             if sent.is_ok() || self.fd.writable(Deadline::NEVER).await.is_err() {
                 return;
             }
         }
     }
 
-    /// Leaves the socket to another process: connections go on, with what that one passes on. Where
-    /// none follows, they go on with what this one reads, and new clients are refused.
+    /// Called on graceful shutdown. If another process takes over the socket, stops reading it; the
+    /// connections continue with the datagrams that process forwards. If none does, keeps reading
+    /// for the connections and refuses new clients.
     pub fn leave(&self) {
         let is_last = self.at.removals.get(&self.at.listener) == State::Ended;
         self.is_last.set(is_last);
@@ -280,12 +285,13 @@ impl Endpoint {
         self.wake();
     }
 
-    /// The address of the socket, as it is listened on.
+    /// The listening address of the socket.
     pub fn listener(&self) -> &SockAddr {
         &self.at.listener
     }
 
-    /// Takes what another process has read.
+    /// Handles datagrams of one of this process's connections, forwarded by the process that reads
+    /// the socket now.
     pub fn relayed(self: &Rc<Endpoint>, message: &Relayed<'_>) {
         let Some(remote) = message.from.to_std() else { return };
         let client = Client { remote, local: message.to };
@@ -296,8 +302,9 @@ impl Endpoint {
         self.wake();
     }
 
-    /// Passes a datagram on to the process that has its connection, or drops it; false where it is
-    /// for this one, or for nobody.
+    /// Forwards a datagram to the older process that owns its connection, or drops it if a process
+    /// of this generation does. Returns false if the datagram is for this process, or for no live
+    /// process.
     fn pass_on(&self, from: &SockAddr, to: Option<IpAddr>, ecn: u8, bytes: &[u8]) -> bool {
         let relay = &self.at.relay;
         let Some(read) = id_of(bytes).and_then(|id| quic_id::read(relay.key(), id)) else {
@@ -333,7 +340,7 @@ impl Endpoint {
         }
     }
 
-    /// A datagram came. A panic about it costs the datagram.
+    /// Handles one datagram. A panic costs only this datagram.
     fn datagram(
         self: &Rc<Endpoint>,
         now: Instant,
@@ -378,7 +385,8 @@ impl Endpoint {
         self.connections.borrow().get(handle.0).and_then(Clone::clone)
     }
 
-    /// A client begins.
+    /// Handles the first packet of a new connection: refuses it, requests address validation, or
+    /// starts reading its ClientHello.
     fn meet(
         self: &Rc<Endpoint>,
         incoming: Incoming,
@@ -393,6 +401,7 @@ impl Endpoint {
             self.outbox.borrow_mut().push(std::mem::take(answer), sent);
             return;
         }
+        // The client used our Retry token, but it is expired or forged.
         if !incoming.remote_address_validated() && has_retry_token(datagram, client.remote) {
             self.inner.borrow_mut().ignore(incoming);
             if let Some(bytes) = invalid_token(datagram) {
@@ -417,6 +426,7 @@ impl Endpoint {
         };
         let (id, since_ms) = (greeting.id(), base::time::now_ms());
         let waiting = Waiting { greeting, incoming: Some(incoming), client, since_ms };
+        // An earlier attempt with the same id is given up.
         let before = self.waiting.borrow_mut().insert(id, waiting);
         if let Some(incoming) = before.and_then(|before| before.incoming) {
             self.inner.borrow_mut().ignore(incoming);
@@ -424,7 +434,8 @@ impl Endpoint {
         self.look(id, datagram);
     }
 
-    /// More of a client's hello may have come.
+    /// Handles a datagram that quinn-proto buffered for a pending connection: it may complete a
+    /// ClientHello.
     fn go_on(self: &Rc<Endpoint>, datagram: &[u8]) {
         if !self.waiting.borrow().is_empty()
             && let Some(id) = first_id(datagram)
@@ -433,6 +444,8 @@ impl Endpoint {
         }
     }
 
+    /// Adds a datagram to a pending ClientHello. Once it is complete, chooses the server and
+    /// accepts the connection, at once if the choice does not have to wait.
     fn look(self: &Rc<Endpoint>, id: ConnectionId, datagram: &[u8]) {
         let mut all = self.waiting.borrow_mut();
         let Some(waiting) = all.get_mut(&id).filter(|w| w.incoming.is_some()) else { return };
@@ -462,6 +475,7 @@ impl Endpoint {
         }
     }
 
+    /// Creates the connection with the chosen server's configuration, and its session.
     fn accept(self: &Rc<Endpoint>, incoming: Incoming, choice: Choice, begin: Begin) {
         let Choice { crypto, transport } = choice;
         let mut config = ServerConfig::new(crypto, self.token_key.clone());
@@ -492,7 +506,7 @@ impl Endpoint {
         }
     }
 
-    /// Looks at connections whose time has come, and gives up hellos that do not become whole.
+    /// Runs the timers that are due, and drops clients whose ClientHello is not complete in time.
     fn look_at_time(&self) {
         let now = clock::now();
         loop {
@@ -512,8 +526,8 @@ impl Endpoint {
         }
     }
 
-    /// Has a connection do something. A panic in it costs that connection: the client learns by
-    /// stateless resets that nobody knows it any more (RFC 9000 section 10.3).
+    /// Calls `f` with a connection. A panic in `f` costs that connection alone: the endpoint
+    /// forgets it, and the client is informed by stateless resets (RFC 9000 section 10.3).
     fn guarded<T: Default>(
         &self,
         connection: &Rc<Connection>,
@@ -527,18 +541,18 @@ impl Endpoint {
         })
     }
 
-    /// A handshake is over, whatever way.
+    /// A handshake has completed or failed.
     pub(crate) fn shaken(&self) {
         self.shaking.set(self.shaking.get().saturating_sub(1));
     }
 
-    /// Has all connections look whether they are to end.
+    /// Schedules all connections, so that each checks whether to close.
     pub fn touch_all(&self) {
         let all: Vec<_> = self.connections.borrow().iter().flatten().cloned().collect();
         all.iter().for_each(|connection| connection.touch());
     }
 
-    /// Has a connection looked at in time.
+    /// Sets the timer of a connection; see [`Timers::set`].
     pub(crate) fn plan(
         &self,
         handle: ConnectionHandle,
@@ -548,7 +562,8 @@ impl Endpoint {
         self.timers.borrow_mut().set(handle.0, at, planned);
     }
 
-    /// A connection asks for ids, or is over.
+    /// Passes an event of a connection (new or retired ids, or its end) to quinn-proto's endpoint,
+    /// and returns the event for the connection that it results in.
     pub(crate) fn take(
         &self,
         handle: ConnectionHandle,

@@ -1,11 +1,12 @@
-//! Ids of connections: by their bytes, the kernel and other workers know whose they are.
+//! Connection ids. Their bytes encode the process and socket that own the connection, so that the
+//! kernel's socket filter and other workers can route datagrams.
 
 use std::time::Duration;
 
 use net::quic_id::{Id, Key, LEN, Place};
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 
-/// Makes the ids of a process's connections.
+/// Generates the connection ids of this process.
 pub(crate) struct Ids {
     pub key: Key,
     pub place: Place,
@@ -18,7 +19,8 @@ impl ConnectionIdGenerator for Ids {
     }
 
     fn validate(&self, _: &ConnectionId) -> Result<(), InvalidCid> {
-        // Ids of processes that are over are answered with a reset.
+        // Every id passes: packets with the id of an ended process are to be answered with a
+        // stateless reset.
         Ok(())
     }
 
@@ -31,7 +33,9 @@ impl ConnectionIdGenerator for Ids {
     }
 }
 
-/// The id of ours that the first packet of a datagram names, if it is as long as such a one.
+/// The destination connection id of the first packet in a datagram; `None` if it does not have the
+/// length of our ids. A short header does not contain the length, so there the next `LEN` bytes are
+/// returned.
 pub(crate) fn id_of(datagram: &[u8]) -> Option<&[u8]> {
     let at = match datagram.first()? & 0x80 {
         0 => 1,

@@ -1,21 +1,26 @@
-//! The allowance for addresses that a connection is not at: answers to PATH_CHALLENGE.
+//! Anti-amplification limit for addresses other than the connection's own, to which PATH_RESPONSE
+//! frames are sent.
 //!
-//! Such a datagram says where it came from, and nobody has proved it: a client could have a victim
-//! get 1,200 bytes for each 50 that it sends. So an address gets no more than three times as much
-//! as came from there (RFC 9000 section 8.2.2), which quinn-proto does not see to. Clients that
-//! keep to the RFC send such questions in datagrams of 1,200 bytes, and get their answers.
+//! The source address of a datagram with PATH_CHALLENGE is not validated: by spoofing it, a client
+//! could direct 1,200 bytes at a victim for each 50 bytes that it sends. So an address is sent no
+//! more than three times the bytes that were received from it (RFC 9000 section 8.2.2), which
+//! quinn-proto does not enforce. Clients that follow the RFC pad these datagrams to 1,200 bytes and
+//! get their responses.
 
 use std::net::SocketAddr;
 
-/// Addresses that are remembered: quinn-proto answers as many at once.
+/// The number of addresses that are remembered: the same number of paths to which quinn-proto has
+/// responses pending.
 const ADDRESSES_MAX: usize = 16;
 
-/// The addresses beside the connection's own, each with the bytes that may be sent there.
+/// Addresses other than the connection's own, each with the number of bytes that may still be sent
+/// to it.
 #[derive(Default)]
 pub(crate) struct OffPath(Vec<(SocketAddr, u64)>);
 
 impl OffPath {
-    /// A datagram of `len` bytes came from an address.
+    /// Records a datagram of `len` bytes from `from`, which allows three times as many to be sent
+    /// there. Forgets the oldest address if there are too many.
     pub fn came(&mut self, from: SocketAddr, len: usize) {
         let more = 3 * len as u64;
         if let Some((_, left)) = self.0.iter_mut().find(|(own, _)| *own == from) {
@@ -28,7 +33,7 @@ impl OffPath {
         self.0.push((from, more));
     }
 
-    /// Whether `len` bytes may be sent to an address; counts them.
+    /// Whether `len` bytes may be sent to `to`; if so, deducts them.
     pub fn may_send(&mut self, to: SocketAddr, len: usize) -> bool {
         let own = self.0.iter_mut().find(|(own, _)| *own == to);
         let left = own.and_then(|own| Some((own.1.checked_sub(len as u64)?, own)));

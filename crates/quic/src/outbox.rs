@@ -1,4 +1,4 @@
-//! Datagrams that leave together: those of one turn, in as few calls as there can be.
+//! The outgoing datagrams of one event loop turn, sent in as few system calls as possible.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -7,35 +7,35 @@ use os::SockAddr;
 use os::datagram::{self, Outgoing, SEND_MAX};
 use quinn_proto::Transmit;
 
-/// The most datagrams of one length in one call, and their bytes: what the kernel takes for one
-/// datagram with `UDP_SEGMENT`.
+/// The maximum number of equal-sized datagrams in one UDP_SEGMENT send: the kernel treats their
+/// total as the payload of one datagram, which limits it to 64 KB.
 pub(crate) const SEGMENTS_MAX: usize = 44;
 
-/// Buffers that are kept.
+/// The maximum number of buffers kept for reuse.
 const KEPT: usize = SEND_MAX;
 
-/// Datagrams of one length to one client.
+/// Datagrams of equal size to one client, sent by one call.
 struct Parcel {
     bytes: Vec<u8>,
     sent: Transmit,
 }
 
-/// See the module.
+/// The queue of outgoing datagrams; see the module.
 #[derive(Default)]
 pub(crate) struct Outbox {
     parcels: Vec<Parcel>,
-    /// The number of them that were sent.
+    /// The number of parcels, from the front, that were sent already.
     done: usize,
     free: Vec<Vec<u8>>,
 }
 
 impl Outbox {
-    /// A buffer for the next datagrams.
+    /// Returns an empty buffer, reused if possible, for the next [`Outbox::push`].
     pub fn buffer(&mut self) -> Vec<u8> {
         self.free.pop().unwrap_or_default()
     }
 
-    /// A buffer came to no use.
+    /// Takes back an unused buffer.
     pub fn give_back(&mut self, mut buffer: Vec<u8>) {
         if self.free.len() < KEPT {
             buffer.clear();
@@ -47,7 +47,7 @@ impl Outbox {
         self.parcels.push(Parcel { bytes, sent });
     }
 
-    /// Whether it is to be sent before there is more.
+    /// Whether to flush before pushing more: a batch is full.
     pub fn is_full(&self) -> bool {
         self.parcels.len() >= SEND_MAX
     }
@@ -56,11 +56,11 @@ impl Outbox {
         self.parcels.is_empty()
     }
 
-    /// Sends everything that the kernel takes now.
+    /// Sends as many parcels as the kernel accepts without blocking.
     ///
     /// # Errors
-    /// `WouldBlock` where some is left. What cannot be sent for other reasons is lost, as it might
-    /// be on its way.
+    /// `WouldBlock` if some are left; call it again when the socket is writable. A parcel that
+    /// cannot be sent for another reason is dropped, as if the network had lost it.
     pub fn flush(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         while let Some(rest) = self.parcels.get(self.done..).filter(|rest| !rest.is_empty()) {
             let sent = match rest {
@@ -71,6 +71,8 @@ impl Outbox {
                 Ok(n) => self.done += n.max(1),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
                 Err(_) => {
+                    // The error is about the first unsent parcel: try it without segmentation, then
+                    // skip it.
                     let singly = rest.first().map_or(Ok(()), |first| send_singly(fd, first));
                     match singly {
                         Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
@@ -100,7 +102,7 @@ impl Parcel {
     }
 }
 
-/// Sends datagrams one by one: not every route can send several at once.
+/// Sends the datagrams of a parcel one by one, because segmentation offload fails on some routes.
 fn send_singly(fd: BorrowedFd<'_>, parcel: &Parcel) -> io::Result<()> {
     let all = parcel.outgoing();
     let Some(segment) = all.segment else { return Ok(()) };

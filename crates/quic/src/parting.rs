@@ -1,4 +1,5 @@
-//! The socket of an address that a reload has removed: connections of the workers of before go on.
+//! The socket of a listening address that a reload removed. Connections on it continue in the old
+//! workers, which need the new workers to forward their datagrams.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,24 +16,25 @@ use os::datagram::Batch;
 use crate::endpoint::DATAGRAM_MAX;
 use crate::ids::id_of;
 
-/// The time between two looks whether the workers of before have ended, milliseconds.
+/// The interval at which to check whether the old workers have exited, in milliseconds.
 const LOOK_MS: u64 = 1000;
 
-/// A worker's socket of such an address.
+/// A worker's socket for a removed address.
 pub struct Parting {
-    /// The address, as it was listened on.
+    /// The listening address as configured.
     pub listener: SockAddr,
-    /// Whether there is still somebody to pass on to.
+    /// Whether there are still old workers with connections on this address.
     pub removal: Removal,
     /// The socket.
     pub fd: OwnedFd,
-    /// The processes that have connections.
+    /// The channel to the processes that have connections.
     pub relay: Rc<Relay>,
 }
 
 impl Parting {
-    /// Passes on what belongs to workers of before, and drops the rest, once `alone` is closed and
-    /// until those workers have ended.
+    /// Forwards datagrams of the old workers' connections and drops all others. Starts once `alone`
+    /// is closed, that is when no other process reads the socket, and returns once those workers
+    /// have exited.
     pub async fn run(self, alone: Gate) {
         let Parting { listener, removal, fd, relay } = self;
         let fd = Fd::new(fd);
@@ -52,6 +54,8 @@ impl Parting {
                         _ => continue,
                     }
                 }
+                // An ICMP error about an earlier datagram to some client; it says nothing about the
+                // socket.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(e) => {
                     fail("recvmsg() failed", &e);
@@ -66,6 +70,8 @@ impl Parting {
 fn pass_on(batch: &Batch, listener: &SockAddr, relay: &Relay) {
     for (received, bytes) in batch.iter() {
         let Some(from) = &received.from else { continue };
+        // With UDP_GRO the kernel joins datagrams of one sender, which may belong to different
+        // connections.
         for one in bytes.chunks(received.segment.max(1)) {
             let Some(read) = id_of(one).and_then(|id| quic_id::read(relay.key(), id)) else {
                 continue;
@@ -77,7 +83,8 @@ fn pass_on(batch: &Batch, listener: &SockAddr, relay: &Relay) {
             let (from, listener) = (from.clone(), listener.clone());
             let (to, ecn) = (received.to, received.ecn);
             let message = Relayed { from, listener, to, ecn, segment, bytes: one };
-            // What does not reach the other worker is lost, as on a network.
+            // A datagram that cannot be forwarded is lost, as it could be in the network; QUIC
+            // retransmits.
             let _ = relay.pass_on(read.place, &message);
         }
     }

@@ -1,4 +1,4 @@
-//! The terms of connections.
+//! Settings of connections, and their conversion to quinn-proto's configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,17 @@ use tls::quic::QuicConfig;
 
 use crate::congestion::Counting;
 
-/// The terms of a server's connections.
+/// The QUIC settings of a virtual server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The streams that a client may have open.
+    /// The maximum number of concurrent request streams of a client.
     pub streams: u64,
-    /// Bytes that a client may send on a stream before they are read, and that are read ahead.
+    /// The receive window of a stream: the bytes that a client may send before the server reads
+    /// them.
     pub stream_buffer: u64,
-    /// The time without a sign of the client after which a connection is over, milliseconds.
+    /// The idle timeout, in milliseconds.
     pub idle_ms: u64,
-    /// Several datagrams leave in one call, where the kernel can.
+    /// Whether to send several datagrams in one call (UDP_SEGMENT), if the kernel supports it.
     pub segmentation: bool,
 }
 
@@ -29,26 +30,27 @@ impl Default for Settings {
     }
 }
 
-/// The streams of control that a client may open: HTTP/3 has three, and clients send some that
-/// servers are to pass over.
+/// The maximum number of unidirectional streams of a client. HTTP/3 uses three; clients also open
+/// some of reserved types, which servers must ignore.
 const CONTROL_STREAMS: u32 = 8;
 
-/// A client's connection may send this many times as much as one stream.
+/// The receive window of a connection, in windows of a single stream.
 const WINDOW_STREAMS: u64 = 16;
 
-/// Bytes of all streams of a connection that its client has not confirmed: with round trips of a
-/// tenth of a second, 160 Mbit/s.
+/// The send window: the maximum of unacknowledged bytes on all streams of a connection. Allows 160
+/// Mbit/s at a round-trip time of 100 ms.
 const SEND_WINDOW: u64 = 2 << 20;
 
-/// The most bytes of the handshake that come out of their order.
+/// The maximum number of handshake bytes that are buffered out of order.
 const HANDSHAKE_MAX: usize = 32 << 10;
 
-/// The terms, compiled; cheap to clone.
+/// The settings as quinn-proto's configuration; cheap to clone.
 #[derive(Clone)]
 pub struct Transport(pub(crate) Arc<TransportConfig>);
 
 impl Transport {
-    /// Compiles settings.
+    /// Converts the settings. Numbers above 2^62 - 1 are capped, because the transport parameters
+    /// cannot hold them.
     pub fn new(settings: &Settings) -> Transport {
         let number = |n: u64| VarInt::from_u64(n).unwrap_or(VarInt::MAX);
         let mut config = TransportConfig::default();
@@ -69,19 +71,19 @@ impl Transport {
     }
 }
 
-/// A client's server: how the handshake goes on, and the terms of the connection.
+/// The virtual server chosen for a client: its TLS configuration and its transport settings.
 pub struct Choice {
     pub(crate) crypto: Arc<dyn crypto::ServerConfig>,
     pub(crate) transport: Transport,
 }
 
 impl Choice {
-    /// The handshake with a server's certificates.
+    /// Continues the handshake with a server's certificates.
     pub fn new(config: Arc<QuicConfig>, transport: &Transport) -> Choice {
         Choice { crypto: config, transport: transport.clone() }
     }
 
-    /// An end of the handshake with this alert.
+    /// Ends the handshake with a TLS alert; `why` is for the log.
     pub fn refuse(alert: u8, why: String, transport: &Transport) -> Choice {
         Choice { crypto: tls::quic::refusal(alert, why), transport: transport.clone() }
     }

@@ -1,18 +1,18 @@
-//! The next times at which connections want to be looked at.
+//! The timer queue of an endpoint: the next deadline of each connection.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// A heap of times, each with the number of a connection. A connection whose time moves on, as it
-/// does with each datagram, keeps its entry until that is due: it is looked at then, and gets a new
-/// one.
+/// A heap of deadlines, each with the number of a connection. The deadline of a connection is moved
+/// back with nearly every datagram; its entry then stays in the heap and is replaced when it falls
+/// due, because removing an entry from the middle of a heap is expensive.
 #[derive(Default)]
 pub(crate) struct Timers(BinaryHeap<Reverse<(Instant, usize)>>);
 
 impl Timers {
-    /// Has a connection looked at. `planned` is the time of its entry, which stays where it is
-    /// early enough.
+    /// Sets the deadline of connection `number`. `planned` is the time of its present entry and is
+    /// updated; an entry that is early enough is left in place.
     pub fn set(&mut self, number: usize, at: Option<Instant>, planned: &mut Option<Instant>) {
         let Some(at) = at else { return };
         if planned.is_none_or(|planned| at < planned) {
@@ -21,7 +21,8 @@ impl Timers {
         }
     }
 
-    /// The next entry that is due, with its time.
+    /// Removes and returns the first entry that is due at `now`: its time and the connection's
+    /// number.
     pub fn due(&mut self, now: Instant) -> Option<(Instant, usize)> {
         let Reverse((at, _)) = self.0.peek()?;
         if *at > now {
@@ -30,7 +31,7 @@ impl Timers {
         self.0.pop().map(|Reverse(entry)| entry)
     }
 
-    /// When the next one is due.
+    /// The time of the first entry.
     pub fn next(&self) -> Option<Instant> {
         self.0.peek().map(|Reverse((at, _))| *at)
     }

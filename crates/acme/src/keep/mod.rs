@@ -1,5 +1,5 @@
-//! Keeps the certificates of one issuer: which one is due, what became of it, and when to look
-//! again.
+//! Maintains the certificates of one issuer: decides when each one is due, orders it, records the
+//! result, and schedules the next check.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,55 +22,57 @@ use crate::progress::Progress;
 use crate::session::{Session, Trouble};
 use crate::zone::Answer;
 
-/// Pause between two looks of a host that does not lead, milliseconds.
+/// The polling interval of a host that does not lead, in milliseconds.
 const FOLLOW_MS: u64 = 400;
 
-/// The longest pause of the host that leads, seconds: the clock may be set.
+/// The maximum interval between two checks of the leader, in seconds; short, because the clock may
+/// be set.
 const LOOK_S: u64 = 60;
 
-/// Pauses between questions for renewal information, seconds: by default, at least and at most;
-/// behind a failure, and where the server has none.
+/// Intervals between requests for renewal information (RFC 9773), in seconds: the default, the
+/// minimum and the maximum of the server's Retry-After, and after a failure. The maximum also
+/// applies if the server has no renewal information.
 const ARI_S: u64 = 6 * 3600;
 const ARI_MIN_S: u64 = 60;
 const ARI_MAX_S: u64 = 86_400;
 const ARI_FAILED_S: u64 = 3600;
 
-/// Certificates that are ordered at the same time: one that takes its time holds up no others.
+/// The maximum number of concurrent orders, so that a slow one does not delay the others.
 const ORDERS: usize = 4;
 
-/// The time before its end from which a certificate is warned of, seconds: it should have been
-/// renewed long before. A sixth of its life, where that is less.
+/// The time before expiry at which to log a warning, in seconds, because the certificate should
+/// have been renewed long before; a sixth of its lifetime if that is shorter.
 const WARN_S: i64 = 14 * 86_400;
 
-/// One issuer in the acme process.
+/// An issuer in the acme process.
 pub(crate) struct Keeper {
     issuer: Rc<Issuer>,
-    /// The name of the account's progress: other issuers of the folder may not reach their server.
+    /// The name of the account's state file. It contains the issuer's name, because issuers that
+    /// share the directory may use other servers.
     account: String,
     folder: Rc<Folder>,
     board: Rc<Board>,
     log: Log,
     session: RefCell<Option<Rc<Session>>>,
-    /// The first and the last second of each certificate, and how near its end was at the last
-    /// look; by the order.
+    /// The validity of each certificate and its standing at the last check, by order.
     terms: RefCell<HashMap<String, Term>>,
-    /// Why the account has no other key yet.
+    /// The last error of the key rollover, so that it is logged once.
     no_rollover: RefCell<String>,
-    /// The answers of other hosts that are shown.
+    /// The published challenge responses of other hosts.
     followed: RefCell<Followed>,
-    /// The answers to challenges that a process before has begun, until their orders are over: the
-    /// authority may still be on its way.
+    /// Challenge responses that a previous process started, kept until their orders have ended,
+    /// because the server may still validate them.
     inherited: RefCell<HashMap<String, Vec<Answer>>>,
 }
 
 #[derive(Default)]
 struct Followed {
-    /// The files of challenges, with their names.
+    /// The challenge files: name and content.
     files: Vec<(String, Vec<u8>)>,
     answers: Vec<Answer>,
 }
 
-/// The life of a certificate.
+/// The validity of a certificate.
 #[derive(Clone, Copy)]
 struct Term {
     from: i64,
@@ -78,7 +80,7 @@ struct Term {
     standing: Standing,
 }
 
-/// The nearness of a certificate's end.
+/// How close a certificate is to its expiry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Good,
@@ -87,7 +89,7 @@ enum Standing {
 }
 
 impl Term {
-    /// Whether less than a third of its life has gone by.
+    /// Whether less than a third of its lifetime has passed.
     fn is_young(&self) -> bool {
         now().saturating_sub(self.from) < self.until.saturating_sub(self.from).max(0) / 3
     }
@@ -123,7 +125,7 @@ impl Keeper {
         }
     }
 
-    /// Runs until `gate` closes.
+    /// Runs until `gate` closes: follows while another host leads, then leads.
     pub async fn run(self, gate: Gate) {
         self.folder.prepare();
         stand_in::show(&self.issuer, &self.folder, &self.board);
@@ -135,7 +137,7 @@ impl Keeper {
                 Ok(Some(lock)) => break lock,
                 Ok(None) => self.follow(),
                 Err(e) => {
-                    // Alone, as far as can be known.
+                    // Without a lock, assume that there is no other host.
                     let (name, e) = (&self.issuer.name, base::log::os_error(&e));
                     let m = format_args!("acme: locking the folder failed {e}");
                     log!(self.log, Level::Error, None, "{m}, issuer: \"{name}\"");
@@ -155,7 +157,8 @@ impl Keeper {
         }
     }
 
-    /// Without a folder, the certificates are those in the zone.
+    /// Without a directory, the certificates are read from the zone, where the previous process
+    /// published them.
     fn take_over(&self) {
         for order in &self.issuer.orders {
             let Some(shown) = self.board.shown(&order.key).filter(|s| !s.chain.is_empty()) else {
@@ -166,7 +169,8 @@ impl Keeper {
         }
     }
 
-    /// Another host leads: shows what it has put into the folder.
+    /// While another host leads: publishes the certificates and challenge responses that it writes
+    /// into the directory.
     fn follow(&self) {
         self.board.set_follows(true);
         for order in &self.issuer.orders {
@@ -195,7 +199,7 @@ impl Keeper {
         self.board.add_answers(found);
     }
 
-    /// This host leads now: ends what a process before broke off.
+    /// Called when this host becomes the leader: completes what a previous process left unfinished.
     fn lead(&self) {
         self.folder.sweep();
         self.board.set_follows(false);
@@ -204,7 +208,7 @@ impl Keeper {
             let begun = answers(&String::from_utf8_lossy(&begun)).unwrap_or_default();
             self.inherited.borrow_mut().insert(order.id.clone(), begun);
         }
-        // First: a validator that is on its way finds no view without them.
+        // Publish these before anything else, because a validator may be on its way.
         let begun: Vec<_> = self.inherited.borrow().values().flatten().cloned().collect();
         self.board.add_answers(begun.clone());
         let mut followed = self.followed.take().answers;
@@ -228,7 +232,8 @@ impl Keeper {
         }
     }
 
-    /// The server may have changed its mind while nobody asked.
+    /// Requests renewal information at the next check, because the server may have changed it while
+    /// no process was running.
     fn ask_soon(&self, order: &Order) {
         let mut progress = self.progress(&order.id, &self.settings());
         if progress.check > now() {
@@ -237,6 +242,7 @@ impl Keeper {
         }
     }
 
+    /// Publishes a certificate and records its validity.
     fn show(&self, order: &Order, pair: &Pair) {
         let (from, until) = times(pair).unwrap_or_default();
         let mut terms = self.terms.borrow_mut();
@@ -252,6 +258,7 @@ impl Keeper {
         self.board.end_stand_ins(&self.issuer.name, &self.issuer.orders);
     }
 
+    /// Reads a state file, adjusted to the present clock and settings.
     fn progress(&self, name: &str, settings: &str) -> Progress {
         let text = self.folder.read(&format!("{name}.state")).unwrap_or_default();
         let mut progress = Progress::parse(&text);
@@ -260,13 +267,13 @@ impl Keeper {
             if progress.early.follow_clock(now()) || was_set_back {
                 self.save(name, &progress);
             }
-            // Later than it can be: the clock was ahead.
+            // Further in the future than possible: the clock was ahead when it was written.
             if progress.check > now() + ARI_MAX_S.cast_signed() {
                 progress.check = 0;
             }
             return progress;
         }
-        // Whatever was wrong may be right now; an order under way is of no use.
+        // With other settings an earlier error may be solved, and an order in progress is useless.
         Progress { settings: settings.to_owned(), ..Progress::default() }
     }
 
@@ -274,7 +281,7 @@ impl Keeper {
         self.folder.write(&format!("{name}.state"), &progress.to_text());
     }
 
-    /// The facts that an attempt depends on.
+    /// The settings on which the outcome of an attempt depends.
     fn settings(&self) -> String {
         let issuer = &self.issuer;
         let external = issuer.external.as_ref().map_or("", |(kid, _)| kid);
@@ -284,7 +291,7 @@ impl Keeper {
         format!("{} {proof} {agrees} {external} {profile}", issuer.uri)
     }
 
-    /// Looks after what is due. Gives the seconds until the next look.
+    /// Processes everything that is due. Returns the seconds until the next check.
     async fn turn(&self) -> u64 {
         self.folder.flush();
         let settings = self.settings();
@@ -323,7 +330,7 @@ impl Keeper {
         due.iter().map(of).fold(wait, u64::min).max(1)
     }
 
-    /// Looks after an order that is due, unless the server has gone away meanwhile.
+    /// Processes an order that is due, unless the server has become unreachable in the meantime.
     async fn attend_due(&self, order: &Order, settings: &str) {
         let is_away = || self.progress(&self.account, settings).backoff.left(now()) > 0;
         if is_away() {
@@ -334,7 +341,7 @@ impl Keeper {
                 let mut progress = self.progress(&order.id, settings);
                 self.attend(&session, order, &mut progress).await;
             }
-            // Others may have met the same failure at the same time.
+            // Concurrent orders see the same failure; count it once.
             Err(trouble) if !is_away() => {
                 let mut account = self.progress(&self.account, settings);
                 self.failed(&self.account, None, &mut account, trouble);
@@ -343,8 +350,8 @@ impl Keeper {
         }
     }
 
-    /// Logs certificates that come near their ends, and those that reach them, once each: they are
-    /// served on.
+    /// Logs each certificate once when its expiry is near, and once when it has expired. It is
+    /// still served.
     fn warn_of_ends(&self, account: &Progress, settings: &str) {
         for order in &self.issuer.orders {
             let mut terms = self.terms.borrow_mut();
@@ -370,7 +377,7 @@ impl Keeper {
         }
     }
 
-    /// Seconds until an order needs attention.
+    /// The seconds until an order is due; 0 if it is due now.
     fn due(&self, order: &Order, progress: &mut Progress) -> u64 {
         let backoff = progress.backoff.left(now());
         let Some(pair) = self.folder.pair(&order.id) else { return backoff };
@@ -386,7 +393,7 @@ impl Keeper {
         u64::try_from(next.saturating_sub(now())).unwrap_or(0).max(pause)
     }
 
-    /// A conversation with the server, which has the account.
+    /// A session with the server, with an account; reused while it is fresh.
     async fn session(&self) -> Result<Rc<Session>, Trouble> {
         let known = self.session.borrow().clone().filter(|session| session.is_fresh());
         if let Some(session) = known {
@@ -396,7 +403,7 @@ impl Keeper {
         match session.roll_over().await {
             Ok(false) => self.no_rollover.borrow_mut().clear(),
             Ok(true) => session = self.open().await?,
-            // The account's old key is good.
+            // The rollover failed; the old key is still valid.
             Err(trouble) => {
                 if self.no_rollover.replace(trouble.message.clone()) != trouble.message {
                     let m = format_args!("acme: the account keeps its key: {}", trouble.message);
@@ -415,7 +422,7 @@ impl Keeper {
         session.map_err(|trouble| trouble.during("reading the directory"))
     }
 
-    /// Asks for renewal information if it is time, and orders if that is due.
+    /// Requests renewal information and processes the order, each if it is due.
     async fn attend(&self, session: &Rc<Session>, order: &Order, progress: &mut Progress) {
         let pair = self.folder.pair(&order.id);
         let id = pair.as_ref().and_then(identifier);
@@ -465,7 +472,7 @@ impl Keeper {
         }
     }
 
-    /// RFC 9773: the server says when to renew, and when to ask again.
+    /// Requests renewal information (RFC 9773): when to renew, and when to ask again.
     async fn ask_renewal(
         &self,
         session: &Session,
@@ -508,7 +515,7 @@ impl Keeper {
         }
     }
 
-    /// Notes a failure, and says when the next attempt is.
+    /// Records and logs a failure, and schedules the next attempt.
     fn failed(&self, name: &str, order: Option<&Order>, progress: &mut Progress, trouble: Trouble) {
         let is_limited = trouble.problem.as_ref().is_some_and(|problem| problem.is_rate_limited());
         let permanent = trouble.is_permanent;
@@ -537,6 +544,7 @@ impl Keeper {
         }
     }
 
+    /// Publishes the error of an order and the time of the next attempt.
     fn tell_state(&self, order: &Order, progress: &Progress) {
         let secs = progress.backoff.left(now());
         let state = format!("{}; next attempt in {secs} s", progress.error);
@@ -544,7 +552,7 @@ impl Keeper {
         self.board.change(&order.key, |shown| (shown.state, shown.failures) = (state, failures));
     }
 
-    /// Shows what is wrong with an order itself, or that nothing is.
+    /// Publishes the state of an order itself, after an error of the account has ended.
     fn tell_own(&self, order: &Order, settings: &str) {
         let own = self.progress(&order.id, settings);
         if own.backoff.failures > 0 {
@@ -556,19 +564,20 @@ impl Keeper {
         });
     }
 
+    /// Publishes an error of the account with all orders.
     fn tell_waiting(&self, progress: &Progress) {
         self.issuer.orders.iter().for_each(|order| self.tell_state(order, progress));
     }
 }
 
-/// The first and the last second of a certificate.
+/// The validity of a certificate: the first and the last second, in seconds since 1970.
 fn times(pair: &Pair) -> Option<(i64, i64)> {
     let chain = certificates(&pair.chain)?;
     let own = chain.first()?;
     Some((own.not_before().unix()?, own.not_after().unix()?))
 }
 
-/// The identifier of a certificate for RFC 9773.
+/// The identifier of a certificate in renewal information (RFC 9773 section 4.1).
 fn identifier(pair: &Pair) -> Option<String> {
     let chain = certificates(&pair.chain)?;
     let own = chain.first()?;

@@ -1,4 +1,4 @@
-//! Certificates of earlier configurations that stand in for those that are not there yet.
+//! Stand-ins: certificates of earlier configurations that are used until new ones are issued.
 
 use base::time::unix_secs;
 
@@ -9,8 +9,8 @@ use crate::issuer::Issuer;
 use crate::progress::Progress;
 use crate::zone::Shown;
 
-/// Shows the certificates of the issuer's folder that no order is for, and that cover names of
-/// orders without a certificate.
+/// Publishes the certificates in the issuer's directory that are not configured any more but cover
+/// names of orders without a certificate.
 pub(super) fn show(issuer: &Issuer, folder: &Folder, board: &Board) {
     let is_missing = |id: &str| folder.read(&format!("{id}.crt")).is_none();
     let missing: Vec<_> = issuer.orders.iter().filter(|order| is_missing(&order.id)).collect();
@@ -41,10 +41,11 @@ pub(super) fn show(issuer: &Issuer, folder: &Folder, board: &Board) {
     }
 }
 
-/// Whether the certificate is from the issuer's server: several issuers may share the folder.
+/// Whether the certificate is from the issuer's server, because several issuers may share the
+/// directory.
 fn is_from(issuer: &Issuer, folder: &Folder, id: &str) -> bool {
     let text = folder.read(&format!("{id}.state")).unwrap_or_default();
     let settings = Progress::parse(&text).settings;
-    // The files of other programs have no state.
+    // Files of nginx-acme have no state.
     settings.is_empty() || settings.split(' ').next() == Some(&issuer.uri)
 }
