@@ -1,4 +1,4 @@
-//! A worker's spans that wait to be sent.
+//! A worker's pending spans.
 //!
 //! ```text
 //!  add ─▶ open batch ─(full, or waited `interval`)─▶ ready batches ─▶ task
@@ -18,48 +18,49 @@ use http::request::Request;
 use crate::counts::{Count, Counts};
 use crate::outcome::Told;
 
-/// Bytes of spans at which a batch is full, however few they are: collectors take 4 MB at most
-/// unless they are configured otherwise.
+/// The size at which a batch is full regardless of the number of spans, in bytes: collectors accept
+/// messages up to 4 MB by default.
 const BATCH_MAX: usize = 1 << 20;
 
 /// `batch_size`, `batch_count` and `interval`.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Spans in a batch.
+    /// The maximum number of spans in a batch.
     pub spans: usize,
-    /// Batches.
+    /// The maximum number of batches.
     pub batches: usize,
-    /// The time for which a batch waits for spans, milliseconds.
+    /// The maximum time for which a batch is filled, in milliseconds.
     pub interval_ms: u64,
 }
 
-/// Spans that are sent together.
+/// A batch of spans, sent in one request.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// The spans, encoded.
+    /// The encoded spans.
     pub spans: Bytes,
-    /// Their number.
+    /// The number of spans.
     pub count: usize,
 }
 
-/// The spans of a worker.
+/// The pending spans of a worker.
 pub struct Batches {
     pub limits: Limits,
     pub counts: Counts,
-    /// The open batch.
+    /// The batch being filled.
     open: RefCell<Vec<u8>>,
     open_count: Cell<usize>,
-    /// The moment at which the open batch is sent.
+    /// The time at which the open batch is sent.
     due: Cell<Deadline>,
     ready: RefCell<VecDeque<Batch>>,
-    /// Batches that the task has taken and not yet done with.
+    /// The number of batches that the task has taken and not finished.
     taken: Cell<usize>,
     writer: Cell<SpanWriter>,
-    /// Keeps the worker from leaving while anything is held.
+    /// Keeps the worker alive while spans are pending.
     work: RefCell<Option<Work>>,
-    /// There is something to do: a first span, a full batch, or any while the worker leaves.
+    /// Wakes the task: at the first span of a batch, at a full batch, and at any span during
+    /// shutdown.
     pub stirred: Notify,
-    /// Nothing is held any more.
+    /// Notified when no spans are pending any more.
     emptied: Notify,
     told: Told,
     dropped: Cell<u64>,
@@ -84,7 +85,7 @@ impl Batches {
         }
     }
 
-    /// Whether another span is taken.
+    /// Whether there is room for another span.
     pub fn has_room(&self) -> bool {
         self.open_count.get() > 0 || self.held() < self.limits.batches
     }
@@ -93,7 +94,7 @@ impl Batches {
         self.ready.borrow().len() + self.taken.get()
     }
 
-    /// Notes a span that is not taken; the log has a line a minute.
+    /// Counts a dropped span; logs at most one line a minute.
     #[cold]
     pub fn drop_span(&self, r: &Request) {
         self.dropped.set(self.dropped.get() + 1);
@@ -104,12 +105,12 @@ impl Batches {
         }
     }
 
-    /// The writer of spans, for [`Batches::add`].
+    /// Takes the span writer, which [`Batches::add`] takes back.
     pub fn take_writer(&self) -> SpanWriter {
         self.writer.take()
     }
 
-    /// Adds the span that was written.
+    /// Adds the span in `writer` to the open batch, which is closed if it is full.
     pub fn add(&self, r: &Request, mut writer: SpanWriter) {
         let len = writer.len();
         let open = &mut *self.open.borrow_mut();
@@ -135,38 +136,38 @@ impl Batches {
     }
 
     fn close(&self, open: &mut Vec<u8>) {
-        // The next one is likely to be as long.
+        // The next batch will probably have the same size.
         let spans = std::mem::take(open);
         let count = self.open_count.replace(0);
         self.ready.borrow_mut().push_back(Batch { spans: spans.into(), count });
     }
 
-    /// Makes the open batch ready, if there is one.
+    /// Closes the open batch, if there is one, so that it is sent.
     pub fn flush(&self) {
         if self.open_count.get() > 0 {
             self.close(&mut self.open.borrow_mut());
         }
     }
 
-    /// The moment at which the open batch is to be flushed; `None`: there is none.
+    /// The time at which to flush the open batch; `None` if there is none.
     pub fn due(&self) -> Option<Deadline> {
         (self.open_count.get() > 0).then(|| self.due.get())
     }
 
-    /// Takes the next batch; [`Batches::done`] follows.
+    /// Takes the next ready batch. Call [`Batches::done`] after it was sent or given up.
     pub fn take(&self) -> Option<Batch> {
         let batch = self.ready.borrow_mut().pop_front()?;
         self.taken.set(self.taken.get() + 1);
         Some(batch)
     }
 
-    /// A batch was sent or is given up.
+    /// A taken batch was sent or given up.
     pub fn done(&self) {
         self.taken.set(self.taken.get().saturating_sub(1));
         self.rest();
     }
 
-    /// Forgets all that waits; gives the number of spans.
+    /// Drops all pending batches; returns the number of spans in them.
     pub fn clear(&self) -> usize {
         self.flush();
         let spans = self.ready.take().iter().map(|batch| batch.count).sum();
@@ -174,7 +175,7 @@ impl Batches {
         spans
     }
 
-    /// Lets the worker leave where nothing is held.
+    /// Lets the worker exit if no spans are pending.
     fn rest(&self) {
         if self.is_empty() {
             self.work.take();
@@ -182,12 +183,12 @@ impl Batches {
         }
     }
 
-    /// Whether nothing is held.
+    /// Whether no spans are pending.
     pub fn is_empty(&self) -> bool {
         self.held() == 0 && self.open_count.get() == 0
     }
 
-    /// Waits until nothing is held.
+    /// Waits until no spans are pending.
     pub async fn emptied(&self) {
         while !self.is_empty() {
             self.emptied.notified().await;

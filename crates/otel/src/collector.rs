@@ -1,4 +1,4 @@
-//! Calls to a collector: OTLP over gRPC, or over HTTP where the endpoint has a path.
+//! Exports to a collector: OTLP over gRPC, or over HTTP if the endpoint has a path.
 
 use std::rc::{Rc, Weak};
 
@@ -19,41 +19,42 @@ use upstream::url;
 use crate::batches::Batch;
 use crate::outcome::{Failure, Retry, Taken};
 
-/// The time for a connection to an address, and again for its TLS, milliseconds.
+/// The timeout for connecting to an address, and also for its TLS handshake, in milliseconds.
 const CONNECT_MS: u64 = 5_000;
 
-/// The time for an export over a connection, milliseconds: OTLP's default.
+/// The timeout for an export over a connection, in milliseconds: OTLP's default.
 const TIMEOUT_MS: u64 = 10_000;
 
-/// The same for the collector.
+/// The same as the value of `grpc-timeout`.
 const TIMEOUT: &[u8] = b"10S";
 
-/// The longest head, and the longest body, of an answer, bytes.
+/// The maximum size of response headers, and of a response body, in bytes.
 const ANSWER_MAX: usize = 64 << 10;
 
 const USER_AGENT: &str = concat!("weir/", env!("CARGO_PKG_VERSION"), " (OTLP)");
 
-/// A connection that is kept: one call at a time, and the handle of the next one.
+/// The limits of a kept connection: one call at a time, and the reserved stream of the next call,
+/// which keeps the connection open.
 const KEPT: MuxConf = MuxConf { streams: 2, requests: u64::MAX, time_ms: u64::MAX, timeout_ms: 0 };
 
-/// The protocol of an endpoint.
+/// The protocol of an endpoint, chosen by whether it has a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
     /// OTLP over gRPC.
     Grpc,
-    /// OTLP over HTTP/1.1, in protobuf.
+    /// OTLP over HTTP/1.1, in binary Protobuf.
     Http,
 }
 
-/// `endpoint`, with all that requests to it need.
+/// A parsed `endpoint`, with everything that requests need.
 pub struct Target {
-    /// As configured.
+    /// The endpoint as configured, for the log.
     pub shown: String,
     pub host: Bytes,
     pub port: u16,
-    /// The address, where the host is no name.
+    /// The address, unless the host is a name.
     pub addr: Option<SockAddr>,
-    /// The host and port of requests.
+    /// Host and port for the `:authority` or Host field.
     pub authority: Bytes,
     pub path: Bytes,
     pub protocol: Protocol,
@@ -62,11 +63,11 @@ pub struct Target {
     pub headers: Vec<(Bytes, Bytes)>,
 }
 
-/// The way to a collector, with the connection that is kept.
+/// The client of a collector, and its kept connection.
 pub struct Link {
     target: Rc<Target>,
     resource: Resource,
-    /// The fields of a call.
+    /// The encoded header fields of a call.
     list: Vec<u8>,
     kept: Option<(Rc<Mux>, Stream)>,
 }
@@ -94,10 +95,10 @@ impl Link {
         &self.target.shown
     }
 
-    /// Has the collector take a batch.
+    /// Sends a batch to the collector.
     ///
     /// # Errors
-    /// It did not.
+    /// The collector did not accept it; see [`Failure`].
     pub async fn export(&mut self, batch: &Batch) -> Result<Taken, Failure> {
         match self.target.protocol {
             Protocol::Grpc => self.call(batch).await,
@@ -110,7 +111,7 @@ impl Link {
         if let Some((mux, stream)) = kept {
             match self.converse(&stream, batch).await {
                 Ok(answer) => return self.judge(&mux, &answer),
-                // The collector may have closed a connection that was kept.
+                // The collector may have closed the kept connection: try again over a new one.
                 Err(Lost::Connection(_)) => {}
                 Err(Lost::Call(failure)) => return Err(failure),
             }
@@ -124,7 +125,7 @@ impl Link {
         }
     }
 
-    /// Makes a call over a connection.
+    /// Makes a gRPC call over a connection.
     async fn converse(&self, stream: &Stream, batch: &Batch) -> Result<Answer, Lost> {
         let deadline = Deadline::in_ms(TIMEOUT_MS);
         let late = |_| Lost::Call(Failure::later("collector timed out"));
@@ -132,7 +133,7 @@ impl Link {
         let mut body = self.message(batch);
         while !stream.is_sent() {
             match stream.try_send(&mut body, true) {
-                // The answer may be there nevertheless.
+                // The response may have arrived before the stream was closed.
                 Err(_) => break,
                 Ok(_) if stream.is_sent() => break,
                 Ok(_) => stream.writable(deadline).await.map_err(late)?,
@@ -163,7 +164,7 @@ impl Link {
         Ok(Answer { head, text, body, trailers: stream.take_trailers() })
     }
 
-    /// The message of a call, in gRPC's framing.
+    /// The request message of a call, with gRPC framing.
     fn message(&self, batch: &Batch) -> Chain {
         let head = request_head(&self.resource, batch.spans.len());
         let mut framed = grpc::message_head(head.len() + batch.spans.len()).to_vec();
@@ -174,14 +175,14 @@ impl Link {
         body
     }
 
-    /// Judges an answer, and keeps the connection that it came over.
+    /// Evaluates a response, and keeps the connection.
     fn judge(&mut self, mux: &Rc<Mux>, answer: &Answer) -> Result<Taken, Failure> {
-        // The handle of the next call keeps it.
+        // Reserving the next call's stream keeps the connection open.
         self.kept = mux.open(false).map(|next| (mux.clone(), next));
         answer.judge()
     }
 
-    /// Connects to the first address that takes it.
+    /// Connects to the first address that accepts.
     async fn connect(&self) -> Result<UpConn, Failure> {
         let target = &self.target;
         let client = self.client();
@@ -199,7 +200,8 @@ impl Link {
         Err(last)
     }
 
-    /// The addresses of the collector, as the system knows them now; a thread asks.
+    /// The addresses of the collector from the system's resolver, which blocks and so runs in a
+    /// thread.
     async fn addresses(&self) -> Result<Vec<SockAddr>, Failure> {
         if let Some(addr) = &self.target.addr {
             return Ok(vec![addr.clone()]);
@@ -272,9 +274,9 @@ fn describe(e: &Error) -> String {
     }
 }
 
-/// The end of a call without an answer.
+/// A call that ended without a response.
 enum Lost {
-    /// With the connection, or before the collector looked at it.
+    /// The connection ended, or the stream was refused before processing, so a retry is safe.
     Connection(Failure),
     Call(Failure),
 }
@@ -298,7 +300,7 @@ fn lost(end: &StreamEnd) -> Lost {
     }
 }
 
-/// An answer to a call.
+/// The response to a call.
 struct Answer {
     head: ResponseHead,
     text: Bytes,
@@ -307,7 +309,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// A field of the trailers, which may stand in the head where there is no body.
+    /// A trailer field; in a response without a body (Trailers-Only) it is among the headers.
     fn field(&self, name: &[u8]) -> Option<&[u8]> {
         let behind = self.trailers.iter().find(|(n, _)| n == name).map(|(_, value)| &value[..]);
         let in_head = || {
@@ -338,7 +340,8 @@ impl Answer {
         let message = format!("grpc-status {code}: {}", base::log::lossy(&said));
         let details = self.field(b"grpc-status-details-bin").and_then(grpc::decode_binary);
         let delay = details.as_deref().and_then(retry_delay_ms);
-        // OTLP's list; RESOURCE_EXHAUSTED only where the collector says when it recovers.
+        // OTLP's list of retryable codes; RESOURCE_EXHAUSTED only if the collector says when it
+        // recovers.
         let retry = match (code, delay) {
             (Status::RESOURCE_EXHAUSTED | Status::UNAVAILABLE, Some(ms)) => Retry::After(ms),
             (

@@ -1,4 +1,4 @@
-//! A request's place in its trace: the ids, the parent, and the field that upstreams get.
+//! The trace context of a request: its ids, its parent, and the header fields for upstreams.
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
@@ -14,16 +14,16 @@ use crate::TraceConf;
 /// `otel_trace_context`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Propagation {
-    /// The client's trace is gone on with.
+    /// Continue the client's trace.
     extract: bool,
-    /// Upstreams get the trace.
+    /// Send the trace context to upstreams.
     inject: bool,
 }
 
 impl Propagation {
     pub const IGNORE: Propagation = Propagation { extract: false, inject: false };
 
-    /// The values of the directive.
+    /// The words of the directive.
     pub const VALUES: &[(&str, Propagation)] = &[
         ("ignore", Propagation::IGNORE),
         ("extract", Propagation { extract: true, inject: false }),
@@ -32,35 +32,35 @@ impl Propagation {
     ];
 }
 
-/// The trace of a client's request and its subrequests.
+/// The trace context shared by a client's request and its subrequests.
 #[derive(Default)]
 pub struct Trace(OnceCell<RefCell<Context>>);
 
-/// A request's place in its trace.
+/// The trace context of a request.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// The request's own span.
+    /// The request's own span: the ids and whether it is sampled.
     pub own: TraceParent,
-    /// The client's span, where it is gone on with.
+    /// The client's span, if its trace is continued.
     pub parent: Option<TraceParent>,
-    /// The client's `tracestate`, where its trace is gone on with.
+    /// The client's `tracestate`, if its trace is continued.
     pub state: Bytes,
 }
 
 impl Trace {
-    /// The request's place, where it has one.
+    /// The request's context, if it has one.
     pub fn context(&self) -> Option<&RefCell<Context>> {
         self.0.get()
     }
 }
 
-/// Whether a value of `otel_trace` asks for a span.
+/// Whether a value of `otel_trace` enables tracing: `on` or `1`.
 pub fn is_on(value: &[u8]) -> bool {
     matches!(value, b"on" | b"1")
 }
 
-/// Decides whether the request has a span, before its rewriting, and tells upstreams. What a
-/// redirect inside the server leads to does not decide anew; nor do subrequests.
+/// Runs before the rewrite phase: decides whether the request is sampled, and sets the header
+/// fields for upstreams. Internal redirects and subrequests keep the first decision.
 pub fn begin(r: &mut Request, conf: &TraceConf) -> Verdict {
     if r.flags.internal || r.is_subrequest() {
         return Verdict::Next;
@@ -96,7 +96,7 @@ fn set(r: &mut Request, name: &str, value: &[u8]) {
     });
 }
 
-/// The request's trace; made now if there is none.
+/// The request's trace, created if there is none.
 fn of(r: &mut Request) -> Rc<Trace> {
     let trace = r.shared::<Trace>();
     trace.0.get_or_init(|| {
@@ -107,7 +107,8 @@ fn of(r: &mut Request) -> Rc<Trace> {
     trace
 }
 
-/// Goes on with the client's trace, if it has sent one. Two of them are none (section 3.2 has one).
+/// Reads the client's `traceparent` and `tracestate`. More than one `traceparent` counts as none
+/// (W3C Trace Context section 3.2 allows one).
 fn extract(r: &Request) -> Context {
     let mut parents = r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"traceparent"));
     let parent = match (parents.next(), parents.next()) {
@@ -136,16 +137,16 @@ fn new(parent: Option<TraceParent>, state: Bytes) -> Context {
     Context { own, parent, state }
 }
 
-/// Random bytes that are drawn at once.
+/// The number of random bytes that are fetched at once.
 const DRAWN: usize = 1536;
 
 thread_local! {
-    /// Random bytes, and how many of them are used. The first request draws them: a master has
-    /// none, so its workers differ.
+    /// A pool of random bytes, and the number of used ones. It is filled by the first request, not
+    /// in the master, because all workers would inherit the same bytes.
     static RANDOM: RefCell<(Vec<u8>, usize)> = const { RefCell::new((Vec::new(), 0)) };
 }
 
-/// An id that nobody can guess; not zero.
+/// A random id that is not all zeroes, which the specification forbids.
 fn id<const N: usize>() -> [u8; N] {
     RANDOM.with(|random| {
         let (bytes, used) = &mut *random.borrow_mut();

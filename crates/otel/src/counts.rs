@@ -1,4 +1,4 @@
-//! Counters of spans, of all workers since the configuration was loaded.
+//! Counters of spans, shared by all workers, since the configuration was loaded.
 
 use std::cell::Cell;
 use std::io;
@@ -9,54 +9,55 @@ use shm::Counters;
 
 use crate::Otel;
 
-/// The outcomes of spans that are counted.
+/// The outcome of a span.
 #[derive(Clone, Copy, Debug)]
 pub enum Count {
-    /// Spans that the collector has taken.
+    /// Accepted by the collector.
     Exported,
-    /// Spans that there was no room for.
+    /// Dropped, because all batches were full.
     Dropped,
-    /// Spans that were sent, and not taken.
+    /// Sent, but not accepted.
     Failed,
 }
 
-/// The counters, and the line of this worker.
+/// The counters of all workers, and the slot of this one.
 pub struct Counts {
     counters: Counters,
     slot: Cell<usize>,
 }
 
 impl Counts {
-    /// Counters for the processes of so many slots.
+    /// Allocates counters for `slots` processes in shared memory.
     ///
     /// # Errors
-    /// The system gives no memory.
+    /// The memory cannot be mapped.
     pub fn new(slots: usize) -> io::Result<Counts> {
         Ok(Counts { counters: Counters::new(slots)?, slot: Cell::new(0) })
     }
 
-    /// In a worker: its slot.
+    /// Called in a worker: sets its slot.
     pub fn use_slot(&self, slot: usize) {
         self.slot.set(slot);
     }
 
+    /// Adds `spans` to a counter of this worker.
     pub fn add(&self, count: Count, spans: usize) {
         self.counters.line(self.slot.get()).add(count as usize, spans as u64);
     }
 
-    /// Of all workers.
+    /// The sum over all workers.
     pub fn sum(&self, count: Count) -> u64 {
         self.counters.sum(count as usize)
     }
 }
 
-/// The spans exported, dropped and failed of all workers; `None`: nothing is traced.
+/// The numbers of exported, dropped and failed spans of all workers; `None` if tracing is off.
 pub fn sums(main: &HttpMain) -> Option<[u64; 3]> {
     let batches = main.confs.get::<Otel>()?.batches.as_ref()?;
     Some([Count::Exported, Count::Dropped, Count::Failed].map(|of| batches.counts.sum(of)))
 }
 
-/// The part of `stub_status json`.
+/// Writes the counters for `stub_status json`.
 pub fn status(main: &HttpMain, o: &mut Object<'_>) {
     if let Some([exported, dropped, failed]) = sums(main) {
         o.number("exported", exported);

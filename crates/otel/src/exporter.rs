@@ -1,4 +1,4 @@
-//! The task of a worker that sends its spans.
+//! The export task of a worker.
 //!
 //! ```text
 //!  wait ─▶ send ─▶ taken ─────────────────────▶ wait
@@ -6,9 +6,8 @@
 //!           └────────────────────────────────┴▶ lost ─▶ wait
 //! ```
 //!
-//! One batch is on its way at a time. Meanwhile others wait, and what is beyond `batch_count` is
-//! dropped. A worker that leaves sends what it has at once, and gives up a collector that does not
-//! take it within [`LEAVE_MS`].
+//! One batch is in flight at a time. Further ones wait, and spans beyond `batch_count` batches are
+//! dropped. A worker that shuts down sends its spans at once, and gives up after [`LEAVE_MS`].
 
 use std::pin::pin;
 use std::rc::{Rc, Weak};
@@ -24,26 +23,26 @@ use crate::counts::Count;
 use crate::exporter_block::Exporter;
 use crate::outcome::{Failure, Retry, Taken, Told};
 
-/// Times that a batch is sent, at most.
+/// The maximum number of attempts for a batch.
 const ATTEMPTS: u32 = 5;
 
-/// The delay before the second time, milliseconds; each further one is twice as long.
+/// The delay before the second attempt, in milliseconds; it doubles with each further one.
 const BACKOFF_MS: u64 = 1_000;
 
-/// The longest of these.
+/// The maximum of these delays, in milliseconds.
 const BACKOFF_MAX_MS: u64 = 5_000;
 
-/// The longest delay that a collector may ask for, milliseconds.
+/// The maximum delay that a collector can request, in milliseconds.
 const DELAY_MAX_MS: u64 = 30_000;
 
-/// The time that a collector has when the worker leaves, milliseconds.
+/// The time limit for exports during shutdown, in milliseconds.
 const LEAVE_MS: u64 = 2_000;
 
-/// The time after which a task that is leaving looks whether its configuration is gone,
+/// The interval at which the task checks during shutdown whether its configuration was dropped, in
 /// milliseconds.
 const LOOK_MS: u64 = 1_000;
 
-/// The task.
+/// The export task.
 pub struct Task {
     main: Weak<HttpMain>,
     gate: Gate,
@@ -52,7 +51,7 @@ pub struct Task {
     log: Log,
     failures: Told,
     partials: Told,
-    /// Spans that no collector has taken.
+    /// The number of lost spans, for the log.
     lost: u64,
 }
 
@@ -76,7 +75,7 @@ impl Task {
         }
     }
 
-    /// Runs until the configuration is dropped, after whose end there are no spans.
+    /// Runs until the configuration is dropped, after which no spans can be added.
     pub async fn run(mut self) {
         while self.main.strong_count() > 0 || !self.batches.is_empty() {
             match self.batches.take() {
@@ -89,7 +88,7 @@ impl Task {
         }
     }
 
-    /// Waits until a batch may be ready.
+    /// Waits until a batch may be ready to be sent.
     async fn wait(&self) {
         let batches = &self.batches;
         let Some(due) = batches.due() else {
@@ -117,7 +116,7 @@ impl Task {
             let Some(delay) = delay else {
                 self.is_lost(batch.count);
                 if self.gate.is_closed() {
-                    // The worker does not stay for a collector that is away.
+                    // The worker does not wait for an unreachable collector.
                     self.is_lost(self.batches.clear());
                 }
                 return self.tell(&failure);
@@ -127,13 +126,13 @@ impl Task {
         }
     }
 
-    /// The time before a batch is sent again; `None`: it is lost.
+    /// The delay before the next attempt, in milliseconds; `None` if the batch is given up.
     fn delay(&self, attempt: u32, retry: Retry) -> Option<u64> {
         if attempt >= ATTEMPTS || self.gate.is_closed() {
             return None;
         }
         let backoff = (BACKOFF_MS << (attempt - 1)).min(BACKOFF_MAX_MS);
-        // The workers of a server do not come back at the same moment.
+        // Jitter of 20 %, so that the workers do not retry at the same time.
         let backoff = backoff * 4 / 5 + os::random::number() % (backoff * 2 / 5);
         match retry {
             Retry::Never => None,

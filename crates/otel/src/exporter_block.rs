@@ -1,4 +1,4 @@
-//! `otel_exporter`: the collector, and the batches that spans go to it in.
+//! `otel_exporter`: the collector and the batching of spans.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -90,7 +90,7 @@ pub struct Draft {
 
 impl Conf for Draft {}
 
-/// The collector and its limits.
+/// The configured exporter.
 pub struct Exporter {
     pub target: Rc<Target>,
     pub limits: Limits,
@@ -101,7 +101,8 @@ fn draft(cx: &mut Cx) -> &mut Draft {
 }
 
 fn readable(n: &Node, named: Named, path: PathBuf) -> Result<Named, ConfError> {
-    // Verification reads it again; a collector in the clear has none.
+    // Only checks that the file is readable: verification reads it again, and a plaintext collector
+    // does not need it.
     match std::fs::read(&path) {
         Ok(_) => Ok(named),
         Err(e) => {
@@ -112,7 +113,7 @@ fn readable(n: &Node, named: Named, path: PathBuf) -> Result<Named, ConfError> {
 }
 
 fn header(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    // gRPC has names in lower case.
+    // gRPC requires lower-case field names.
     let (name, value) = (n.arg(0)?.bytes().to_ascii_lowercase(), n.arg(1)?.text.clone());
     let of_name = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_.".contains(b);
     if name.is_empty() || !name.iter().all(of_name) {
@@ -155,7 +156,7 @@ pub fn otel_exporter(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 
 const MISSING: &str = "\"otel_exporter\" requires \"endpoint\"";
 
-/// The certificates between that of a collector and the trusted one, at most.
+/// The maximum number of intermediate certificates in a collector's chain.
 const DEPTH: u64 = 9;
 
 fn target(cx: &Cx, word: &Word, draft: Draft) -> Result<Target, ConfError> {

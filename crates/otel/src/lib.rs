@@ -1,4 +1,4 @@
-//! `otel`: traces of requests for OpenTelemetry collectors. The directives and variables are those
+//! `otel`: sends spans of requests to OpenTelemetry collectors. Directives and variables are those
 //! of nginx-otel.
 //!
 //! ```text
@@ -144,15 +144,15 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     ),
 ];
 
-/// The exporter, and the facts that all spans have in common.
+/// The module's settings in `http`: the exporter, and the resource attributes of all spans.
 #[derive(Default)]
 struct Otel {
     exporter: Option<Exporter>,
     service_name: Option<Bytes>,
     attributes: BTreeMap<Bytes, Bytes>,
-    /// The first `otel_trace`.
+    /// The position of the first `otel_trace`, for an error if there is no exporter.
     traced_at: Option<Word>,
-    /// The place for spans, where any request may have one.
+    /// The batches of this worker; `None` if no request can have a span.
     batches: Option<Rc<Batches>>,
 }
 
@@ -167,7 +167,7 @@ engine::settings! {
         context: Option<Propagation>,
         /// `otel_span_name`
         name: Option<Template>,
-        /// `otel_span_attr`: one level's replace those around it.
+        /// `otel_span_attr`: a level with any replaces those of outer levels.
         attributes: Option<Rc<Vec<Attribute>>>,
     }
 }
@@ -187,13 +187,13 @@ fn otel_trace(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 fn otel_span_attr(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let attribute = Attribute { name: n.arg(0)?.text.clone(), value: cx.template(n.arg(1)?)? };
     let list = cx.loc::<TraceConf>().attributes.get_or_insert_default();
-    // Nothing else has it before the levels are merged.
+    // The list is not shared before the levels are merged.
     let list = Rc::get_mut(list).ok_or_else(|| ConfError::directive(n, "is late"))?;
     list.push(attribute);
     Ok(())
 }
 
-/// The service's name where none is configured: dashboards made for nginx-otel know it.
+/// The default of `service.name`; the same as nginx-otel's, because existing dashboards use it.
 const SERVICE: &[u8] = b"unknown_service:nginx";
 
 fn init(cx: &mut Cx) -> Result<(), ConfError> {
@@ -212,7 +212,7 @@ fn init(cx: &mut Cx) -> Result<(), ConfError> {
 }
 
 impl Otel {
-    /// The facts that all spans have in common, encoded.
+    /// The encoded resource of all spans.
     fn resource(&self) -> Resource {
         let mut all = self.attributes.clone();
         let service = Bytes::from_static(b"service.name");
@@ -234,7 +234,8 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
         let conf = conf.clone();
         p.rewrite.push(Box::new(move |r: &mut Request| context::begin(r, &conf)));
     }
-    // A request that is traced may end in any location.
+    // Installed in every location, because an internal redirect may end a traced request in any of
+    // them.
     if let Some(batches) = l.conf::<Otel>().batches.clone() {
         p.log.push(Box::new(move |r: &mut Request| {
             span::end(r, &conf, &batches);
@@ -254,7 +255,7 @@ fn start(main: &Rc<HttpMain>, seat: &engine::Seat) -> io::Result<()> {
         let (gate, batches) = (main.life.gate.clone(), batches.clone());
         main.life.at_end(move || {
             let batches = Some(batches.clone()).filter(|batches| !batches.is_empty())?;
-            // The task sends what it has.
+            // Makes the task send its pending spans before the worker exits.
             gate.close();
             Some(Box::pin(async move { batches.emptied().await }))
         });

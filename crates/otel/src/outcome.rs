@@ -1,50 +1,53 @@
-//! The outcome of sending a batch, and how often the log has it.
+//! The result of exporting a batch, and the rate limit of log messages.
 
 use std::cell::Cell;
 
 use crate::otlp::Partial;
 
-/// Time between two lines about the same, milliseconds.
+/// The minimum time between two log lines about the same failure, in milliseconds.
 const TELL_MS: u64 = 60_000;
 
-/// A collector took a batch, perhaps with a part of it left out.
+/// The collector accepted a batch; `Some` if it rejected a part of it or sent a message.
 pub type Taken = Option<Partial>;
 
-/// A batch that was not taken.
+/// A batch was not accepted.
 #[derive(Debug)]
 pub struct Failure {
-    /// For the log.
+    /// The text for the log.
     pub message: String,
-    /// It may be sent again; the collector may have said after how many milliseconds.
+    /// Whether and when to retry.
     pub retry: Retry,
 }
 
-/// Whether a batch may be sent again.
+/// Whether to retry a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {
-    /// It would fail again.
+    /// Retrying is useless.
     Never,
-    /// After a while.
+    /// After the usual back-off.
     Later,
-    /// After this time at the earliest, milliseconds.
+    /// After the delay that the collector requested, in milliseconds.
     After(u64),
 }
 
 impl Failure {
+    /// A failure that may be retried.
     pub fn later(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), retry: Retry::Later }
     }
 
+    /// A permanent failure.
     pub fn never(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), retry: Retry::Never }
     }
 }
 
-/// Lets one line a minute into the log.
+/// Limits a log message to one per [`TELL_MS`].
 #[derive(Default)]
 pub struct Told(Cell<Option<u64>>);
 
 impl Told {
+    /// Whether to log now.
     pub fn may_tell(&self) -> bool {
         let now = base::time::now_ms();
         let may = self.0.get().is_none_or(|last| now.saturating_sub(last) >= TELL_MS);

@@ -1,4 +1,4 @@
-//! A request's span, made in its log phase.
+//! Creates a request's span, in the log phase.
 
 use std::io::Write;
 use std::rc::Rc;
@@ -12,15 +12,15 @@ use crate::batches::Batches;
 use crate::context::{Context, Trace};
 use crate::{Attribute, TraceConf};
 
-/// Ends the request's span, if it has one.
+/// Adds the request's span, if it has one, to the worker's batches.
 pub fn end(r: &mut Request, conf: &TraceConf, batches: &Rc<Batches>) {
-    // Subrequests are parts of the client's request, and have no span of their own.
+    // Subrequests have no spans, as in nginx-otel: they are part of the client's request.
     if r.is_subrequest() {
         return;
     }
     let Some(trace) = r.shared_if_any::<Trace>() else { return };
     let Some(context) = trace.context() else { return };
-    // A request that goes through the phases once more (`post_action`) has ended its span.
+    // A request that runs through the phases again (`post_action`) has already ended its span.
     if !std::mem::take(&mut context.borrow_mut().own.sampled) {
         return;
     }
@@ -47,7 +47,8 @@ fn begin(r: &mut Request, conf: &TraceConf, context: &Context, writer: &mut Span
         Some(name) => r.eval(name),
         None => r.loc.info.name.clone(),
     };
-    // The loop's clock and the request's first byte: nothing is read here.
+    // Derived from the time of the request's first byte and the loop's clock, which costs no system
+    // call.
     let start_ns = r.start_ms * 1_000_000;
     writer.begin(&Span {
         trace_id: context.own.trace_id,
@@ -60,7 +61,8 @@ fn begin(r: &mut Request, conf: &TraceConf, context: &Context, writer: &mut Span
     });
 }
 
-/// The attributes that every span has: names and types of OpenTelemetry's conventions 1.16.
+/// Writes the attributes of every span: names and types of OpenTelemetry's semantic conventions
+/// 1.16.
 fn default_attributes(r: &Request, writer: &mut SpanWriter) {
     let mut text = |name: &str, value: &[u8]| writer.attribute(name.as_bytes(), Value::Text(value));
     text("http.method", r.method_name());
@@ -100,7 +102,7 @@ fn network_attributes(r: &Request, writer: &mut SpanWriter) {
     }
     let mut addr = [0; 64];
     let mut rest = &mut addr[..];
-    // An address is shorter.
+    // The buffer is larger than any address.
     let _ = write!(rest, "{}", r.peer().host());
     let left = rest.len();
     writer.attribute(b"net.sock.peer.addr", Value::Text(&addr[..64 - left]));
@@ -108,7 +110,7 @@ fn network_attributes(r: &Request, writer: &mut SpanWriter) {
 }
 
 impl Attribute {
-    /// The value with its type: fields of requests and responses are arrays.
+    /// The value with its type: request and response header fields are arrays in the conventions.
     fn typed<'a>(&self, value: &'a [u8]) -> Value<'a> {
         let is_field = self.name.starts_with(b"http.request.header.")
             || self.name.starts_with(b"http.response.header.");

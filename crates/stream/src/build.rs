@@ -1,4 +1,4 @@
-//! Compiles the text of a `stream` block into the structures that workers run.
+//! Compiles a `stream` block into the structures that workers use.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -20,10 +20,10 @@ use crate::server::{Built, Server, StreamMain};
 use crate::session::{Rare, StreamSession};
 use crate::ssl;
 
-/// Loads a `stream` block.
+/// Compiles a `stream` block.
 ///
 /// # Errors
-/// The first thing that is wrong, with its place.
+/// The first error in the configuration, with its position.
 pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<StreamMain>, ConfError> {
     let Applied { top, servers, vars, env, .. } = engine::cx::apply(node, env, modules)?;
     let top = Merged::top(modules, &top);
@@ -71,7 +71,8 @@ impl Merge<'_> {
             return Err(ConfError::at(at, "no \"listen\" is defined for server"));
         }
         if block.content.is_empty() {
-            // As nginx of late: its sessions end once they have come through the phases.
+            // Recent versions of nginx also accept such a server; its sessions end after the
+            // phases.
             conf::warn(at, "no handler for server, whose sessions end with status 500");
         }
         let merged = top.below(self.modules, &mut level).map_err(|e| e.or_at(at))?;

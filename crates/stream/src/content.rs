@@ -1,4 +1,4 @@
-//! The common part of modules that serve sessions.
+//! Helpers for modules that serve sessions.
 
 use base::log::Level;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use crate::session::StreamSession;
 
 pub use crate::phases::status as statuses;
 
-/// Sends `bytes` to the client and ends the session.
+/// Sends `bytes` to the client and closes the session. Returns the session's status.
 pub async fn answer(s: &mut StreamSession, bytes: Bytes) -> u16 {
     if let Some(client) = s.datagrams() {
         let len = bytes.len() as u64;
@@ -30,8 +30,8 @@ pub async fn answer(s: &mut StreamSession, bytes: Bytes) -> u16 {
     match sock.send(&mut chain, Deadline::NEVER).await {
         Ok(()) => {
             s.sent.set(s.sent.get() + len);
-            // Bytes of the client that are left would turn the close into a reset, and the answer
-            // with it.
+            // Reads pending bytes of the client, because unread ones would turn the close into a
+            // reset, which can destroy the response on its way.
             while let Ok(Some(page)) = sock.try_recv()
                 && !page.is_empty()
             {}

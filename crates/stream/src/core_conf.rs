@@ -34,7 +34,7 @@ pub struct CoreConf {
 }
 
 impl CoreConf {
-    /// The settings that hold; `log` is the outermost level's.
+    /// The effective settings; `log` is the default error log.
     pub(crate) fn new(draft: &CoreDraft, log: &Log) -> CoreConf {
         let error_log = draft.error_log.log().unwrap_or(log).clone();
         CoreConf {

@@ -23,7 +23,8 @@ pub(crate) fn listen(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         if udp {
             check_udp(n, &spec, ssl, proxy_protocol)?;
             spec.kind = Kind::Datagram;
-            // A socket for each worker: the kernel gives a client's datagrams to one of them.
+            // One socket per worker, because then the kernel sends all datagrams of a client to the
+            // same worker.
             spec.reuseport = true;
         }
         let listens = &mut cx.top().block.listens;
@@ -42,7 +43,7 @@ pub(crate) fn listen(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// Refuses the parameters that go with TCP alone.
+/// Rejects parameters that are only valid for TCP.
 fn check_udp(
     n: &Node,
     spec: &net::ListenSpec,

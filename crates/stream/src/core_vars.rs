@@ -7,10 +7,10 @@ use conf::table::join;
 use crate::module::VarDef;
 use crate::session::StreamSession;
 
-/// All of them.
+/// The core's variables.
 pub(crate) static VARIABLES: &[VarDef] = &join::<_, { OWN.len() + SHARED.len() }>(&[OWN, SHARED]);
 
-/// The variables that every engine has.
+/// The variables that all engines have in common.
 const SHARED: &[VarDef] = &connection_vars::variables();
 
 const OWN: &[VarDef] = &[

@@ -1,11 +1,12 @@
-//! Sessions that are counted as under way in a zone.
+//! Counts active sessions in a zone.
 
 use std::rc::Rc;
 
 use engine::Metrics;
 use engine::metrics::{RowId, word};
 
-/// A session counted as under way in the zone of the server that it began with.
+/// An active session, counted in the zone of the server with which it started; uncounted when
+/// dropped.
 pub(crate) struct Counted {
     pub metrics: Rc<Metrics>,
     pub row: RowId,

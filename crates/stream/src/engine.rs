@@ -1,4 +1,4 @@
-//! The `stream` block as an engine of the server: its sockets, its life in a worker.
+//! The `stream` block as an engine of the server: its sockets and its lifecycle in a worker.
 
 use std::cell::{OnceCell, RefCell};
 use std::io;
@@ -20,13 +20,13 @@ use crate::udp::table::Table;
 pub struct StreamEngine {
     main: Rc<StreamMain>,
     accepting: Accepting,
-    /// The numbers among all listeners of those that accept connections.
+    /// The indexes of the TCP listeners among all listeners.
     streams: RefCell<Rc<[usize]>>,
-    /// The sessions over UDP that are relayed, where there are sockets for them.
+    /// The relayed UDP sessions; unset without UDP sockets.
     table: OnceCell<Rc<Table>>,
-    /// The sockets of datagrams, which sessions answer over to their end.
+    /// The UDP sockets, over which sessions send to their clients until they end.
     endpoints: RefCell<Vec<Rc<Endpoint>>>,
-    /// The tasks that receive from them.
+    /// The tasks that read the UDP sockets.
     receiving: RefCell<Vec<TaskId>>,
 }
 

@@ -1,4 +1,4 @@
-//! The parts that a module installs: handlers of phases, and the content of sessions.
+//! What a module installs: phase handlers, and the content handler of sessions.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,43 +21,43 @@ pub type View<'a> = engine::module::View<'a, StreamSession>;
 /// A variable.
 pub type VarDef = engine::vars::VarDef<StreamSession>;
 
-/// The facts of a server that modules ask for.
+/// Properties of a server that modules need.
 #[derive(Clone, Debug, Default)]
 pub struct ServerInfo {
-    /// The directive that serves its sessions; of several, the last.
+    /// The name of the directive that serves its sessions; the last one if there are several.
     pub content: &'static str,
 }
 
-/// The rest of a block while it is read.
+/// Other data of a block while it is parsed.
 #[derive(Default)]
 pub struct Block {
-    /// Its addresses.
+    /// The addresses of `listen`.
     pub listens: Vec<engine::addresses::ListenAddress>,
-    /// Its names.
+    /// The names of `server_name`.
     pub names: Vec<engine::names::ServerName>,
     /// See [`ServerInfo::content`].
     pub content: &'static str,
 }
 
-/// A handler's verdict.
+/// The result of a phase handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The next handler of the phase.
+    /// Continue with the next handler of the phase.
     Next,
-    /// The next handler of the phase, after so many milliseconds.
+    /// Continue with the next handler after this time, in milliseconds.
     Wait(u64),
-    /// The next phase.
+    /// Skip the rest of the phase.
     Done,
     /// The session ends with this status.
     Status(u16),
 }
 
-/// The verdict of a handler that looks at the first bytes of a session.
+/// The result of a preread handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Preread {
-    /// It has seen enough.
+    /// The handler has seen enough.
     Done,
-    /// More bytes are needed.
+    /// The handler needs more bytes.
     More,
     /// The session ends with this status.
     Status(u16),
@@ -66,51 +66,51 @@ pub enum Preread {
 /// A handler of a phase.
 pub type Handler = Box<dyn Fn(&mut StreamSession) -> Verdict>;
 
-/// A handler of a session's further datagrams: says whether one may go on to the server.
+/// A handler for every datagram of a session after the first: whether to forward it.
 pub type DatagramHandler = Box<dyn Fn(&mut StreamSession) -> bool>;
 
-/// A handler that looks at the first bytes of a session.
+/// A preread handler: gets the first bytes of a session.
 pub type PrereadHandler = Box<dyn Fn(&mut StreamSession, &[u8]) -> Preread>;
 
-/// A handler that logs a session.
+/// A log handler.
 pub type LogHandler = Box<dyn Fn(&mut StreamSession)>;
 
-/// A future that serves a session; gives its status.
+/// Serves a session; resolves to its status.
 pub type Served<'a> = Pin<Box<dyn Future<Output = u16> + 'a>>;
 
-/// Serves sessions.
+/// The content handler of a server.
 pub trait Content {
-    /// Serves one.
+    /// Serves a session.
     fn serve<'a>(&'a self, s: &'a mut StreamSession) -> Served<'a>;
 }
 
-/// The handlers of a server.
+/// The handlers of a server, by phase.
 #[derive(Default)]
 pub struct Pipeline {
-    /// The client's address is found.
+    /// Determines the client's address.
     pub post_accept: Vec<Handler>,
-    /// Limits.
+    /// Applies limits.
     pub preaccess: Vec<Handler>,
-    /// Access rules.
+    /// Applies access rules.
     pub access: Vec<Handler>,
-    /// The first bytes are looked at.
+    /// Inspects the first bytes.
     pub preread: Vec<PrereadHandler>,
-    /// Variables are set.
+    /// Sets variables.
     pub set: Vec<Handler>,
-    /// The session is served.
+    /// Serves the session.
     pub content: Option<Box<dyn Content>>,
-    /// Sessions of datagrams are served by the proxy without a task for each.
+    /// The proxy, if it serves UDP sessions, which then need no task each.
     pub(crate) datagrams: Option<Rc<Proxy>>,
-    /// Further datagrams of a session arrive.
+    /// Run for each further datagram of a UDP session.
     pub datagram: Vec<DatagramHandler>,
-    /// The session is logged.
+    /// Logs the session.
     pub log: Vec<LogHandler>,
 }
 
 /// `stream` and `server`.
 pub const SS: Contexts = Contexts::STREAM.or(Contexts::STREAM_SERVER);
 
-/// Notes that a directive serves the sessions of its server.
+/// Records that directive `name` serves the sessions of its server.
 pub fn set_content(cx: &mut Cx, n: &Node, name: &'static str) -> Result<(), ConfError> {
     let block = &mut cx.top().block;
     if block.content == name {

@@ -11,21 +11,21 @@ use crate::session::StreamSession;
 
 /// The statuses of sessions.
 pub mod status {
-    /// It was served.
+    /// The session was served.
     pub const OK: u16 = 200;
-    /// The client's bytes make no sense.
+    /// The client's data is malformed.
     pub const BAD_REQUEST: u16 = 400;
-    /// It was refused.
+    /// Access was denied.
     pub const FORBIDDEN: u16 = 403;
-    /// Something failed here.
+    /// An internal error.
     pub const INTERNAL: u16 = 500;
-    /// No server could be reached.
+    /// No upstream server could be reached.
     pub const BAD_GATEWAY: u16 = 502;
-    /// Limited.
+    /// A limit was exceeded.
     pub const UNAVAILABLE: u16 = 503;
 }
 
-/// Runs the handlers of a phase; the status where one ends the session.
+/// Runs the handlers of a phase.
 ///
 /// # Errors
 /// The session's status.
@@ -45,7 +45,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Lets handlers look at the first bytes, and reads as many as they need.
+/// Runs the preread handlers, and reads as many bytes as they need.
 ///
 /// # Errors
 /// The session's status.
@@ -60,7 +60,7 @@ pub(crate) async fn preread(s: &mut StreamSession) -> Result<(), u16> {
             match verdict {
                 Preread::Done => break,
                 Preread::Status(status) => return Err(status),
-                // There is one datagram at the beginning of a session, and no more of it.
+                // A UDP session starts with one datagram, to which nothing will be added.
                 Preread::More if s.is_udp() => break,
                 Preread::More => {}
             }
@@ -72,7 +72,7 @@ pub(crate) async fn preread(s: &mut StreamSession) -> Result<(), u16> {
     Ok(())
 }
 
-/// Reads more of the first bytes.
+/// Reads more bytes for the preread handlers.
 async fn read_more(s: &mut StreamSession, max: usize, until: Deadline) -> Result<(), u16> {
     let have = s.preread.len();
     if have >= max {
@@ -82,7 +82,7 @@ async fn read_more(s: &mut StreamSession, max: usize, until: Deadline) -> Result
     let mut page = std::mem::take(&mut s.preread);
     let Some(sock) = s.sock() else { return Err(status::OK) };
     if have == 0 {
-        // Without a buffer while nothing is there.
+        // Waits first, so that an idle session holds no buffer.
         sock.readable(until).await.map_err(|e| failed(s, &e))?;
         page = Page::try_with_room(max).map_err(|_| status::INTERNAL)?;
     }
@@ -97,7 +97,7 @@ async fn read_more(s: &mut StreamSession, max: usize, until: Deadline) -> Result
     }
 }
 
-/// The session ends quietly, as in nginx: its client sent too little.
+/// The status of a session whose client sent too little; not logged as an error, as in nginx.
 fn failed(s: &StreamSession, e: &std::io::Error) -> u16 {
     if e.kind() != std::io::ErrorKind::TimedOut {
         let e = base::log::os_error(e);

@@ -1,4 +1,4 @@
-//! The compiled configuration: the `stream` block and its servers.
+//! The compiled configuration of `stream`: the block and its servers.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -20,34 +20,34 @@ use crate::module::Pipeline;
 use crate::session::{Rare, StreamSession};
 use crate::udp::sessions::Sessions;
 
-/// A socket to accept on.
+/// A listening socket.
 pub type Listen = addresses::Listen<Server>;
-/// An address with its servers.
+/// A listening address and its servers.
 pub type Address = addresses::Address<Server>;
 
-/// The `stream` block, compiled.
+/// The compiled `stream` block.
 pub struct StreamMain {
-    /// Its variables.
+    /// All variables.
     pub vars: Rc<Variables<StreamSession>>,
-    /// The settings of its own level.
+    /// The settings at the level of `stream`.
     pub confs: ConfSet,
-    /// Its sockets.
+    /// The listening sockets.
     pub listens: Vec<Listen>,
-    /// Its servers.
+    /// All servers.
     pub servers: Vec<Rc<Server>>,
     /// The counters of all workers.
     pub stats: Rc<Stats>,
     /// Counters by zone.
     pub metrics: Rc<Metrics>,
-    /// The state of the engine's life in this worker.
+    /// The lifecycle of the engine in this worker.
     pub life: Life,
-    /// Some variable is made of the client's hello, which is kept.
+    /// Some variable needs the ClientHello, so it is kept.
     pub(crate) asks_hello: bool,
     pub(crate) starts: Vec<Start<StreamSession>>,
     pub(crate) seat: OnceCell<Seat>,
-    /// The sessions over UDP in this worker.
+    /// The UDP sessions of this worker.
     pub(crate) udp_sessions: Rc<Sessions>,
-    /// Shown by sessions that have nothing of the kind.
+    /// The shared default of sessions without rare data.
     pub(crate) nothing: Rare,
 }
 
@@ -65,21 +65,21 @@ impl Main for StreamMain {
     }
 }
 
-/// A server.
+/// A compiled `server` block.
 pub struct Server {
-    /// Its first name.
+    /// The first name of `server_name`.
     pub name: Bytes,
-    /// The zone that its sessions are counted in.
+    /// The zone in which its sessions are counted.
     pub(crate) zone: ZoneName,
-    /// Its names.
+    /// All names of `server_name`.
     pub names: Box<[ServerName]>,
     /// The core's settings.
     pub core: CoreConf,
     /// The merged settings of modules.
     pub confs: ConfSet,
-    /// Its TLS.
+    /// TLS with clients.
     pub tls: Rc<ServerTls>,
-    /// Its handlers.
+    /// The installed handlers.
     pub pipeline: Pipeline,
 }
 
@@ -89,5 +89,5 @@ impl SecureServer for Server {
     }
 }
 
-/// A server and its addresses.
+/// A compiled server and its listening addresses.
 pub(crate) type Built = addresses::Built<Server>;

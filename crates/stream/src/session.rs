@@ -1,4 +1,5 @@
-//! A session: one client's connection, or its datagrams, with what variables and logs know of it.
+//! A session: a client's TCP connection, or its UDP datagrams, with the data for variables and
+//! logs.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell};
@@ -30,76 +31,76 @@ use crate::proxy::exchanges::Exchanges;
 use crate::server::{Address, Server, StreamMain};
 use crate::{ssl, udp};
 
-/// A session. Every idle one is kept: it is small.
+/// A session. Kept small, because there may be many idle ones.
 pub struct StreamSession {
-    /// The whole `stream` configuration.
+    /// The configuration of `stream`.
     pub main: Active<StreamMain>,
-    /// The server.
+    /// The server that the session is in.
     pub server: Rc<Server>,
     /// The listening address.
     pub listen: Rc<Address>,
-    /// Streams or datagrams.
+    /// TCP or UDP.
     pub kind: Kind,
-    /// It was given to the proxy.
+    /// The proxy serves the session.
     pub(crate) is_proxied: bool,
     link: Link,
-    /// The address that the connection came from.
+    /// The peer's address.
     pub peer: SockAddr,
-    /// Bytes that were read before the session was served.
+    /// The bytes read in the preread phase.
     pub preread: Page,
-    /// The number in logs, unique among all workers.
+    /// The session's number in logs, unique across all workers.
     pub number: u64,
-    /// Its beginning, on the monotonic clock.
+    /// The start time, in milliseconds of the monotonic clock.
     pub start_ms: u64,
-    /// Bytes from the client.
+    /// The number of bytes received from the client.
     pub received: Cell<u64>,
-    /// Bytes to the client.
+    /// The number of bytes sent to the client.
     pub sent: Cell<u64>,
-    /// The status that it ended with; 0 before its end.
+    /// The final status; 0 before the end.
     pub status: u16,
-    /// Connections to servers.
+    /// The attempts to reach upstream servers.
     pub exchanges: Exchanges,
-    /// The times that it was passed on before.
+    /// How many times `pass` has handed the connection over.
     passes: u8,
-    /// It was passed on, and is another's.
+    /// The connection was handed over to another engine.
     pub(crate) is_passed: bool,
     local: OnceCell<Box<SockAddr>>,
     rare: Option<Box<Rare>>,
     debug: bool,
-    /// Its content began.
+    /// The content handler was started.
     pub(crate) is_served: bool,
 }
 
-/// The way to a session's client.
+/// The connection to a session's client.
 enum Link {
-    /// The content has it, or it was passed on.
+    /// Taken by the content handler, or handed over.
     Taken,
-    /// A connection.
+    /// A TCP connection.
     Stream(Transport),
-    /// Datagrams.
+    /// UDP datagrams.
     Datagrams(udp::Held),
 }
 
-/// The parts that many sessions never have, and an idle one need not keep room for.
+/// Data that many sessions do not have, stored separately to keep the others small.
 #[derive(Default)]
 pub(crate) struct Rare {
     values: Values,
     captures: Captures,
     shared: Vec<Rc<dyn Any>>,
-    /// The client's address as a trusted proxy reported it.
+    /// The client's address reported by a trusted proxy.
     real_peer: Option<SockAddr>,
-    /// The PROXY protocol header.
+    /// The received PROXY protocol header.
     proxy: Option<Box<Header>>,
-    /// The facts of TLS with the client.
+    /// The parameters of TLS with the client.
     tls: Option<Box<Established>>,
-    /// Counted as under way in a server's zone.
+    /// The count in a server's zone as active.
     counted: Option<Counted>,
-    /// Logs whose lines are waited for before the connection is closed.
+    /// Logs whose lines must be written before the connection is closed.
     logs: Vec<Rc<AccessLog>>,
 }
 
 impl StreamSession {
-    /// A session with a client of `listen`. `local` is the local address where it is known.
+    /// Creates a session of a client at socket `listen`. `local` is the local address, if known.
     pub(crate) fn new(
         main: &Rc<StreamMain>,
         listen: Rc<Address>,
@@ -147,7 +148,7 @@ impl StreamSession {
         }
     }
 
-    /// A session of a connection that is passed to socket `listen`.
+    /// Creates a session for a connection that was handed over to socket `listen`.
     pub(crate) fn passed(main: &Rc<StreamMain>, listen: usize, passed: Passed) -> StreamSession {
         let Passed { sock, read, peer, local, number, start_ms, proxy, tls, passes, .. } = passed;
         let address = main.listens[listen].address(|| Some(local.clone()));
@@ -163,8 +164,8 @@ impl StreamSession {
         s
     }
 
-    /// Gives the connection away, to be served as one to `local`, unless it is one of datagrams.
-    /// Nothing is left to be done for the session, which is not logged.
+    /// Hands the connection over, to be served as if it had been accepted at `local`; `None` for
+    /// UDP. The session needs no further work and is not logged.
     pub fn hand_over(&mut self, local: SockAddr) -> Option<Passed> {
         let sock = self.take_sock()?;
         self.is_passed = true;
@@ -186,7 +187,7 @@ impl StreamSession {
         })
     }
 
-    /// The client's connection; none while the content has it, and for datagrams.
+    /// The client's TCP connection; `None` while the content handler has it, and for UDP.
     pub fn sock(&self) -> Option<&Transport> {
         match &self.link {
             Link::Stream(sock) => Some(sock),
@@ -194,7 +195,7 @@ impl StreamSession {
         }
     }
 
-    /// Takes the client's connection, if there is one.
+    /// Takes the client's TCP connection.
     pub fn take_sock(&mut self) -> Option<Transport> {
         match std::mem::replace(&mut self.link, Link::Taken) {
             Link::Stream(sock) => Some(sock),
@@ -205,12 +206,12 @@ impl StreamSession {
         }
     }
 
-    /// Puts the client's connection back.
+    /// Puts the client's TCP connection back.
     pub fn put_sock(&mut self, sock: Transport) {
         self.link = Link::Stream(sock);
     }
 
-    /// The client of a session of datagrams.
+    /// The client of a UDP session.
     pub fn datagrams(&self) -> Option<&Rc<udp::Client>> {
         match &self.link {
             Link::Datagrams(held) => Some(held.client()),
@@ -218,37 +219,38 @@ impl StreamSession {
         }
     }
 
-    /// The session is one of this client's datagrams.
+    /// Makes it a UDP session of this client.
     pub(crate) fn set_datagrams(&mut self, held: udp::Held) {
         self.link = Link::Datagrams(held);
     }
 
-    /// The times that the connection was passed on.
+    /// How many times the connection was handed over.
     pub fn passes(&self) -> u8 {
         self.passes
     }
 
-    /// Says whether it is one of datagrams.
+    /// Whether it is a UDP session.
     pub fn is_udp(&self) -> bool {
         self.kind == Kind::Datagram
     }
 
-    /// The settings of type `T` in its server.
+    /// The server's settings of type `T`.
     ///
     /// # Panics
-    /// If no module lists `T` in its `confs`: a mistake in the module's table, found by any test.
+    /// If no module lists `T` in its `confs`, which is a bug in the module's table that any test
+    /// finds.
     pub fn conf<T: 'static>(&self) -> Rc<T> {
         self.server.confs.listed()
     }
 
-    /// Goes on in the server of this name at the address, if there is one.
+    /// Moves the session to the server with this name at the same address, if there is one.
     pub fn choose_server(&mut self, name: &[u8]) {
         if let Some(server) = ssl::named(self, name) {
             self.server = server;
         }
     }
 
-    /// The facts of TLS with the client, if it speaks TLS.
+    /// The parameters of TLS with the client, if it uses TLS.
     pub fn established(&self) -> Option<&Established> {
         self.rare.as_ref()?.tls.as_deref()
     }
@@ -263,12 +265,12 @@ impl StreamSession {
         }
     }
 
-    /// The client's address is this one, as a trusted proxy reported it.
+    /// Sets the client's address, as reported by a trusted proxy.
     pub fn set_real_peer(&mut self, peer: SockAddr) {
         self.rare().real_peer = Some(peer);
     }
 
-    /// The session counts as under way in a zone.
+    /// Counts the session as active in a zone.
     pub(crate) fn set_counted(&mut self, counted: Counted) {
         self.rare().counted = Some(counted);
     }
@@ -277,12 +279,12 @@ impl StreamSession {
         self.rare.as_mut()?.counted.take()
     }
 
-    /// Has the connection stay open until the lines of `log` are written.
+    /// Keeps the connection open until the pending lines of `log` are written.
     pub fn settle(&mut self, log: &Rc<AccessLog>) {
         self.rare().logs.push(log.clone());
     }
 
-    /// The logs that the session waits for before it closes its connection.
+    /// Takes the logs that must be written before the connection is closed.
     pub(crate) fn take_logs(&mut self) -> Vec<Rc<AccessLog>> {
         self.rare.as_mut().map_or_else(Vec::new, |rare| std::mem::take(&mut rare.logs))
     }
@@ -291,7 +293,7 @@ impl StreamSession {
         self.rare.get_or_insert_default()
     }
 
-    /// The client's address, behind a balancer the one that it tells.
+    /// The client's IP address; behind a load balancer, the one in the PROXY protocol header.
     pub(crate) fn client_ip(&self) -> Option<IpAddr> {
         match self.proxy_header() {
             Some(header) => header.source.ip,
@@ -299,7 +301,7 @@ impl StreamSession {
         }
     }
 
-    /// Writes a line without the fields behind it.
+    /// Logs a line without the session's fields.
     pub fn log_bare(&self, level: Level, m: fmt::Arguments<'_>) {
         if self.logs(level) {
             self.log_in_force().write(level, Some(self.number), m);
@@ -436,7 +438,7 @@ impl common_modules::ssl::Secured for StreamSession {
     }
 }
 
-/// The session in log lines.
+/// The session's fields in log lines.
 impl Context for StreamSession {
     fn tell(&self, fields: &mut Fields<'_>) {
         let client = if self.is_udp() { "udp client" } else { "client" };

@@ -1,4 +1,4 @@
-//! TLS with clients: the handshake of a session, and the server that it is for.
+//! TLS with clients: the handshake, and the selection of the server by SNI.
 
 use std::rc::Rc;
 
@@ -38,7 +38,7 @@ pub static MODULE: Module = Module {
 };
 
 engine::settings! {
-    /// The settings of handshakes that are the engine's own.
+    /// Handshake settings that are specific to this engine.
     pub(crate) struct Handshakes {
         /// `ssl_handshake_timeout`, milliseconds.
         timeout: Option<u64>,
@@ -69,10 +69,10 @@ static DIRECTIVES: &[Directive<Cx>] = &join::<_, 35>(&[
 
 static VARIABLES: &[VarDef] = &variables::variables::<StreamSession>();
 
-/// The engine as TLS knows it.
+/// The engine's description for the TLS modules.
 pub(crate) const ENGINE: ssl::Engine = ssl::Engine { name: "STREAM", alpn: &[] };
 
-/// Shakes hands with the client, and admits it.
+/// Completes the TLS handshake with the client and checks its certificate.
 ///
 /// # Errors
 /// The session's status.
@@ -131,8 +131,8 @@ async fn shake(s: &mut StreamSession, until: Deadline) -> Result<(), NoHandshake
     done
 }
 
-/// The server of this name at the session's address, if there is one. Groups of a regular
-/// expression are recorded.
+/// The server with this name at the session's address, if there is one. Stores the captures of a
+/// regular expression.
 pub(crate) fn named(s: &mut StreamSession, name: &[u8]) -> Option<Rc<Server>> {
     let host = proto::uri::validate_host(name)?;
     let host = name.get(..host.name_len)?.to_ascii_lowercase();
@@ -140,7 +140,7 @@ pub(crate) fn named(s: &mut StreamSession, name: &[u8]) -> Option<Rc<Server>> {
     listen.names.as_ref()?.find(&host, s).ok().flatten()
 }
 
-/// Whether the client showed the certificate that the server wants.
+/// Checks whether the client presented the certificate that the server requires.
 fn admit(s: &StreamSession) -> Result<(), u16> {
     let Some(tls) = s.established() else { return Ok(()) };
     tls.admit(s.server.tls.verify.mode).map_err(|why| {

@@ -1,4 +1,4 @@
-//! `status_zone`, and the zones of servers without one.
+//! `status_zone`.
 
 use conf::table::{Args, Contexts as C, Directive, directive};
 use engine::metrics::Kind;

@@ -1,4 +1,4 @@
-//! The module `upstream`: the tables of `upstream` blocks, whose setters stand in the crate
+//! The module `upstream`: the directives of `upstream` blocks, whose setters are in the crate
 //! `upstream`.
 
 use std::io;
@@ -23,7 +23,7 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-/// In a worker: begins the work beside sessions.
+/// In a worker: starts the background tasks of upstreams.
 fn start(main: &Rc<StreamMain>, seat: &engine::Seat) -> io::Result<()> {
     if let Some(all) = main.confs.get::<Upstreams>() {
         all.start(&main.life.gate, seat.slot);

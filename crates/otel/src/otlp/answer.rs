@@ -1,25 +1,26 @@
-//! The collector's answer.
+//! Parses the collector's response.
 
 use super::wire::{Field, Fields};
 
-/// A part of the spans was rejected.
+/// A partial success: some spans were rejected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Partial {
-    /// The number of spans; 0 where the collector only has something to say.
+    /// The number of rejected spans; 0 if the collector only sent a message.
     pub rejected: u64,
-    /// The reason, for people.
+    /// The collector's message.
     pub message: String,
 }
 
-/// The `partial_success` of an answer (`ExportTraceServiceResponse`), if there is one that says
-/// something. A malformed answer says nothing: the spans were taken.
+/// The `partial_success` of a response (`ExportTraceServiceResponse`); `None` if it is absent or
+/// empty. A malformed response counts as success, because the status already says that the spans
+/// were accepted.
 pub fn partial_success(message: &[u8]) -> Option<Partial> {
     let mut partial = Partial { rejected: 0, message: String::new() };
     for field in Fields(message).flatten() {
         let (1, Field::Bytes(inner)) = field else { continue };
         for field in Fields(inner).flatten() {
             match field {
-                // A negative number makes no sense.
+                // A negative number counts as 0.
                 (1, Field::Number(n)) => partial.rejected = n.cast_signed().max(0).cast_unsigned(),
                 (2, Field::Bytes(text)) => {
                     partial.message = String::from_utf8_lossy(text).into_owned();
@@ -31,9 +32,9 @@ pub fn partial_success(message: &[u8]) -> Option<Partial> {
     (partial.rejected > 0 || !partial.message.is_empty()).then_some(partial)
 }
 
-/// The delay that an answer asks for before the request may be repeated, milliseconds:
-/// `google.rpc.RetryInfo` among the details of a `google.rpc.Status`, which comes in the trailer
-/// `grpc-status-details-bin` and as the body of errors over HTTP. `None`: it asks for none.
+/// The delay before a retry that a response requests, in milliseconds; `None` if it requests none.
+/// It is in `google.rpc.RetryInfo` among the details of a `google.rpc.Status`, which is the trailer
+/// `grpc-status-details-bin` or the body of an HTTP error.
 pub fn retry_delay_ms(status: &[u8]) -> Option<u64> {
     let details = Fields(status).flatten().filter_map(|field| match field {
         (3, Field::Bytes(any)) => Some(any),
@@ -52,7 +53,7 @@ fn retry_info(any: &[u8]) -> Option<u64> {
     if !bytes(any, 1)?.ends_with(b"/google.rpc.RetryInfo") {
         return None;
     }
-    // Without a delay the message is empty: at once.
+    // An absent delay means 0: retry at once.
     let delay = bytes(any, 2).and_then(|info| bytes(&info, 1)).unwrap_or_default();
     let (mut secs, mut nanos) = (0, 0);
     for field in Fields(&delay).flatten() {

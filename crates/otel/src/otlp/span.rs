@@ -1,4 +1,4 @@
-//! Spans, and the head of a request that carries them.
+//! Encodes spans, and the beginning of the export request.
 
 use std::borrow::Cow;
 
@@ -10,28 +10,28 @@ const KIND_SERVER: u64 = 2;
 /// `STATUS_CODE_ERROR`
 const STATUS_ERROR: u64 = 2;
 
-/// Bytes of a span for each attribute of usual length, to begin with.
+/// The initial capacity for a span, in bytes: enough for attributes of usual length.
 const SPAN_ROOM: usize = 640;
 
 /// The value of an attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
-    /// A text. What is not UTF-8 in it is replaced: a collector refuses the whole request for it.
+    /// A string. Invalid UTF-8 is replaced, because collectors reject the whole request for it.
     Text(&'a [u8]),
     /// A number.
     Number(i64),
-    /// An array of one text.
+    /// An array of one string.
     Texts(&'a [u8]),
 }
 
-/// A span but for its attributes.
+/// A span without its attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// Of the whole trace.
+    /// The id of the trace.
     pub trace_id: [u8; 16],
-    /// Its own.
+    /// The id of the span.
     pub span_id: [u8; 8],
-    /// Of the span that caused it, if there is one.
+    /// The id of the parent span, if there is one.
     pub parent_id: Option<[u8; 8]>,
     /// `tracestate`; may be empty.
     pub state: &'a [u8],
@@ -43,12 +43,12 @@ pub struct Span<'a> {
     pub end_ns: u64,
 }
 
-/// Writes spans; its buffer is kept from one to the next.
+/// Encodes spans one after another; the buffer is reused.
 #[derive(Default)]
 pub struct SpanWriter(Vec<u8>);
 
 impl SpanWriter {
-    /// Begins a span.
+    /// Starts a span.
     pub fn begin(&mut self, span: &Span<'_>) {
         let out = &mut self.0;
         out.clear();
@@ -74,13 +74,13 @@ impl SpanWriter {
         key_value(&mut self.0, 9, name, value);
     }
 
-    /// The request has failed.
+    /// Sets the status of the span to error.
     pub fn error(&mut self) {
         write_head(&mut self.0, 15, 2);
         write_number(&mut self.0, 3, STATUS_ERROR);
     }
 
-    /// The length of the span that [`SpanWriter::end`] writes, bytes.
+    /// The encoded length of the span that [`SpanWriter::end`] will append, in bytes.
     pub fn len(&self) -> usize {
         bytes_len(self.0.len())
     }
@@ -90,10 +90,10 @@ impl SpanWriter {
         self.0.is_empty()
     }
 
-    /// Appends the span to those of a request.
+    /// Finishes the span and appends it to `spans`.
     pub fn end(&mut self, spans: &mut Vec<u8>) {
         write_bytes(spans, 2, &self.0);
-        // One long value must not keep its room.
+        // Frees a buffer that one long value has enlarged.
         if self.0.capacity() > 16 * SPAN_ROOM {
             self.0 = Vec::new();
         }
@@ -101,12 +101,12 @@ impl SpanWriter {
     }
 }
 
-/// Text as UTF-8.
+/// Converts to UTF-8; invalid sequences become U+FFFD.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// A `KeyValue` as the field `field` of the message around it.
+/// Appends a `KeyValue` as field `field` of the enclosing message.
 fn key_value(out: &mut Vec<u8>, field: u8, name: &[u8], value: Value<'_>) {
     let name = text(name);
     let texts = match value {
@@ -133,7 +133,7 @@ fn key_value(out: &mut Vec<u8>, field: u8, name: &[u8], value: Value<'_>) {
     }
 }
 
-/// The facts that all spans of a server have in common, encoded.
+/// The encoded resource and instrumentation scope of all spans.
 #[derive(Clone, Debug, Default)]
 pub struct Resource {
     resource: Vec<u8>,
@@ -141,8 +141,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// The attributes of the resource, and the name and version of the program that makes the
-    /// spans.
+    /// Encodes the resource attributes, and the name and version of the instrumenting program.
     pub fn new<'a>(
         attributes: impl Iterator<Item = (&'a [u8], &'a [u8])>,
         name: &str,
@@ -158,7 +157,8 @@ impl Resource {
     }
 }
 
-/// The beginning of a request (`ExportTraceServiceRequest`) whose last `spans_len` bytes are spans.
+/// The beginning of an `ExportTraceServiceRequest`, which is followed by `spans_len` bytes of
+/// spans.
 pub fn request_head(of: &Resource, spans_len: usize) -> Vec<u8> {
     let (resource, scope) = (&of.resource, &of.scope);
     let scope_spans = bytes_len(scope.len()) + spans_len;

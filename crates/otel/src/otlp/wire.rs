@@ -1,20 +1,20 @@
-//! The wire format of Protocol Buffers: tagged fields of numbers and of bytes with their length.
+//! The wire format of Protocol Buffers: tagged fields with numbers or length-prefixed bytes.
 
-/// A number in seven bits a byte.
+/// Wire type: a number, seven bits per byte.
 const VARINT: u8 = 0;
-/// Eight bytes, the lowest first.
+/// Wire type: eight bytes, little-endian.
 const FIXED64: u8 = 1;
-/// Bytes behind their length: texts, messages.
+/// Wire type: length-prefixed bytes (strings, messages).
 const BYTES: u8 = 2;
-/// Four bytes.
+/// Wire type: four bytes.
 const FIXED32: u8 = 5;
 
-/// Bytes that a number takes.
+/// The encoded length of a number, in bytes.
 pub fn varint_len(number: u64) -> usize {
     (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// Bytes that a field of bytes takes; its number is below 16.
+/// The encoded length of a field with `len` bytes, whose field number is below 16.
 pub fn bytes_len(len: usize) -> usize {
     1 + varint_len(len as u64) + len
 }
@@ -27,7 +27,7 @@ pub fn write_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// The beginning of a field of bytes whose `len` bytes follow.
+/// Writes the tag and length of a field, whose `len` bytes follow.
 pub fn write_head(out: &mut Vec<u8>, field: u8, len: usize) {
     out.push(field << 3 | BYTES);
     write_varint(out, len as u64);
@@ -48,16 +48,17 @@ pub fn write_fixed64(out: &mut Vec<u8>, field: u8, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// The value of a field that was read.
+/// The value of a parsed field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Field<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Of another kind, which no message here has.
+    /// Another wire type, which no message here uses.
     Other,
 }
 
-/// The fields of a message, with their numbers; ends with `None` where the rest is malformed.
+/// Iterates over the fields of a message and their numbers; yields `None` for a malformed rest,
+/// then ends.
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for Fields<'a> {

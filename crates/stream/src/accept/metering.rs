@@ -1,5 +1,5 @@
-//! Counting sessions in the zones of servers, and connections in those of servers of upstreams.
-//! Where no location of HTTP shows the counters, each function ends with its first test.
+//! Counts sessions in the servers' zones, and connections in the upstream servers' zones. If no
+//! HTTP location shows the counters, each function returns at its first test.
 
 use engine::metrics::facts::{Ended, Exchanged};
 use engine::metrics::word;
@@ -8,7 +8,7 @@ use crate::counted::Counted;
 use crate::phases::status;
 use crate::session::StreamSession;
 
-/// A session begins.
+/// Counts the start of a session.
 pub(crate) fn begin(s: &mut StreamSession) {
     if !s.main.metrics.is_on() {
         return;
@@ -22,7 +22,7 @@ pub(crate) fn begin(s: &mut StreamSession) {
     }
 }
 
-/// A session is over.
+/// Counts the end of a session.
 pub(crate) fn end(s: &mut StreamSession) {
     let Some(mut counted) = s.take_counted() else { return };
     counted.leave();

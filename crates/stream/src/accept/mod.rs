@@ -1,4 +1,4 @@
-//! An accepted connection: its task, from the PROXY protocol header to the log.
+//! The task of an accepted connection, from the PROXY protocol header to the log.
 
 pub(crate) mod metering;
 
@@ -23,13 +23,13 @@ use crate::server::{Server, StreamMain};
 use crate::session::StreamSession;
 use crate::ssl;
 
-/// Makes the session of a connection, and its task.
+/// Creates the session of an accepted connection and spawns its task.
 pub(crate) fn accept(main: &Rc<StreamMain>, listen: usize, sock: Sock, peer: SockAddr) {
     let Some(new) = accepted(&main.listens[listen], &main.stats, sock, &peer) else { return };
     event::spawn(task(StreamSession::new(main, new.address, peer, new.local, Some(new.sock))));
 }
 
-/// Connections that are passed on.
+/// Receives connections that `pass` hands over to a listening address of `stream`.
 impl Receiver for StreamMain {
     fn is_leaving(&self) -> bool {
         self.life.is_leaving()
@@ -40,7 +40,7 @@ impl Receiver for StreamMain {
     }
 
     fn take(self: Rc<StreamMain>, listen: usize, mut passed: Passed) {
-        // The worker stays until the task counts itself.
+        // Keeps the worker alive until the task has registered itself.
         let kept = (std::mem::take(&mut passed.kept), self.life.work());
         let serving = boxed(|| task(StreamSession::passed(&self, listen, passed)));
         event::spawn(async move {
@@ -50,7 +50,7 @@ impl Receiver for StreamMain {
     }
 }
 
-/// The task of a session over TCP. It lasts as long, and the session is in it.
+/// The task of a TCP session. The session is stored inside the future, which lives as long.
 #[allow(clippy::manual_async_fn, reason = "an async fn has room for its argument twice")]
 fn task(mut s: StreamSession) -> impl Future<Output = ()> {
     async move {
@@ -73,13 +73,13 @@ fn task(mut s: StreamSession) -> impl Future<Output = ()> {
     }
 }
 
-/// The status of a session that is given up.
+/// The status of a session that is aborted.
 pub(crate) fn given_up(s: &StreamSession) -> u16 {
     s.log(Level::Info, format_args!("shutdown timeout"));
     status::OK
 }
 
-/// Begins a session over UDP. It has a task only if its phases wait for something.
+/// Starts a UDP session. It gets a task only if one of its phases has to wait.
 pub(crate) fn begin_datagrams(s: StreamSession) {
     let unborn = Unborn::new();
     event::task::caught(|| {
@@ -90,7 +90,7 @@ pub(crate) fn begin_datagrams(s: StreamSession) {
     });
 }
 
-/// The phases of a session over UDP, up to where the proxy takes it over.
+/// Runs the phases of a UDP session until the proxy takes it over.
 async fn serve_datagrams(mut s: StreamSession) {
     let main = s.main.clone();
     let life = &main.life;
@@ -114,7 +114,7 @@ async fn serve_datagrams(mut s: StreamSession) {
     end_datagrams(s, status);
 }
 
-/// Logs a session over UDP, which lasts until its lines are written where that is waited for.
+/// Logs a UDP session. If log lines must be written before it closes, the session lives until then.
 pub(crate) fn end_datagrams(mut s: StreamSession, status: u16) {
     let logs = end(&mut s, status);
     if !logs.is_empty() {
@@ -125,7 +125,7 @@ pub(crate) fn end_datagrams(mut s: StreamSession, status: u16) {
     }
 }
 
-/// Serves a session that came through its phases; gives its status.
+/// Runs the content handler of a session after its phases; resolves to its status.
 fn serve<'a>(server: &'a Server, s: &'a mut StreamSession) -> Served<'a> {
     match &server.pipeline.content {
         Some(content) => {
@@ -136,16 +136,16 @@ fn serve<'a>(server: &'a Server, s: &'a mut StreamSession) -> Served<'a> {
     }
 }
 
-/// Logs a session that ended; gives the logs whose lines are waited for before it is closed.
+/// Logs a session. Returns the logs whose lines must be written before the connection is closed.
 fn end(s: &mut StreamSession, status: u16) -> Vec<Rc<AccessLog>> {
     s.status = status;
     metering::end(s);
     if s.is_passed {
-        // Whoever serves it logs it.
+        // The session was handed over: its new owner logs it.
         return Vec::new();
     }
     if let Some(client) = s.datagrams() {
-        // While its line is written the client may begin another session.
+        // The client may start another session while the line is written.
         client.close();
     }
     s.debug(format_args!("stream session ends with status {status}"));
@@ -156,14 +156,14 @@ fn end(s: &mut StreamSession, status: u16) -> Vec<Rc<AccessLog>> {
     s.take_logs()
 }
 
-/// Waits until all lines of these logs are written.
+/// Waits until all pending lines of these logs are written.
 async fn written(logs: Vec<Rc<AccessLog>>) {
     for log in logs {
         log.settled().await;
     }
 }
 
-/// The phases before the session is served.
+/// Runs the phases before the content handler.
 async fn begin(s: &mut StreamSession) -> Result<(), u16> {
     if s.logs(Level::Info) {
         let (peer, at) = (&s.peer, &s.listen.addr);
@@ -174,7 +174,7 @@ async fn begin(s: &mut StreamSession) -> Result<(), u16> {
         && let Some(sock) = s.sock()
         && !s.listen.addr.is_unix()
     {
-        // It is on in the listening socket, from which connections inherit it.
+        // TCP_NODELAY is set on the listening socket, from which connections inherit it.
         let _ = sock.set_nodelay(false);
     }
     if s.listen.proxy_protocol {

@@ -14,21 +14,21 @@ use upstream::ssl::{Fixed, SslDraft, UpstreamTls};
 
 use crate::session::StreamSession;
 
-/// The version of PROXY protocol headers to servers.
+/// The version of the PROXY protocol header for upstreams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderVersion {
-    /// As text.
+    /// Version 1, text.
     V1,
-    /// Binary.
+    /// Version 2, binary.
     V2,
 }
 
-/// PROXY protocol headers to servers.
+/// The PROXY protocol header for upstreams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Headers {
-    /// Their version.
+    /// The version of the header.
     pub version: HeaderVersion,
-    /// Each datagram of a session has one, not its first alone.
+    /// Every datagram of a UDP session gets one, rather than only the first.
     pub every_datagram: bool,
 }
 
@@ -45,7 +45,7 @@ engine::settings! {
         pub timeout: Option<u64>,
         /// `proxy_min_rate`
         pub min_rate: Option<MinRate>,
-        /// `proxy_upload_rate`; none for a rate that is always 0.
+        /// `proxy_upload_rate`; `None` if it is the constant 0.
         pub upload_rate: Option<Option<Template>>,
         /// `proxy_download_rate`
         pub download_rate: Option<Option<Template>>,
@@ -81,19 +81,19 @@ engine::settings! {
 /// `proxy_pass` of a server; it is not inherited.
 #[derive(Default)]
 pub struct Pass {
-    /// The group, where the address is constant.
+    /// The upstream group, if the address has no variables.
     pub group: Option<GroupRef>,
-    /// The address, where it has variables.
+    /// The address, if it has variables.
     pub address: Option<Template>,
-    /// The host as it was written: the name of the server's certificate.
+    /// The host as written, which is the default name for the server's certificate.
     pub host: Bytes,
 }
 
 impl Conf for Pass {}
 
-/// The settings of a server, merged.
+/// The merged settings of a server.
 pub struct ProxyConf {
-    /// The sockets of connections to servers.
+    /// Socket options of upstream connections.
     pub socket: SocketConf,
     /// `proxy_buffer_size`
     pub buffer_size: usize,
@@ -121,24 +121,24 @@ pub struct ProxyConf {
     pub requests: u64,
     /// `proxy_responses`; none is no limit.
     pub responses: Option<u64>,
-    /// TLS to servers.
+    /// TLS to the upstream.
     pub tls: Option<ServerTls>,
 }
 
-/// TLS to the servers of a session.
+/// TLS to the upstream of a session.
 pub struct ServerTls {
-    /// With the protocols that hold for every session.
+    /// TLS with the ALPN protocols without variables.
     tls: Rc<UpstreamTls>,
     /// `proxy_ssl_alpn` with variables.
     alpn: Vec<Template>,
-    /// The same for lists of protocols that sessions had.
+    /// A cache of TLS settings for recently used ALPN lists.
     known: RefCell<Vec<KnownAlpn>>,
 }
 
-/// A list of protocols, and TLS with it.
+/// An ALPN list and the TLS settings with it.
 type KnownAlpn = (Vec<Vec<u8>>, Rc<UpstreamTls>);
 
-/// The lists of protocols that are kept.
+/// The maximum number of cached ALPN lists.
 const KNOWN_MAX: usize = 32;
 
 impl ServerTls {
@@ -156,11 +156,11 @@ impl ServerTls {
         Ok(ServerTls { tls: Rc::new(tls), alpn, known: RefCell::default() })
     }
 
-    /// The TLS of checks, which no session gives variables their values for; `name` is the
-    /// servers'.
+    /// The TLS settings of health checks, which have no session and so no variables; `name` is the
+    /// name of the servers.
     ///
     /// # Errors
-    /// The end of a directive's name whose value depends on the session.
+    /// A directive has variables; returns the suffix of its name.
     pub fn fixed(&self, name: &Bytes) -> Result<Fixed, &'static str> {
         match self.alpn.is_empty() {
             true => Fixed::new(&self.tls, name),
@@ -168,7 +168,7 @@ impl ServerTls {
         }
     }
 
-    /// The TLS of a session.
+    /// The TLS settings of a session, with the ALPN list that its variables result in.
     pub fn of(&self, s: &mut StreamSession) -> Rc<UpstreamTls> {
         if self.alpn.is_empty() {
             return self.tls.clone();
@@ -189,10 +189,10 @@ impl ServerTls {
 }
 
 impl ProxyConf {
-    /// The settings that hold in a server.
+    /// The effective settings of a server.
     ///
     /// # Errors
-    /// A file of TLS cannot be read or used, or its settings do not go together.
+    /// A TLS file cannot be read or is invalid, or TLS settings contradict each other.
     pub fn new(confs: &ConfSet) -> Result<Rc<ProxyConf>, ConfError> {
         let none = ProxyDraft::default();
         let d = confs.get::<ProxyDraft>().unwrap_or(&none);
@@ -228,7 +228,7 @@ impl ProxyConf {
 /// Reads `proxy_protocol on | off | v2 [every_datagram]`.
 ///
 /// # Errors
-/// `invalid value`.
+/// Any other argument.
 pub fn headers(n: &Node) -> Result<Option<Headers>, ConfError> {
     let word = n.arg(0)?;
     let invalid =

@@ -1,4 +1,4 @@
-//! Connections to servers.
+//! Connecting to upstream servers.
 
 use base::future::rarely;
 use base::log::Level;
@@ -18,7 +18,7 @@ use crate::phases::status;
 use crate::session::StreamSession;
 
 impl Proxy {
-    /// Connects to a server, and sends what comes before the client's bytes.
+    /// Connects to a server, completes its TLS handshake, and sends the PROXY protocol header.
     pub(super) async fn connect(
         &self,
         s: &mut StreamSession,
@@ -60,28 +60,28 @@ impl Proxy {
         }
     }
 
-    /// Whether there are bytes for the server before it has sent any. Takes the client's if they
-    /// are there.
+    /// Whether there are bytes to send before the server sends any. Reads the client's bytes if
+    /// some are available.
     fn speaks_first(&self, s: &mut StreamSession) -> bool {
         if self.conf.protocol.is_some() || self.conf.tls.is_some() || !s.preread.is_empty() {
             return true;
         }
-        // A rate counts them.
+        // Left to the relay, which applies the rate limit.
         if self.conf.upload_rate.is_some() {
             return false;
         }
         let Some(client) = s.sock() else { return false };
         let mut page = Page::new();
-        // The relay meets an end, or an error, by itself.
+        // The relay will see an end or an error itself.
         let Ok(Some(n @ 1..)) = client.try_recv_into(&mut page) else { return false };
-        // It may have to wait for the server.
+        // Shrinks the buffer, because the bytes may have to wait for the server.
         page.narrow();
         s.received.set(s.received.get() + n as u64);
         s.preread = page;
         true
     }
 
-    /// Puts TLS over a new connection, behind the PROXY protocol header.
+    /// Sends the PROXY protocol header over a new connection, then starts TLS.
     async fn shake(
         &self,
         s: &mut StreamSession,
@@ -91,7 +91,7 @@ impl Proxy {
     ) -> Result<Transport, Stop> {
         let deadline = Deadline::in_ms(self.conf.connect_timeout);
         if is_nodelay(s, &peer.spec.addr) {
-            // Passing bytes does without it where the socket refuses.
+            // If the socket refuses the option, the session works without it.
             let _ = os::socket::set_nodelay(sock.fd(), true);
         }
         if !first.is_empty() {
@@ -115,7 +115,7 @@ impl Proxy {
     }
 }
 
-/// Whether connections to `addr` have `TCP_NODELAY`.
+/// Whether to set TCP_NODELAY on connections to `addr`.
 fn is_nodelay(s: &StreamSession, addr: &SockAddr) -> bool {
     s.server.core.tcp_nodelay && !addr.is_unix()
 }

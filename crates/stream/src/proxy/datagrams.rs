@@ -1,12 +1,14 @@
-//! The relay of a UDP session, over a connected socket of its own: only the server's datagrams
-//! reach it.
+//! The relay of a UDP session. Each session has its own connected socket to its server, so that
+//! only that server's datagrams reach it. In the code below, a client's datagrams are *questions*
+//! and a server's are *answers*.
 //!
 //! ```text
 //!  client ──▶ inbox ──▶ server     ends: questions × proxy_responses answers, time-out, the end
 //!  client ◀──────────── server           of the worker; a server that is away: the next one
 //! ```
 //!
-//! A relay has no task: [`crate::udp::table`] gives it a turn when something came, or its time has.
+//! A relay has no task: [`crate::udp::table`] runs its turn when a datagram arrives or its timer is
+//! due.
 
 use std::io;
 use std::rc::Rc;
@@ -31,13 +33,14 @@ use crate::phases::status;
 use crate::session::StreamSession;
 use crate::udp::{self, Client};
 
-/// Questions that are kept for the next server, until the first answer.
+/// The maximum number of questions kept for the next server until the first answer.
 const KEPT_MAX: usize = 16;
 
-/// Receives that may follow each other before others have their turn.
+/// The maximum number of receives in one turn, so that other sessions get theirs.
 const ROUNDS: usize = 64;
 
-/// A session's state over all servers that it tries. Every idle session has one: it is small.
+/// The state of a session across all servers that it tries. Kept small, because every idle session
+/// has one.
 pub(crate) struct Relay {
     pub s: StreamSession,
     lease: Lease,
@@ -47,24 +50,24 @@ pub(crate) struct Relay {
     aside: Option<Box<Aside>>,
 }
 
-/// The facts that a relay has to remember, in three bytes.
+/// Flags of a relay, in three bytes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Marks {
-    /// The present server got the PROXY protocol header.
+    /// The PROXY protocol header was sent to the current server.
     is_headed: bool,
-    /// A question was sent since the last answer.
+    /// A question was sent after the last answer.
     has_asked: bool,
-    /// The kernel may join the present server's answers.
+    /// UDP_GRO is on for the current server's socket.
     may_join: bool,
 }
 
 impl Relay {
-    /// The session, whose exchange with its server is over.
+    /// Returns the session after the exchange has ended.
     pub fn into_session(self) -> StreamSession {
         self.s
     }
 
-    /// Bytes of an answer have not left for the client.
+    /// An answer could not be sent to the client: corrects the counter and logs the error.
     pub fn answer_failed(&self, bytes: u64, e: &io::Error) {
         let s = &self.s;
         s.sent.set(s.sent.get().saturating_sub(bytes));
@@ -73,36 +76,36 @@ impl Relay {
     }
 }
 
-/// A choice of servers for a session.
+/// A session whose upstream is chosen, but which has no server yet.
 pub(crate) struct Begun<'a> {
     proxy: &'a Proxy,
     choice: Choice,
 }
 
 impl Begun<'_> {
-    /// Leaves the session to the table of its worker.
+    /// Hands the session over to the worker's table.
     pub fn relay(self, s: StreamSession) {
         let Some(client) = s.datagrams().cloned() else { return };
         client.adopt(self.proxy.relay(s, self.choice));
     }
 }
 
-/// The parts that an idle session need not have.
+/// State that most idle sessions do not need.
 struct Aside {
-    /// Questions that no server has answered yet; none from the first answer on.
+    /// Unanswered questions; `None` after the first answer.
     unanswered: Option<Unanswered>,
     others: Others,
     upload: Option<Rate>,
     download: Option<Rate>,
-    /// The header of each datagram.
+    /// The PROXY protocol header for each datagram.
     header: Vec<u8>,
 }
 
-/// Questions without an answer, for the next server.
+/// Unanswered questions, to be repeated to the next server.
 struct Unanswered {
     first: Bytes,
     others: Vec<Bytes>,
-    /// The number of them that the present server got.
+    /// The number of questions sent to the current server.
     sent: usize,
 }
 
@@ -117,25 +120,25 @@ impl Unanswered {
 
 /// The end of an exchange with one server.
 enum Ended {
-    /// With a status, and the server's part in it.
+    /// The session ends with a status and this outcome for the server.
     Session(u16, ServerOutcome),
-    /// The server is away, and has answered nothing.
+    /// The server is unreachable and has sent no answer.
     Away(io::Error),
-    /// The server has answered nothing in time, and an answer was asked for.
+    /// The server has sent no answer within the timeout although one was expected.
     Silent,
 }
 
-/// The next step behind a turn.
+/// What follows a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pause {
-    /// More may be there: others have their turn first.
+    /// There may be more to do, after other sessions had their turn.
     Busy,
-    /// There is nothing to do before something comes, or this time.
+    /// Nothing to do until a datagram arrives, or until this time in milliseconds.
     Until(u64),
 }
 
 impl Proxy {
-    /// Begins to choose a server for a session over UDP.
+    /// Chooses the upstream of a UDP session.
     ///
     /// # Errors
     /// The session's status.
@@ -145,7 +148,7 @@ impl Proxy {
         Ok(Begun { proxy: self, choice })
     }
 
-    /// The relay of a session, whose first datagram was read already.
+    /// Creates the relay of a session, whose first datagram was already read.
     fn relay(&self, mut s: StreamSession, choice: Choice) -> Relay {
         let conf = &self.conf;
         let first = std::mem::take(&mut s.preread).freeze();
@@ -159,16 +162,16 @@ impl Proxy {
         Relay { s, lease, server: None, questions: 1, answers: 0, aside }
     }
 
-    /// The further datagrams that a session takes, where that is limited.
+    /// The maximum number of further datagrams in a session (`proxy_requests`), if limited.
     pub(crate) fn further_datagrams(&self) -> Option<u64> {
         self.conf.requests.checked_sub(1)
     }
 
-    /// Moves what is there, as far as that needs no wait. `came` says that the server may have
-    /// answered.
+    /// Runs a turn: moves datagrams in both directions as far as possible without waiting. `came`:
+    /// the server's socket may be readable.
     ///
     /// # Errors
-    /// The status with which the session ends.
+    /// The session has ended with this status.
     pub(crate) fn turn(
         &self,
         relay: &mut Relay,
@@ -194,7 +197,7 @@ impl Proxy {
         }
     }
 
-    /// A socket connected to a server.
+    /// Creates a socket connected to a server.
     fn connect_udp(
         &self,
         s: &mut StreamSession,
@@ -236,15 +239,15 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Begins with the next server, which gets the questions so far.
+    /// Connects to the next server and sends it the unanswered questions.
     fn begin(&mut self) -> Result<(), Stop> {
         let Relay { s, lease, server, aside, .. } = &mut *self.relay;
-        // A server is looked for while there is no answer.
+        // Servers are only tried before the first answer, when `aside` exists.
         let Some(aside) = aside else { return Err(Stop::Status(status::INTERNAL)) };
         let Some(peer) = aside.others.take_next(lease, s) else {
             return Err(Stop::Status(status::BAD_GATEWAY));
         };
-        // Datagrams may come whenever they like.
+        // UDP has no response headers, so the server counts as responding from now on.
         lease.answering();
         *server = Some(self.proxy.connect_udp(s, &peer, self.client)?);
         if let Some(unanswered) = &mut aside.unanswered {
@@ -255,6 +258,7 @@ impl Turn<'_> {
         Ok(())
     }
 
+    /// Continues after a failed attempt: tries further servers, or ends with a status.
     fn go_on(&mut self, stop: Stop) -> Result<(), u16> {
         let Relay { s, lease, aside, .. } = &mut *self.relay;
         match aside {
@@ -263,8 +267,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The exchange with a server is over: ends the session with its status, unless another server
-    /// is tried.
+    /// Handles the end of an exchange: tries the next server, or ends the session with a status.
     fn after(&mut self, ended: Ended) -> Result<(), u16> {
         let Relay { s, lease, .. } = &mut *self.relay;
         match ended {
@@ -282,22 +285,22 @@ impl Turn<'_> {
         self.go_on(Stop::Next)
     }
 
-    /// Whether all answers that were asked for have come.
+    /// Whether all expected answers have arrived (`proxy_responses`).
     fn is_answered(&self) -> bool {
         let Relay { questions, answers, .. } = *self.relay;
         self.conf.responses.is_some_and(|each| answers >= each.saturating_mul(questions))
     }
 
-    /// Whether the session is over with its answers: its questions are sent.
+    /// Whether the session is complete: all questions were sent and answered.
     fn is_done(&self) -> bool {
         let may_end = self.conf.requests == 0 || self.relay.questions >= self.conf.requests;
         may_end && self.is_answered() && self.unsent().is_none()
     }
 
-    /// Moves datagrams in both directions.
+    /// Moves datagrams in both directions once.
     fn step(&mut self, came: &mut bool) -> Result<Pause, Ended> {
         for _ in 0..ROUNDS {
-            // Before an answer is read: where none is asked for, the session ends here.
+            // Before reading answers, because a session that expects none ends here.
             self.send_kept().map_err(|e| self.failed(e))?;
             if self.is_done() {
                 self.say("udp done");
@@ -320,7 +323,7 @@ impl Turn<'_> {
         Ok(Pause::Busy)
     }
 
-    /// Nothing is there: until when that may be so.
+    /// Nothing to move: returns how long that may last.
     fn rest(&mut self) -> Result<Pause, Ended> {
         let is_last = self.relay.s.main.life.is_leaving() && !self.client.is_kept();
         if is_last && (self.conf.responses.is_none() || self.is_answered()) {
@@ -328,7 +331,7 @@ impl Turn<'_> {
         }
         let (up, down) = (self.upload_held(), self.download_held());
         if up.is_some() || down.is_some() {
-            // A rate that holds a direction up is no idleness.
+            // Waiting for a rate limit does not count as idle.
             self.client.touch();
         }
         let until = self.client.last_ms().saturating_add(self.conf.timeout);
@@ -338,7 +341,7 @@ impl Turn<'_> {
         if let Some(server) = &self.relay.server {
             match down {
                 Some(_) => server.silence(),
-                // The first time went well.
+                // Watching it succeeded before, so no error is expected.
                 None => drop(server.watch()),
             }
         }
@@ -353,7 +356,8 @@ impl Turn<'_> {
         self.relay.aside.as_mut()?.download.as_mut()?.wait_until()
     }
 
-    /// Sends the questions so far to a server that has not got them, unless the rate holds them up.
+    /// Sends the kept questions that the current server has not got, unless the rate limit forbids
+    /// it.
     fn send_kept(&mut self) -> io::Result<()> {
         while let Some(question) = self.unsent().cloned()
             && self.upload_held().is_none()
@@ -371,13 +375,13 @@ impl Turn<'_> {
         self.relay.aside.as_mut()?.unanswered.as_mut()
     }
 
-    /// The first question that the present server has not got.
+    /// The first kept question that the current server has not got.
     fn unsent(&self) -> Option<&Bytes> {
         self.relay.aside.as_ref()?.unanswered.as_ref()?.unsent()
     }
 
-    /// Passes the next question on, unless the rate holds it up, with those of its length behind
-    /// it; says whether there was one.
+    /// Forwards the next question, together with following ones of the same length, unless the rate
+    /// limit forbids it. Returns whether there was one.
     fn ask(&mut self) -> io::Result<bool> {
         if self.upload_held().is_some() {
             return Ok(false);
@@ -399,7 +403,7 @@ impl Turn<'_> {
         Ok(true)
     }
 
-    /// Whether a question goes on to the server; counts it then.
+    /// Whether to forward a question; if so, counts it.
     fn takes(&mut self, question: &Bytes) -> bool {
         let relay = &mut *self.relay;
         let may_pass = may_pass(&mut relay.s);
@@ -410,8 +414,8 @@ impl Turn<'_> {
         may_pass
     }
 
-    /// A question, and those behind it that leave in the same call. There are none where each is
-    /// kept or counted, or where a header is due.
+    /// Appends following questions that can be sent in the same call. There are none if each is
+    /// kept or counted, or needs a header.
     fn with_more(&mut self, first: Bytes) -> Bytes {
         let is_plain = self.conf.protocol.is_none() || self.client.marks.get().is_headed;
         if self.relay.aside.is_some() || !is_plain {
@@ -431,7 +435,7 @@ impl Turn<'_> {
         all.into()
     }
 
-    /// The question as it goes to the server, behind a header where one is due.
+    /// The question with the PROXY protocol header, if one is due.
     fn headed(&mut self, question: Bytes) -> Bytes {
         let relay = &mut *self.relay;
         let marks = self.client.marks.get();
@@ -449,11 +453,11 @@ impl Turn<'_> {
         }
     }
 
-    /// Sends a question, or several of which each but the last one has `segment` bytes.
+    /// Sends a question, or several joined ones, each `segment` bytes long except the last.
     fn send(&mut self, question: Bytes, segment: usize) -> io::Result<()> {
         let bare = question.len();
         let question = self.headed(question);
-        // One with a header is alone.
+        // A question with a header is sent alone.
         let segment = segment + question.len() - bare;
         let relay = &mut *self.relay;
         let len = question.len() as u64;
@@ -464,7 +468,7 @@ impl Turn<'_> {
         match udp::send(server.fd(), &question, segment, None, None) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            // The error of an earlier datagram, after which the server answered.
+            // The error belongs to an earlier datagram; the server has answered since.
             Err(_) if relay.answers > 0 => return Ok(()),
             Err(e) => return Err(e),
         }
@@ -476,8 +480,8 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Passes the next answers on; says whether there were some. `came` ends where no more are to
-    /// be expected: the driver reports those that come nevertheless.
+    /// Forwards the next answers; returns whether there were any. Clears `came` if no more are
+    /// expected; the driver reports those that arrive nevertheless.
     fn receive(&mut self, came: &mut bool) -> io::Result<bool> {
         if self.download_held().is_some() {
             return Ok(false);
@@ -494,22 +498,23 @@ impl Turn<'_> {
                 *came = false;
                 return Ok(false);
             }
-            // An error of another datagram's after answers: the server may be back.
+            // The error belongs to an earlier datagram, and the server has answered before: it may
+            // be back.
             Err(_) if self.relay.answers > 0 => {
                 *came = false;
                 return Ok(false);
             }
             Err(e) => return Err(e),
         }
-        // Whoever asks and is answered gets one answer to each question, as a rule. Where answers
-        // follow each other, more are looked for.
+        // Usually there is one answer to each question, so do not read for another one. If there
+        // were more answers than questions, do.
         let may_join = self.relay.answers > self.relay.questions;
         if may_join
             && !marks.may_join
             && let Some(server) = &self.relay.server
         {
-            // Where one answer to each question is the rule, receives need not pay for it. Kernels
-            // before 5.0 give each by itself.
+            // With one answer per question UDP_GRO would only cost time. Kernels before 5.0 lack it
+            // and deliver each datagram separately.
             let _ = datagram::set_join(server.fd());
         }
         let may_join = may_join || marks.may_join;
@@ -518,7 +523,7 @@ impl Turn<'_> {
         Ok(true)
     }
 
-    /// Counts answers, which are on their way to the client.
+    /// Counts answers that were queued for the client.
     fn answered(&mut self, bytes: u64, count: u64) {
         let relay = &mut *self.relay;
         if relay.answers == 0 {
@@ -547,7 +552,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The time is over: as it may be, where no answer is missing.
+    /// The result of the timeout: a regular end if no answer is missing.
     fn late(&self) -> Ended {
         if self.conf.responses.is_none() || self.is_answered() {
             self.say("udp timed out");
@@ -576,7 +581,7 @@ impl Turn<'_> {
     }
 }
 
-/// Whether a session's further datagram goes on to the server.
+/// Whether the datagram handlers let a further datagram pass.
 fn may_pass(s: &mut StreamSession) -> bool {
     if s.server.pipeline.datagram.is_empty() {
         return true;

@@ -29,7 +29,7 @@ pub static MODULE: Module = Module {
 
 static DIRECTIVES: &[Directive<Cx>] = &join::<_, { OWN.len() + TLS.len() }>(&[OWN, TLS]);
 
-/// The place of `proxy_ssl_…`.
+/// Where the `proxy_ssl_…` directives store their values.
 struct Servers;
 
 impl Place<StreamSession> for Servers {

@@ -1,4 +1,4 @@
-//! The results of a session's tries to reach a server: for `$upstream_…` and log lines.
+//! The attempts of a session to reach a server, for `$upstream_…` variables and log lines.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::rc::Rc;
@@ -12,10 +12,10 @@ use upstream::peer::Peer;
 use crate::module::VarDef;
 use crate::session::StreamSession;
 
-/// One server that was tried. A session keeps it to its end: it is small.
+/// An attempt with one server. Kept small, because a session keeps it to its end.
 #[derive(Clone)]
 pub struct Attempt {
-    /// None where no server was live: then there is no attempt after it.
+    /// `None` if no server was available; then this is the last attempt.
     peer: Option<Rc<Peer>>,
     clock: Clock,
     connected: Mark,
@@ -26,8 +26,8 @@ pub struct Attempt {
     pub received: u64,
 }
 
-/// The time of an attempt's beginning; once it is over, its length. Twice one more than the
-/// milliseconds, and the last bit says whether it is over.
+/// The start time of an attempt; after its end, its duration. Encoded as (ms + 1) * 2, plus 1 after
+/// the end.
 #[derive(Clone, Copy)]
 struct Clock(NonZeroU64);
 
@@ -46,7 +46,8 @@ impl Clock {
     }
 }
 
-/// Milliseconds from an attempt's beginning to something, and one more; none before that.
+/// The time from an attempt's start to some event, encoded as milliseconds + 1; `None` before the
+/// event.
 #[derive(Clone, Copy, Default)]
 struct Mark(Option<NonZeroU32>);
 
@@ -72,45 +73,45 @@ impl Attempt {
         now_ms().saturating_sub(self.clock.ms())
     }
 
-    /// The server's counters.
+    /// The server's row of counters.
     pub(crate) fn row(&self) -> Option<RowId> {
         self.peer.as_ref()?.row()
     }
 
-    /// Milliseconds until the connection stood.
+    /// The time to connect, in milliseconds.
     pub(crate) fn connect_ms(&self) -> Option<u64> {
         self.connected.ms()
     }
 
-    /// Milliseconds until its first byte came.
+    /// The time to the first byte, in milliseconds.
     pub(crate) fn first_byte_ms(&self) -> Option<u64> {
         self.first_byte.ms()
     }
 
-    /// Its length in milliseconds, once it is over.
+    /// The duration in milliseconds, after its end.
     pub(crate) fn session_ms(&self) -> Option<u64> {
         self.clock.is_over().then(|| self.clock.ms())
     }
 }
 
-/// All servers that were tried. One attempt is all that most sessions have.
+/// All attempts of a session. Most sessions have one, so further ones are boxed.
 #[derive(Default)]
 pub struct Exchanges {
     last: Option<Attempt>,
     more: Option<Box<More>>,
 }
 
-/// The parts that few sessions have.
+/// Data that few sessions have.
 #[derive(Default)]
 struct More {
     /// The attempts before the last one.
     earlier: Vec<Attempt>,
-    /// The group's name, where no server of it was live.
+    /// The group's name, if none of its servers was available.
     group: Bytes,
 }
 
 impl Exchanges {
-    /// Another server is tried; none, where none of the group's is live.
+    /// Starts an attempt; `None` if no server of the group is available.
     pub fn begin(&mut self, peer: Option<Rc<Peer>>, group: &Bytes) {
         if peer.is_none() {
             self.more.get_or_insert_default().group = group.clone();
@@ -120,24 +121,24 @@ impl Exchanges {
         }
     }
 
-    /// All of them.
+    /// All attempts, in order.
     pub(crate) fn attempts(&self) -> impl Iterator<Item = &Attempt> {
         self.more.iter().flat_map(|more| &more.earlier).chain(&self.last)
     }
 
-    /// The present one.
+    /// The current attempt.
     pub fn now(&mut self) -> Option<&mut Attempt> {
         self.last.as_mut()
     }
 
-    /// The connection stands.
+    /// The connection is established.
     pub fn connected(&mut self) {
         if let Some(a) = self.now() {
             a.connected.set(a.passed_ms());
         }
     }
 
-    /// Its first byte came now.
+    /// The first byte has arrived.
     pub fn first_byte_now(&mut self) {
         if let Some(a) = self.now()
             && a.first_byte_ms().is_none()
@@ -146,12 +147,12 @@ impl Exchanges {
         }
     }
 
-    /// Milliseconds until the first byte of the present one.
+    /// The time to the first byte of the current attempt, in milliseconds.
     pub fn first_byte_ms(&self) -> Option<u64> {
         self.last.as_ref()?.first_byte_ms()
     }
 
-    /// It is over.
+    /// The current attempt has ended.
     pub fn over(&mut self) {
         if let Some(a) = self.now()
             && !a.clock.is_over()
@@ -160,7 +161,7 @@ impl Exchanges {
         }
     }
 
-    /// The address of an attempt's server, or the group's name where no server was live.
+    /// The address of an attempt's server, or the group's name if no server was available.
     fn name<'a>(&'a self, attempt: &'a Attempt) -> &'a Bytes {
         static NONE: Bytes = Bytes::new();
         match (&attempt.peer, &self.more) {
@@ -170,12 +171,12 @@ impl Exchanges {
         }
     }
 
-    /// The server of the present attempt.
+    /// The address of the current attempt's server.
     pub fn peer(&self) -> Option<&Bytes> {
         self.last.as_ref().map(|a| self.name(a))
     }
 
-    /// Bytes from and to the server, while a connection stands.
+    /// The bytes received from and sent to the server, while connected.
     pub fn bytes_now(&self) -> Option<(u64, u64)> {
         let a = self.last.as_ref().filter(|a| a.connect_ms().is_some())?;
         Some((a.received, a.sent))
@@ -213,7 +214,7 @@ pub(crate) static VARIABLES: &[VarDef] = &[
     }),
 ];
 
-/// Writes one value for each server that was tried.
+/// Writes one value per attempt, separated by commas.
 fn each(s: &mut StreamSession, out: &mut Vec<u8>, write: fn(&Attempt, &mut Vec<u8>)) -> bool {
     s.exchanges.write(out, write);
     s.exchanges.last.is_some()

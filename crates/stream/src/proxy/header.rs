@@ -1,4 +1,4 @@
-//! `proxy_protocol`: the header that tells a server who the client is.
+//! `proxy_protocol`: the header that informs an upstream of the client's address.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use proto::proxy_protocol::{write_v1, write_v2};
 use super::conf::HeaderVersion;
 use crate::session::StreamSession;
 
-/// The header of a connection that is nobody's but ours.
+/// The header of our own connections, such as health checks: UNKNOWN or LOCAL.
 pub(super) fn of_none(version: HeaderVersion) -> Vec<u8> {
     let mut out = Vec::new();
     match version {
@@ -22,7 +22,7 @@ pub(super) fn of_none(version: HeaderVersion) -> Vec<u8> {
     out
 }
 
-/// The header of a session.
+/// The header for a session's client.
 pub(super) fn of(s: &StreamSession, version: HeaderVersion) -> Vec<u8> {
     let socket = |addr: &SockAddr| Some(SocketAddr::new(addr.ip_addr()?, addr.port()));
     let source = socket(s.address());
@@ -31,7 +31,7 @@ pub(super) fn of(s: &StreamSession, version: HeaderVersion) -> Vec<u8> {
     match version {
         HeaderVersion::V1 => write_v1(source, destination, &mut out),
         HeaderVersion::V2 => {
-            // Without further fields it fits.
+            // Cannot fail, because there are no TLVs.
             write_v2(source, destination, s.is_udp(), &[], &mut out);
         }
     }

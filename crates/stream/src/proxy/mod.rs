@@ -48,7 +48,7 @@ use crate::module::{Content, Pipeline, Served, View};
 use crate::phases::status;
 use crate::session::StreamSession;
 
-/// The proxy of a server.
+/// `proxy_pass` of a server.
 pub struct Proxy {
     conf: Rc<ProxyConf>,
     to: Destination,
@@ -87,38 +87,39 @@ impl Content for Rc<Proxy> {
     }
 }
 
-/// The servers of a session, and the tries that are left.
+/// The servers to try for a session, and the remaining attempts.
 struct Choice {
     lease: Lease,
     others: Others,
 }
 
-/// The parts that choosing another server takes.
+/// State for choosing another server.
 struct Others {
-    /// The name that logs show while no server is chosen.
+    /// The name for the log while no server is chosen.
     name: Bytes,
-    /// The name of servers under TLS.
+    /// The server name for TLS.
     host: Bytes,
     tries: u32,
     start_ms: u64,
 }
 
-/// A session that has its server.
+/// A session that is connected to a server.
 struct Connected {
     server: relay::Server,
     lease: Lease,
 }
 
-/// The reason why an attempt failed.
+/// How to continue after a failed attempt.
 enum Stop {
-    /// Another server may be tried.
+    /// Try another server.
     Next,
     /// The session ends with this status.
     Status(u16),
 }
 
 impl Proxy {
-    /// Serves a session over TCP; the future lasts as long, and has its arguments once.
+    /// Serves a TCP session. Not an `async fn`, because that would store its arguments twice in a
+    /// future that lives as long as the session.
     fn run<'a>(&'a self, s: &'a mut StreamSession) -> impl Future<Output = u16> + use<'a> {
         s.is_proxied = true;
         async move {
@@ -132,7 +133,7 @@ impl Proxy {
         }
     }
 
-    /// A connection to a server.
+    /// Connects to a server, and tries others after failures.
     async fn connected(&self, s: &mut StreamSession) -> Result<Connected, u16> {
         let mut choice = self.choose(s).await?;
         loop {
@@ -151,7 +152,7 @@ impl Proxy {
         }
     }
 
-    /// An attempt is over: goes on to the next server, or ends the session with a status.
+    /// Handles a failed attempt: continues with the next server, or ends the session with a status.
     fn go_on(
         &self,
         s: &mut StreamSession,
@@ -167,7 +168,7 @@ impl Proxy {
         }
     }
 
-    /// Begins choosing servers.
+    /// Creates the choice of servers for a session.
     async fn choose(&self, s: &mut StreamSession) -> Result<Choice, u16> {
         match &self.to {
             Destination::Group(group, host) => Ok(self.choice(s, group, host.clone())),
@@ -175,13 +176,13 @@ impl Proxy {
         }
     }
 
-    /// The choice among the servers of a group.
+    /// The choice of servers in a group.
     fn choice(&self, s: &mut StreamSession, group: &Group, server_name: Bytes) -> Choice {
         let picker = AnyPicker::begin(group.balancer.as_ref(), s);
         Choice::new(picker, (group.name.clone(), server_name), &self.conf)
     }
 
-    /// The same where the destination has variables.
+    /// The choice of servers for an address with variables, which may have to be resolved.
     async fn choose_by(
         &self,
         s: &mut StreamSession,
@@ -210,7 +211,7 @@ impl Proxy {
     }
 }
 
-/// The last exchange of a session is over.
+/// Ends the last attempt of a session.
 fn finish(s: &mut StreamSession, lease: &mut Lease, outcome: ServerOutcome) {
     s.exchanges.over();
     if let Some(ms) = s.exchanges.first_byte_ms() {
@@ -231,7 +232,7 @@ impl Choice {
 }
 
 impl Others {
-    /// The next server; none where none is live, which is logged.
+    /// The next server; `None`, which is logged, if none is available.
     fn take_next(&self, lease: &mut Lease, s: &mut StreamSession) -> Option<Rc<Peer>> {
         let peer = lease.take_next(s);
         s.exchanges.begin(peer.clone(), &self.name);
@@ -241,7 +242,7 @@ impl Others {
         peer
     }
 
-    /// A server failed: whether another one is tried.
+    /// Whether to try another server after a failure.
     fn may_go_on(&mut self, lease: &mut Lease, s: &StreamSession, conf: &ProxyConf) -> bool {
         let is_single = lease.is_single();
         if lease.done(ServerOutcome::Failed) {

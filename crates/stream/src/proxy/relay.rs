@@ -1,4 +1,4 @@
-//! The relay of a TCP session: bytes go both ways until both sides agree that it is over.
+//! The relay of a TCP session: copies bytes in both directions until the session ends.
 //!
 //! ```text
 //!  client ──up──▶ server        ends: a side ended and all of its bytes were sent
@@ -25,33 +25,33 @@ use upstream::balance::ServerOutcome;
 use super::conf::ProxyConf;
 use crate::session::StreamSession;
 
-/// A connection to a server, with the bytes that go before the client's.
+/// A connection to a server, and the bytes to send before the client's.
 pub(super) struct Server {
     pub sock: Transport,
     pub first: Chain,
-    /// `TCP_NODELAY` is still to be set on it.
+    /// TCP_NODELAY is still to be set.
     pub nodelay: bool,
 }
 
-/// The cause of a session's end.
+/// Why a session ends.
 enum End {
     /// A side closed its connection.
     Client,
     Server,
-    /// Nothing moved for too long.
+    /// The idle timeout has expired.
     Late,
-    /// Less moved than the minimum rate.
+    /// The session was slower than the minimum rate.
     Slow,
-    /// It makes room for others.
+    /// The session was evicted to make room for others.
     Displaced,
-    /// A side takes no more.
+    /// A connection has failed.
     Broken(io::Error),
 }
 
-/// Relays until the end; gives the server's part in it.
+/// Relays until the session ends; resolves to the outcome for the server.
 ///
-/// An idle session keeps this future and little else. What few sessions need while they are idle is
-/// in boxes. It is a block within a function, as an `async fn` has its arguments twice.
+/// An idle session consists of this future and little else, so rarely needed state is boxed. It is
+/// an `async` block in a function, because an `async fn` stores its arguments twice.
 pub(super) fn run<'a>(
     s: &'a mut StreamSession,
     conf: &'a ProxyConf,
@@ -105,7 +105,7 @@ pub(super) fn run<'a>(
     }
 }
 
-/// The bytes that go to the server first: the client's that were read already follow `first`.
+/// The bytes to send to the server first: `first`, then the client's preread bytes.
 fn with_preread(s: &mut StreamSession, mut first: Chain) -> Chain {
     if !s.preread.is_empty() {
         first.push(std::mem::take(&mut s.preread).into());
@@ -113,8 +113,8 @@ fn with_preread(s: &mut StreamSession, mut first: Chain) -> Chain {
     first
 }
 
-/// The state of a relay beside its directions. It counts the bytes that it moves, and delivers the
-/// counts to the session when it is dropped, whatever the reason.
+/// The state of a relay except for its two directions. Counts relayed bytes, and adds them to the
+/// session's counters when dropped, whatever the reason.
 struct Relay<'a> {
     s: &'a mut StreamSession,
     conf: &'a ProxyConf,
@@ -122,26 +122,27 @@ struct Relay<'a> {
     to_client: u64,
     from_server: u64,
     to_server: u64,
-    /// The time of the last turn.
+    /// The time of the last turn, in milliseconds.
     moved_ms: u64,
-    /// The time at which the idle time is checked. Messages leave it as it is.
+    /// The next time to check the idle timeout, in milliseconds. Not moved by every message,
+    /// because resetting a timer costs more than one early check.
     look_ms: u64,
     pace: Option<Box<Pace>>,
-    /// The event that ended the last wait.
+    /// The event that ended the last wait, which says in which direction to look first.
     last: Event,
-    /// A rate of the server's own holds a direction up.
+    /// A direction waits for our own rate limit.
     is_held: bool,
-    /// The ends that were passed on: to the server, to the client.
+    /// Whether the end was forwarded: to the server, to the client.
     closed: [bool; 2],
-    /// The server's side broke.
+    /// The connection to the server has failed.
     is_broken: bool,
 }
 
-/// The next step behind a turn of a relay.
+/// What follows a turn of a relay.
 enum Turn {
-    /// More could be moved: others have their turn first.
+    /// There is more to move, after other tasks had their turn.
     Busy,
-    /// Nothing can be moved now.
+    /// Nothing can be moved without waiting.
     Waits,
 }
 
@@ -167,7 +168,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Moves what can be moved without a wait.
+    /// Moves bytes in both directions as far as possible without waiting.
     fn turn(&mut self, up: &mut Way<'_>, down: &mut Way<'_>) -> Result<Turn, End> {
         self.go(up, down)?;
         self.moved_ms = now_ms();
@@ -187,7 +188,7 @@ impl<'a> Relay<'a> {
         Ok(Turn::Waits)
     }
 
-    /// Moves bytes in the direction of the last event; in both at first.
+    /// Moves bytes in the direction of the last event; in both directions the first time.
     fn go(&mut self, up: &mut Way<'_>, down: &mut Way<'_>) -> Result<(), End> {
         if self.last != Event::Up {
             let moved = down.go().map_err(End::Broken)?;
@@ -209,19 +210,19 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    /// Counts for the minimum rate.
+    /// Updates the minimum rate.
     fn count(&mut self) {
         if let Some(pace) = &mut self.pace {
             pace.count(self.to_client + self.to_server, self.is_held);
         }
     }
 
-    /// The times of the next wait. A side that takes nothing is idle, and no more.
+    /// The deadlines of the next wait. A side that does not read counts as idle.
     fn times(&self) -> Times {
         Times { client: Times::NEVER, server: Times::NEVER, look: self.look_ms }
     }
 
-    /// The time has come to check the idle time, which ends the session or sets the next time.
+    /// Checks the idle timeout: ends the session, or sets the time of the next check.
     fn look(&mut self) -> Result<(), End> {
         self.count();
         let pace = self.pace.as_ref().map_or(u64::MAX, |pace| pace.left());
@@ -230,7 +231,7 @@ impl<'a> Relay<'a> {
         if pace == 0 && (self.is_held || passed < timeout) {
             return Err(End::Slow);
         }
-        // A rate that holds a direction up is no idleness.
+        // Waiting for a rate limit does not count as idle.
         let left = match timeout.saturating_sub(passed) {
             0 if !self.is_held => return Err(End::Late),
             0 => timeout,
@@ -256,7 +257,7 @@ fn add(cell: &Cell<u64>, n: u64) {
     cell.set(cell.get() + n);
 }
 
-/// The rate that a template asks for now.
+/// Evaluates a rate limit; `None` if it is unlimited.
 pub(super) fn rate(s: &mut StreamSession, template: &Option<Template>) -> Option<Rate> {
     let text = template.as_ref()?.eval(s);
     let rate = conf::value::parse_size(&text).unwrap_or(0);
@@ -303,12 +304,12 @@ fn say(s: &StreamSession, end: &End) {
     }
 }
 
-/// `proxy_min_rate`: the bytes that a session moves, in both directions together.
+/// `proxy_min_rate`: measures the rate of a session, both directions together.
 struct Pace {
     min: MinRate,
     timeout: u64,
     credit: Credit,
-    /// The time up to which it is counted, and the bytes.
+    /// The time of the last measurement, in milliseconds, and the bytes until then.
     since_ms: u64,
     bytes: u64,
 }
@@ -319,8 +320,8 @@ impl Pace {
         Pace { min, timeout, credit: Credit::default(), since_ms: now_ms(), bytes: 0 }
     }
 
-    /// Counts the `bytes` that have moved up to now. `is_held`: a rate of the server's own took the
-    /// time.
+    /// Records the total of `bytes` moved until now. `is_held`: the time was spent waiting for our
+    /// own rate limit, so it does not count.
     fn count(&mut self, bytes: u64, is_held: bool) {
         let now = now_ms();
         let waited = if is_held { 0 } else { now.saturating_sub(self.since_ms) };
@@ -328,7 +329,7 @@ impl Pace {
         (self.since_ms, self.bytes) = (now, bytes);
     }
 
-    /// The milliseconds that are left without any byte.
+    /// The time for which the session may still pause, in milliseconds.
     fn left(&self) -> u64 {
         self.credit.limit(self.min, self.timeout)
     }
@@ -337,17 +338,17 @@ impl Pace {
 /// A direction of a relay.
 type Way<'a> = Flow<'a, Transport, Transport>;
 
-/// Whether nothing but bytes from either side can bring the session on.
+/// Whether the session can only continue when a peer sends something.
 fn is_idle(up: &Way<'_>, down: &Way<'_>) -> bool {
     up.wants_read() && down.wants_read()
 }
 
-/// The time at which a rate lets a direction go on, if that holds one up.
+/// The time at which a rate limit lets a direction continue, if one is waiting.
 fn resumes_at(up: &Way<'_>, down: &Way<'_>) -> Option<u64> {
     [up.resumes_at(), down.resumes_at()].into_iter().flatten().min()
 }
 
-/// The session's end, if it has come.
+/// Why the session ends now, if it does.
 fn ended(up: &Way<'_>, down: &Way<'_>, half_close: bool) -> Option<End> {
     let is_over = match half_close {
         true => up.is_done() && down.is_done(),
@@ -357,11 +358,11 @@ fn ended(up: &Way<'_>, down: &Way<'_>, half_close: bool) -> Option<End> {
     is_over.then(end)
 }
 
-/// Passes the end of a direction on, once all of it was sent.
+/// Forwards the end of a direction after all of its bytes were sent.
 fn close(flow: &Way<'_>, closed: &mut bool) {
     if flow.is_done() && !*closed {
         *closed = true;
-        // A connection that cannot be shut down is broken, which shows when it is used.
+        // If shutdown fails the connection is broken, which the next read or write reports.
         let _ = flow.to.shutdown_write();
     }
 }

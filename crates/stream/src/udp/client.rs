@@ -1,4 +1,4 @@
-//! The way between a session and its client.
+//! The client side of a UDP session.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,42 +17,43 @@ use super::table::{NO_PLACE, Table};
 use super::{Key, SEGMENTS_MAX, may_follow, send};
 use crate::proxy::datagrams::{Marks, Relay};
 
-/// The datagrams of a session that may wait for it; more are dropped.
+/// The maximum number of queued datagrams of a session; more are dropped.
 const INBOX_MAX: usize = 256;
 
-/// The client of a session, with the relay to the session's server once it has one. Every idle
-/// session keeps it: it is small.
+/// The client of a session, and the session's relay once it has one. Kept small, because every idle
+/// session has one.
 pub struct Client {
-    /// None in tests alone.
+    /// `None` only in tests.
     endpoint: Option<Rc<Endpoint>>,
     inbox: Inbox,
-    /// The time of the last datagram, from either side.
+    /// The time of the last datagram in either direction, in milliseconds.
     last_ms: Cell<u64>,
-    /// The client's datagrams come by this one, once its worker leaves the endpoint's.
+    /// The client's own socket, used after the worker has left the endpoint's socket.
     own: Cell<Option<Box<OwnSocket>>>,
-    /// The datagrams that it takes still; [`ANY`] for any number.
+    /// The number of further datagrams that the session accepts; [`ANY`] is unlimited.
     left: Cell<u32>,
-    /// Its place in the table of relays.
+    /// Its index in the table of relays.
     pub(super) place: Cell<u32>,
-    /// The soonest of its timers: the lower half of the time.
+    /// The lower 32 bits of the time of its next timer, in milliseconds; 0 without a timer.
     pub(super) timer: Cell<u32>,
     key: Key,
     pub(crate) marks: Cell<Marks>,
     progress: Cell<Progress>,
-    /// Other datagrams of the client still reach this session.
+    /// Further datagrams of the client belong to this session.
     is_open: Cell<bool>,
-    /// It has a socket of its own.
+    /// The client has its own socket.
     is_kept: Cell<bool>,
-    /// It waits for its turn.
+    /// Queued for a turn.
     pub(super) is_queued: Cell<bool>,
-    /// The session, which holds its client: [`Table`] takes it out at its end.
+    /// The session, which in turn holds its client; [`Table`] breaks the cycle at the session's
+    /// end.
     pub(super) relay: RefCell<Option<Relay>>,
 }
 
 /// See [`Client::left`].
 const ANY: u32 = u32::MAX;
 
-/// The client of a session, held by it: its end is the session's.
+/// The session's reference to its client; dropping it ends the session.
 pub struct Held(Rc<Client>);
 
 impl Held {
@@ -60,7 +61,7 @@ impl Held {
         Held(client)
     }
 
-    /// The client.
+    /// The client itself.
     pub fn client(&self) -> &Rc<Client> {
         &self.0
     }
@@ -75,16 +76,16 @@ impl Drop for Held {
     }
 }
 
-/// The progress of a session.
+/// The progress of a session, which decides how soon it is evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Progress {
-    /// The client was answered nothing.
+    /// No answer was sent.
     Asked,
-    /// It was answered.
+    /// An answer was sent.
     Answered,
-    /// It sent something after that: it is there.
+    /// The client has sent a datagram after an answer, so its address is not spoofed.
     Proven,
-    /// It goes, for another one.
+    /// Being evicted to make room for another session.
     Shed,
 }
 
@@ -128,12 +129,12 @@ impl Client {
         self.last_ms.set(ms);
     }
 
-    /// The owner of the session.
+    /// The addresses that identify the session.
     pub(super) fn key(&self) -> &Key {
         &self.key
     }
 
-    /// The local address of the client's datagrams.
+    /// The local address to which the client sends.
     pub(crate) fn local(&self) -> Option<SockAddr> {
         self.endpoint.as_ref()?.local_of(&self.key)
     }
@@ -142,42 +143,42 @@ impl Client {
         self.endpoint.as_ref().map(|endpoint| endpoint.table())
     }
 
-    /// Leaves the session to the worker's table.
+    /// Hands the session over to the worker's table.
     pub(crate) fn adopt(self: &Rc<Self>, relay: Relay) {
         if let Some(table) = self.table() {
             table.adopt(self, relay);
         }
     }
 
-    /// A socket to a server, whose datagrams give the session its turn.
+    /// Registers a socket to a server, whose datagrams trigger the session's turns.
     ///
     /// # Panics
-    /// When this thread has no loop.
+    /// If this thread has no event loop.
     pub(crate) fn member(&self, fd: OwnedFd) -> Option<Member> {
         self.table().map(|table| table.member(fd, self.place.get()))
     }
 
-    /// The time of the last datagram, from either side.
+    /// The time of the last datagram in either direction, in milliseconds.
     pub(crate) fn last_ms(&self) -> u64 {
         self.last_ms.get()
     }
 
-    /// Something moves now.
+    /// Resets the idle time.
     pub(crate) fn touch(&self) {
         self.last_ms.set(now_ms());
     }
 
-    /// Whether the client sent something after an answer.
+    /// Whether the client has sent a datagram after an answer.
     pub(super) fn is_proven(&self) -> bool {
         self.progress.get() == Progress::Proven
     }
 
-    /// Whether datagrams of the client still reach this session.
+    /// Whether further datagrams of the client belong to this session.
     pub(super) fn is_open(&self) -> bool {
         self.is_open.get()
     }
 
-    /// Ends the session, to make room for another one.
+    /// Evicts the session.
     pub(super) fn shed(self: &Rc<Self>) {
         self.progress.set(Progress::Shed);
         self.close();
@@ -186,12 +187,13 @@ impl Client {
         }
     }
 
-    /// Whether the session is to end, to make room for another one.
+    /// Whether the session is being evicted.
     pub fn is_shed(&self) -> bool {
         self.progress.get() == Progress::Shed
     }
 
-    /// Gives the session a datagram, if there is room; its turn is to follow.
+    /// Queues a datagram for the session, or drops it if the queue is full. The caller schedules
+    /// the turn.
     pub(super) fn deliver(&self, datagram: Bytes) {
         if self.inbox.len() >= INBOX_MAX {
             return;
@@ -210,7 +212,8 @@ impl Client {
         }
     }
 
-    /// Takes so many further datagrams; what the inbox holds beyond that begins another session.
+    /// Limits the session to `more` further datagrams; those queued beyond that start another
+    /// session.
     pub(crate) fn limit(&self, more: u64) {
         let keep = usize::try_from(more).unwrap_or(usize::MAX).min(self.inbox.len());
         let excess = self.inbox.split_off(keep);
@@ -226,23 +229,23 @@ impl Client {
         }
     }
 
-    /// The next datagram of the client.
+    /// Takes the next queued datagram.
     pub fn next(&self) -> Option<Bytes> {
         self.inbox.pop_if(|_| true)
     }
 
-    /// The next datagram of the client, if it may leave in one call with `bytes` bytes before it,
-    /// as datagrams of `segment` bytes.
+    /// Takes the next queued datagram if it can be sent in one call after `bytes` bytes of
+    /// datagrams of `segment` bytes each.
     pub(crate) fn next_for(&self, bytes: usize, segment: usize) -> Option<Bytes> {
         self.inbox.pop_if(|next| may_follow(bytes, segment, next.len(), next.len()))
     }
 
-    /// Whether as many wait as one call sends.
+    /// Whether as many datagrams are queued as one call can send.
     pub(super) fn has_many(&self) -> bool {
         self.inbox.len() >= SEGMENTS_MAX
     }
 
-    /// Has the client's next datagram begin another session.
+    /// Makes the client's next datagram start another session.
     pub fn close(&self) {
         if !self.is_open.replace(false) {
             return;
@@ -256,17 +259,17 @@ impl Client {
         }
     }
 
-    /// Goes on with a socket of the client's own, while others receive from the endpoint's.
+    /// Continues with the client's own socket, while another process reads the endpoint's.
     ///
     /// # Errors
-    /// The system's: the session goes on without the client's further datagrams.
+    /// The socket cannot be created; the session continues without further datagrams of the client.
     pub(super) fn keep(&self, endpoint: &Rc<Endpoint>, local: &SockAddr) -> io::Result<()> {
         self.own.set(Some(Box::new(OwnSocket::start(endpoint, &self.key, local)?)));
         self.is_kept.set(true);
         Ok(())
     }
 
-    /// Whether the client's datagrams come by a socket of its own.
+    /// Whether the client has its own socket.
     pub fn is_kept(&self) -> bool {
         self.is_kept.get()
     }
@@ -284,8 +287,8 @@ impl Client {
         send(fd, datagram, segment, Some(&self.key.peer()), self.key.local)
     }
 
-    /// Sends datagrams of `segment` bytes to the client, with the other answers of the table's
-    /// turn. The relay hears of an error.
+    /// Queues datagrams of `segment` bytes each for the client; they are sent with the other
+    /// answers of the table's turn. The relay is informed of errors.
     pub(crate) fn answer(self: &Rc<Self>, bytes: &[u8], segment: usize) {
         self.note_answer();
         if let Some(table) = self.table() {
@@ -293,7 +296,7 @@ impl Client {
         }
     }
 
-    /// Whether the answers of other sessions, or its own, are to leave before there are more.
+    /// Whether queued answers must be sent before adding more.
     pub(crate) fn is_held_up(&self) -> bool {
         self.table().is_some_and(|table| table.has_full_outbox())
     }
@@ -305,12 +308,12 @@ impl Client {
         }
     }
 
-    /// The socket that its answers leave by.
+    /// The socket for sending to the client.
     pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         Some(self.endpoint.as_ref()?.fd())
     }
 
-    /// Whether the answers of both leave by one socket.
+    /// Whether both clients are sent to over the same socket.
     pub(super) fn shares_socket(&self, other: &Client) -> bool {
         match (&self.endpoint, &other.endpoint) {
             (Some(one), Some(other)) => Rc::ptr_eq(one, other),

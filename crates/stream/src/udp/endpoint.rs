@@ -1,4 +1,4 @@
-//! A socket that receives the datagrams of all clients, and the sessions that they belong to.
+//! A UDP socket of all clients, and the sessions to which datagrams belong.
 
 use std::borrow::Borrow;
 use std::cell::{Cell, RefCell};
@@ -22,25 +22,26 @@ use crate::accept;
 use crate::server::{Address, StreamMain};
 use crate::session::StreamSession;
 
-/// The receives of many that may follow each other before others have their turn.
+/// The maximum number of batch receives in a row before other tasks get their turn.
 const ROUNDS: usize = 2;
 
-/// A socket of clients.
+/// A UDP socket of clients.
 pub(crate) struct Endpoint {
     main: Rc<StreamMain>,
     table: Rc<Table>,
     listen: usize,
     fd: Fd,
-    /// The local address of a socket that has one alone.
+    /// The local address, unless the socket is bound to a wildcard.
     local: Option<SockAddr>,
     sessions: RefCell<HashSet<Known>>,
-    /// The time of the last warning of too many sessions.
+    /// The time of the last warning about too many sessions, in milliseconds.
     warned_ms: Cell<u64>,
-    /// Others receive from the socket now.
+    /// Another process reads the socket now.
     leaving: Cell<bool>,
 }
 
-/// A client with a session, found by its key: a pointer in the table, not the key once more.
+/// A client with a session, hashed by its key; stores only a pointer, because the client contains
+/// the key.
 struct Known(Rc<Client>);
 
 impl Borrow<Key> for Known {
@@ -64,7 +65,7 @@ impl PartialEq for Known {
 impl Eq for Known {}
 
 impl Endpoint {
-    /// Begins to receive, once `alone` is closed.
+    /// Starts receiving once `alone` is closed.
     ///
     /// # Errors
     /// The system's.
@@ -80,7 +81,7 @@ impl Endpoint {
         if several {
             datagram::set_packet_info(&fd, matches!(at, SockAddr::V6(_)))?;
         }
-        // Kernels before 5.0 give each by itself.
+        // UDP_GRO; kernels before 5.0 deliver each datagram separately.
         let _ = datagram::set_join(&fd);
         let endpoint = Rc::new(Endpoint {
             main: main.clone(),
@@ -92,8 +93,9 @@ impl Endpoint {
             warned_ms: Cell::new(0),
             leaving: Cell::new(false),
         });
-        // A worker of before may have left it when its address was removed. At once, so that new
-        // clients are not refused any more when the server is ready: they wait in the socket.
+        // An earlier worker may have made the socket deaf when its address was removed. Undone at
+        // once, so that datagrams of new clients are queued in the socket when the server reports
+        // readiness.
         endpoint.hear();
         let own = endpoint.clone();
         Ok((
@@ -101,7 +103,7 @@ impl Endpoint {
             event::spawn(async move {
                 if !alone.is_closed() {
                     alone.closed().await;
-                    // One that was slow to leave may have done so since.
+                    // A slow earlier worker may have done so in the meantime.
                     own.hear();
                 }
                 own.receive().await;
@@ -115,8 +117,8 @@ impl Endpoint {
         }
     }
 
-    /// Leaves the socket to others, after what waits there: sessions go on with sockets of their
-    /// clients' own. The task that receives has ended.
+    /// Stops using the socket after reading its queue: sessions continue over their clients' own
+    /// sockets. The receiving task must have ended.
     pub fn leave(self: &Rc<Endpoint>) {
         self.leaving.set(true);
         let clients: Vec<_> = self.sessions.borrow().iter().map(|known| known.0.clone()).collect();
@@ -139,7 +141,8 @@ impl Endpoint {
             None => {}
         }
         let removals = self.main.seat.get().map(|seat| &seat.removals);
-        // Nobody receives what new clients send. Each session has a socket of its own by now.
+        // The address was removed, so nobody reads new clients' datagrams. All sessions have their
+        // own sockets now.
         if removals.is_some_and(|removals| removals.has(at))
             && let Err(e) = datagram::deafen(self.fd.fd())
         {
@@ -172,7 +175,7 @@ impl Endpoint {
         self.fd.fd()
     }
 
-    /// The client's next datagram begins another session.
+    /// Makes the client's next datagram start another session.
     pub fn forget(&self, key: &Key) {
         let known = self.sessions.borrow_mut().take(key);
         drop(known);
@@ -189,7 +192,7 @@ impl Endpoint {
                             return;
                         }
                     }
-                    // A client that is away is no fault of the socket's.
+                    // An ICMP error: some client is gone. The socket is fine.
                     Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
                     Err(e) => {
                         self.complain("recvmsg() failed", &e);
@@ -201,20 +204,22 @@ impl Endpoint {
         }
     }
 
-    /// Gives a datagram to its session, which has its turn; the first of a client begins one.
+    /// Delivers a datagram to its session and runs its turn; a client's first datagram starts a
+    /// session.
     pub fn deliver(self: &Rc<Endpoint>, key: &Key, datagram: Bytes) {
         if let Some(client) = self.place(key, datagram) {
             self.table.turn(&client, false);
         }
     }
 
-    /// The same for many, in their order: each session has its turn when it has got all of its own.
+    /// Delivers many datagrams in order; each session gets one turn after all of its datagrams.
     fn deliver_all(self: &Rc<Endpoint>, came: &mut Vec<(Key, Datagrams)>) {
         let mut asked = Vec::new();
         for (key, datagrams) in came.drain(..) {
             for one in datagrams.each() {
                 let Some(client) = self.place(&key, one) else { continue };
-                // One that takes no more has its turn before the session that follows it.
+                // A full or closed session gets its turn first, because the rest may start another
+                // session.
                 if client.has_many() || !client.is_open() {
                     self.table.turn(&client, false);
                 } else if !client.is_queued.replace(true) {
@@ -228,7 +233,7 @@ impl Endpoint {
         }
     }
 
-    /// Puts a datagram into the inbox of its session, if there is one; else it begins one.
+    /// Queues a datagram for its session; starts a session if there is none.
     fn place(self: &Rc<Endpoint>, key: &Key, datagram: Bytes) -> Option<Rc<Client>> {
         let known = self.sessions.borrow().get(key).map(|known| known.0.clone());
         match &known {
@@ -248,7 +253,7 @@ impl Endpoint {
         self.sessions.borrow_mut().insert(Known(client.clone()));
         main.udp_sessions.begin(&client);
         if self.leaving.get() {
-            // Without a socket of its own, it is over with its answers.
+            // If that fails, the session ends after its answers.
             let _ = self.keep(&client);
         }
         let mut s = StreamSession::new(main, address, key.peer(), None, None);
@@ -260,17 +265,17 @@ impl Endpoint {
         accept::begin_datagrams(s);
     }
 
-    /// The relays of the worker.
+    /// The worker's table of relays.
     pub fn table(&self) -> &Rc<Table> {
         &self.table
     }
 
-    /// All sessions of the worker.
+    /// All UDP sessions of the worker.
     pub fn sessions(&self) -> &Rc<Sessions> {
         &self.main.udp_sessions
     }
 
-    /// Makes room for a session; false where those that are to end still have it.
+    /// Makes room for a session; false if evicted sessions have not ended yet.
     fn make_room(&self) -> bool {
         let (sessions, max) = (self.sessions(), event::connections_max());
         if !sessions.are_full(max) {

@@ -1,4 +1,4 @@
-//! The datagrams that wait for a session: no memory while there are none.
+//! The queue of a session's datagrams; uses no memory while empty.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use mem::FreeList;
 
-/// The free queues that a worker keeps.
+/// The maximum number of free queues kept by a worker.
 const FREE_MAX: usize = 64;
 
-/// A queue that has grown beyond this is not kept.
+/// A queue with a larger capacity is freed rather than kept.
 const KEEP_CAPACITY: usize = 32;
 
 type Queue = VecDeque<Bytes>;
@@ -18,13 +18,12 @@ thread_local! {
     static FREE: FreeList<Box<Queue>> = const { FreeList::new(FREE_MAX) };
 }
 
-/// Frees the queues that had no use since the last call. Returns their number.
+/// Frees the queues that were unused since the last call. Returns their number.
 pub(super) fn trim() -> usize {
     FREE.with(FreeList::trim)
 }
 
-/// The datagrams that wait for a session: a pointer, to a queue of the worker's while it is not
-/// empty.
+/// The queue of a session: a pointer, to one of the worker's queues while not empty.
 #[derive(Default)]
 pub(super) struct Inbox(Cell<Option<Box<Queue>>>);
 
@@ -36,7 +35,7 @@ impl Inbox {
         self.0.set(Some(queue));
     }
 
-    /// Takes the first one, if it is such a one.
+    /// Takes the first datagram if `is_wanted`.
     pub fn pop_if(&self, is_wanted: impl FnOnce(&Bytes) -> bool) -> Option<Bytes> {
         let mut queue = self.0.take()?;
         let datagram = if queue.front().is_some_and(is_wanted) { queue.pop_front() } else { None };
@@ -51,7 +50,7 @@ impl Inbox {
         len
     }
 
-    /// Takes the datagrams behind the first `keep`.
+    /// Takes all datagrams after the first `keep`.
     pub fn split_off(&self, keep: usize) -> VecDeque<Bytes> {
         let Some(mut queue) = self.0.take() else { return VecDeque::new() };
         let rest = queue.split_off(keep.min(queue.len()));

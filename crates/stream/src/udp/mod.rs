@@ -1,4 +1,4 @@
-//! Sessions over UDP.
+//! UDP sessions.
 //!
 //! ```text
 //!  socket ─▶ endpoint ─(client, local address)─▶ inbox ─▶ session's relay ─▶ server's socket
@@ -55,12 +55,12 @@ use os::datagram::{Batch, Received};
 
 pub use self::client::{Client, Held};
 
-/// One datagram, or several of one length that came together.
+/// One datagram, or several joined by the kernel (UDP_GRO).
 #[derive(Clone, Debug)]
 pub struct Datagrams {
-    /// Their bytes.
+    /// The bytes of all datagrams.
     pub bytes: Bytes,
-    /// The length of each but the last one; never 0.
+    /// The length of each except the last, which may be shorter; never 0.
     pub segment: usize,
 }
 
@@ -69,16 +69,16 @@ impl Datagrams {
         Datagrams { bytes: Bytes::copy_from_slice(bytes), segment: received.segment.max(1) }
     }
 
-    /// Their number.
+    /// The number of datagrams.
     pub fn count(&self) -> usize {
         count(self.bytes.len(), self.segment)
     }
 
-    /// Each by itself.
+    /// Splits into single datagrams.
     pub fn each(self) -> impl Iterator<Item = Bytes> {
         let (count, segment) = (self.count(), self.segment);
         let mut rest = self.bytes;
-        // The last one is what is left: a single one is not shared.
+        // The last one takes the buffer itself, so that a single datagram is not shared.
         (1..=count).map(move |i| match i == count {
             true => std::mem::take(&mut rest),
             false => rest.split_to(segment),
@@ -86,17 +86,17 @@ impl Datagrams {
     }
 }
 
-/// The number of datagrams of `segment` bytes, the last one of which may be shorter.
+/// The number of datagrams in `bytes` bytes, each `segment` long except the last.
 pub(crate) fn count(bytes: usize, segment: usize) -> usize {
     bytes.div_ceil(segment.max(1)).max(1)
 }
 
-/// The client of a session, as one of an endpoint's. Every session keeps it: it is small.
+/// Identifies a client's session at an endpoint. Kept small, because every session has one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
     ip: IpAddr,
     port: u16,
-    /// The local address, where the socket has several.
+    /// The local address, if the socket is bound to a wildcard.
     pub local: Option<IpAddr>,
 }
 
@@ -105,41 +105,41 @@ impl Key {
         Some(Key { ip: peer.ip_addr()?, port: peer.port(), local })
     }
 
-    /// The address that its datagrams come from.
+    /// The client's address.
     pub fn peer(&self) -> SockAddr {
         SockAddr::ip(self.ip, self.port)
     }
 }
 
-/// The most datagrams of one call, as Linux has it for `UDP_SEGMENT`.
+/// The maximum number of datagrams per call with UDP_SEGMENT (Linux's limit).
 const SEGMENTS_MAX: usize = 64;
 
-/// The `segment` of the call that sends datagrams of that length; none where one call cannot.
+/// The segment size for sending these datagrams in one call; `None` if one call cannot.
 fn joined(bytes: usize, segment: usize) -> Option<u16> {
     let several = (2..=SEGMENTS_MAX).contains(&count(bytes, segment));
     several.then(|| u16::try_from(segment).ok()).flatten()
 }
 
-/// The most bytes that are joined here for one call, and the longest of such datagrams: the kernel
-/// refuses those that are longer than the way takes without fragments.
+/// The maximum number of joined bytes per call, and the maximum length of such datagrams: the
+/// kernel rejects segments that would have to be fragmented on the route.
 const JOINED_MAX: usize = 32768;
 const JOINED_SEGMENT_MAX: usize = 1400;
 
-/// Whether datagrams of `next_segment` bytes may leave in one call behind others of `segment`
-/// bytes: the last one alone may be shorter.
+/// Whether datagrams of `next_segment` bytes can be sent in one call after datagrams of `segment`
+/// bytes: only the last one may be shorter.
 fn may_follow(bytes: usize, segment: usize, next: usize, next_segment: usize) -> bool {
     let is_even = bytes > 0 && bytes.is_multiple_of(segment) && segment <= JOINED_SEGMENT_MAX;
     let is_like = next_segment == segment || (next <= segment && count(next, next_segment) == 1);
     is_even
         && is_like
-        // An empty one is not seen at the end of others.
+        // An empty datagram would vanish at the end of joined ones.
         && next > 0
         && bytes + next <= JOINED_MAX
         && count(bytes + next, segment) <= SEGMENTS_MAX
 }
 
-/// Sends datagrams of `segment` bytes, of which the last one may be shorter: in one call where the
-/// kernel can, else one by one.
+/// Sends datagrams of `segment` bytes each (the last may be shorter): in one call if the kernel
+/// can, otherwise one by one.
 ///
 /// # Errors
 /// The system's.
@@ -154,7 +154,7 @@ pub(crate) fn send(
         match os::datagram::send(fd, bytes, to, from, Some(segment)) {
             Ok(_) => return Ok(()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Err(e),
-            // Not every route and kernel can: one by one, then.
+            // Some routes and kernels cannot: send one by one.
             Err(_) => {}
         }
     }
@@ -168,18 +168,18 @@ pub(crate) fn send(
 }
 
 thread_local! {
-    /// The room of all receives of a worker from sockets of clients. Nothing is in it over a wait.
+    /// The buffer for batch receives of this worker. Empty whenever a task waits.
     static BATCH: RefCell<Option<Batch>> = const { RefCell::new(None) };
-    /// The buffer of its other receives, likewise.
+    /// The buffer for single receives. Empty whenever a task waits.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The longest datagram, and the most that the kernel joins.
+/// The maximum size of a datagram, and of datagrams joined by the kernel.
 const DATAGRAM_MAX: usize = 65536;
 
-/// Takes the next datagrams of a socket with one peer, if there are some, with `take`: their bytes,
-/// and the length of each but the last one. `may_join` says that the kernel may join them. `take`
-/// does not receive itself.
+/// Receives the next datagrams from a connected socket and calls `take` with their bytes and the
+/// length of each except the last; `None` if there are none. `may_join`: UDP_GRO is on. `take` must
+/// not receive itself, because the buffer is in use.
 ///
 /// # Errors
 /// The system's.
@@ -197,7 +197,7 @@ pub(crate) fn receive<R>(
     })
 }
 
-/// The next datagrams of a socket with whose they are.
+/// Receives the next datagrams and their sender.
 fn receive_from(fd: BorrowedFd<'_>) -> io::Result<Option<(Datagrams, Received)>> {
     receive_with(|buffer| {
         let received = os::datagram::recv(fd, buffer)?;
@@ -219,8 +219,7 @@ fn receive_with<R>(call: impl FnOnce(&mut [u8]) -> io::Result<R>) -> io::Result<
     })
 }
 
-/// Receives datagrams of many clients, each with its sender, in one call; false where nothing more
-/// waits.
+/// Receives a batch of datagrams with their senders in one call; false if no more are queued.
 ///
 /// # Errors
 /// The system's.

@@ -1,5 +1,5 @@
-//! Answers to clients that leave together: those of one turn of the worker's table, in one call for
-//! as many clients of a socket as there are. Nothing is in it over a wait.
+//! Answers to clients, sent together: those of one turn of the worker's table, in one call per
+//! socket for as many clients as possible. Empty whenever the task waits.
 
 use std::io;
 use std::rc::Rc;
@@ -8,28 +8,28 @@ use os::datagram::{self, Outgoing, SEND_MAX};
 
 use super::{Client, joined, may_follow, send};
 
-/// The bytes from which on it is full.
+/// The size at which the outbox is full, in bytes.
 const BYTES_MAX: usize = 65536;
 
-/// Datagrams that one client gets in one call.
+/// Datagrams for one client, sent in one call.
 struct Answer {
     client: Rc<Client>,
-    /// The place of their bytes.
+    /// The range of their bytes in the buffer.
     start: usize,
     end: usize,
-    /// The length of each but the last one; never 0.
+    /// The length of each except the last; never 0.
     segment: usize,
 }
 
 impl Answer {
-    /// Whether datagrams of this length may follow.
+    /// Whether datagrams of this client and length can be appended.
     fn takes(&self, client: &Rc<Client>, bytes: usize, segment: usize) -> bool {
         let held = self.end - self.start;
         Rc::ptr_eq(&self.client, client) && may_follow(held, self.segment, bytes, segment)
     }
 }
 
-/// See the module.
+/// The queue of answers; see the module.
 #[derive(Default)]
 pub(super) struct Outbox {
     bytes: Vec<u8>,
@@ -37,7 +37,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Adds datagrams of `segment` bytes.
+    /// Adds datagrams of `segment` bytes each.
     pub fn push(&mut self, client: &Rc<Client>, bytes: &[u8], segment: usize) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
@@ -48,7 +48,7 @@ impl Outbox {
         }
     }
 
-    /// Whether it is to be sent before there is more.
+    /// Whether to flush before adding more.
     pub fn is_full(&self) -> bool {
         self.answers.len() >= SEND_MAX || self.bytes.len() >= BYTES_MAX
     }
@@ -57,18 +57,18 @@ impl Outbox {
         self.answers.is_empty()
     }
 
-    /// Sends everything. `failed` gets the errors, each with the bytes that were not sent.
+    /// Sends everything. Calls `failed` for each error with the number of unsent bytes.
     pub fn flush(&mut self, mut failed: impl FnMut(&Rc<Client>, usize, io::Error)) {
         let mut rest = &self.answers[..];
         while let Some(first) = rest.first() {
             let together = rest.iter().take_while(|a| a.client.shares_socket(&first.client));
             let sent = match together.clone().nth(1) {
                 Some(_) => self.send_some(together),
-                // One by itself needs less.
+                // A single datagram is cheaper without batching.
                 None => self.send_one(first).map(|()| 1),
             };
             let sent = sent.unwrap_or_else(|e| {
-                // It may be that the datagrams of one client cannot leave in one call.
+                // The joined datagrams of this client may be the problem: send them one by one.
                 let is_joined = joined(first.end - first.start, first.segment).is_some();
                 let again = is_joined && e.kind() != io::ErrorKind::WouldBlock;
                 if let Err(e) = if again { self.send_one(first) } else { Err(e) } {
@@ -82,7 +82,7 @@ impl Outbox {
         self.bytes.clear();
     }
 
-    /// Sends the first ones of a socket's; gives their number.
+    /// Sends the first answers, all over one socket; returns the number sent.
     fn send_some<'a>(&'a self, all: impl Iterator<Item = &'a Answer> + Clone) -> io::Result<usize> {
         let Some(fd) = all.clone().next().and_then(|first| first.client.socket()) else {
             return Err(io::ErrorKind::NotConnected.into());

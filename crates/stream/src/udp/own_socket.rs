@@ -1,9 +1,9 @@
-//! A socket that receives the datagrams of one client alone.
+//! A socket for the datagrams of a single client.
 //!
-//! The worker of an old configuration shares its sockets with its successor. Before it leaves them,
-//! each client of a session gets a socket of its own, connected to it: the kernel prefers it to the
-//! one of all clients, so the session goes on here to its end, with the same socket to its server.
-//! The client and the server notice nothing.
+//! A worker of an old configuration shares its sockets with its successor. Before it stops using
+//! them, it opens a connected socket for each client with a session. The kernel prefers a connected
+//! socket to the shared one, so the session continues here to its end, with the same socket to its
+//! server, and neither client nor server notice.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,10 +18,10 @@ use os::socket::{self, Kind};
 use super::endpoint::Endpoint;
 use super::{Key, receive_from};
 
-/// The receives that may follow each other before others have their turn.
+/// The maximum number of receives in a row before other tasks get their turn.
 const ROUNDS: usize = 64;
 
-/// A client's own socket, and the task that receives from it.
+/// A client's own socket, and its receiving task.
 pub(super) struct OwnSocket {
     fd: Rc<Fd>,
     key: Key,
@@ -29,20 +29,20 @@ pub(super) struct OwnSocket {
 }
 
 impl OwnSocket {
-    /// Receives the datagrams of this client to `local` from now on.
+    /// Opens the socket and starts receiving this client's datagrams to `local`.
     ///
     /// # Errors
-    /// The system's: a port below 1024 wants more rights than workers have.
+    /// The system's, for example because workers may not bind ports below 1024.
     pub fn start(endpoint: &Rc<Endpoint>, key: &Key, local: &SockAddr) -> io::Result<OwnSocket> {
         let fd = Rc::new(Fd::new(connected(local, &key.peer(), key.local.is_some())?));
-        // Kernels before 5.0 give each by itself.
+        // UDP_GRO; kernels before 5.0 deliver each datagram separately.
         let _ = os::datagram::set_join(fd.fd());
         let (endpoint, key) = (Rc::downgrade(endpoint), *key);
         let task = event::spawn(run(fd.clone(), endpoint, key));
         Ok(OwnSocket { fd, key, task })
     }
 
-    /// Ends it; gives the datagrams that it still held, with their clients.
+    /// Closes the socket; returns the datagrams that were still queued, with their clients.
     pub fn close(self) -> Vec<(Key, Bytes)> {
         event::task::cancel(self.task);
         let mut left = Vec::new();
@@ -54,7 +54,8 @@ impl OwnSocket {
     }
 }
 
-/// Whose datagram it is. Before a socket is connected, it may get one of another client.
+/// The client of a datagram: before the socket was connected, it may have received one of another
+/// client.
 fn sender(key: &Key, from: Option<SockAddr>) -> Key {
     match from.map(plain) {
         Some(peer) if peer != plain(key.peer()) => Key::of(&peer, key.local).unwrap_or(*key),
@@ -76,7 +77,7 @@ async fn run(fd: Rc<Fd>, endpoint: Weak<Endpoint>, key: Key) {
                         return;
                     }
                 }
-                // The client is away for the moment, which is no fault of the socket's.
+                // An ICMP error: the client is unreachable for now. The socket is fine.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(_) => return,
             }
@@ -85,12 +86,12 @@ async fn run(fd: Rc<Fd>, endpoint: Weak<Endpoint>, key: Key) {
     }
 }
 
-/// A socket with the address `local` that gets the datagrams of `peer`; `shared` says that the
-/// socket of all clients has every address of the machine.
+/// Creates a socket bound to `local` and connected to `peer`. `shared`: the socket of all clients
+/// is bound to a wildcard.
 ///
-/// Until it is connected, the kernel must go on preferring the other one. Of two that fit alike, it
-/// takes the newer one; but one of IPv6 fits a datagram of IPv4 less well. So an IPv4 client's
-/// socket is one of IPv6, which has mapped addresses.
+/// Until it is connected, the kernel must keep preferring the shared socket. Of two equally good
+/// ones it takes the newer; but an IPv6 socket is a worse match for an IPv4 datagram. So the socket
+/// for an IPv4 client is an IPv6 socket with mapped addresses.
 fn connected(local: &SockAddr, peer: &SockAddr, shared: bool) -> io::Result<OwnedFd> {
     if let (Some(IpAddr::V4(own)), Some(IpAddr::V4(client))) = (local.ip_addr(), peer.ip_addr()) {
         let mapped = |ip: std::net::Ipv4Addr| IpAddr::V6(ip.to_ipv6_mapped());
@@ -98,7 +99,8 @@ fn connected(local: &SockAddr, peer: &SockAddr, shared: bool) -> io::Result<Owne
         let (bound, peer) =
             (SockAddr::ip(bound, local.port()), SockAddr::ip(mapped(client), peer.port()));
         let fd = bind_and_connect(&bound, &peer);
-        // With several addresses, connecting has chosen the one that the route has.
+        // If the host has several addresses, connecting chose the one of the route, which must be
+        // `local`.
         if let Ok(fd) = fd
             && socket::local_addr(&fd).is_ok_and(|addr| plain(addr) == *local)
         {
@@ -110,7 +112,7 @@ fn connected(local: &SockAddr, peer: &SockAddr, shared: bool) -> io::Result<Owne
 
 fn bind_and_connect(local: &SockAddr, peer: &SockAddr) -> io::Result<OwnedFd> {
     let fd = socket::socket(local, Kind::Datagram)?;
-    // The socket of all clients has it, too: so they can have one address.
+    // The shared socket has it, too, so that both can be bound to one address.
     socket::set_reuseaddr(&fd, true)?;
     if let SockAddr::V6(_) = local {
         socket::set_v6only(&fd, false)?;
@@ -120,7 +122,7 @@ fn bind_and_connect(local: &SockAddr, peer: &SockAddr) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// An address without the mapping of IPv4 into IPv6.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn plain(addr: SockAddr) -> SockAddr {
     match addr.ip_addr() {
         Some(IpAddr::V6(ip)) => match ip.to_ipv4_mapped() {

@@ -1,8 +1,8 @@
-//! The sessions of a worker over UDP, and which of them goes when there are too many.
+//! The UDP sessions of a worker, and the choice of the one to evict when there are too many.
 //!
-//! Whoever forges addresses begins sessions without end. Their clients never say a word after an
-//! answer: such sessions go first, the oldest before others. One whose client has, goes only where
-//! there are no others, by the time for which it was idle.
+//! An attacker with spoofed addresses can start any number of sessions, but cannot send a datagram
+//! after an answer. So sessions whose clients have never done that (*unproven*) are evicted first,
+//! the oldest first. Proven ones are only evicted if there are no others, the longest idle first.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,28 +10,27 @@ use std::rc::{Rc, Weak};
 
 use super::Client;
 
-/// The sessions of a worker.
+/// The UDP sessions of a worker.
 #[derive(Default)]
 pub(crate) struct Sessions {
     count: Cell<usize>,
-    /// The sessions among them that end, to make room.
+    /// The number of evicted sessions that have not ended yet.
     leaving: Cell<usize>,
-    /// In the order of their beginning; some are over, or answered their server meanwhile.
+    /// In order of their start. Some entries have ended, or are proven by now.
     unproven: RefCell<VecDeque<Weak<Client>>>,
-    /// With the time of the last datagram when they were put here; some are over.
+    /// With the time of their last datagram when queued. Some entries have ended.
     proven: RefCell<VecDeque<(u64, Weak<Client>)>>,
 }
 
-/// While sessions end to make room, a part of their limit may be under way beyond it: one in this
-/// number.
+/// While evicted sessions end, the limit may be exceeded by one part in this number.
 const LEAVING_PART: usize = 8;
 
-/// Entries of sessions that are over are dropped when there are so many beside the others.
+/// Slack: dead entries are swept once a queue exceeds twice the live sessions plus this.
 const OVER_MAX: usize = 64;
 
 impl Sessions {
-    /// Makes room for one more where there are to be `max`; false where those that leave for it
-    /// have not left yet.
+    /// Makes room for one more session, with at most `max` in total. False if too many evicted
+    /// sessions have not ended yet.
     pub fn make_room(&self, max: usize) -> bool {
         while self.count.get() - self.leaving.get() >= max {
             let Some(client) = self.take_least() else { break };
@@ -41,12 +40,12 @@ impl Sessions {
         self.count.get() < max + max / LEAVING_PART
     }
 
-    /// Whether there are so many.
+    /// Whether there are `max` sessions or more.
     pub fn are_full(&self, max: usize) -> bool {
         self.count.get() >= max
     }
 
-    /// A session begins.
+    /// Adds a session.
     pub fn begin(&self, client: &Rc<Client>) {
         self.count.set(self.count.get() + 1);
         let mut unproven = self.unproven.borrow_mut();
@@ -60,7 +59,7 @@ impl Sessions {
         }
     }
 
-    /// A session is over.
+    /// Removes a session.
     pub fn end(&self, client: &Client) {
         self.count.set(self.count.get().saturating_sub(1));
         if client.is_shed() {
@@ -68,7 +67,7 @@ impl Sessions {
         }
     }
 
-    /// The session that is missed least, which is to end.
+    /// Takes the eviction victim.
     fn take_least(&self) -> Option<Rc<Client>> {
         let (mut unproven, mut proven) = (self.unproven.borrow_mut(), self.proven.borrow_mut());
         while let Some(client) = unproven.pop_front() {
@@ -82,7 +81,7 @@ impl Sessions {
         }
         while let Some((at, client)) = proven.pop_front() {
             match client.upgrade() {
-                // It was not idle since.
+                // It was active since it was queued: queue it again.
                 Some(client) if client.last_ms() > at => {
                     proven.push_back((client.last_ms(), Rc::downgrade(&client)));
                 }

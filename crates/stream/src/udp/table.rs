@@ -1,4 +1,4 @@
-//! The relays of a worker's sessions over UDP, and the one task that gives them their turns.
+//! The relays of a worker's UDP sessions, and the single task that runs their turns.
 //!
 //! ```text
 //!   a client's datagram ───────────────────────────┐
@@ -7,8 +7,8 @@
 //!   room is needed, more is there ▶ queue ┘
 //! ```
 //!
-//! An idle session is a place in this table, a timer, and its socket's place in the loop: it has no
-//! task, no future and no slot. A panic in a turn costs the session alone.
+//! An idle session is an entry in this table, a timer, and its socket's registration in the loop:
+//! it has no task, future or other allocation. A panic in a turn costs that session alone.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
@@ -25,22 +25,22 @@ use crate::phases::status;
 use crate::proxy::datagrams::{Pause, Relay};
 use crate::server::StreamMain;
 
-/// The longest timer.
+/// The maximum duration of a timer, in milliseconds.
 const TIMER_MAX_MS: u64 = 1 << 30;
 
-/// The place of a session that has none.
+/// The index of a session that is not in the table.
 pub(super) const NO_PLACE: u32 = u32::MAX;
 
-/// The relays of a worker.
+/// The UDP relays of a worker.
 pub(crate) struct Table {
     set: FdSet,
     places: RefCell<Places>,
-    /// Sessions that have their turn next.
+    /// Sessions queued for a turn.
     queue: RefCell<Vec<Rc<Client>>>,
     timers: RefCell<Timers>,
-    /// Answers of the sessions whose turns it is.
+    /// Answers of the sessions that had their turn.
     outbox: RefCell<Outbox>,
-    /// The time at which the task looks at the timers, while it waits.
+    /// The time at which the waiting task checks its timers, in milliseconds.
     looks_ms: Cell<u64>,
 }
 
@@ -78,7 +78,7 @@ impl Places {
     }
 }
 
-/// Ends all sessions when the loop drops the table's task.
+/// Ends all sessions when the event loop drops the table's task.
 struct Owner(Rc<Table>);
 
 impl Drop for Owner {
@@ -86,7 +86,7 @@ impl Drop for Owner {
         let clients = std::mem::take(&mut self.0.places.borrow_mut().list);
         for client in clients.into_iter().flatten() {
             client.place.set(NO_PLACE);
-            // Not within the borrow: its drop looks at the client.
+            // Taken out of the borrow first, because dropping the relay accesses the client.
             let relay = client.relay.take();
             drop(relay);
         }
@@ -94,7 +94,7 @@ impl Drop for Owner {
 }
 
 impl Table {
-    /// A table of this thread's loop, and its task.
+    /// Creates the table of this thread's loop, and its task.
     pub fn start(main: &Rc<StreamMain>) -> Rc<Table> {
         mem::on_trim(super::inbox::trim);
         let table = Rc::new(Table {
@@ -114,7 +114,7 @@ impl Table {
         self.set.add(fd, place)
     }
 
-    /// Takes a session over from its task.
+    /// Adds a session, which had a task until now.
     pub(super) fn adopt(&self, client: &Rc<Client>, relay: Relay) {
         let Some(place) = self.places.borrow_mut().take(client.clone()) else {
             return end(relay, status::INTERNAL);
@@ -128,10 +128,10 @@ impl Table {
         self.turn(client, false);
     }
 
-    /// Gives a session its turn, now or with the task's next.
+    /// Runs a session's turn now, or queues it if it is already running.
     pub(super) fn turn(&self, client: &Rc<Client>, came: bool) {
         let Ok(mut place) = client.relay.try_borrow_mut() else {
-            // It is under way: what came since is seen by the next.
+            // Its turn is running: the next one will see what has arrived since.
             return self.queue(client);
         };
         let Some(relay) = place.as_mut() else { return };
@@ -154,7 +154,7 @@ impl Table {
         }
     }
 
-    /// Holds an answer of a session whose turn it is, until the task has given all their turns.
+    /// Queues an answer until the task has run all turns.
     pub(super) fn answer(&self, client: &Rc<Client>, bytes: &[u8], segment: usize) {
         self.outbox.borrow_mut().push(client, bytes, segment);
     }
@@ -163,7 +163,7 @@ impl Table {
         self.outbox.borrow().is_full()
     }
 
-    /// Sends the answers that are held. No session has its turn meanwhile.
+    /// Sends the queued answers. No turn runs during that.
     fn flush(&self) {
         if self.outbox.borrow().is_empty() {
             return;
@@ -179,7 +179,7 @@ impl Table {
         *self.outbox.borrow_mut() = outbox;
     }
 
-    /// A session is over, behind its answers; without a status, by a panic.
+    /// Ends a session after its answers; without a status if a panic ended it.
     fn leave(&self, client: &Rc<Client>, status: Option<u16>) {
         self.flush();
         let relay = client.relay.take();
@@ -191,7 +191,7 @@ impl Table {
         });
     }
 
-    /// Has the task give a session its turn.
+    /// Queues a session for a turn.
     pub(super) fn queue(&self, client: &Rc<Client>) {
         if !client.is_queued.replace(true) {
             self.queue.borrow_mut().push(client.clone());
@@ -200,11 +200,12 @@ impl Table {
     }
 
     fn set_timer(&self, client: &Client, at_ms: u64) {
-        // Sooner than a half of what the lower halves of times can tell apart; 0 is none.
+        // Limited to less than half the range of the 32-bit times, so that they can be compared; 0
+        // means no timer.
         let at_ms = at_ms.min(now_ms() + TIMER_MAX_MS);
         let at_ms = at_ms + u64::from(at_ms as u32 == 0);
         let timer = client.timer.get();
-        // One that fires too early begins anew.
+        // The existing timer fires earlier, and will be set again then.
         if timer != 0 && (at_ms as u32).wrapping_sub(timer) <= u32::MAX / 2 {
             return;
         }
@@ -233,7 +234,7 @@ impl Table {
                 self.set.ready(&gate, Deadline::at(looks_ms)).await;
                 self.looks_ms.set(0);
             } else {
-                // Others have their turn first.
+                // Let other tasks run first.
                 event::task::yield_now().await;
             }
             self.set.take_ready(&mut ready);
@@ -264,7 +265,7 @@ impl Table {
         }
     }
 
-    /// Gives the sessions whose time has come their turn.
+    /// Runs the turns of all sessions whose timers are due.
     fn fire(&self) {
         let now = now_ms();
         loop {
@@ -283,8 +284,8 @@ impl Table {
         self.places.borrow().list.iter().flatten().cloned().collect()
     }
 
-    /// The worker leaves: its successor has the socket, and with it the next datagrams of clients
-    /// without a socket of their own.
+    /// Called on graceful shutdown: the successor reads the shared socket, and so gets the
+    /// datagrams of clients without their own socket.
     fn leaves(&self) {
         for client in self.all() {
             if !client.is_kept() {
@@ -294,7 +295,7 @@ impl Table {
         }
     }
 
-    /// All sessions end.
+    /// Ends all sessions.
     fn give_up(&self) {
         for client in self.all() {
             let status = client.relay.borrow().as_ref().map(|relay| accept::given_up(&relay.s));
@@ -303,7 +304,7 @@ impl Table {
     }
 }
 
-/// Logs a session that is over.
+/// Logs an ended session.
 fn end(relay: Relay, status: u16) {
     accept::end_datagrams(relay.into_session(), status);
 }

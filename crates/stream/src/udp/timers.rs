@@ -1,23 +1,24 @@
-//! The timers of sessions over UDP: eight bytes each.
+//! The timers of UDP sessions: eight bytes each.
 //!
-//! A session's time moves with each datagram, its timer does not: one that fires too early begins
-//! anew. A session that ends leaves its timer behind; those are swept out when they are many.
+//! The deadline of a session moves with each datagram, its timer does not: a timer that fires too
+//! early is set again. A session that ends leaves its timer behind; those are swept when there are
+//! many.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The bits of a timer that name a session's place; the others are its time, in milliseconds. The
-/// table has fewer places, and a machine's clock takes 34 years for the rest.
+/// The low bits of a timer are the session's index in the table, the others its time in
+/// milliseconds, which overflows after 34 years of uptime.
 const PLACE_BITS: u32 = 24;
 
-/// Timers of sessions that are over are swept out when there are so many beside the others.
+/// Slack: dead timers are swept once there are more timers than twice the live sessions plus this.
 const OVER_MAX: usize = 1024;
 
-/// The timers of a table.
+/// The timers of a table, soonest first.
 #[derive(Default)]
 pub(super) struct Timers(BinaryHeap<Reverse<u64>>);
 
-/// The most places that timers can name.
+/// The maximum number of sessions in a table.
 pub(super) const PLACES_MAX: usize = 1 << PLACE_BITS;
 
 fn parts(timer: u64) -> (u64, u32) {
@@ -25,19 +26,19 @@ fn parts(timer: u64) -> (u64, u32) {
 }
 
 impl Timers {
-    /// Begins a timer.
+    /// Sets a timer.
     pub fn begin(&mut self, at_ms: u64, place: u32) {
-        // A time beyond all ends is one.
+        // Capped, because the time has fewer bits.
         let at_ms = at_ms.min(u64::MAX >> PLACE_BITS);
         self.0.push(Reverse(at_ms << PLACE_BITS | u64::from(place)));
     }
 
-    /// The time of the next one.
+    /// The time of the next timer, in milliseconds.
     pub fn next_ms(&self) -> Option<u64> {
         self.0.peek().map(|Reverse(timer)| parts(*timer).0)
     }
 
-    /// Takes a timer that is over: its time, and the place.
+    /// Takes a timer that is due: its time, and the session's index.
     pub fn take(&mut self, now_ms: u64) -> Option<(u64, u32)> {
         if self.next_ms()? > now_ms {
             return None;
@@ -45,12 +46,12 @@ impl Timers {
         self.0.pop().map(|Reverse(timer)| parts(timer))
     }
 
-    /// Whether most belong to no session: there are `live` ones.
+    /// Whether most timers belong to no session, given `live` sessions.
     pub fn want_sweep(&self, live: usize) -> bool {
         self.0.len() > 2 * live + OVER_MAX
     }
 
-    /// Keeps those that `is_live` knows by time and place.
+    /// Removes all timers for which `is_live`, given time and index, is false.
     pub fn sweep(&mut self, is_live: impl Fn(u64, u32) -> bool) {
         self.0.retain(|Reverse(timer)| {
             let (at_ms, place) = parts(*timer);

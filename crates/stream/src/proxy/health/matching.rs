@@ -1,18 +1,18 @@
-//! `match`: what a check sends to a server, and what it expects to hear.
+//! `match`: what a health check sends, and the expected response.
 
 use bytes::Bytes;
 use conf::pattern::Pattern;
 use conf::{ConfError, Node, Word};
 
-/// The text or pattern that the server's bytes are compared with.
+/// The condition on a response.
 enum Expect {
-    /// They have this text somewhere.
+    /// Contains this text.
     Text(Bytes),
-    /// The pattern matches them.
+    /// Matches this pattern.
     Like(Pattern),
 }
 
-/// A `match` block; without one, nothing is sent and nothing expected.
+/// A `match` block; without one, nothing is sent or expected.
 #[derive(Default)]
 pub(super) struct Matching {
     /// `send`
@@ -21,10 +21,10 @@ pub(super) struct Matching {
 }
 
 impl Matching {
-    /// Reads the directives inside the block.
+    /// Parses the directives of the block.
     ///
     /// # Errors
-    /// Another directive, a second one, a malformed text or pattern.
+    /// An unknown or duplicate directive, or a malformed text or pattern.
     pub fn parse(nodes: &[Node]) -> Result<Matching, ConfError> {
         let mut m = Matching::default();
         for n in nodes {
@@ -55,23 +55,24 @@ impl Matching {
         Ok(m)
     }
 
-    /// Whether the server has to say something.
+    /// Whether a response is expected.
     pub fn expects(&self) -> bool {
         self.expect.is_some()
     }
 
-    /// Whether this is what a healthy server says, or has in it what one says.
+    /// Whether the bytes so far satisfy the condition.
     pub fn is_met(&self, said: &[u8]) -> bool {
         match &self.expect {
             None => true,
             Some(Expect::Text(text)) => memchr::memmem::find(said, text).is_some(),
-            // A match that was given up is none: the server is not known to be well.
+            // An aborted match counts as failed, because it does not prove that the server is
+            // healthy.
             Some(Expect::Like(pattern)) => pattern.is_match(said).unwrap_or(false),
         }
     }
 }
 
-/// A text with `\x80` for bytes.
+/// Decodes `\x80`-style escapes.
 fn unescape(w: &Word) -> Result<Bytes, ConfError> {
     let text = w.bytes();
     if memchr::memmem::find(text, b"\\x").is_none() {

@@ -1,5 +1,5 @@
-//! `health_check` and `match`: the servers of an upstream are checked at intervals, over TCP by
-//! connecting, over UDP by a datagram, and by what they answer.
+//! `health_check` and `match`: active health checks of upstream servers: over TCP by connecting,
+//! over UDP by a datagram, and by the response.
 
 mod matching;
 mod probe;
@@ -64,7 +64,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     ),
 ];
 
-/// The question of a check to servers: a connection, or a datagram.
+/// The kind of a check: over TCP or UDP, and its `match`.
 struct Asks {
     kind: Kind,
 }
@@ -78,7 +78,7 @@ impl Default for Asks {
 impl Ask for Asks {
     fn parameter(&mut self, w: &Word) -> Result<bool, ConfError> {
         match w.bytes() {
-            // A connection is for one check.
+            // Each check has its own connection.
             text if text.starts_with(b"keepalive_time=") => return Err(invalid(w)),
             b"udp" => self.kind = Kind::Datagram,
             _ => return Ok(false),
@@ -95,16 +95,17 @@ engine::settings! {
     }
 }
 
-/// Comes after the proxy: a check that it does not use would never run.
+/// Runs after the proxy's installation: rejects a `health_check` that no proxy uses, because it
+/// would never run.
 fn refuse_unused(view: &View<'_>, _: &mut Pipeline) -> Result<(), ConfError> {
     view.conf::<HealthConf<Asks>>().refuse_unused("server passes sessions")
 }
 
-/// Adds the checks of a server that passes its sessions to a group, if it has a `health_check`.
-/// `name` is the servers' under TLS.
+/// Installs the health checks of a server with `proxy_pass` to a group and `health_check`. `name`
+/// is the upstream's name under TLS.
 ///
 /// # Errors
-/// The upstream has no zone; no such `match`; settings of TLS that depend on a session.
+/// The upstream has no zone, the `match` block does not exist, or TLS settings depend on a session.
 pub(super) fn install(
     view: &View<'_>,
     group: &Rc<Group>,
@@ -115,7 +116,7 @@ pub(super) fn install(
     let kind = check.asks.kind;
     let checks = view.conf::<Checks<Matching>>();
     let matching = checks.matching(&check, group)?;
-    // Sessions over UDP have no TLS; a TCP port beside it is none of theirs either way.
+    // UDP sessions have no TLS, even if the server also listens on a TCP port.
     let tls = conf.tls.as_ref().filter(|_| kind == Kind::Stream);
     let tls = tls.map(|tls| tls.fixed(name)).transpose().map_err(|directive| {
         let m = format!("\"health_check\" requires \"proxy{directive}\" without variables");

@@ -1,4 +1,4 @@
-//! The checks of servers: connecting, under TLS where sessions do; what is sent; what comes back.
+//! A single health check: connects (with TLS if sessions use it), sends, and compares the response.
 
 use std::future::Future;
 use std::io;
@@ -17,29 +17,28 @@ use upstream::ssl::{self, NoSession};
 
 use super::matching::Matching;
 
-/// The times that a question over UDP is asked within the time of a check.
+/// The number of times that a UDP check sends its datagram within its timeout, in case of loss.
 const ASKS: u64 = 3;
 
-/// The time within which the kernel tells that nobody listens there, milliseconds, where no answer
-/// is expected over UDP.
+/// How long a UDP check without an expected response waits for an ICMP error, in milliseconds.
 const REFUSAL_MS: u64 = 1_000;
 
-/// The datagram of checks over UDP that send nothing of their own.
+/// The datagram of UDP checks without `send`.
 const DATAGRAM: &[u8] = b"weir health check";
 
-/// A check.
+/// The check of a server.
 pub(super) struct StreamProbe {
-    /// Streams or datagrams.
+    /// TCP or UDP.
     pub kind: Kind,
-    /// The bytes to send, and those to expect.
+    /// What to send and to expect.
     pub matching: Rc<Matching>,
-    /// TLS, where sessions have it.
+    /// TLS, if sessions use it.
     pub tls: Option<ssl::Fixed>,
-    /// The PROXY protocol header of no client, where sessions begin with one.
+    /// The PROXY protocol header without a client, if sessions start with one.
     pub header: Vec<u8>,
     /// `health_check_timeout`, milliseconds.
     pub timeout_ms: u64,
-    /// The most bytes of an answer that are looked at.
+    /// The maximum number of response bytes to compare.
     pub answer_max: usize,
 }
 
