@@ -1,4 +1,4 @@
-//! Settings that all modules have which pass requests on, under their own prefix (`proxy_…`).
+//! The settings that all proxying modules share, each under its own prefix (`proxy_…`).
 
 use std::rc::Rc;
 
@@ -13,17 +13,17 @@ use proto::h1::{FieldId, FieldSet};
 use upstream::socket::{Bind, SocketConf};
 use upstream::ssl::{SslDraft, UpstreamTls};
 
-/// Bytes that are written to a file of a response at a time, where the configuration does not say.
-/// To hand a write to a thread costs as much as a dozen kilobytes of it do.
+/// The default size of writes to a temporary file, in bytes. Large, because handing a write to a
+/// thread costs as much as copying a dozen kilobytes.
 const WRITE_SIZE: usize = 64 << 10;
 
-/// Reasons to ask the next server: the bits of `*_next_upstream`.
+/// Reasons to try the next server: the bits of `*_next_upstream`.
 pub mod next {
     /// The connection failed before a response.
     pub const ERROR: u64 = 1 << 1;
-    /// It did not answer in time.
+    /// The server did not respond in time.
     pub const TIMEOUT: u64 = 1 << 2;
-    /// The bytes that came are no response.
+    /// The response is malformed.
     pub const INVALID_HEADER: u64 = 1 << 3;
     /// Status 500.
     pub const HTTP_500: u64 = 1 << 4;
@@ -39,11 +39,11 @@ pub mod next {
     pub const HTTP_404: u64 = 1 << 9;
     /// Status 429.
     pub const HTTP_429: u64 = 1 << 10;
-    /// Also for methods that must not be repeated.
+    /// Also retry non-idempotent methods.
     pub const NON_IDEMPOTENT: u64 = 1 << 11;
-    /// No server lives; set by nobody.
+    /// No server is available; cannot be configured.
     pub const NO_LIVE: u64 = 1 << 12;
-    /// A cached response is being fetched anew: matters to caches alone.
+    /// A cached response is being updated; for caches only.
     pub const UPDATING: u64 = 1 << 13;
     /// Never.
     pub const OFF: u64 = 1 << 30;
@@ -65,7 +65,7 @@ pub mod next {
         ("off", OFF),
     ];
 
-    /// The words of gateways' directives: their requests may be repeated to any server.
+    /// The words of gateways' directives: without `http_502` and `http_504`, as in nginx.
     pub const GATEWAY_WORDS: &[(&str, u64)] = &[
         ("error", ERROR),
         ("timeout", TIMEOUT),
@@ -80,7 +80,7 @@ pub mod next {
         ("off", OFF),
     ];
 
-    /// The bit of a status; 0 for one that never leads to another server.
+    /// The bit of a status; 0 if the status is never retried.
     pub fn of_status(status: u16) -> u64 {
         match status {
             500 => HTTP_500,
@@ -97,7 +97,7 @@ pub mod next {
 
 pub use cache::ignore;
 
-/// The settings of a level, each of which may be inherited.
+/// Defines the settings of a level, each with inheritance.
 macro_rules! draft {
     ($({ $group:ident : $of:ty })* $($(#[$m:meta])* $name:ident : $type:ty,)*) => {
         /// The settings of one level, its own or inherited.
@@ -130,7 +130,7 @@ draft! {
     ignore_client_abort: bool,
     /// `*_intercept_errors`
     intercept_errors: bool,
-    /// A 404 is answered by us whatever the upstream says with it.
+    /// A 404 always gets our own error page.
     intercept_404: bool,
     /// `*_pass_request_headers`
     pass_request_headers: bool,
@@ -193,13 +193,13 @@ draft! {
 pub enum Store {
     /// `off`
     Off,
-    /// `on`: where `root` or `alias` has the file.
+    /// `on`: the path from `root` or `alias`.
     Mapped,
     /// A path.
     Path(Template),
 }
 
-/// Names of fields that a response's head is stripped of.
+/// The names of response fields that are removed.
 #[derive(Default, Clone)]
 pub struct Hidden {
     ids: FieldSet,
@@ -218,7 +218,7 @@ impl Hidden {
         h
     }
 
-    /// Whether a field of that id and name is hidden.
+    /// Whether the field with this id and name is removed.
     #[inline]
     pub fn has(&self, id: FieldId, name: &[u8]) -> bool {
         match id {
@@ -231,47 +231,47 @@ impl Hidden {
     }
 }
 
-/// The settings that hold in a location.
+/// The effective settings of a location.
 pub struct Conf {
     /// See [`Draft`] for all of these.
     pub buffering: bool,
-    /// Read the request's body before connecting.
+    /// Read the whole request body before connecting.
     pub request_buffering: bool,
-    /// Go on without the client.
+    /// Continue after the client has disconnected.
     pub ignore_client_abort: bool,
-    /// `error_page` applies to the upstream's errors.
+    /// Apply `error_page` to the upstream's errors.
     pub intercept_errors: bool,
-    /// A 404 is answered by us in any case.
+    /// A 404 always gets our own error page.
     pub intercept_404: bool,
-    /// The client's fields are passed on.
+    /// Forward the client's header fields.
     pub pass_request_headers: bool,
-    /// The client's body is passed on.
+    /// Forward the client's body.
     pub pass_request_body: bool,
-    /// Trailers are passed on.
+    /// Forward response trailers.
     pub pass_trailers: bool,
-    /// Ranges are taken from the response whatever it says.
+    /// Serve ranges regardless of Accept-Ranges.
     pub force_ranges: bool,
-    /// The sockets of connections.
+    /// Socket options of upstream connections.
     pub socket: SocketConf,
     /// Milliseconds.
     pub connect_timeout: u64,
-    /// Milliseconds between two writes.
+    /// The timeout between two writes, in milliseconds.
     pub send_timeout: u64,
-    /// Milliseconds between two reads.
+    /// The timeout between two reads, in milliseconds.
     pub read_timeout: u64,
-    /// The longest head, bytes.
+    /// The maximum size of response headers, in bytes.
     pub buffer_size: usize,
-    /// The most that is read ahead of a slow client, bytes.
+    /// The maximum of buffered response bytes in memory.
     pub read_ahead: usize,
-    /// The most that is given to the client at once, bytes.
+    /// The maximum of bytes being sent to the client at a time.
     pub busy: usize,
-    /// The folder for data read ahead beyond the buffers.
+    /// The directory of temporary files.
     pub temp_path: TempPath,
-    /// The most of a response that may be in a file, bytes; 0 uses no files.
+    /// The maximum size of a temporary file, in bytes; 0 uses no files.
     pub max_temp_file: u64,
-    /// The size of writes to a file, bytes.
+    /// The size of writes to a temporary file, in bytes.
     pub temp_file_write: usize,
-    /// Bytes a second.
+    /// The rate limit for reading the response, in bytes per second.
     pub limit_rate: Option<Template>,
     /// Bits of [`next`].
     pub next_upstream: u64,
@@ -281,20 +281,20 @@ pub struct Conf {
     pub next_upstream_timeout: u64,
     /// Bits of [`ignore`].
     pub ignore_headers: u64,
-    /// Fields that are not passed on.
+    /// The response fields that are not forwarded.
     pub hidden: Hidden,
-    /// The files of `*_store`.
+    /// Whether and where to store responses.
     pub store: Store,
     /// The permissions of these files.
     pub store_access: u32,
-    /// The cache.
+    /// The cache settings, if caching is on.
     pub cache: Option<Rc<CacheConf>>,
-    /// TLS, where servers are spoken to under it.
+    /// TLS to the servers, if used.
     pub tls: Option<Rc<UpstreamTls>>,
 }
 
 impl Conf {
-    /// The same with a cache.
+    /// Returns the settings with a cache.
     pub fn with_cache(mut self: Rc<Conf>, cache: Option<Rc<CacheConf>>) -> Rc<Conf> {
         if let (Some(conf), true) = (Rc::get_mut(&mut self), cache.is_some()) {
             conf.cache = cache;
@@ -304,7 +304,7 @@ impl Conf {
 }
 
 impl Conf {
-    /// The same with TLS.
+    /// Returns the settings with TLS.
     pub fn with_tls(mut self: Rc<Conf>, tls: UpstreamTls) -> Rc<Conf> {
         if let Some(conf) = Rc::get_mut(&mut self) {
             conf.tls = Some(Rc::new(tls));
@@ -327,7 +327,7 @@ impl Draft {
         !matches!(self.store, None | Some(Store::Off))
     }
 
-    /// The sizes of buffers and files, which must fit together.
+    /// Checks and returns the sizes of buffers and files.
     fn sizes(&self, prefix: &str) -> Result<Sizes, ConfError> {
         let page = os::limits::page_size();
         let buffer = self.buffer_size.unwrap_or(page);
@@ -367,12 +367,12 @@ impl Draft {
         Ok(Sizes { buffer, bufs, busy, write, max_file })
     }
 
-    /// The settings that hold, once all levels are merged. `prefix` is the directives' (`proxy`),
-    /// `hide` the fields that the module hides by itself, `folder` the place of responses that fit
-    /// no buffer.
+    /// The effective settings after merging. `prefix` is the directives' prefix (`proxy`), `hide`
+    /// the fields that the module hides by default, `folder` the default directory of temporary
+    /// files.
     ///
     /// # Errors
-    /// Sizes that do not fit together.
+    /// The sizes contradict each other.
     pub fn finish(
         &self,
         prefix: &str,
@@ -389,7 +389,7 @@ impl Draft {
         Ok(Rc::new(Conf {
             buffering: self.buffering.unwrap_or(true),
             request_buffering: self.request_buffering.unwrap_or(true),
-            // A response for a file is read to its end.
+            // A response that is stored is read to its end.
             ignore_client_abort: self.ignore_client_abort.unwrap_or(false) || self.keeps_files(),
             intercept_errors: self.intercept_errors.unwrap_or(false),
             intercept_404: self.intercept_404.unwrap_or(false),
@@ -426,8 +426,8 @@ impl Draft {
     }
 }
 
-/// The folder for responses where none is named: `PREFIX_temp` below the server's prefix. Noted as
-/// needed.
+/// The default directory of temporary files, `PREFIX_temp` below the server's prefix; registers it,
+/// so that it is created.
 pub fn default_folder(cx: &mut Cx, prefix: &str) -> TempPath {
     let path = cx.env.temp_folder(&format!("{prefix}_temp"));
     let folder = TempPath::by_default(path, [1, 2, 0]);

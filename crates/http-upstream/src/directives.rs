@@ -1,7 +1,7 @@
-//! Directives that all modules have which pass requests on, each under its own prefix.
+//! The directives that all proxying modules share, each under its own prefix.
 //!
-//! A module's configuration keeps a [`Draft`] and gives it by [`Shared`]. Its table joins its own
-//! list with the [`Group`]s that it has, under the full names that it writes out:
+//! A module's configuration contains a [`Draft`] and returns it by [`Shared`]. Its table joins its
+//! own list with the [`Group`]s it supports, under the full names that it writes out:
 //!
 //! ```ignore
 //! static DIRECTIVES: &[Directive<Cx>] = conf::join_directives!(OWN, SHARED);
@@ -28,17 +28,17 @@ use upstream::socket::Bind;
 use crate::caching::{Caching, directives as cache};
 use crate::conf::{Draft, Store, ignore, next};
 
-/// A configuration that holds the shared settings.
+/// A module configuration with the shared settings.
 pub trait Shared: Conf {
     /// The words of `*_next_upstream`.
     const NEXT_UPSTREAM: &[(&str, u64)] = next::GATEWAY_WORDS;
     /// The words of `*_ignore_headers`.
     const IGNORE_HEADERS: &[(&str, u64)] = ignore::WORDS;
 
-    /// The default of `*_temp_path`; empty without such a directive.
+    /// The default of `*_temp_path`; empty if the module has no such directive.
     const TEMP_PATH: &str = "";
 
-    /// The shared settings.
+    /// The shared settings of this level.
     fn shared(&mut self) -> &mut Draft;
 }
 
@@ -47,8 +47,8 @@ pub fn draft<T: Shared>(cx: &mut Cx) -> &mut Draft {
     cx.loc::<T>().shared()
 }
 
-/// The directives that modules share, by groups. Their names here are the part behind a module's
-/// prefix; the module gives the full names to [`named`].
+/// Groups of shared directives. The names in them lack the module's prefix; the module passes the
+/// full names to [`named`].
 pub struct Group<T>(PhantomData<T>);
 
 pub(crate) const fn shared(
@@ -62,7 +62,7 @@ pub(crate) const fn shared(
 }
 
 impl<T: Shared> Group<T> {
-    /// Addresses, times, the first buffer, other servers; every module has them.
+    /// Connecting: addresses, timeouts, the header buffer, retries; every module has them.
     pub const CONNECTING: &'static [Directive<Cx>] = &[
         shared(
             "_bind",
@@ -129,7 +129,7 @@ impl<T: Shared> Group<T> {
         ),
     ];
 
-    /// Buffers of the kernel.
+    /// Socket options.
     pub const SOCKETS: &'static [Directive<Cx>] = &[
         shared(
             "_socket_rcvbuf",
@@ -147,7 +147,7 @@ impl<T: Shared> Group<T> {
         ),
     ];
 
-    /// A setting that Linux lacks.
+    /// `*_send_lowat`, which has no effect on Linux.
     pub const SEND_LOWAT: &'static [Directive<Cx>] = &[shared(
         "_send_lowat",
         Args::T1,
@@ -156,7 +156,7 @@ impl<T: Shared> Group<T> {
         set_send_lowat::<T>,
     )];
 
-    /// Fields of responses: passed on, hidden or ignored; `*_intercept_errors`.
+    /// Response fields: forwarded, hidden or ignored; and `*_intercept_errors`.
     pub const FIELDS: &'static [Directive<Cx>] = &[
         shared(
             "_hide_header",
@@ -190,7 +190,7 @@ impl<T: Shared> Group<T> {
 }
 
 impl<T: Caching> Group<T> {
-    /// Bodies, buffers, files.
+    /// Bodies, buffers, temporary files.
     pub const PASSING: &'static [Directive<Cx>] = &[
         shared(
             "_buffering",
@@ -292,7 +292,7 @@ impl<T: Caching> Group<T> {
         ),
     ];
 
-    /// All groups but the last, which some have: for modules that pass responses on and cache them.
+    /// All groups of modules that forward and cache responses.
     pub const CACHED: &'static [&'static [Directive<Cx>]] =
         &[Self::CONNECTING, Self::SOCKETS, Self::FIELDS, Self::PASSING, Self::CACHING];
 
@@ -452,7 +452,7 @@ fn add_name(list: &mut Option<Vec<Bytes>>, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// `*_send_lowat`: Linux has no such option of sockets.
+/// `*_send_lowat`: checked, and without effect on Linux, which ignores SO_SNDLOWAT.
 ///
 /// # Errors
 /// `is duplicate`, `invalid value`.

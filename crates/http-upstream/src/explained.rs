@@ -1,4 +1,4 @@
-//! An exchange that is explained, and not made.
+//! Describes an exchange for `weir explain`, without performing it.
 
 use http::explain::{Passed, Step};
 use http::module::Verdict;
@@ -12,7 +12,7 @@ fn text(bytes: &[u8]) -> String {
     base::log::lossy(bytes).into_owned()
 }
 
-/// The end in the place of an exchange with a server.
+/// Records the destination instead of contacting a server.
 #[cold]
 pub(crate) fn passed(
     r: &mut Request,

@@ -1,4 +1,4 @@
-//! The end of an attempt without a response: its log lines, and the [`Stop`] that each leads to.
+//! Failures of an attempt: their log messages, and the [`Stop`] that each results in.
 
 use std::io;
 
@@ -11,24 +11,24 @@ use upstream::h2::StreamEnd;
 
 use crate::conf::next;
 
-/// The reason why an attempt ended without a response to pass on.
+/// Why an attempt ended without a response to forward.
 pub(crate) enum Stop {
-    /// Another server may be asked: a bit of [`next`].
+    /// Another server may be tried; a bit of [`next`].
     Next(u64),
-    /// The server has not processed the request, and will not: it can be sent again whatever it
-    /// does (RFC 9113 section 8.7).
+    /// The server has not processed the request and will not, so any method can be repeated safely
+    /// (RFC 9113 section 8.7).
     Refused,
     /// Answer with this status.
     Status(u16),
-    /// The client is gone.
+    /// The client has disconnected.
     ClientGone,
-    /// The client's body cannot be read: end like this.
+    /// The client's body cannot be read: end with this verdict.
     Verdict(Verdict),
-    /// A stored response is served instead, with that status.
+    /// Serve a stored response instead, with this cache status.
     Stored(CacheStatus),
 }
 
-/// No connection to a server, or no session over it: see [`failure`].
+/// Logs that no connection, or no TLS session, could be established.
 pub(crate) fn not_reached(reached: NotReached) -> Stop {
     match reached {
         NotReached::Late => Stop::Next(next::TIMEOUT),
@@ -57,7 +57,7 @@ pub(crate) fn too_big(r: &Request) -> Stop {
     Stop::Next(next::INVALID_HEADER)
 }
 
-/// A stream ended before its response did.
+/// Logs that a stream ended before its response was complete.
 #[cold]
 pub(crate) fn log_stream(r: &Request, end: &StreamEnd, doing: &str) {
     let m = match end {
@@ -75,7 +75,7 @@ pub(crate) fn log_stream(r: &Request, end: &StreamEnd, doing: &str) {
     r.log(Level::Error, format_args!("{m} while {doing}"));
 }
 
-/// The exchange's stream ended before there was a response.
+/// Logs that the stream ended before there was a response.
 #[cold]
 pub(crate) fn stream_failed(r: &Request, end: &StreamEnd) -> Stop {
     log_stream(r, end, "reading response header from upstream");
@@ -89,7 +89,7 @@ pub(crate) fn stream_failed(r: &Request, end: &StreamEnd) -> Stop {
     }
 }
 
-/// The connection ended, or broke, before there was a response.
+/// Logs that the connection ended or failed before there was a response.
 #[cold]
 pub(crate) fn no_answer(r: &Request, sending: Option<io::Error>, receiving: Option<io::Error>) {
     match (sending, receiving) {

@@ -1,4 +1,5 @@
-//! The part of a response's body that comes together with its head: most bodies are no longer.
+//! The part of a response body that arrives together with the headers; for most responses it is the
+//! whole body.
 
 use bytes::Bytes;
 use http::request::Request;
@@ -10,17 +11,17 @@ use crate::link::Link;
 use crate::source::{Fail, finished, log_complaints};
 use crate::{Progress, Protocol, Sink};
 
-/// The part of a body that was read together with the head.
+/// The part of a body that was read together with the headers.
 pub(crate) struct First {
     pub(crate) sink: Sink,
     pub(crate) len: u64,
-    /// The body is over; true if nothing came behind it.
+    /// Set at the end of the body; true if no bytes followed it.
     pub(crate) ended: Option<bool>,
     pub(crate) failed: Option<Fail>,
 }
 
 impl First {
-    /// Gives it to the protocol, for which the head began the body with `progress`.
+    /// Passes the bytes to the protocol, after its `begin_body` returned `progress`.
     pub fn of(
         r: &mut Request,
         protocol: &mut dyn Protocol,
@@ -45,7 +46,7 @@ impl First {
         first
     }
 
-    /// The same for an exchange that is a stream: takes what is there.
+    /// The same for a stream: takes the available data.
     pub fn of_stream(
         r: &mut Request,
         protocol: &mut dyn Protocol,
@@ -80,13 +81,13 @@ impl First {
         first
     }
 
-    /// Whether it is all of the body: then no source is needed.
+    /// Whether it is the whole body, so that no [`Source`](crate::source::Source) is needed.
     pub fn is_whole(&self) -> bool {
         self.ended.is_some() && self.failed.is_none()
     }
 
-    /// The body, if this is all of it. Gives server and connection back; the connection can be used
-    /// again if all of the request was sent.
+    /// The body, if it is complete. Releases server and connection; the connection can be reused if
+    /// the whole request was sent.
     pub fn whole(
         mut self,
         r: &mut Request,
@@ -103,7 +104,7 @@ impl First {
     }
 }
 
-/// Nothing more comes from the server: whether that is the end of the body.
+/// The server has closed: an error unless that is the end of the body.
 pub(crate) fn end(wire: &Wire, protocol: &mut dyn Protocol) -> Result<(), Fail> {
     match wire.stream() {
         Some(stream) => protocol.end_stream(stream.take_trailers()).map_err(Fail::Body),

@@ -1,4 +1,4 @@
-//! A response's head on its way from an upstream to the client.
+//! Forwards response headers from an upstream to the client.
 
 use base::log::Level;
 use base::time;
@@ -10,20 +10,21 @@ use proto::h1::{Field, FieldId, ResponseHead, Span, Version};
 use crate::Protocol;
 use crate::conf::{Conf, ignore};
 
-/// The use of an accepted response.
+/// How to use an accepted response.
 pub(crate) enum Accepted {
-    /// It is passed on.
+    /// Forward it.
     Response {
-        /// Read ahead of the client.
+        /// Read ahead of a slow client.
         buffering: bool,
     },
-    /// `X-Accel-Redirect`: another URI of ours answers.
+    /// `X-Accel-Redirect`: another local URI answers.
     Redirect,
-    /// The connection becomes something else.
+    /// The connection switches to another protocol.
     Upgrade,
 }
 
-/// Whether `error_page` answers instead of the upstream. The challenge of a 401 is kept.
+/// Whether to answer by `error_page` instead of the upstream's response. Keeps the challenge of a
+/// 401.
 pub(crate) fn intercepted(r: &mut Request, conf: &Conf, status: u16) -> bool {
     if status == 404 && conf.intercept_404 {
         return true;
@@ -48,9 +49,9 @@ fn slice(text: &Bytes, span: Span) -> Bytes {
     text.slice(span.start as usize..span.end as usize)
 }
 
-/// Copies the head to `r.out`, without hidden fields and without fields that weir itself writes;
-/// fields with the upstream's own addresses are rewritten. `kept`: the response comes from a cache
-/// or goes to one, and ranges are taken from it here if the upstream would take some.
+/// Copies the headers to `r.out`, except hidden fields and those that we write ourselves; rewrites
+/// fields that contain the upstream's addresses. `kept`: the response comes from or goes to a
+/// cache, so that ranges are served here if the upstream would.
 pub(crate) fn copy(
     r: &mut Request,
     conf: &Conf,
@@ -83,7 +84,7 @@ pub(crate) fn copy(
     if redirect {
         return Accepted::Redirect;
     }
-    // Passed on, these are the upstream's to say, or not to say.
+    // For an HTTP upstream these fields are forwarded as they are, or left out if absent.
     let http = protocol.is_http();
     if http && !head.fields.has(FieldId::Server) && !conf.hidden.has(FieldId::Server, b"") {
         r.out.server = Some(Bytes::new());
@@ -110,8 +111,8 @@ pub(crate) fn copy(
     Accepted::Response { buffering }
 }
 
-/// Whether the upstream's `Connection` names this field: it is about the connection to us, and ends
-/// here (RFC 9110 section 7.6.1). Upgrade, which it always names, is a matter of [`one`].
+/// Whether the upstream's `Connection` lists this field, so that it is hop-by-hop and not forwarded
+/// (RFC 9110 section 7.6.1). `Upgrade`, which is always listed, is handled in [`one`].
 fn is_of_connection(head: &ResponseHead, f: &Field, text: &[u8]) -> bool {
     if !head.fields.has(FieldId::Connection) || f.id == FieldId::Upgrade {
         return false;
@@ -130,8 +131,8 @@ fn log_of_connection(r: &Request, f: &Field, text: &[u8]) {
     r.log(Level::Info, m);
 }
 
-/// Whether a field of an interim response goes to the client: none that is about the upstream's
-/// connection or about a body.
+/// Whether to forward a field of an interim response: not if it is about the upstream's connection
+/// or a body.
 pub(crate) fn is_of_interim(head: &ResponseHead, f: &Field, text: &[u8]) -> bool {
     let is_of_hop = matches!(
         f.id,
@@ -146,7 +147,7 @@ pub(crate) fn is_of_interim(head: &ResponseHead, f: &Field, text: &[u8]) -> bool
     !is_of_hop && !is_of_connection(head, f, text)
 }
 
-/// Fields that outlive an `X-Accel-Redirect`.
+/// Whether a field is kept at an `X-Accel-Redirect`.
 fn survives_redirect(id: FieldId) -> bool {
     matches!(
         id,
@@ -159,7 +160,7 @@ fn survives_redirect(id: FieldId) -> bool {
     )
 }
 
-/// Fields that are instructions to the proxy.
+/// Handles the fields that are instructions to the proxy (`X-Accel-…`).
 fn control(
     r: &mut Request,
     conf: &Conf,
@@ -190,7 +191,8 @@ fn control(
     }
 }
 
-/// One field that is passed on. Shares the text only for fields that need it: a share costs.
+/// Forwards one field. Only fields that need it share the text, because that costs a reference
+/// count.
 fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Protocol) {
     let value = || slice(text, f.value);
     let both = || (slice(text, f.name), slice(text, f.value));
@@ -199,14 +201,14 @@ fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Pro
         | FieldId::TransferEncoding
         | FieldId::Connection
         | FieldId::KeepAlive => {}
-        // An empty one says nothing.
+        // Empty ones are dropped.
         FieldId::ContentType | FieldId::Date | FieldId::Server if f.value.is_empty() => {}
         FieldId::ContentType => content_type(r, value()),
         FieldId::Date => r.out.date = Some(value()),
         FieldId::Server => r.out.server = Some(value()),
         FieldId::ETag => r.out.etag = Some(value()),
         FieldId::LastModified => {
-            // Passed on as it is where it is no date, or one of an old format.
+            // Forwarded unchanged if it is not a date, or one in an obsolete format.
             let value = f.value.of(text);
             match time::parse_http_date_in_form(value) {
                 Some((t, is_ours)) => {
@@ -222,7 +224,7 @@ fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Pro
         FieldId::AcceptRanges if conf.force_ranges => {}
         FieldId::Location => match protocol.rewrite(r, f.id, &value()) {
             Some(new) => r.out.location = Some(new),
-            // Not made absolute: it is the upstream's.
+            // Not made absolute, because the upstream sent it so.
             None => r.out.headers.push(both()),
         },
         FieldId::Refresh | FieldId::SetCookie => {
@@ -235,8 +237,8 @@ fn one(r: &mut Request, conf: &Conf, text: &Bytes, f: &Field, protocol: &dyn Pro
     }
 }
 
-/// Takes `charset=` off a content type for filters. If none changes it, the client gets it as it
-/// came.
+/// Separates `charset=` from a content type, for filters. If none changes it, the client gets the
+/// original value.
 fn content_type(r: &mut Request, value: Bytes) {
     let mut from = 0;
     while let Some(semicolon) = memchr::memchr(b';', &value[from..]).map(|i| from + i) {
@@ -271,7 +273,7 @@ fn log_ignored(r: &mut Request, head: &ResponseHead, f: &Field, text: &[u8]) {
     }
 }
 
-/// Goes where `X-Accel-Redirect` says.
+/// Performs an `X-Accel-Redirect`.
 pub(crate) fn redirect(r: &mut Request) -> Verdict {
     let u = r.upstream_mut();
     let Some(target) = u.head.fields.get(FieldId::XAccelRedirect).map(|f| slice(&u.text, f.value))

@@ -72,84 +72,84 @@ use proto::h1::{FieldId, ResponseHead};
 
 pub use exchange::{Job, run, websocket_accept};
 
-/// The result of a look at the beginning of a response.
+/// The result of parsing response headers.
 pub enum HeadStep {
     /// More bytes are needed.
     More,
-    /// An interim response took so many bytes; another head follows.
+    /// An interim response of this many bytes; more headers follow.
     Interim(usize),
-    /// The head took so many bytes.
+    /// The headers, of this many bytes.
     Done(usize),
-    /// Not a response; the text is logged at level error, unless it is empty.
+    /// Malformed; the text is logged at level error unless empty.
     Bad(String),
-    /// No head at all: everything is body. The text is logged at level error.
+    /// No headers: everything is body (HTTP/0.9). The text is logged at level error.
     NoHead(&'static str),
 }
 
 /// The progress of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// More must come.
+    /// More bytes are needed.
     More,
     /// The body is complete.
     Done,
 }
 
-/// The output of a protocol.
+/// The output of a protocol's body parser.
 #[derive(Default)]
 pub struct Sink {
     /// The body, without framing.
     pub out: Chain,
-    /// Something to log at level warn.
+    /// A message to log at level warn.
     pub warning: Option<&'static str>,
 }
 
-/// A defect of a body.
+/// An error in a body.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It violates the protocol.
     Malformed(Cow<'static, str>),
-    /// It ends too early; the bytes received are good.
+    /// Truncated; the bytes received are valid.
     CutShort(&'static str),
 }
 
-/// The wire format of exchanges with a kind of upstream; one value an exchange, no input or output.
+/// The wire format of a kind of upstream, without I/O; one value per exchange.
 pub trait Protocol {
-    /// The beginning of addresses in logs: `http://`.
+    /// The scheme of URLs in logs, such as `http://`.
     fn scheme(&self) -> &'static str;
 
-    /// Appends the request's head, and a body that is not the client's, to `out`. Called for each
-    /// attempt; must put the upstream's URI into the state ([`Request::upstream_mut`]).
+    /// Appends the request headers, and a body that is not the client's, to `out`. Called for each
+    /// attempt; must store the upstream's URI in the state ([`Request::upstream_mut`]).
     ///
     /// # Errors
-    /// The status to answer with; the reason was logged.
+    /// The status to respond with; the reason was logged.
     fn request(&mut self, r: &mut Request, out: &mut Chain) -> Result<(), u16>;
 
-    /// Whether the client's body matters at all; else it is not read before the server is asked.
+    /// Whether the client's body is needed; otherwise it is not read before contacting the server.
     fn reads_body(&self) -> bool {
         true
     }
 
-    /// Whether the client's body follows the head that [`Protocol::request`] wrote.
+    /// Whether the client's body follows the headers written by [`Protocol::request`].
     fn sends_body(&self) -> bool;
 
-    /// Whether a body of unknown length can be sent in the chunked coding.
+    /// Whether a body of unknown length can be sent with chunked transfer encoding.
     fn chunked_requests(&self) -> bool;
 
-    /// Says whether the upstream is an HTTP server, which decides about Server and Date itself: a
-    /// head without them is passed on without them. Else ours are added.
+    /// Whether the upstream is an HTTP server, whose Server and Date are then forwarded, or left
+    /// out if absent. Otherwise ours are added.
     fn is_http(&self) -> bool {
         false
     }
 
-    /// Says whether a connection is all that is needed: nothing is sent, no head comes, and the
-    /// client is answered when the connection is made.
+    /// Whether the exchange only opens a connection: nothing is sent, no headers are read, and the
+    /// client gets its response once connected.
     fn only_connects(&self) -> bool {
         false
     }
 
-    /// Frames a piece of the client's body; called once more, with `last` and maybe without data,
-    /// behind it, and where there is none. `chunked` was noted in the request's state.
+    /// Frames a piece of the client's body. Called a last time with `last`, possibly without data,
+    /// also if there is no body. `chunked` is the value recorded in the request's state.
     fn frame(&mut self, data: &mut Chain, last: bool, chunked: bool, out: &mut Chain) {
         match chunked {
             true => request_body::chunk(data, last, out),
@@ -157,97 +157,97 @@ pub trait Protocol {
         }
     }
 
-    /// Reads the response's head at the start of `buf`, which grows from call to call, without the
-    /// bytes that a step of [`HeadStep::Interim`] took.
+    /// Parses the response headers at the start of `buf`, which grows from call to call; bytes of
+    /// [`HeadStep::Interim`] are removed in between.
     fn head(&mut self, buf: &[u8], head: &mut ResponseHead) -> HeadStep;
 
-    /// The bytes that the spans of the head point into, where they are not the start of the buffer:
-    /// a head that came in an envelope.
+    /// The text to which the spans in `head` refer, if it is not the start of the buffer, for
+    /// example headers inside of records.
     fn text(&mut self) -> Option<Bytes> {
         None
     }
 
-    /// Begins the body of an accepted head. `Done`: there is none.
+    /// Starts the body after accepted headers. `Done`: there is no body.
     fn begin_body(&mut self, head: &ResponseHead) -> Progress;
 
-    /// Takes bytes that followed the head.
+    /// Parses bytes of the body.
     ///
     /// # Errors
-    /// The defect of the body, to be logged at level error.
+    /// An error in the body, to be logged at level error.
     fn body(&mut self, input: Buf, sink: &mut Sink) -> Result<Progress, Fault>;
 
-    /// Whether the end of the connection is the end of the body here.
+    /// Whether the end of the connection is the regular end of the body at this point.
     fn ends_with_connection(&self) -> bool;
 
-    /// Whether the exchange is a stream of a connection that others share, over HTTP/2. Then
-    /// [`Protocol::request`] writes a list of fields ([`proto::fields`]), with a body of its
-    /// own as a piece behind it; there is no [`Protocol::head`], and bodies have no framing.
+    /// Whether the exchange is an HTTP/2 stream on a shared connection. Then [`Protocol::request`]
+    /// writes a field list ([`proto::fields`]), followed by its own body as another piece;
+    /// [`Protocol::head`] is not called, and bodies have no framing.
     fn is_stream(&self) -> bool {
         false
     }
 
-    /// Of a stream: the fields with which the client's connection becomes another protocol's, where
-    /// the request asks for that. `list` is what [`Protocol::request`] wrote; it is sent instead
-    /// where the server does not take requests of that kind (RFC 8441).
+    /// For a stream: the fields of an extended CONNECT (RFC 8441), if the request switches
+    /// protocols. `list` is what [`Protocol::request`] wrote; it is sent instead if the server does
+    /// not support extended CONNECT.
     fn connect(&mut self, _list: &[u8]) -> Option<Vec<u8>> {
         None
     }
 
-    /// The protocols that the server was asked to switch to, as `Upgrade` names them.
+    /// The protocols in `Upgrade` that were offered to the server.
     fn asked_upgrade(&self, r: &mut Request) -> Option<Bytes> {
         let bytes = r.head_bytes();
         r.head.value(FieldId::Upgrade, bytes).map(Bytes::copy_from_slice)
     }
 
-    /// The server agreed to those fields: makes its answer the one to an upgrade of HTTP/1. Gives
-    /// the text of the fields.
+    /// The server accepted the CONNECT: converts its response into an HTTP/1 upgrade. Returns the
+    /// text of the fields.
     fn connected(&mut self, _: &Request, _head: &mut ResponseHead, text: Bytes) -> Bytes {
         text
     }
 
-    /// The moment at which the exchange's own time is over, whatever it waits for.
+    /// The deadline of the whole exchange, such as a gRPC timeout.
     fn until(&self) -> Deadline {
         Deadline::NEVER
     }
 
-    /// That time is over before the body is. False: the body is cut short; else it ends here, with
-    /// [`Protocol::trailers`] that tell the client.
+    /// The deadline has passed before the end of the body. Returns false if the body is truncated;
+    /// true if it ends here, with [`Protocol::trailers`] that report the timeout.
     fn run_out(&mut self) -> bool {
         false
     }
 
-    /// Takes the end of a stream, and the fields behind its body.
+    /// Handles the end of a stream, and its trailers.
     ///
     /// # Errors
-    /// The body is shorter than its head said.
+    /// The body is shorter than its declared length.
     fn end_stream(&mut self, _trailers: Vec<(Bytes, Bytes)>) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Whether the body that ended is as long as its head said; else it is not kept in a cache.
+    /// Whether the finished body has its declared length; otherwise it is not cached.
     fn is_whole(&self) -> bool {
         true
     }
 
-    /// Whether the connection can carry another exchange, once the body is read.
+    /// Whether the connection can be reused after the body.
     fn reusable(&self) -> bool;
 
-    /// A message for the log about the upstream's bytes. Called after each of the functions above,
-    /// until there is none.
+    /// A log message about the upstream's data. Called after each of the functions above until it
+    /// returns `None`.
     fn complaint(&mut self) -> Option<(Level, String)> {
         None
     }
 
-    /// Appends the default key of a response in a cache.
+    /// Appends the default cache key.
     fn cache_key(&self, _: &mut Request, _: &mut Vec<u8>) {}
 
-    /// Trailers that followed the body.
+    /// The trailers of the response.
     fn trailers(&self) -> Vec<(Bytes, Bytes)> {
         Vec::new()
     }
 
-    /// A field of the response on its way to the client: `Location`, `Refresh`, `Set-Cookie`. Gives
-    /// its new value where it changes.
+    /// Rewrites a response field for the client (`Location`, `Refresh`, `Set-Cookie`); `None`
+    /// leaves it unchanged.
     fn rewrite(&self, _: &mut Request, _: FieldId, _: &Bytes) -> Option<Bytes> {
         None
     }

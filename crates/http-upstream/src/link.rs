@@ -1,4 +1,4 @@
-//! The connection and the server of an exchange, until both are given back.
+//! The connection and the server lease of an exchange, until both are released.
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use upstream::lease::Lease;
 use upstream::pool::Pool;
 use upstream::wire::Wire;
 
-/// The means of an exchange that are given back at its end.
+/// The connection, the lease and the protocol of an exchange.
 pub(crate) struct Link {
     pub wire: Option<Wire>,
     pub addr: SockAddr,
@@ -18,10 +18,10 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// The exchange ended well: the connection is kept where that is possible.
+    /// The exchange has succeeded: releases the server, and keeps the connection if it is reusable.
     pub fn finish(&mut self, reusable: bool, gate: &event::Gate) {
         self.lease.done(ServerOutcome::Ok);
-        // A stream leaves its connection, which others use.
+        // A stream only closes itself; other exchanges use its connection.
         let wire = self.wire.take();
         if let (Some(Wire::Conn(conn)), Some(pool), true) = (wire, &self.pool, reusable) {
             pool.put(conn, &self.addr, self.tag, gate);

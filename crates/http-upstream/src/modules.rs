@@ -1,4 +1,4 @@
-//! The modules `upstream` and `resolver`: tables of directives whose setters stand in the crate
+//! The modules `upstream` and `resolver`: tables of directives whose setters are in the crate
 //! `upstream`.
 
 use std::io;
@@ -37,7 +37,7 @@ pub static RESOLVER: Module = Module {
 
 static BLOCK_DIRECTIVES: &[Directive<Cx>] = join_directives!(&set::directives::<Request>(), OWN);
 
-/// The directives that HTTP has beside the other engines.
+/// The directives that only HTTP has.
 const OWN: &[Directive<Cx>] = &[
     directive(
         "state",
@@ -98,7 +98,7 @@ const OWN: &[Directive<Cx>] = &[
     ),
 ];
 
-/// In a worker: begins the work beside requests.
+/// In a worker: starts the background tasks of upstreams.
 fn start(main: &Rc<HttpMain>, seat: &engine::Seat) -> io::Result<()> {
     if let Some(all) = main.confs.get::<Upstreams>() {
         all.start(&main.life.gate, seat.slot);

@@ -1,4 +1,4 @@
-//! The client's body on its way to an upstream: read whole before, or passed on as it comes.
+//! Forwards the client's body to an upstream: read completely first, or streamed.
 
 use base::ascii::write_hex_u64;
 use base::future::rarely;
@@ -12,26 +12,26 @@ use crate::Protocol;
 use crate::conf::Conf;
 use crate::failure::Stop;
 
-/// The client's body as an upstream gets it.
+/// How the client's body is forwarded.
 pub(crate) enum RequestBody {
-    /// It is not passed on.
+    /// Not forwarded.
     None,
-    /// It was read whole, and can be sent again.
+    /// Read completely, so it can be sent to another server again.
     Whole,
-    /// It is passed on as it arrives, to one server only.
+    /// Streamed as it arrives, which is only possible to one server.
     Streamed {
-        /// In the chunked coding.
+        /// With chunked transfer encoding.
         chunked: bool,
-        /// Pieces that came before there was a connection.
+        /// Pieces that arrived before there was a connection.
         pending: Chain,
-        /// Nothing more will come.
+        /// The body has ended.
         over: bool,
     },
 }
 
 impl RequestBody {
-    /// Reads the part of the body that has to be read before a server is chosen, and notes its
-    /// length for the request's head.
+    /// Reads as much of the body as is needed before a server is chosen, and records its length for
+    /// the request headers.
     pub async fn read(
         r: &mut Request,
         conf: &Conf,
@@ -46,13 +46,13 @@ impl RequestBody {
         if !protocol.reads_body() {
             return Ok(RequestBody::None);
         }
-        // A stream may be open although no body was declared.
+        // An HTTP/2 or HTTP/3 stream may be open although no length was declared.
         if stream && (r.head.has_body() || !r.body_is_finished()) {
             return rarely(RequestBody::stream(r)).await;
         }
         r.read_body().await?;
         let length = match r.head.chunked {
-            // Another server got it as it came, as far as it came.
+            // The body was partly streamed to another server, so it is not available any more.
             _ if !r.body.was_read() => None,
             true => Some(r.body.len()),
             false => r.head.content_length,
@@ -64,7 +64,7 @@ impl RequestBody {
         Ok(RequestBody::None)
     }
 
-    /// Takes the pieces that have arrived. A body that arrived whole counts as one read before.
+    /// Takes the pieces that have arrived. A body that has arrived completely counts as read.
     async fn stream(r: &mut Request) -> Result<RequestBody, Verdict> {
         let mut pending = Chain::new();
         let most = r.loc.core.client_body_buffer_size as u64;
@@ -91,7 +91,7 @@ impl RequestBody {
         Ok(RequestBody::Streamed { chunked, pending, over: false })
     }
 
-    /// Appends all pieces that can be sent at once.
+    /// Appends all pieces that are ready to be sent.
     pub fn append_to(&mut self, r: &mut Request, protocol: &mut dyn Protocol, out: &mut Chain) {
         match self {
             RequestBody::None => protocol.frame(&mut Chain::new(), true, false, out),
@@ -104,24 +104,24 @@ impl RequestBody {
         }
     }
 
-    /// Says whether all of it was given out.
+    /// Whether the whole body was taken for sending.
     pub fn is_sent(&self) -> bool {
         !matches!(self, RequestBody::Streamed { over: false, .. })
     }
 
-    /// The server takes no more of it.
+    /// Drops the rest, because the server does not accept more.
     pub fn give_up(&mut self) {
         if let RequestBody::Streamed { over, .. } = self {
             *over = true;
         }
     }
 
-    /// Says whether it can be sent only once.
+    /// Whether it can be sent only once.
     pub fn is_streamed(&self) -> bool {
         matches!(self, RequestBody::Streamed { .. })
     }
 
-    /// Waits for the client's next piece, or for the server to answer before it has all.
+    /// Waits for the client's next piece, or for an early response of the server.
     pub async fn more(
         &mut self,
         r: &mut Request,
@@ -149,7 +149,7 @@ impl RequestBody {
     }
 }
 
-/// Puts data into a chunk of its own, and the last chunk behind it.
+/// Writes data as a chunk, and the final chunk if `last`.
 pub(crate) fn chunk(data: &mut Chain, last: bool, out: &mut Chain) {
     if !data.is_empty() {
         let w = out.writer_for(24);

@@ -1,5 +1,5 @@
-//! The body of an upstream's response as a source for the client's: read ahead while the client is
-//! slow, as far as the buffers allow.
+//! The response body of an upstream as a source for the client, with read-ahead into buffers and a
+//! temporary file while the client is slow.
 
 use std::io;
 use std::pin::pin;
@@ -27,7 +27,7 @@ use crate::request_body::RequestBody;
 use crate::spill::{self, SpillFile, Writing, Written};
 use crate::{Fault, Progress, Protocol, Sink};
 
-/// The cause of a body that ends too early.
+/// Why a body was truncated.
 pub(crate) enum Fail {
     Body(Fault),
     Io(io::Error),
@@ -36,19 +36,19 @@ pub(crate) enum Fail {
     Premature,
 }
 
-/// Pause of reading ahead while memory is short, milliseconds.
+/// The polling interval of read-ahead while memory is short, in milliseconds.
 const LOW_MS: u64 = 50;
 
-/// The largest piece of a file that is given to the client, bytes.
+/// The maximum piece of a temporary file that is sent to the client at a time, in bytes.
 const FILE_PIECE: u64 = 1 << 20;
 
-/// The unsent part of a request that was answered before the server had all of it.
+/// The unsent part of a request whose response started before the whole request was sent.
 pub(crate) struct Remainder {
-    /// The server takes more.
+    /// The server accepts more.
     pub takes: bool,
-    /// Bytes to be sent at once.
+    /// Bytes that are ready to be sent.
     pub out: Chain,
-    /// The source of more.
+    /// The rest of the body.
     pub body: RequestBody,
 }
 
@@ -57,11 +57,11 @@ impl Remainder {
         self.out.is_empty() && self.body.is_sent()
     }
 
-    /// Sends as much as the server takes at once.
+    /// Sends as much as the socket accepts without waiting.
     fn send(&mut self, r: &mut Request, wire: &Wire) {
         match wire.try_send(&mut self.out, self.body.is_sent()) {
             Ok(n) => r.upstream_mut().now().sent += n as u64,
-            // It may have closed behind its answer, which counts.
+            // The server may have closed after its response, which is what counts.
             Err(_) => {
                 self.takes = false;
                 self.out.clear();
@@ -71,7 +71,7 @@ impl Remainder {
     }
 }
 
-/// The body of a response.
+/// The body of an upstream response.
 pub(crate) struct Source {
     conf: Rc<Conf>,
     protocol: Box<dyn Protocol>,
@@ -82,27 +82,27 @@ pub(crate) struct Source {
     left: Remainder,
     ended: bool,
     failed: Option<Fail>,
-    /// Its bytes come before those in `sink`.
+    /// The temporary file; its bytes come before those in `sink`.
     spill: Option<SpillFile>,
-    /// Bytes on their way to the file; they come before those in `sink`.
+    /// A write to the file in progress; its bytes come before those in `sink`.
     writing: Option<Writing>,
-    /// The same bytes, for when they cannot be written.
+    /// The same bytes, kept in case the write fails.
     unwritten: Vec<Bytes>,
-    /// The file cannot be written: from then on the server is read at the client's pace.
+    /// The file cannot be written, so the server is read at the client's pace from then on.
     fileless: bool,
-    /// The reason, which was not logged yet.
+    /// The write error, until it is logged.
     file_error: Option<FileError>,
-    /// The pool that writes; without one the worker does.
+    /// The thread pool for writes; without one the worker writes itself.
     pool: Option<Pool>,
-    /// A file was made, and not logged yet.
+    /// A file was created, and this was not logged yet.
     made_file: bool,
-    /// Bytes received that the request's counts lack.
+    /// Bytes received that were not added to the request's counters yet.
     fresh: u64,
-    /// Bytes of the body received in all, for the limit of the rate.
+    /// All bytes of the body received, for the rate limit.
     total: u64,
     rate: u64,
     start_secs: u64,
-    /// The first bytes, which are taken whatever the client does.
+    /// The memory reservation for the first bytes, which are read regardless of the client's pace.
     promise: Option<Promise>,
 }
 
@@ -135,7 +135,7 @@ impl Source {
             unwritten: Vec::new(),
             fileless: false,
             file_error: None,
-            // A pool that a variable names and that is not there was logged.
+            // An unknown pool name from a variable was already logged; use the default pool.
             pool: r.writing_pool().unwrap_or_else(|NoPool| Some(event::pool::default())),
             made_file: false,
             fresh: 0,
@@ -164,9 +164,9 @@ impl Source {
         }
     }
 
-    /// Gives server and connection back.
+    /// Releases server and connection. `clean`: the response ended regularly.
     fn release(&mut self, clean: bool) {
-        // A connection that did not get all of the request cannot be used again.
+        // A connection over which the request was not sent completely cannot be reused.
         let sent_all = self.left.takes && self.left.is_nothing();
         let reusable = clean && sent_all && self.protocol.reusable();
         self.link.finish(reusable, &self.main.life.gate);
@@ -176,7 +176,7 @@ impl Source {
         self.ended || self.failed.is_some()
     }
 
-    /// Receives once without waiting; false when there is nothing.
+    /// Receives once without waiting; false if nothing is available.
     fn pull(&mut self) -> bool {
         let Some(wire) = &self.link.wire else {
             self.failed = Some(Fail::Premature);
@@ -202,7 +202,7 @@ impl Source {
         true
     }
 
-    /// The pause that the rate limit asks for, milliseconds.
+    /// The pause that the rate limit requires, in milliseconds.
     fn pause(&self) -> u64 {
         if self.rate == 0 {
             return 0;
@@ -215,7 +215,7 @@ impl Source {
         }
     }
 
-    /// Waits for the socket, or for the rate.
+    /// Waits until the socket is readable and the rate limit allows reading.
     async fn readable(&self) -> io::Result<()> {
         let pause = self.pause();
         if pause > 0 {
@@ -295,14 +295,14 @@ impl Source {
         }
     }
 
-    /// Whether a part of the request is not sent yet.
+    /// Whether part of the request is still to be sent.
     fn sends_still(&self) -> bool {
         let last = self.left.body.is_sent();
         !self.left.is_nothing() || self.link.wire.as_ref().is_some_and(|w| w.has_unsent(last))
     }
 
-    /// The server answers while it takes the request: sends more of that, or waits until something
-    /// can be read from either side.
+    /// The server responds while it still reads the request: sends more of it, or waits until
+    /// either side is ready.
     async fn send_more(&mut self, r: &mut Request) -> Result<(), Broken> {
         let Some(wire) = &self.link.wire else {
             self.left.body.give_up();
@@ -323,14 +323,14 @@ impl Source {
         }
         let Remainder { body, out, .. } = &mut self.left;
         if body.more(r, wire, self.protocol.as_mut(), out).await.is_err() {
-            // The client's body cannot be read to its end: nobody waits for the answer.
+            // The client's body failed, so nobody waits for the response.
             self.finish(r);
             return Err(Broken);
         }
         Ok(())
     }
 
-    /// Reads while the client takes the last piece; never ready.
+    /// Reads ahead while the client receives the last piece; never completes.
     async fn read_ahead(&mut self) {
         loop {
             if self.writing.is_some() {
@@ -361,15 +361,14 @@ impl Source {
         }
     }
 
-    /// Whether the file may grow by the bytes in memory.
+    /// Whether the bytes in memory may be moved to the file.
     fn may_spill(&self) -> bool {
         let in_file = self.spill.as_ref().map_or(0, |s| s.file.len());
         let most = self.conf.max_temp_file;
         in_file + self.sink.out.len() <= most && !self.fileless && self.failed.is_none()
     }
 
-    /// Gives the bytes in memory to a thread that writes them behind those in the file, which it
-    /// makes first if there is none.
+    /// Starts writing the bytes in memory to the file, which is created if necessary.
     fn write_file(&mut self) {
         let mut pieces = Vec::new();
         while let Some(buf) = self.sink.out.pop_front() {
@@ -380,7 +379,7 @@ impl Source {
         self.writing = Some(spill::write(self.spill.as_ref(), folder, pieces, self.pool.clone()));
     }
 
-    /// Waits for the write to the file. May be given up and begun again.
+    /// Waits for the write to the file. Cancel-safe.
     async fn written(&mut self) {
         let Some(writing) = &mut self.writing else { return };
         let done = writing.as_mut().await;
@@ -397,7 +396,8 @@ impl Source {
                 }
             }
             Err(e) => {
-                // Nothing was received meanwhile. What the file has got of them is behind its end.
+                // Nothing was received during the write. Bytes that reached the file lie beyond its
+                // recorded end, so they are ignored.
                 let mut later = self.sink.out.take();
                 unwritten.into_iter().for_each(|piece| self.sink.out.push_bytes(piece));
                 self.sink.out.append(&mut later);
@@ -407,7 +407,7 @@ impl Source {
         }
     }
 
-    /// Brings the request's counts and the log up to date.
+    /// Updates the request's counters, and logs what is pending.
     fn sync(&mut self, r: &mut Request) {
         let a = r.upstream_mut().now();
         a.received += self.fresh;
@@ -427,7 +427,7 @@ impl Source {
                 r.log(Level::Warn, format_args!("{m} {path} while reading upstream"));
             }
             if self.writing.is_none() && s.left() == 0 && s.file.len() >= self.conf.max_temp_file {
-                // Another one begins where it is needed.
+                // The file was sent completely; a new one is created if needed.
                 self.spill = None;
             }
         }
@@ -444,20 +444,19 @@ impl Source {
     }
 }
 
-/// A source that is read without its request, for a cache.
+/// Reading without the request, for a cache fill.
 impl Source {
-    /// The part of the body that is here already.
+    /// The part of the body that is available already.
     pub(crate) fn ready(&mut self) -> Option<Chain> {
         (!self.sink.out.is_empty()).then(|| self.sink.out.take())
     }
 
-    /// Whether all of the body was received.
+    /// Whether the whole body was received.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended && self.failed.is_none()
     }
 
-    /// The next piece of the body, about `most` bytes; `None` at its end. May be given up and begun
-    /// again.
+    /// The next piece of the body, about `most` bytes; `None` at its end. Cancel-safe.
     pub(crate) async fn pump(&mut self, most: u64) -> Result<Option<Chain>, Fail> {
         loop {
             while !self.over() && self.sink.out.len() < most && self.pause() == 0 && self.pull() {}
@@ -480,12 +479,12 @@ impl Source {
         self.protocol.is_whole()
     }
 
-    /// Bytes received since this was asked last.
+    /// The number of bytes received since the last call.
     pub(crate) fn take_fresh(&mut self) -> u64 {
         std::mem::take(&mut self.fresh)
     }
 
-    /// The log lines and trailers at the end.
+    /// The log messages and trailers at the end of the body.
     pub(crate) fn ending(&mut self) -> Ending {
         let mut messages = Vec::new();
         while let Some(m) = self.protocol.complaint() {
@@ -496,7 +495,7 @@ impl Source {
     }
 }
 
-/// Waits until the server sends something, or takes something.
+/// Waits until the connection is readable or writable.
 async fn readable_or_writable(wire: &Wire, deadline: Deadline) -> io::Result<()> {
     let (readable, writable) =
         (pin!(wire.readable(deadline)), pin!(wire.writable(Deadline::NEVER)));
@@ -505,7 +504,7 @@ async fn readable_or_writable(wire: &Wire, deadline: Deadline) -> io::Result<()>
     }
 }
 
-/// Logs complaints about bytes that are passed on nevertheless.
+/// Logs the protocol's messages about data that is forwarded nevertheless.
 pub(crate) fn log_complaints(r: &Request, protocol: &mut dyn Protocol, sink: &mut Sink) {
     while let Some((level, m)) = protocol.complaint() {
         r.log(level, format_args!("{m} while reading upstream"));
@@ -515,16 +514,16 @@ pub(crate) fn log_complaints(r: &Request, protocol: &mut dyn Protocol, sink: &mu
     }
 }
 
-/// The end of a body that was read without its request.
+/// The end of a body that was read for a cache.
 #[derive(Default)]
 pub(crate) struct Ending {
-    /// For the log.
+    /// Log messages.
     pub messages: Vec<(Level, String)>,
-    /// Fields behind the body.
+    /// The trailers.
     pub trailers: Vec<(Bytes, Bytes)>,
 }
 
-/// The exchange with the upstream is over: its times, and its trailers.
+/// The exchange has ended: records its times and trailers.
 pub(crate) fn finished(r: &mut Request, conf: &Conf, trailers: Vec<(Bytes, Bytes)>) {
     let u = r.upstream_mut();
     let a = u.now();
@@ -545,7 +544,7 @@ pub(crate) fn finished(r: &mut Request, conf: &Conf, trailers: Vec<(Bytes, Bytes
 }
 
 impl Fail {
-    /// Tells of it.
+    /// Logs the failure.
     #[cold]
     pub(crate) fn tell(self, r: &mut Request) {
         r.upstream_mut().cut_short = !matches!(self, Fail::Body(Fault::Malformed(_)));

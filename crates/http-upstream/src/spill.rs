@@ -1,4 +1,4 @@
-//! The part of a body that does not fit in memory: a file that a thread writes.
+//! The temporary file for the part of a body that exceeds the buffers; a thread writes it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,14 +9,14 @@ use event::Pool;
 use files::{FileError, Keep, TempFile};
 use mem::Chain;
 
-/// The file, and how much of it was given out.
+/// The file, and how much of it was sent.
 pub(crate) struct SpillFile {
     pub file: TempFile,
     given: u64,
 }
 
 impl SpillFile {
-    /// Makes the file. Waits for the disk.
+    /// Creates the file. Blocks on the disk.
     fn make(folder: &TempPath) -> Result<SpillFile, FileError> {
         let file = TempFile::create(folder, Keep::Nameless, 0o600)?;
         Ok(SpillFile { file, given: 0 })
@@ -36,20 +36,20 @@ impl SpillFile {
     }
 }
 
-/// A write to the file in a thread of the pool.
+/// A write to the file in the thread pool.
 pub(crate) type Writing = Pin<Box<dyn Future<Output = Result<Written, FileError>>>>;
 
 /// The result of a write.
 pub(crate) struct Written {
-    /// The file, if it was made now.
+    /// The file, if it was created by this write.
     pub made: Option<SpillFile>,
-    /// Bytes written.
+    /// The number of bytes written.
     pub len: u64,
-    /// The bytes: their pages go back to the loop, which made them.
+    /// The written bytes: returned, because their pages must be freed in the event loop's thread.
     _pieces: Vec<Bytes>,
 }
 
-/// Writes pieces behind the content of the file, which is made first if there is none.
+/// Appends pieces to the file, which is created if necessary.
 pub(crate) fn write(
     file: Option<&SpillFile>,
     folder: &TempPath,

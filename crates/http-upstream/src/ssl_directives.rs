@@ -1,4 +1,4 @@
-//! The directives of TLS to servers, which modules share: see [`Group`].
+//! The shared directives for TLS to upstreams; see [`Group`].
 
 use conf::table::Directive;
 use http::core_directives::HSL;

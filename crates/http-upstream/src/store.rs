@@ -1,7 +1,7 @@
-//! `*_store`: responses that are stored as files among a location's.
+//! `*_store`: stores responses as files of a location.
 //!
-//! Each piece is written to a temporary file before it is given out; when all of the body is there,
-//! the file is moved to its place. A client that goes away does not end that.
+//! Each piece is written to a temporary file before it is forwarded; once the body is complete, the
+//! file is renamed to its final path. If the client disconnects, the rest is still read and stored.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -21,23 +21,23 @@ use proto::h1::{FieldId, Method};
 use crate::conf::{Conf, Store};
 use crate::source::Source;
 
-/// The size of pieces that are read when no client waits for them, bytes.
+/// The size of pieces after the client has disconnected, in bytes.
 const PIECE: u64 = 256 << 10;
 
-/// A response on its way to a file.
+/// A response that is being stored.
 pub(crate) struct InFile {
     folder: TempPath,
     file: Option<TempFile>,
     to: PathBuf,
     attributes: Attributes,
-    /// The length that the upstream promised.
+    /// The Content-Length of the response.
     promised: Option<u64>,
     log: Log,
     connection: u64,
     pool: event::Pool,
 }
 
-/// A source whose bytes go to a file, too.
+/// A source whose bytes are also written to a file.
 pub(crate) struct Storing {
     source: Option<Source>,
     keeping: Option<InFile>,
@@ -45,7 +45,7 @@ pub(crate) struct Storing {
 }
 
 impl Storing {
-    /// Stands before `source`, whose response goes to a file.
+    /// Wraps `source`.
     pub fn new(r: &Request, keeping: InFile, source: Source) -> Storing {
         let stay = Some(r.main.life.work());
         Storing { source: Some(source), keeping: Some(keeping), stay }
@@ -69,7 +69,7 @@ impl Storing {
         }
     }
 
-    /// All of the response came.
+    /// The response is complete.
     async fn end(&mut self) {
         if let Some(keeping) = self.keeping.take() {
             keeping.end().await;
@@ -95,7 +95,7 @@ impl Storing {
         Ok(Some(piece))
     }
 
-    /// Reads the rest, for the file alone.
+    /// Reads and stores the rest after the client has disconnected.
     async fn go_on(mut self) {
         let Some(mut source) = self.source.take() else { return };
         while self.keeping.is_some() {
@@ -109,7 +109,7 @@ impl Storing {
 }
 
 impl InFile {
-    /// The place of the response at hand, if it is stored.
+    /// Where to store the current response; `None` if it is not stored.
     pub fn of(r: &mut Request, conf: &Conf, buffering: bool) -> Option<InFile> {
         let kept = buffering && r.upstream_mut().head.status == 200 && r.method != Method::Head;
         let path = match &conf.store {
@@ -124,7 +124,7 @@ impl InFile {
         let u = r.upstream_mut();
         let modified = u.head.value(FieldId::LastModified, &u.text).and_then(parse_http_date);
         let promised = u.head.content_length;
-        // As for other paths of configurations, those without a slash begin at the prefix.
+        // Relative paths start at the server's prefix, like all paths in the configuration.
         let prefix = PathBuf::from(OsString::from_vec(r.main.prefix.to_vec()));
         Some(InFile {
             folder: conf.temp_path.clone(),
@@ -158,7 +158,7 @@ impl InFile {
     }
 
     async fn end(mut self) {
-        // A response without a body is a file as well.
+        // A response without a body becomes an empty file.
         if self.file.is_none()
             && let Err(e) = self.write(Vec::new()).await
         {

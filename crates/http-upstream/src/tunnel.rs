@@ -31,10 +31,10 @@ use crate::conf::Conf;
 use crate::failure::log_io;
 use crate::link::Link;
 
-/// An upgraded connection that is not carried yet.
+/// An upgraded connection before the tunnel starts.
 pub(crate) struct Tunnel {
     link: Link,
-    /// Bytes that came behind the upstream's head.
+    /// Bytes that followed the upstream's headers.
     rest: Bytes,
     conf: Rc<Conf>,
 }
@@ -97,34 +97,34 @@ impl Tunnel {
     }
 }
 
-/// Whether the tunnel ended to make room for others, which is logged then.
+/// Whether the tunnel was evicted to make room for other connections; logs that.
 fn is_displaced(r: &Request) -> bool {
     let doing = "while proxying upgraded connection";
     r.c().is_displaced(|m| r.log(Level::Info, format_args!("{m} {doing}")))
 }
 
-/// Time-outs of the two sides, milliseconds.
+/// The timeouts of the two sides, in milliseconds.
 struct Timeouts {
-    /// The upstream sends nothing, and nothing else happens.
+    /// Nothing moves in either direction.
     read: u64,
-    /// The upstream takes nothing.
+    /// The upstream does not read.
     send: u64,
-    /// The client takes nothing.
+    /// The client does not read.
     client: u64,
 }
 
-/// The cause of a tunnel's end.
+/// Why a tunnel ended.
 enum TunnelEnd {
-    /// One side ended it.
+    /// One side closed.
     Closed,
     Broken(io::Error),
-    /// The client makes room for others.
+    /// Evicted to make room for other connections.
     Displaced,
-    /// A side was silent for too long; the level of the log line.
+    /// A timeout; the message and level of the log line.
     Late(&'static str, Level),
 }
 
-/// Bytes that went through.
+/// The number of bytes copied.
 #[derive(Clone, Copy, Default)]
 struct Moved {
     to_client: u64,
@@ -132,7 +132,7 @@ struct Moved {
     to_upstream: u64,
 }
 
-/// The report of the carrying task to the request.
+/// The result that the tunnel's task reports to the request.
 #[derive(Default)]
 struct Report {
     over: Notify,
@@ -140,7 +140,7 @@ struct Report {
     end: Cell<Option<TunnelEnd>>,
 }
 
-/// Delivers the report, whether the task came to its end or was dropped.
+/// Delivers the report when the task ends or is dropped.
 struct Reporting {
     report: Rc<Report>,
     moved: Moved,
@@ -153,7 +153,7 @@ impl Drop for Reporting {
     }
 }
 
-/// The request's hold on the task: they end together, and the request learns the bytes moved.
+/// The request's handle of the task: both end together, and the request gets the byte counts.
 struct Watch<'a> {
     task: TaskId,
     report: Rc<Report>,
@@ -171,9 +171,9 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// Carries the bytes, as a task of its own: a message then wakes this, which is small, and not the
-/// connection's task with all that a request consists of. Thousands of tunnels do not fit the
-/// processor's caches otherwise.
+/// Copies the bytes in a separate task, which is small: a message wakes only this task, not the
+/// connection's with all of the request's state. Otherwise thousands of tunnels would not fit the
+/// CPU's caches.
 struct Carrier {
     upstream: Wire,
     up: Chain,
@@ -191,7 +191,7 @@ impl Carrier {
             Wire::Conn(conn) => carry(client, &conn.sock, (up, down), &timeouts, moved).await,
             Wire::Stream(stream) => {
                 let end = carry(client, stream, (up, down), &timeouts, moved).await;
-                // A closed tunnel ends like a stream, not like a request that was given up.
+                // A closed tunnel ends its stream regularly, rather than resetting it.
                 if matches!(end, TunnelEnd::Closed) {
                     let _ = stream.try_send(&mut Chain::new(), true);
                 }
@@ -202,7 +202,7 @@ impl Carrier {
     }
 }
 
-/// Carries between two ends; `first` is what goes to the upstream, and to the client, at once.
+/// Copies between two ends; `first` is sent first, to the upstream and to the client.
 async fn carry<C: End, U: End>(
     client: &C,
     upstream: &U,
@@ -215,8 +215,8 @@ async fn carry<C: End, U: End>(
     both(&mut up, &mut down, timeouts, moved).await
 }
 
-/// Moves bytes both ways until one direction ends. A tunnel that waits for bytes of either side has
-/// one wait for both, where both are connections: thousands of them are idle at a time.
+/// Copies bytes in both directions until one ends. If both ends are connections, an idle tunnel
+/// waits for both with a single wait, because thousands may be idle at a time.
 async fn both<C: End, U: End>(
     up: &mut Flow<'_, C, U>,
     down: &mut Flow<'_, U, C>,
@@ -230,7 +230,7 @@ async fn both<C: End, U: End>(
         if let Err(e) = go(up, down, last, moved) {
             return TunnelEnd::Broken(e);
         }
-        // The upstream's time to send is counted from here.
+        // The upstream's read timeout starts here.
         let moved_ms = now_ms();
         if up.is_done() || down.is_done() || up.ended && down.ended {
             return TunnelEnd::Closed;
@@ -265,7 +265,8 @@ async fn both<C: End, U: End>(
                 Event::Displaced => return TunnelEnd::Displaced,
                 Event::Look => {}
             }
-            // While the client takes nothing, the upstream is not asked for more.
+            // While the client does not read, the upstream is not read either, so its timeout does
+            // not apply.
             let passed = now_ms().saturating_sub(moved_ms);
             let left = match timeouts.read.saturating_sub(passed) {
                 0 if down.wants_read() => return TunnelEnd::Late("upstream", Level::Error),
@@ -277,8 +278,8 @@ async fn both<C: End, U: End>(
     }
 }
 
-/// Sets the time until which a side is to take bytes, where some wait for it: from when they began
-/// to, or it took others.
+/// Updates the deadline by which a side must read, if bytes are waiting for it: it starts when they
+/// begin to wait, and again at each progress.
 fn renew(until_ms: &mut u64, moved: bool, waits: bool, time_ms: u64) {
     match waits {
         false => *until_ms = Times::NEVER,
@@ -287,7 +288,7 @@ fn renew(until_ms: &mut u64, moved: bool, waits: bool, time_ms: u64) {
     }
 }
 
-/// Moves bytes in the direction of the event; in both at first.
+/// Copies bytes in the direction of the event; in both directions the first time.
 fn go<C: End, U: End>(
     up: &mut Flow<'_, C, U>,
     down: &mut Flow<'_, U, C>,

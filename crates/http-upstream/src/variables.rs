@@ -1,4 +1,4 @@
-//! `$upstream_…`
+//! The `$upstream_…` variables.
 
 use base::ascii::{eq_ignore_case, is_name_of_field, write_millis, write_u64};
 use http::exchanges::{Attempt, Exchanges};
@@ -6,7 +6,7 @@ use http::request::Request;
 use http::vars::VarDef;
 use proto::h1::FieldId;
 
-/// Writes one value an attempt, separated as nginx does.
+/// Writes one value per attempt, with nginx's separators.
 fn each(r: &Request, out: &mut Vec<u8>, write: fn(&Attempt, &mut Vec<u8>)) -> bool {
     let Some(u) = r.upstream() else { return false };
     let list = &u.attempts;
@@ -90,7 +90,7 @@ fn behind_spaces(text: &[u8]) -> &[u8] {
     &text[spaces..]
 }
 
-/// The host of a server's name, without its port.
+/// The host of a server address, without its port.
 fn host_of(server: &[u8]) -> &[u8] {
     let is_port = |p: &[u8]| !p.is_empty() && p.iter().all(u8::is_ascii_digit);
     match memchr::memrchr(b':', server) {

@@ -1,4 +1,4 @@
-//! `ip_hash`: clients of one network always go to the same server.
+//! `ip_hash`: all clients of one network use the same server.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -45,11 +45,11 @@ impl Balancer for IpHash {
 
 struct ByNetwork {
     key: Vec<u8>,
-    /// The state after the last draw.
+    /// The hash after the last draw.
     hash: u64,
 }
 
-/// One more round of nginx's hash.
+/// One round of nginx's hash function.
 fn next_hash(hash: u64, key: &[u8]) -> u64 {
     key.iter().fold(hash, |hash, byte| (hash * 113 + u64::from(*byte)) % 6271)
 }

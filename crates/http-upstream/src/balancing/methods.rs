@@ -1,4 +1,4 @@
-//! The balancing methods that all engines have; see [`::upstream::balance`].
+//! The tables of the balancing methods that all engines share; see [`::upstream::balance`].
 
 use ::upstream::balance;
 use http::module::Module;

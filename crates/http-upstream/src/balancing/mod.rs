@@ -1,4 +1,4 @@
-//! Balancing methods, and the affinity of clients to servers.
+//! Balancing methods and session affinity.
 
 pub mod ip_hash;
 pub mod methods;

@@ -1,4 +1,4 @@
-//! The sessions of `sticky learn` and their servers, shared by all workers.
+//! The session table of `sticky learn`: the server of each session, shared by all workers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use http::module::Conf;
 use md5::{Digest, Md5};
 use shm::{Record, Table, ZoneState};
 
-/// A server's id, short enough for the table: what it begins with, its length and a checksum.
+/// A shortened server id for the table: its first bytes, its length and a checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
     begins: [u64; 2],
@@ -31,13 +31,13 @@ impl Mark {
         Mark { begins: [word(a), word(b)], check }
     }
 
-    /// Whether it stands for that id.
+    /// Whether it is the shortened form of `sid`.
     pub fn is_of(&self, sid: &[u8]) -> bool {
         *self == Mark::new(sid)
     }
 }
 
-/// A session: its server, and when it was last used.
+/// A session: its server, and the time of its last use in milliseconds.
 #[derive(Clone, Copy)]
 struct Known {
     mark: Mark,
@@ -57,7 +57,7 @@ impl Record for Known {
     }
 }
 
-/// The sessions of a zone as all workers see them.
+/// The sessions of a zone in shared memory.
 struct Shared {
     upstream: Bytes,
     table: Table<Known>,
@@ -73,24 +73,26 @@ impl ZoneState for Shared {
     }
 }
 
-/// The sessions of an upstream.
+/// The session table of an upstream.
 pub(super) struct Sessions {
     shared: Rc<Shared>,
     zone: Bytes,
     timeout_ms: u64,
 }
 
-/// Zones of this configuration, each with its upstream: none is for two.
+/// The zones in use by this configuration and their upstreams, because two upstreams must not share
+/// one.
 #[derive(Default)]
 pub(super) struct Taken(RefCell<Vec<(Bytes, Bytes)>>);
 
 impl Conf for Taken {}
 
-/// The number of entries that are checked for expiry when one is added.
+/// The number of entries that are checked for expiry at each insertion.
 const SWEEP: usize = 2;
 
 impl Sessions {
-    /// The zone of an upstream: that of the configuration before, if it was this upstream's.
+    /// Maps the zone of an upstream, or reuses that of the previous configuration if it belonged to
+    /// the same upstream.
     pub fn map(
         cx: &mut Cx,
         at: &Word,
@@ -110,7 +112,7 @@ impl Sessions {
             ));
         }
         taken.push((zone.clone(), upstream.clone()));
-        // Sessions of another upstream name servers that this one has not.
+        // Sessions of another upstream would name servers that this one lacks.
         let kept = cx.env.zones.kept::<Shared>(zone).filter(|kept| kept.upstream == upstream);
         let shared = match kept {
             Some(kept) => kept,
@@ -130,7 +132,7 @@ impl Sessions {
         known.last_ms.saturating_add(self.timeout_ms) <= now
     }
 
-    /// The server of a session.
+    /// The server of a session, unless it is unknown or expired.
     pub fn find(&self, id: &[u8]) -> Option<Mark> {
         let digest = Md5::digest(id);
         let key = self.shared.table.key(&digest);
@@ -144,14 +146,14 @@ impl Sessions {
         Some(known.mark)
     }
 
-    /// A session belongs to a server. Where it is not known, it is only remembered if `create`.
+    /// Records or refreshes the server of a session. An unknown session is only added if `create`.
     pub fn put(&self, id: &[u8], sid: &[u8], create: bool) {
         let known = Known { mark: Mark::new(sid), last_ms: unix_ms() };
         let digest = Md5::digest(id);
         let key = self.shared.table.key(&digest);
         let mut t = self.shared.table.lock();
         if let Some(entry) = t.find(key) {
-            // One that ended while its request was answered is no session to go on with.
+            // Do not revive a session that expired during the request.
             if !create && t.value(entry).is_none_or(|k| self.is_over(&k, known.last_ms)) {
                 return t.remove(entry);
             }

@@ -1,7 +1,7 @@
-//! `sticky cookie|route|learn`: clients stay with the server that they came to first.
+//! `sticky cookie|route|learn`: session affinity: clients stay with their first server.
 //!
-//! With `cookie` the client is told its server's id; with `route` something in the request names
-//! it; with `learn` a session that the server itself began is remembered in a zone.
+//! With `cookie`, the client stores its server's id; with `route`, the request names the server;
+//! with `learn`, sessions that the servers start are recorded in a zone.
 
 use std::rc::Rc;
 
@@ -41,7 +41,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
 
 /// The parameters of `sticky`.
 struct Sticky {
-    /// The places of the server's id or the session's, in the order of looking.
+    /// Where to look for the server's or the session's id, in order.
     lookup: Vec<Template>,
     cookie: Option<Cookie>,
     learn: Option<Learn>,
@@ -63,9 +63,9 @@ enum Expires {
 }
 
 struct Learn {
-    /// The places of the server's new session, in the order of looking.
+    /// Where to look for the id of a new session in the response, in order.
     create: Vec<Template>,
-    /// `header`: as soon as the response's head is there.
+    /// `header`: learn as soon as the response headers arrive.
     at_header: bool,
     sessions: Rc<Sessions>,
 }
@@ -95,7 +95,7 @@ fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// The variable that a word is from `skip` on.
+/// Parses `word`, without its first `skip` bytes, as a single variable.
 fn variable(cx: &mut Cx, w: &Word, skip: usize) -> Result<Template, ConfError> {
     if w.bytes().get(skip) != Some(&b'$') {
         return Err(ConfError::at(w, format!("invalid variable name \"{}\"", w.lossy())));
@@ -103,7 +103,7 @@ fn variable(cx: &mut Cx, w: &Word, skip: usize) -> Result<Template, ConfError> {
     cx.template(&rest(w, skip))
 }
 
-/// A word without its first bytes.
+/// The word without its first `skip` bytes.
 fn rest(w: &Word, skip: usize) -> Word {
     Word { text: w.text.slice(skip..), ..w.clone() }
 }
@@ -114,7 +114,7 @@ fn is_samesite(text: &[u8]) -> bool {
     SAMESITE.iter().any(|s| text.eq_ignore_ascii_case(s))
 }
 
-/// Puts a parameter's value where there is none yet.
+/// Sets a parameter; an error if it is already set.
 fn once<T>(slot: &mut Option<T>, n: &Node, name: &str, value: T) -> Result<(), ConfError> {
     if slot.replace(value).is_some() {
         return Err(ConfError::directive(n, format!("parameter \"{name}\" is duplicate")));
@@ -183,7 +183,7 @@ fn cookie(cx: &mut Cx, n: &Node, words: &[Word]) -> Result<Sticky, ConfError> {
     Ok(Sticky { lookup: vec![lookup], cookie: Some(c), learn: None })
 }
 
-/// The default life of a session, milliseconds.
+/// The default timeout of a session, in milliseconds.
 const TIMEOUT_MS: u64 = 600_000;
 
 fn learn(cx: &mut Cx, n: &Node, words: &[Word]) -> Result<Sticky, ConfError> {
@@ -268,11 +268,11 @@ impl Affinity for Bound {
 struct OfRequest {
     sticky: Rc<Sticky>,
     servers: Rc<Servers>,
-    /// The request's id: a server's, or a session's.
+    /// The id in the request: a server's, or a session's.
     id: Bytes,
-    /// The session that the response began.
+    /// The id of the session that the response starts.
     created: Bytes,
-    /// The field that tells the client its server.
+    /// The Set-Cookie field for the client.
     cookie: Option<Bytes>,
 }
 

@@ -1,4 +1,4 @@
-//! The directives of a cache at one level, and the settings that hold in a location.
+//! The cache settings of one level, and the merged settings of a location.
 
 use std::rc::Rc;
 
@@ -16,9 +16,9 @@ use crate::conf::{draft, next};
 pub enum Which {
     /// `off`
     Off,
-    /// A zone by its name.
+    /// A constant zone name.
     Named(Word),
-    /// A zone whose name is known when a request comes.
+    /// A zone name with variables.
     Template(Template, Word),
 }
 
@@ -60,12 +60,12 @@ draft! {
 }
 
 impl Draft {
-    /// Whether this level names a cache.
+    /// Whether a cache is set at this level.
     pub fn is_on(&self) -> bool {
         matches!(self.which, Some(Which::Named(_) | Which::Template(..)))
     }
 
-    /// The settings of a location, once all levels are merged; `None` where nothing is kept.
+    /// The merged settings of a location; `None` if caching is off.
     ///
     /// # Errors
     /// `"proxy_cache" zone "x" is unknown`.
@@ -106,11 +106,12 @@ impl Draft {
             lock: self.lock.unwrap_or(false),
             lock_timeout: self.lock_timeout.unwrap_or(5000),
             lock_age: self.lock_age.unwrap_or(5000),
-            // A location that takes stale responses for a failed connection takes them where no
-            // server lives.
+            // A location that serves stale responses after connection errors also does so if no
+            // server is available.
             use_stale: if stale & next::ERROR != 0 { stale | next::NO_LIVE } else { stale },
             background_update: self.background_update.unwrap_or(false),
-            // `no-cache` says to ask, not to fetch.
+            // RFC 9111 needs revalidation, because `no-cache` requires asking the upstream, not
+            // fetching anew.
             revalidate: self.revalidate.unwrap_or(rfc9111),
             convert_head: self.convert_head.unwrap_or(T::CONVERTS_HEAD),
             max_range_offset: self.max_range_offset,
@@ -119,10 +120,10 @@ impl Draft {
     }
 }
 
-/// There is no cache of the name that variables gave; it was logged.
+/// The zone name from variables is unknown; this was logged.
 pub(crate) struct NoCache;
 
-/// The cache of a location for a request; `None` where variables say that there is to be none.
+/// The cache for a request; `None` if variables turn caching off.
 pub(super) fn of_request(conf: &CacheConf, r: &mut Request) -> Result<Option<Rc<Cache>>, NoCache> {
     let (name, all) = match &conf.chosen {
         LocationCache::Fixed(cache) => return Ok(Some(cache.clone())),

@@ -1,5 +1,5 @@
-//! The decisions of an exchange about its cache: whether a response is stored, and when a stored
-//! one is served instead.
+//! The cache decisions of an upstream exchange: whether to store a response, and when to serve a
+//! stored one instead.
 
 use std::rc::Rc;
 
@@ -19,26 +19,26 @@ use crate::Protocol;
 use crate::conf::{Conf, next};
 use crate::failure::Stop;
 
-/// The time for which requests for a key do not wait for one another after a response that was not
-/// stored, seconds. Each of them would wait for all before it.
+/// After a response was not stored, requests for its key do not use the cache lock for this time,
+/// in seconds: otherwise each would wait for all before it.
 const UNLOCKED_SECS: i64 = 5;
 
-/// The time for which an upstream that failed counts as failing, seconds: longer than the usual
+/// How long an upstream counts as failing after a failure, in seconds; longer than the usual
 /// timeouts, so that a request that runs into one renews it.
 const FAILED_SECS: i64 = 120;
 
-/// A response whose head is known, with the rules for storing it.
+/// A response whose headers have arrived, and the rules for storing it.
 pub(crate) struct Cacheability {
     ticket: Box<Ticket>,
     rules: Rules,
-    /// Its fields, if RFC 9111 holds.
+    /// Its cache-related fields, under `*_cache_rfc9111`.
     reply: Option<Reply>,
-    /// The delay of the response, seconds.
+    /// The response delay (RFC 9111 section 4.2.3), in seconds.
     delay: i64,
 }
 
 impl Cacheability {
-    /// Takes the ticket of a request, given its response's head; `None` without a cache.
+    /// Takes the request's cache ticket when the response headers arrive; `None` without a cache.
     pub fn of(r: &mut Request, conf: &Conf, head: &ResponseHead) -> Option<Cacheability> {
         let u = r.upstream_mut();
         let mut ticket = u.cache.take()?;
@@ -60,7 +60,7 @@ impl Cacheability {
         Some(Cacheability { ticket, rules, reply, delay })
     }
 
-    /// RFC 9111: removes fields that are not for the client either.
+    /// Under RFC 9111: removes fields that must not be forwarded to the client.
     pub fn forward(&self, r: &mut Request) {
         let Some(reply) = &self.reply else { return };
         r.out.headers.retain(|(name, _)| !reply.is_of_hop(name));
@@ -69,13 +69,13 @@ impl Cacheability {
         }
     }
 
-    /// Whether the fields of the response allow storing it.
+    /// Whether the response's fields allow storing it.
     pub fn may_be_kept(&self) -> bool {
         self.ticket.cacheable && !self.rules.forbidden
     }
 
-    /// Whether a value of `*_no_cache` says that the response is not to be stored. Variables of the
-    /// response (`$upstream_http_…`) look for its head in the request's state.
+    /// Whether a value of `*_no_cache` forbids storing the response. The headers are put into the
+    /// request's state for that, because variables such as `$upstream_http_…` read them there.
     pub fn is_unwanted(&self, r: &mut Request, head: &mut ResponseHead) -> bool {
         let conf = self.ticket.conf.clone();
         if conf.no_cache.is_empty() {
@@ -87,13 +87,13 @@ impl Cacheability {
         is_unwanted
     }
 
-    /// The response goes to the client alone, as it comes.
+    /// The response is not cached: releases the lock.
     pub fn pass_by(mut self) {
         self.ticket.leave_unlocked(now() + UNLOCKED_SECS);
     }
 
-    /// The end of the response's freshness, if it may be stored. Otherwise requests that wait for
-    /// it are to go on.
+    /// The expiry of the response, in seconds since 1970, if it may be stored. Otherwise wakes the
+    /// requests that wait for it.
     fn valid_if_stored(&mut self, status: u16) -> Option<i64> {
         let may = self.may_be_kept();
         let valid = until(&self.rules, &self.ticket.conf, status).filter(|_| may);
@@ -104,12 +104,13 @@ impl Cacheability {
         valid
     }
 
-    /// The plan of storing the response, if it is stored.
+    /// How to store the response; `None` if it is not stored.
     pub fn plan(mut self, r: &mut Request, conf: &Conf, head: &ResponseHead) -> Option<Plan> {
         let valid = self.valid_if_stored(head.status);
         let Cacheability { mut ticket, rules, reply, delay } = self;
         if reply.is_some() && r.method == Method::Head && r.upstream_mut().method.is_none() {
-            // It says nothing of its own (RFC 9111 section 4.3.5).
+            // A response to HEAD is not stored itself; it only updates the stored one (RFC 9111
+            // section 4.3.5).
             let served = ticket.stale.take();
             served.into_iter().for_each(|kept| head_came(r, &ticket, &kept, head, delay));
             return None;
@@ -125,7 +126,7 @@ impl Cacheability {
             false => ticket.variant(&rules.vary, || r.headers()),
         };
         if ticket.is_secondary() && (rules.vary.is_empty() || variant != ticket.hash) {
-            // The response does not vary as the one before did: it takes the place of all variants.
+            // It varies differently than the stored responses, so it replaces all variants.
             ticket.hash = ticket.main;
             ticket.hold = None;
             ticket.family = None;
@@ -177,7 +178,7 @@ fn now() -> i64 {
     unix_secs() as i64
 }
 
-/// The delay of the response under way, seconds (RFC 9111 section 4.2.3).
+/// The delay of the current response, in seconds (RFC 9111 section 4.2.3).
 fn delay(u: &mut Exchanges) -> i64 {
     let ms = u.now().header_ms.unwrap_or(0);
     i64::try_from(ms / 1000).unwrap_or(i64::MAX)
@@ -187,7 +188,7 @@ fn facts(t: &Ticket, status: u16, delay: i64) -> Facts<'_> {
     Facts { status, key: &t.key, said: t.conf.valid_for(status), delay }
 }
 
-/// The end of a response's freshness, seconds since 1970.
+/// The expiry of a response, in seconds since 1970.
 fn until(rules: &Rules, settings: &CacheConf, status: u16) -> Option<i64> {
     match (rules.valid, settings.valid_for(status)) {
         (0, 0) => None,
@@ -196,14 +197,14 @@ fn until(rules: &Rules, settings: &CacheConf, status: u16) -> Option<i64> {
     }
 }
 
-/// Whether a stored response answers instead of one with that status.
+/// Whether to serve a stored response instead of one with this status.
 pub(crate) fn instead(r: &Request, status: u16, bit: u64) -> Option<Stop> {
     let u = r.upstream()?;
     let ticket = u.cache.as_ref().filter(|t| t.stale.is_some())?;
     if u.cache_status != CacheStatus::Expired {
         return None;
     }
-    // RFC 5861 section 4 counts these as errors.
+    // These statuses count as errors for `stale-if-error` (RFC 5861 section 4).
     let by_rfc = ticket.conf.rfc9111 && matches!(status, 500 | 502..=504) && ticket.stale_error;
     if (bit != 0 && ticket.conf.use_stale & bit != 0 || by_rfc) && !ticket.strict {
         return Some(Stop::Stored(CacheStatus::Stale));
@@ -212,8 +213,8 @@ pub(crate) fn instead(r: &Request, status: u16, bit: u64) -> Option<Stop> {
         .then_some(Stop::Stored(CacheStatus::Revalidated))
 }
 
-/// Whether a 304 confirms another version than the stored one, namely that of the client, whose own
-/// condition was passed on (`proxy_set_header If-None-Match $http_if_none_match`).
+/// Whether a 304 confirms another version than the stored one, namely the client's, whose own
+/// condition was forwarded (`proxy_set_header If-None-Match $http_if_none_match`).
 fn is_of_other_tag(r: &Request) -> bool {
     let Some(u) = r.upstream().filter(|_| r.header(FieldId::IfNoneMatch).is_some()) else {
         return false;
@@ -224,8 +225,8 @@ fn is_of_other_tag(r: &Request) -> bool {
     tag.is_some_and(|tag| bare(tag) != bare(&stored.header.etag))
 }
 
-/// Whether the client's own condition or range led to the response, which is not one for others.
-/// By default neither is passed on where responses are stored; a configuration may do so.
+/// Whether the response is only for this client, because its own condition or range was forwarded.
+/// By default neither is forwarded when caching, but a configuration may do so.
 fn is_for_client_alone(r: &Request, key: &[u8], head: &ResponseHead, text: &[u8]) -> bool {
     let has = |id| r.header(id).is_some();
     match head.status {
@@ -244,7 +245,7 @@ fn is_for_client_alone(r: &Request, key: &[u8], head: &ResponseHead, text: &[u8]
     }
 }
 
-/// Whether a stored response answers after the upstream failed.
+/// Whether to serve a stored response after the upstream has failed.
 pub(crate) fn instead_of_failure(r: &Request, bit: u64) -> bool {
     let Some(u) = r.upstream() else { return false };
     let Some(t) = u.cache.as_ref().filter(|t| t.stale.is_some() && !t.strict) else { return false };
@@ -274,7 +275,7 @@ pub(crate) fn serve(
     Some((ticket, stored, verdict))
 }
 
-/// The upstream confirms the stored response; the head of its answer says for how long.
+/// The upstream confirms the stored response by a 304, whose headers give the new lifetime.
 pub(crate) async fn revalidated(
     r: &mut Request,
     head: &ResponseHead,
@@ -307,7 +308,7 @@ pub(crate) async fn revalidated(
     verdict
 }
 
-/// RFC 9111 sections 4.3.4 and 3.2: the stored head takes over the fields of the new one.
+/// RFC 9111 sections 4.3.4 and 3.2: updates the stored headers with those of the 304.
 async fn revalidated_by_rfc(
     r: &mut Request,
     head: &ResponseHead,
@@ -336,13 +337,14 @@ async fn revalidated_by_rfc(
     verdict
 }
 
-/// A stored head, brought up to date.
+/// Updated stored headers.
 struct Freshened {
     header: Header,
     head: ResponseHead,
 }
 
-/// The stored head with the fields of a newer one, and whether it may still be stored.
+/// Merges newer headers into the stored ones; also returns whether the response may still be
+/// stored.
 fn freshened(
     t: &Ticket,
     old: &Stored,
@@ -359,7 +361,7 @@ fn freshened(
     if !matches!(step, ResponseStep::Done { len } if len == text.len()) {
         return None;
     }
-    // The age stands in the head already.
+    // The stored headers already contain the age.
     let reply = Reply::read(&head, &text, t.ignored);
     let rules = reply.rules(&facts(t, old.head.status, 0), &t.asked, now());
     let changed = head.value(FieldId::LastModified, &text).and_then(base::time::parse_http_date);
@@ -379,7 +381,7 @@ fn freshened(
     Some((Freshened { header, head }, keeps))
 }
 
-/// RFC 9111 section 4.3.5: the answer to a HEAD confirms the stored response, or ends it.
+/// RFC 9111 section 4.3.5: a response to HEAD confirms or invalidates the stored response.
 fn head_came(r: &mut Request, t: &Ticket, kept: &Rc<Stored>, head: &ResponseHead, delay: i64) {
     if !matches!(head.status, 200) {
         return;
@@ -399,14 +401,14 @@ fn head_came(r: &mut Request, t: &Ticket, kept: &Rc<Stored>, head: &ResponseHead
     });
 }
 
-/// RFC 9111 section 4.4: an unsafe method was answered. Invalidates the stored responses of its
-/// target, and of the resources that the answer says were made or changed.
+/// RFC 9111 section 4.4: after a successful unsafe request, invalidates the stored responses of its
+/// target, and of the resources in `Location` and `Content-Location`.
 pub(crate) async fn invalidate(r: &mut Request, protocol: &dyn Protocol) {
     let u = r.upstream_mut();
     let (status, text) = (u.head.status, u.text.clone());
     let Some(t) = u.invalidates.take_if(|_| status > 0) else { return };
     if !rfc9111::invalidates(r.method, status) {
-        // Another server may be asked.
+        // The request may be retried on another server, so keep the ticket.
         r.upstream_mut().invalidates = Some(t);
         return;
     }
@@ -418,7 +420,7 @@ pub(crate) async fn invalidate(r: &mut Request, protocol: &dyn Protocol) {
     for value in values {
         keys.extend(key_of(r, &t, &value, protocol));
     }
-    // A key that names the method is that of a GET or a HEAD as well.
+    // If the key contains the method, invalidate the keys of both GET and HEAD.
     let method = r.method_name().to_vec();
     let of_others = keys.iter().flat_map(|key| {
         let other = |name: &[u8]| rfc9111::key_of_other(key, &method, name);
@@ -432,14 +434,14 @@ pub(crate) async fn invalidate(r: &mut Request, protocol: &dyn Protocol) {
     }
 }
 
-/// The key of the resource of a `Location` or `Content-Location`, if it is of this origin.
+/// The cache key of the resource in `Location` or `Content-Location`, if it has the same origin.
 fn key_of(r: &mut Request, t: &Ticket, value: &Bytes, protocol: &dyn Protocol) -> Option<Vec<u8>> {
     let host = r.header(FieldId::Host).unwrap_or_default().to_vec();
     let u = r.upstream_mut();
     let (upstream, uri) = (u.host.clone(), u.uri.clone());
     let hosts: &[&[u8]] = &[&host, &upstream];
     if t.conf.key.is_none() {
-        // Kept by the upstream's names.
+        // The default key contains the upstream's host and URI.
         let other = rfc9111::same_origin(value, &uri, hosts)?;
         return rfc9111::key_of_other(&t.key, &uri, &other);
     }
@@ -451,8 +453,8 @@ fn key_of(r: &mut Request, t: &Ticket, value: &Bytes, protocol: &dyn Protocol) -
         .or_else(|| rfc9111::key_of_other(&t.key, &r.uri, path))
 }
 
-/// Stores an error of ours, or one of the upstream's that `error_page` answers, for a while, so
-/// that the upstream is not asked again at once.
+/// Caches an error of ours, or one of the upstream's that `error_page` answers, so that the
+/// upstream is not asked again at once.
 pub(crate) fn keep_error(r: &mut Request, status: u16, conf: &Conf, of_upstream: bool) {
     if let Some(u) = r.upstream().filter(|_| of_upstream)
         && u.cache.as_ref().is_some_and(|t| is_for_client_alone(r, &t.key, &u.head, &u.text))

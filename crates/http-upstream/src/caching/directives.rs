@@ -1,4 +1,4 @@
-//! The directives of caches, which every module that passes requests on has under its own prefix
+//! The cache directives, which every proxying module has under its own prefix
 //! ([`Group::CACHING`](crate::directives::Group::CACHING)), and `*_cache_path`.
 
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ use http::server::HttpMain;
 use super::conf::{Draft, Which};
 use crate::directives::Shared;
 
-/// The table of the directives that all caches have.
+/// The module that owns all caches of a configuration.
 pub static MODULE: Module = Module {
     name: "cache",
     confs: &[ConfType::of::<Caches>(Scope::Main)],
@@ -47,19 +47,19 @@ const LOADER: Helping<Request> = Helping {
     run: |main, seat| help(main, Helper::CacheLoader, seat),
 };
 
-/// In a worker: the caches are this process's, too, from now on.
+/// In a worker: attaches the process to all caches.
 fn start(main: &Rc<HttpMain>, seat: &Seat) -> io::Result<()> {
     cache::start(super::all(main), seat.slot)
 }
 
-/// In a process beside the workers: its work for all caches.
+/// In a helper process (cache manager or loader): its task for all caches.
 fn help(main: &Rc<HttpMain>, helper: Helper, seat: &Seat) -> Help {
     let caches = super::all(main);
     caches.iter().for_each(|cache| cache.use_slot(seat.slot));
     Box::pin(cache::help(caches, helper, main.life.gate.clone()))
 }
 
-/// The part of each cache in `stub_status json`.
+/// Writes each cache's counters for `stub_status json`.
 fn status(main: &HttpMain, o: &mut Object<'_>) {
     o.list("zones", super::all(main).iter(), |o, cache| {
         let report = cache.report();
@@ -93,19 +93,19 @@ fn status(main: &HttpMain, o: &mut Object<'_>) {
     });
 }
 
-/// A configuration that holds the settings of a cache.
+/// A module configuration with cache settings.
 pub trait Caching: Shared {
-    /// The directives' prefix: zones belong to it, too.
+    /// The prefix of the directives; zones of different prefixes are separate.
     const PREFIX: &'static str;
-    /// Whether a HEAD becomes a GET unless the configuration says otherwise. Modules whose
-    /// requests have a URI do so, and keep responses by that where no key is set.
+    /// Whether HEAD becomes GET by default. True for modules whose requests have a URI, which is
+    /// also their default cache key.
     const CONVERTS_HEAD: bool = false;
 
-    /// The draft that holds the cache's settings.
+    /// The cache settings of this level.
     fn caching(&mut self) -> &mut Draft;
 }
 
-/// A `*_cache_path`.
+/// A parsed `*_cache_path`.
 struct Defined {
     prefix: &'static str,
     name: Bytes,
@@ -124,25 +124,25 @@ pub struct Caches {
 impl Conf for Caches {}
 
 impl Caches {
-    /// The cache of that name and prefix.
+    /// The cache with this prefix and zone name.
     pub(crate) fn find(&self, prefix: &str, name: &[u8]) -> Option<Rc<Cache>> {
         let made = self.made.borrow();
         made.iter().find(|(p, c)| *p == prefix && c.name == name).map(|(_, c)| c.clone())
     }
 
-    /// All of a prefix.
+    /// All caches of a prefix.
     pub(crate) fn of(&self, prefix: &str) -> Vec<Rc<Cache>> {
         let made = self.made.borrow();
         made.iter().filter(|(p, _)| *p == prefix).map(|(_, c)| c.clone()).collect()
     }
 
-    /// All there are.
+    /// All caches.
     pub fn all(&self) -> Vec<Rc<Cache>> {
         self.made.borrow().iter().map(|(_, c)| c.clone()).collect()
     }
 }
 
-/// All directives are read: every zone gets its memory.
+/// Called after all directives were read: maps the zones.
 fn init(cx: &mut Cx) -> Result<(), ConfError> {
     let defined = std::mem::take(&mut cx.main::<Caches>().defined);
     for d in defined {
@@ -153,7 +153,7 @@ fn init(cx: &mut Cx) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// The zone of a cache: that of the configuration before where there was one, else a new one.
+/// Maps the zone of a cache, or reuses that of the previous configuration.
 fn keys(cx: &mut Cx, d: &Defined) -> Result<Rc<Keys>, ConfError> {
     let Defined { name, bytes, at, settings, .. } = d;
     let layout = &settings.layout;
@@ -190,7 +190,7 @@ fn keys(cx: &mut Cx, d: &Defined) -> Result<Rc<Keys>, ConfError> {
     Ok(keys)
 }
 
-/// The settings at the level of the directive.
+/// The cache settings at the level of the directive.
 pub fn draft<T: Caching>(cx: &mut Cx) -> &mut Draft {
     cx.loc::<T>().caching()
 }
@@ -198,7 +198,7 @@ pub fn draft<T: Caching>(cx: &mut Cx) -> &mut Draft {
 /// `*_cache zone | off`
 ///
 /// # Errors
-/// `is duplicate`; the name is another's.
+/// `is duplicate`, or the zone has another purpose.
 pub fn set_cache<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if draft::<T>(cx).which.is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
@@ -255,7 +255,7 @@ pub(crate) fn set_use_stale<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), Con
     set_bitmask(&mut draft::<T>(cx).use_stale, n, T::NEXT_UPSTREAM)
 }
 
-/// Adds values of which one that is neither empty nor `0` is enough.
+/// Adds values, one of which must be neither empty nor "0" for the condition to hold.
 fn conditions<T: Caching>(
     cx: &mut Cx,
     n: &Node,
@@ -287,8 +287,8 @@ pub(crate) fn set_no_cache<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), Conf
 /// `*_cache_purge`
 ///
 /// # Errors
-/// The arguments are those of ngx_cache_purge, a module with a directive of this name: a zone and a
-/// key, or a method and addresses. As values that decide, they would purge with every request.
+/// The arguments are those of the module ngx_cache_purge, whose directive has the same name: a zone
+/// and a key, or a method and addresses. Taken as conditions, they would purge at every request.
 pub(crate) fn set_purge<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if n.args.len() > 1 && !n.args[0].bytes().contains(&b'$') && n.args[0].bytes() != b"0" {
         let what = "is not that of ngx_cache_purge: use a variable that a map makes of \
@@ -324,17 +324,17 @@ pub fn set_valid<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// Default pace of loader and manager: files at a time, the pause after them and the time that they
-/// may take, milliseconds.
+/// The default pace of cache loader and manager: files per batch, the pause after a batch and the
+/// maximum time of a batch, in milliseconds.
 const PACE: Pace = Pace { files: 100, sleep_ms: 50, threshold_ms: 200 };
 
-/// The pace of the purger, where it is on.
+/// The pace of the purger, if it is on.
 const PURGER: Pace = Pace { files: 10, sleep_ms: 50, threshold_ms: 50 };
 
 /// `*_cache_path`
 ///
 /// # Errors
-/// The fault of a parameter, in nginx's words.
+/// An invalid parameter; the message is nginx's.
 pub(crate) fn cache_path<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let word = n.arg(0)?;
     let folder = word.bytes().strip_suffix(b"/").unwrap_or(word.bytes());
@@ -380,15 +380,15 @@ fn keys_zone(word: &Word, text: &[u8]) -> Result<(Bytes, usize), ConfError> {
     Ok((Bytes::copy_from_slice(name), bytes))
 }
 
-/// The parameters of a path.
+/// The parameters of `*_cache_path`.
 struct CachePath {
     settings: Settings,
-    /// The pace of the purger, where it is on.
+    /// The pace of the purger, if it is on.
     purger: Pace,
     purges: bool,
 }
 
-/// The kinds of values.
+/// The types of parameters.
 enum Value {
     Levels(fn(&mut CachePath) -> &mut [u8; 3]),
     Flag(fn(&mut CachePath) -> &mut bool),
@@ -396,11 +396,11 @@ enum Value {
     Secs(fn(&mut CachePath) -> &mut u32),
     /// Milliseconds.
     Msecs(fn(&mut CachePath) -> &mut u64),
-    /// At least so many.
+    /// A number with a minimum.
     Count(u64, fn(&mut CachePath) -> &mut u64),
-    /// Bytes of memory.
+    /// A memory size in bytes.
     Size(fn(&mut CachePath) -> &mut usize),
-    /// Bytes of a disk.
+    /// A disk size in bytes.
     Offset(fn(&mut CachePath) -> &mut u64),
 }
 
@@ -429,7 +429,7 @@ const PARAMETERS: &[(&[u8], Value)] = &[
 ];
 
 impl CachePath {
-    /// One without parameters.
+    /// A path with default parameters.
     fn new(folder: PathBuf) -> CachePath {
         let settings = Settings {
             layout: Layout { folder, levels: [0; 3] },
@@ -445,7 +445,7 @@ impl CachePath {
         CachePath { settings, purger: PURGER, purges: false }
     }
 
-    /// Takes any parameter but `keys_zone`.
+    /// Parses a parameter other than `keys_zone`.
     fn parameter(&mut self, word: &Word) -> Result<(), ConfError> {
         let invalid = |what: &str| ConfError::at(word, format!("invalid {what}"));
         let unknown = || invalid(&format!("parameter \"{}\"", word.lossy()));
@@ -468,7 +468,7 @@ impl CachePath {
 }
 
 impl Value {
-    /// Sets a parameter from its text; `None` where that is not good.
+    /// Sets a parameter; `None` if the value is invalid.
     fn set(&self, path: &mut CachePath, text: &[u8]) -> Option<()> {
         match self {
             Value::Levels(of) => *of(path) = levels(text)?,
@@ -491,7 +491,7 @@ impl Value {
     }
 }
 
-/// `levels=1:2`: up to three of 1 or 2 digits.
+/// Parses `levels`, for example `1:2`: up to three levels of 1 or 2 digits.
 fn levels(text: &[u8]) -> Option<[u8; 3]> {
     let mut levels = [0; 3];
     for (i, part) in text.split(|b| *b == b':').enumerate() {

@@ -1,4 +1,4 @@
-//! The body of a response that this worker fetches into a cache, for one of its clients.
+//! The response body for a client of a response that this worker is fetching into a cache.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -43,16 +43,16 @@ impl Feed for Source {
     }
 }
 
-/// The body for one client.
+/// The response body for one client.
 pub(crate) struct FillBody {
     reader: FillReader,
-    /// The reader is the client whose request went to the upstream.
+    /// Set for the client whose request went to the upstream.
     first: Option<Rc<Conf>>,
     over: Cell<bool>,
 }
 
 impl FillBody {
-    /// The body for a request that reads along.
+    /// The body for another request that reads along.
     pub fn new(fill: Rc<Fill>, most: u64) -> FillBody {
         FillBody { reader: FillReader::new(fill, most), first: None, over: Cell::new(false) }
     }
@@ -64,7 +64,7 @@ impl FillBody {
         body
     }
 
-    /// The body, where all of it is here.
+    /// The whole body, if it is complete already.
     pub fn whole(&mut self, r: &mut Request) -> Option<Chain> {
         let all = self.reader.fill().whole()?;
         self.sync(r);
@@ -72,7 +72,7 @@ impl FillBody {
         Some(all)
     }
 
-    /// Brings the request's state up to date.
+    /// Updates the request's counters and state.
     fn sync(&mut self, r: &mut Request) {
         if self.first.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! From a request to an answer from the cache, or to the upstream.
+//! The cache lookup: decides whether a request is answered from the cache or by the upstream.
 
 use std::rc::Rc;
 
@@ -23,31 +23,31 @@ use super::{purge, serve, stream_reader};
 use crate::Protocol;
 use crate::conf::{Conf, next};
 
-/// The next step of a request.
+/// How a request continues after the lookup.
 pub(crate) enum Begin {
-    /// It is answered, or ends so.
+    /// It was answered, or ends with this verdict.
     Verdict(Verdict),
-    /// The upstream is asked. The request's ticket, if it has one, holds the reason.
+    /// It goes to the upstream. Its ticket, if any, holds the cache status.
     Upstream,
 }
 
-/// The outcome of looking a key up.
+/// The result of a lookup.
 enum Lookup {
-    /// A response, to be served with that status.
+    /// Serve this response with this cache status.
     Serve(Rc<Stored>, CacheStatus),
-    /// A response being fetched whose head is known.
+    /// Read along with a response that this worker is fetching.
     Join(Rc<Fill>),
-    /// One that another worker fetches, and how long its body is.
+    /// Read along with a response that another worker is fetching; the length of its body.
     Follow(Box<GrowingFile>, u64),
-    /// An error is kept instead of one.
+    /// An error with this status is cached.
     Error(u16),
-    /// The upstream is to be asked.
+    /// Ask the upstream.
     Ask,
-    /// The client is gone.
+    /// The client has disconnected.
     Gone,
 }
 
-/// Looks a request up in the cache of its location.
+/// Looks up a request in its location's cache.
 pub(crate) async fn begin(
     r: &mut Request,
     conf: &Rc<CacheConf>,
@@ -108,7 +108,7 @@ pub(crate) async fn begin(
     Begin::Verdict(verdict)
 }
 
-/// The upstream is asked, with the request's ticket.
+/// Sends the request to the upstream, with its ticket.
 fn ask(r: &mut Request, mut t: Box<Ticket>) {
     let range = r.header(FieldId::Range);
     if let (Some(range), Some(max)) = (range, t.conf.max_range_offset)
@@ -123,7 +123,7 @@ fn ask(r: &mut Request, mut t: Box<Ticket>) {
     r.upstream_mut().cache = Some(t);
 }
 
-/// The key of a request.
+/// The cache key of a request.
 fn key(r: &mut Request, conf: &CacheConf, protocol: &mut dyn Protocol) -> Bytes {
     match &conf.key {
         Some(t) => t.eval(r),
@@ -135,7 +135,8 @@ fn key(r: &mut Request, conf: &CacheConf, protocol: &mut dyn Protocol) -> Bytes 
     }
 }
 
-/// The name of the cache that a request is looked up in, and its key there, if it is to be.
+/// The name of the cache for a request, and its cache key; `None` if the request bypasses the
+/// cache.
 pub(crate) fn key_of(
     r: &mut Request,
     conf: &CacheConf,
@@ -151,7 +152,7 @@ pub(crate) fn key_of(
     Some((cache.name.clone(), key(r, conf, protocol)))
 }
 
-/// The request's ticket, for its key.
+/// Creates the ticket of a request for its key.
 fn ticket(
     r: &mut Request,
     cache: Rc<cache::Cache>,
@@ -181,7 +182,7 @@ fn ticket(
     })
 }
 
-/// The wishes of a client. A fetch behind a client's back has none.
+/// The client's Cache-Control. A background update has none.
 fn asked(r: &Request) -> Asked {
     let authorized = r.header(FieldId::Authorization).is_some();
     if r.is_background() {
@@ -192,8 +193,8 @@ fn asked(r: &Request) -> Asked {
     Asked::read(lines, r.header(FieldId::Pragma), authorized)
 }
 
-/// RFC 9111 section 4.4: kept responses of the target of an unsafe method may be invalid when that
-/// was answered.
+/// RFC 9111 section 4.4: prepares an unsafe request to invalidate the stored responses of its
+/// target after success.
 #[cold]
 fn may_invalidate(r: &mut Request, conf: &Rc<CacheConf>, up: &Conf, protocol: &mut dyn Protocol) {
     if let Ok(Some(cache)) = of_request(conf, r) {
@@ -202,7 +203,7 @@ fn may_invalidate(r: &mut Request, conf: &Rc<CacheConf>, up: &Conf, protocol: &m
     }
 }
 
-/// The bytes of a request that asks a cache count in that cache's zone.
+/// Counts the request's bytes in the cache's zone.
 fn count_bytes(r: &mut Request, cache: &cache::Cache) {
     let row = cache.row.get().copied().or_else(|| {
         let row = r.main.metrics.row_named(Kind::Cache, &cache.name)?;
@@ -218,8 +219,7 @@ fn set_status(r: &mut Request, t: &Ticket, status: CacheStatus) {
     t.cache.keys.count(status as usize);
 }
 
-/// The outcome for a key, unless its file was found a moment ago and could not be read: that was
-/// logged.
+/// Looks up a key; once more if the file was found but unreadable, which was logged.
 async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
     if r.has_lost_file() {
         t.cache.fault(FaultCause::Read);
@@ -228,8 +228,7 @@ async fn find(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
     find_key(r, t, up).await
 }
 
-/// The outcome for a key, or a variant of it; where there is nothing, one request gets the right to
-/// fetch.
+/// Looks up a key, or a variant of it. On a miss, one request gets the cache lock.
 async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
     let (cache, conf) = (t.cache.clone(), t.conf.clone());
     let inactive = cache.settings.inactive;
@@ -240,7 +239,7 @@ async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
             if fits_fill(r, t, &fill) && is_fresh(t, fill.header()) {
                 return Lookup::Join(fill);
             }
-            // It is in the file in a moment, and judged then, unless it was purged.
+            // It will be in the file in a moment and is checked then, unless it was purged.
             if !fill.is_purged(&cache) {
                 fill.kept().await;
             }
@@ -257,7 +256,8 @@ async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
             }
             Visit::Error(status) => return Lookup::Error(status),
             Visit::There(seen) => (Some(seen), false),
-            // A file that may have been purged does not count.
+            // A file may exist that the zone does not know. It is only used if the purge marks
+            // are known, because it may have been purged.
             Visit::Absent { maybe: true, scarce, .. } => match cache.marks_are_known().await {
                 true => (Some(Seen { version: 0, settled: 0 }), scarce),
                 false if scarce => return pass_by(t),
@@ -294,11 +294,11 @@ async fn find_key(r: &mut Request, t: &mut Ticket, up: &Conf) -> Lookup {
     }
 }
 
-/// Opens the kept response of the key that was looked up, unless it was purged.
+/// Opens the stored response for the key, unless it was purged.
 async fn open(r: &mut Request, t: &Ticket, seen: Seen) -> Opened {
     let opened = match cache::held(&t.cache, &t.hash, seen, &t.key) {
         Some(stored) => Opened::Found(stored),
-        // In a box: requests that wait for a lock need no room for it.
+        // Boxed, because requests that wait for a lock should not hold its space.
         None => boxed(|| open_file(r, t, seen.version)).await,
     };
     cache::unless_purged(&t.cache, &t.hash, seen, opened, || r.pool().ok().flatten())
@@ -310,7 +310,7 @@ async fn open_file(r: &mut Request, t: &Ticket, version: u32) -> Opened {
     cache::open_file(&*r, &access, &t.cache, &t.hash, version, t.since, &t.key).await
 }
 
-/// Whether a response that is on its way, or was a moment ago, is fresh for a request.
+/// Whether a response that is being fetched, or was just stored, is fresh enough for the request.
 fn is_fresh(t: &Ticket, header: &Header) -> bool {
     let now = unix_secs() as i64;
     let valid = header.fresh_until(now);
@@ -320,8 +320,8 @@ fn is_fresh(t: &Ticket, header: &Header) -> bool {
     }
 }
 
-/// RFC 9111 section 4.4: whether a variant is left of a key whose responses were made invalid. The
-/// first variant, found before, knows.
+/// RFC 9111 section 4.4: whether this variant belongs to a key that was invalidated, which the
+/// primary entry records.
 fn is_orphan(t: &mut Ticket, stored: &Stored) -> bool {
     let family = stored.header.family;
     match t.is_secondary() {
@@ -354,10 +354,10 @@ fn discard(r: &mut Request, cache: &Rc<cache::Cache>, evicted: Vec<cache::Evicte
     }
 }
 
-/// Whether a file is the one for a request.
+/// Whether a file matches a request.
 enum Fits {
     Yes,
-    /// Another variant is.
+    /// Another variant does.
     Other(cache::Hash),
     No,
 }
@@ -381,7 +381,7 @@ fn fits(r: &Request, t: &Ticket, stored: &Stored) -> Fits {
     Fits::Other(wanted)
 }
 
-/// A response is kept: whether it is served as it is.
+/// Decides how to use a stored response: serve it, serve it stale, or ask the upstream.
 fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
     let now = unix_secs() as i64;
     let header = &stored.header;
@@ -396,7 +396,8 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
             Reuse::Ask { updating, error, strict } => {
                 t.stale_error = error;
                 t.strict = strict;
-                // RFC 5861 section 3: the client is answered at once, whatever is configured.
+                // RFC 5861 section 3: `stale-while-revalidate` serves the client at once, whatever
+                // the configuration says.
                 behind |= updating;
                 updating || may_update && !strict && valid <= now
             }
@@ -415,7 +416,8 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
         if t.hold.is_none() && serve_stale && !background {
             return Lookup::Serve(stored, CacheStatus::Updating);
         }
-        // One asks whether the upstream answers again; the others do not wait for its timeout.
+        // One request tries whether the upstream works again; the others do not wait for its
+        // timeout.
         let on_error = t.conf.use_stale & !next::UPDATING != 0 || t.stale_error;
         if t.hold.is_none() && on_error && !t.strict && !background && keys.has_failed(&t.hash) {
             return Lookup::Serve(stored, CacheStatus::Stale);
@@ -426,7 +428,7 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
         && !background
         && let Some(hold) = t.hold.take()
     {
-        // If the subrequest cannot be made, the client is served all the same; the next request
+        // If the subrequest cannot be created, the client is served anyway, and the next request
         // tries again.
         r.background_update(Box::new(hold));
         return Lookup::Serve(stored, CacheStatus::Stale);
@@ -436,33 +438,33 @@ fn judge(r: &mut Request, t: &mut Ticket, stored: Rc<Stored>) -> Lookup {
     Lookup::Ask
 }
 
-/// The state of a request that waits for the lock.
+/// The state of a request that waits for the cache lock.
 #[derive(Default)]
 struct Waited {
-    /// The end of the wait, on the monotonic clock.
+    /// The end of the wait, in milliseconds of the monotonic clock.
     until_ms: Option<u64>,
-    /// The wait is over.
+    /// The timeout has expired.
     over: bool,
-    /// The stream of another worker that is not for this request.
+    /// Another worker's fetch that turned out not to match the request.
     declined: Option<StreamId>,
 }
 
 enum Locked {
-    /// This request fetches.
+    /// This request holds the lock and fetches.
     Ours,
-    /// It asks for itself alone.
+    /// It goes to the upstream without caching.
     PassBy,
-    /// It looks again.
+    /// Look up again.
     Again,
-    /// It takes part in another's fetching.
+    /// Read along with a fetch of this worker.
     Join(Rc<Fill>),
-    /// The same where another worker fetches.
+    /// Read along with a fetch of another worker.
     Follow(Box<GrowingFile>, u64),
     Gone,
 }
 
 impl Locked {
-    /// The outcome of the lookup; `None`: it begins again.
+    /// The result of the lookup; `None` to look up again.
     fn lookup(self, t: &mut Ticket) -> Option<Lookup> {
         Some(match self {
             Locked::Ours => Lookup::Ask,
@@ -510,7 +512,7 @@ async fn lock(r: &mut Request, t: &mut Ticket, up: &Conf, waited: &mut Waited) -
         let found = cache.keys.on_its_way(&hash);
         found.is_some_and(|f| f.number.is_some() && Some(f.id) != declined)
     };
-    // Its turn comes behind many others.
+    // It will be woken together with many others, so prefetch its state.
     r.foresee();
     event::task::foresee(t);
     let wait = cache.waiters.wait(&cache.keys, &hash, ms, is_shown);
@@ -529,8 +531,7 @@ async fn lock(r: &mut Request, t: &mut Ticket, up: &Conf, waited: &mut Waited) -
     Locked::Again
 }
 
-/// A response that another worker is receiving and that matches the request. Where it is not shown
-/// yet, that is asked for.
+/// A matching response that another worker is fetching. If it is not published yet, requests that.
 async fn follow(
     r: &mut Request,
     t: &Ticket,
@@ -547,14 +548,14 @@ async fn follow(
     let growing = growing.filter(|g| !t.conf.rfc9111 || is_fresh(t, &g.header));
     let len = growing.as_ref().and_then(|g| cache::length(&g.header));
     if len.is_none() && keys.streams.written(found.id).is_some() {
-        // The stream is of no use to this request.
+        // This fetch does not match the request.
         waited.declined = Some(found.id);
     }
     growing.zip(len)
 }
 
-/// A response for the same key, or the same variant of it, that this worker has received whole and
-/// is about to put into its place.
+/// A response for the same key or variant that this worker has received completely and is about to
+/// store.
 fn ended(t: &Ticket) -> Option<Rc<Fill>> {
     let fills = t.cache.fills.borrow();
     if fills.is_empty() {
@@ -563,13 +564,13 @@ fn ended(t: &Ticket) -> Option<Rc<Fill>> {
     fills.get(&t.hash).filter(|fill| fill.can_be_joined(true)).cloned()
 }
 
-/// A response that this worker is receiving and that matches the request.
+/// A matching response that this worker is fetching.
 fn joinable(r: &Request, t: &Ticket) -> Option<Rc<Fill>> {
     let fills = t.cache.fills.borrow();
     fills.get(&t.hash).filter(|fill| suits(r, t, fill)).cloned()
 }
 
-/// Whether that is so of one. One that came some time ago may not be fresh any more.
+/// Whether a fetch matches the request; one that started some time ago may not be fresh any more.
 fn suits(r: &Request, t: &Ticket, fill: &Fill) -> bool {
     let is_new = || !t.conf.rfc9111 && fill.whole_len().is_none();
     fill.can_be_joined(false) && fits_fill(r, t, fill) && (is_new() || is_fresh(t, fill.header()))

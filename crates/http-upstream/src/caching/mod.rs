@@ -1,4 +1,4 @@
-//! The cache of responses, as requests see it. The machinery is the crate `cache`.
+//! The response cache from a request's point of view. The storage is the crate `cache`.
 //!
 //! ```text
 //!                 ┌───────────── lookup ─────────────┐
@@ -23,8 +23,8 @@
 //! | `stream_reader` | the body of a response that another worker fetches |
 //! | `purge` | requests that purge |
 //!
-//! Nothing in here fails a request: where a zone or a disk is full, a file cannot be read or a
-//! folder is gone, the response passes by the cache.
+//! The cache never fails a request: if a zone or disk is full, a file is unreadable or a directory
+//! is missing, the response bypasses the cache.
 
 pub mod conf;
 pub(crate) mod decisions;

@@ -1,5 +1,5 @@
-//! Requests that purge (`*_cache_purge`): by their key, by all keys that begin like it where it
-//! ends with an asterisk, or by tags where they name some (`Cache-Tag`, `Surrogate-Key`).
+//! Purge requests (`*_cache_purge`): by key, by key prefix if the key ends with an asterisk, or by
+//! the tags in `Cache-Tag` or `Surrogate-Key`.
 
 use base::ascii::eq_ignore_case;
 use base::log::Level;
@@ -8,7 +8,7 @@ use cache::{PurgeError, PurgeResult, Ticket, tags};
 use http::module::Verdict;
 use http::request::Request;
 
-/// Purges the entries that a request names, and answers.
+/// Purges the entries that the request selects, and responds.
 pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
     let mut named = Vec::new();
     for (name, value) in r.headers() {
@@ -30,7 +30,8 @@ pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
     Verdict::Status(status)
 }
 
-/// Answers with the number of entries that were taken out; 202 where the manager goes on with that.
+/// Responds with the number of removed entries; with 202 if the cache manager continues in the
+/// background.
 fn answer(r: &mut Request, result: PurgeResult) {
     let PurgeResult { count, complete } = result;
     let text = match count {

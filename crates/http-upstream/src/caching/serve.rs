@@ -1,4 +1,4 @@
-//! Responses made of cached ones.
+//! Responses from stored ones.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use crate::Protocol;
 use crate::conf::Conf;
 use crate::headers::{self, Accepted};
 
-/// Serves a response that is kept.
+/// Serves a stored response.
 pub(crate) fn stored(
     r: &mut Request,
     t: &Ticket,
@@ -24,7 +24,7 @@ pub(crate) fn stored(
     up: &Conf,
     protocol: &dyn Protocol,
 ) -> Verdict {
-    // A response that is served stale has no freshness lifetime.
+    // A stale response has no remaining lifetime.
     let valid = if t.stale.is_some() { 0 } else { stored.header.valid };
     let len = Some(stored.header.body_len);
     let body = Body::Chain(stored.body());
@@ -35,8 +35,8 @@ pub(crate) fn stored(
     verdict
 }
 
-/// Notes how old the response is. RFC 9111: it says so itself (section 5.1), unless the origin was
-/// asked for it just now; and ranges are taken from it if it is whole.
+/// Records the age of the response. Under RFC 9111 it is also sent in `Age` (section 5.1), unless
+/// the origin was just asked; and ranges are served from a complete response.
 fn as_kept(r: &mut Request, t: &Ticket, up: &Conf, header: &Header, head: &ResponseHead) {
     r.upstream_mut().cache_entry = Some(t.entry());
     let text = header.head.as_deref().unwrap_or_default();
@@ -55,7 +55,7 @@ fn as_kept(r: &mut Request, t: &Ticket, up: &Conf, header: &Header, head: &Respo
     }
     r.out.unconditional = false;
     r.out.tags_first = true;
-    // The date is the origin's: `Age` gives the time since then.
+    // `Date` is the origin's; `Age` counts from there.
     if let Some(date) = head.value(FieldId::Date, text) {
         r.out.date = Some(Bytes::copy_from_slice(date));
     }
@@ -66,7 +66,7 @@ fn as_kept(r: &mut Request, t: &Ticket, up: &Conf, header: &Header, head: &Respo
     }
 }
 
-/// Serves a response that is on its way to the cache, as it comes.
+/// Serves a response that this worker is fetching into the cache, as it arrives.
 pub(crate) fn joined(
     r: &mut Request,
     t: &Ticket,
@@ -88,7 +88,7 @@ pub(crate) fn joined(
     verdict
 }
 
-/// Serves a response that another worker fetches, as it comes.
+/// Serves a response that another worker is fetching, as it arrives.
 pub(crate) fn followed(
     r: &mut Request,
     t: &Ticket,
@@ -108,8 +108,8 @@ pub(crate) fn followed(
     verdict
 }
 
-/// Prepares the response; its head is parsed already. `kept`: its text, what it says against being
-/// kept, and until when it is fresh.
+/// Prepares the response from parsed headers. `kept`: the text of the headers, what forbids storing
+/// it, and its expiry.
 fn answer(
     r: &mut Request,
     kept: (Option<Bytes>, &Forbids, i64),
@@ -120,7 +120,7 @@ fn answer(
 ) -> Verdict {
     let (text, forbids, valid) = kept;
     let Some(text) = text else {
-        // It had no head, and has none now.
+        // An HTTP/0.9 response has no headers, so it gets none.
         r.head.version = Version::HTTP_09;
         r.out.status = 200;
         r.out.unconditional = true;
@@ -140,7 +140,7 @@ fn answer(
         Accepted::Response { .. } => {}
     }
     r.out.unconditional = forbidden;
-    // The response to a HEAD tells a length that its own body does not have.
+    // The response to HEAD has the length of the GET's body, not of its own.
     r.out.content_length = match r.method {
         Method::Head => of_head.or(len),
         _ => len,

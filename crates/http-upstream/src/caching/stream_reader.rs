@@ -1,7 +1,8 @@
-//! The body of a response that another worker fetches, as it comes into its file.
+//! The response body for a client of a response that another worker is fetching, read from the
+//! growing file.
 //!
-//! It is sent as far as it is in the file. If the other worker does not finish it, nothing was sent
-//! that is wrong, but the rest is missing: the connection is cut, and the log says so.
+//! Sends what is in the file so far. If the other worker fails, the bytes sent are right but the
+//! rest is missing, so the connection is closed early and the failure logged.
 
 use std::cell::Cell;
 
@@ -15,11 +16,11 @@ use mem::Chain;
 
 use crate::conf::Conf;
 
-/// Bytes of the file that are given at once.
+/// The maximum piece of the file, in bytes.
 const PIECE: u64 = 1 << 20;
 
-/// Opens a response that another process publishes; `None` where it is gone, or not the one that
-/// the request asks for.
+/// Opens a response that another process publishes; `None` if it is gone or does not match the
+/// request.
 pub(super) async fn open(
     r: &mut Request,
     t: &Ticket,
@@ -32,12 +33,12 @@ pub(super) async fn open(
         header.key == t.key
             && (header.vary.is_empty() || t.variant(&header.vary, || r.headers()) == header.variant)
     };
-    // Another location may have another folder; then there is no such file here.
+    // Another location may use another directory, where the file does not exist.
     let temp = temp_place(t, up);
     GrowingFile::open(&t.cache, &t.hash, stream, temp, pool, fits).await
 }
 
-/// The place of files that are being written for a request.
+/// The directory for files being written for a request.
 pub(crate) fn temp_place(t: &Ticket, up: &Conf) -> TempPlace {
     match t.cache.uses_temp_path() {
         true => TempPlace::Folder(up.temp_path.clone()),
@@ -45,24 +46,24 @@ pub(crate) fn temp_place(t: &Ticket, up: &Conf) -> TempPlace {
     }
 }
 
-/// The body for one client.
+/// The response body for one client.
 pub(crate) struct StreamBody {
     growing: Box<GrowingFile>,
     /// The length of the body.
     len: u64,
     pos: u64,
-    /// All of it is in the file.
+    /// The file is complete.
     whole: bool,
     over: Cell<bool>,
 }
 
 impl StreamBody {
-    /// One at the beginning of a body of that length.
+    /// Starts at the beginning of a body of `len` bytes.
     pub fn new(growing: Box<GrowingFile>, len: u64) -> StreamBody {
         StreamBody { growing, len, pos: 0, whole: false, over: Cell::new(len == 0) }
     }
 
-    /// The bytes available to send; `None`: nothing more will come.
+    /// The number of bytes available; `None` if nothing more will come.
     fn there(&self) -> Option<u64> {
         match self.whole {
             true => Some(self.len),

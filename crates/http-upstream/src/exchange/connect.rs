@@ -1,4 +1,4 @@
-//! Connections of an exchange: to addresses that a resolver gives, kept or new.
+//! The connections of an exchange: kept or new, to resolved addresses.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::pin::pin;
@@ -25,7 +25,7 @@ use super::{Answered, Exchange};
 use crate::conf::{Conf, next};
 use crate::failure::{Stop, client_gone, not_reached};
 
-/// The servers that a name stands for, by the resolver of the request's location.
+/// Resolves a name to servers, with the resolver of the request's location.
 pub(super) async fn addresses(
     r: &mut Request,
     conf: &Conf,
@@ -45,7 +45,7 @@ pub(super) async fn addresses(
 }
 
 impl Exchange {
-    /// A connection stands, and that is all that was asked for.
+    /// The connection is established, and nothing else is needed (CONNECT).
     pub(super) fn connected(&mut self, r: &mut Request) -> Answered {
         let u = r.upstream_mut();
         self.protocol.head(b"", &mut u.head);
@@ -65,18 +65,18 @@ impl Exchange {
         }
     }
 
-    /// Whether the body may be long, or never end: others are not to wait behind it.
+    /// Whether the body may be long or endless, so that other requests must not wait behind it.
     fn is_long(&self) -> bool {
         self.body.is_streamed()
     }
 
-    /// Whether servers have refused the request more than once: it gets a connection of which it is
-    /// the first request, since a limit of the connection may be the reason.
+    /// Whether servers refused the request more than once. It then gets a new connection, because a
+    /// limit of the shared connection may be the reason.
     fn is_refused_again(&self) -> bool {
         self.refusals > 1
     }
 
-    /// Over a new connection: the connection itself, or its first stream.
+    /// Uses a new connection: the connection itself, or its first HTTP/2 stream.
     fn wire(
         &self,
         r: &Request,
@@ -88,8 +88,8 @@ impl Exchange {
             return Ok(Wire::Conn(UpConn { sock, requests: 0, start_ms: now_ms(), cached: false }));
         }
         if r.loc.core.tcp_nodelay && !peer.spec.addr.is_unix() {
-            // A frame would wait for the acknowledgement of the one before it, and that for the
-            // response of another exchange or 40 ms.
+            // With Nagle's algorithm a frame would wait for the acknowledgement of the previous
+            // one, which may come with another response or after 40 ms.
             let _ = sock.set_nodelay(true);
         }
         let gate = r.main.life.gate.clone();
@@ -105,7 +105,7 @@ impl Exchange {
         Ok(Wire::Stream(stream))
     }
 
-    /// A connection that another exchange makes, if this one may share it.
+    /// Waits for a connection that another exchange is opening, if this one may share it.
     async fn joined(&self, r: &mut Request, peer: &Peer) -> Result<Option<Wire>, Stop> {
         let Some(pool) = &self.pool else { return Ok(None) };
         let (addr, tag, bound) = (&peer.spec.addr, self.tag(), self.tls.is_some());
@@ -121,12 +121,12 @@ impl Exchange {
             if wire.is_some() || matches!(outcome, None | Some(Outcome::Failed)) {
                 return Ok(wire);
             }
-            // It has no stream left, or one of those that waited for it makes another one.
+            // It has no stream left, or another waiting exchange opens the next connection.
         }
         Ok(None)
     }
 
-    /// A new connection, or one that another exchange makes at this moment.
+    /// Opens a connection, or shares one that another exchange is opening.
     pub(super) async fn connect(&self, r: &mut Request, peer: &Peer) -> Result<Wire, Stop> {
         let joins = !self.is_long() && !self.is_refused_again();
         let shares = self.protocol.is_stream() && self.pool.is_some() && joins;
@@ -146,7 +146,7 @@ impl Exchange {
         }
     }
 
-    /// Opens a connection, with TLS where that is wanted.
+    /// Opens a connection, with TLS if configured.
     async fn open(&self, r: &mut Request, peer: &Peer) -> Result<Transport, Stop> {
         let sock = socket::open(r, &self.conf.socket, &peer.spec.addr)
             .map_err(|NotOpened| Stop::Status(500))?;
@@ -164,14 +164,15 @@ impl Exchange {
     }
 }
 
-/// The terms of a session with a server, for one request.
+/// The TLS parameters of a connection that depend on the request: server name and client
+/// certificate.
 pub(super) struct Terms {
     name: Bytes,
     certificate: Option<(Bytes, Bytes)>,
 }
 
 impl Terms {
-    /// Tells connections apart that are kept.
+    /// A hash of the parameters, so that a kept connection is only reused with the same ones.
     pub fn hash(&self) -> usize {
         BuildHasherDefault::<DefaultHasher>::default().hash_one((&self.name, &self.certificate))
             as usize
@@ -186,7 +187,7 @@ impl Exchange {
         Some(Box::new(Terms { name, certificate }))
     }
 
-    /// TLS over a new connection.
+    /// Starts TLS over a new connection.
     async fn shake(
         &self,
         r: &mut Request,
@@ -203,8 +204,8 @@ impl Exchange {
             counted: Some(peer),
         };
         if r.loc.core.tcp_nodelay && !peer.spec.addr.is_unix() {
-            // The end of the handshake and the request are two writes: the second one would wait
-            // for the acknowledgement of the first, which servers delay by 40 ms.
+            // The end of the handshake and the request are two writes; with Nagle's algorithm the
+            // second would wait for the acknowledgement of the first, which servers delay by 40 ms.
             let _ = os::socket::set_nodelay(sock.fd(), true);
         }
         let watch = self.client(r);

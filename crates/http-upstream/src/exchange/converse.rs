@@ -1,4 +1,4 @@
-//! One request and the head of its response over a connection.
+//! Sends a request over a connection and reads the response headers.
 
 use std::io;
 use std::pin::pin;
@@ -22,14 +22,14 @@ use crate::conf::next;
 use crate::failure::{Stop, client_gone, log_io, no_answer, stream_failed, timed_out, too_big};
 use crate::headers::is_of_interim;
 
-/// The most bytes of interim responses before the final one.
+/// The maximum size of all interim (1xx) responses, in bytes.
 const INTERIM_MAX: usize = 1 << 20;
 
-/// The reason why a request is not sent.
+/// Why sending the request failed.
 enum Unsent {
     /// The connection failed.
     Broken(io::Error),
-    /// The file of the request's body cannot be read, which was logged.
+    /// The temporary file of the request body cannot be read; this was logged.
     Unreadable,
 }
 
@@ -39,8 +39,8 @@ impl From<io::Error> for Unsent {
     }
 }
 
-/// Sends what is taken; `last`: nothing follows `out`. Where no files can be sent, a body's file
-/// goes through memory.
+/// Sends as much as the socket accepts. `last`: nothing follows `out`. A body in a file is read
+/// into memory if the connection cannot use sendfile (TLS).
 async fn send(r: &mut Request, wire: &Wire, out: &mut Chain, last: bool) -> Result<usize, Unsent> {
     if wire.sends_files() || out.iter().all(|buf| !matches!(buf, Buf::File { .. })) {
         return Ok(wire.try_send(out, last)?);
@@ -70,8 +70,9 @@ async fn send_read(
 }
 
 impl Exchange {
-    /// Sends the request and reads the response's head, both at once: a server may answer before it
-    /// read all of a body. Gives the page, the head's length, and whether sending never failed.
+    /// Sends the request and reads the response headers concurrently, because a server may respond
+    /// before it has read the whole body. Returns the buffer, the length of the headers, and
+    /// whether sending never failed.
     pub(super) async fn converse(
         &mut self,
         r: &mut Request,
@@ -90,9 +91,10 @@ impl Exchange {
                         self.sent |= n > 0;
                         r.upstream_mut().now().sent += n as u64;
                     }
-                    // The fault is here, and the same with every server.
+                    // A local error, which another server would not solve.
                     Err(Unsent::Unreadable) => return Err(Stop::Status(500)),
-                    // The server may have answered before it closed: RFC 9112 section 9.5.
+                    // The server may have responded before it closed the connection (RFC 9112
+                    // section 9.5).
                     Err(Unsent::Broken(e)) => {
                         out.clear();
                         self.body.give_up();
@@ -101,7 +103,7 @@ impl Exchange {
                 }
             }
             match sock.try_recv_into(&mut page) {
-                // Behind a reset the kernel keeps what came before it.
+                // After a reset the kernel still delivers data that arrived earlier.
                 Ok(None) if broken.as_ref().is_none_or(may_have_answered) => {}
                 Ok(Some(n)) if n > 0 => {
                     r.upstream_mut().now().received += n as u64;
@@ -130,7 +132,7 @@ impl Exchange {
         }
     }
 
-    /// Begins the stream of an exchange with the request's fields.
+    /// Opens the stream of an exchange with the request's fields.
     pub(super) fn begin_stream(
         &mut self,
         r: &mut Request,
@@ -148,7 +150,7 @@ impl Exchange {
         }
     }
 
-    /// The same for an exchange that is a stream, whose first piece of `out` is the list of fields.
+    /// The same over an HTTP/2 stream; the first piece of `out` is the field list.
     pub(super) async fn converse_by_stream(
         &mut self,
         r: &mut Request,
@@ -163,7 +165,7 @@ impl Exchange {
         match self.protocol.connect(list) {
             None => {
                 let nothing = out.is_empty() && self.body.is_sent();
-                // gRPC has a stream of no messages end by a DATA frame.
+                // gRPC ends a stream without messages by an empty DATA frame.
                 let end = nothing && !r.body_ended_behind_head();
                 self.begin_stream(r, stream, list, end)?;
             }
@@ -177,7 +179,7 @@ impl Exchange {
                 match send(r, wire, out, last).await {
                     Ok(n) => r.upstream_mut().now().sent += n as u64,
                     Err(Unsent::Unreadable) => return Err(Stop::Status(500)),
-                    // The response may be there.
+                    // The response may have arrived already.
                     Err(Unsent::Broken(_)) => {
                         out.clear();
                         self.body.give_up();
@@ -224,14 +226,14 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether nothing of the request follows what was taken from the body.
+    /// Whether the whole request was taken for sending.
     fn has_ended(&self) -> bool {
         self.body.is_sent() && !self.connects
     }
 
-    /// Waits until something can be read, written, or the client is gone. `reading` makes the wait
-    /// of the usual case: for the answer, or for the end of what the client's connection sends. Its
-    /// future lies in that of every exchange.
+    /// Waits until the connection is readable or writable, or the client has disconnected.
+    /// `reading` creates the future for the common case, waiting for the response or for the
+    /// client's end; it is embedded in every exchange.
     async fn wait<'a, F: Future<Output = io::Result<Side>>>(
         &mut self,
         r: &mut Request,
@@ -272,7 +274,7 @@ impl Exchange {
         }
     }
 
-    /// Looks for a whole head at the start of the page.
+    /// Parses the headers at the start of the buffer; `None` if they are incomplete.
     fn parse_head(&mut self, r: &mut Request, page: &mut Page) -> Result<Option<usize>, Stop> {
         loop {
             let u = r.upstream_mut();
@@ -312,7 +314,7 @@ impl Exchange {
                     u.head.clear();
                     u.head.status = 200;
                     u.now().status = 200;
-                    // The answer has no head either.
+                    // The response to the client has no headers either (HTTP/0.9).
                     r.head.version = proto::h1::Version::HTTP_09;
                     Ok(Some(0))
                 }
@@ -326,7 +328,7 @@ impl Exchange {
         }
     }
 
-    /// Writes early hints for the client, where it is to have them.
+    /// Forwards early hints (103) to the client, if configured.
     #[cold]
     fn pass_hints(&mut self, r: &mut Request, text: &[u8]) {
         if self.interim > self.conf.buffer_size {
@@ -347,7 +349,7 @@ impl Exchange {
     }
 }
 
-/// Waits until a stream has something, or until the peer of `client` is known to send no more.
+/// Waits until a stream has data, or until the client is known to send no more.
 async fn readable_while(
     stream: &Stream,
     client: Option<&Transport>,
@@ -359,7 +361,7 @@ async fn readable_while(
     }
 }
 
-/// Waits until something can be read, or a client without a connection of its own is gone.
+/// Waits until the connection is readable, or a client that shares its connection has cancelled.
 async fn readable_unless_gone(
     wire: &Wire,
     client: &ClientEnd,
@@ -371,7 +373,7 @@ async fn readable_unless_gone(
     }
 }
 
-/// Waits until the server takes or sends something, or until the client is gone.
+/// Waits until the connection is readable or writable, or the client has disconnected.
 async fn readable_or_writable(
     wire: &Wire,
     client: Option<&ClientEnd>,

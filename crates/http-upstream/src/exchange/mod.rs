@@ -1,4 +1,4 @@
-//! One request's way through the servers of an upstream.
+//! An exchange: proxies one request, over as many servers as needed.
 
 mod connect;
 mod converse;
@@ -37,7 +37,7 @@ use crate::failure::{Stop, client_gone};
 use crate::request_body::RequestBody;
 use connect::Terms;
 
-/// A request to pass on.
+/// A request to be proxied.
 pub struct Job {
     /// The settings of the location.
     pub conf: Rc<Conf>,
@@ -45,7 +45,7 @@ pub struct Job {
     pub target: Target,
     /// The protocol.
     pub protocol: Box<dyn Protocol>,
-    /// The name of the server, where it is spoken to under TLS.
+    /// The server name for TLS; `None` for plaintext.
     pub tls: Option<Bytes>,
 }
 
@@ -57,53 +57,53 @@ struct Exchange {
     target: Target,
     tries: u32,
     start_ms: u64,
-    /// A part of the request went to a server.
+    /// Part of the request was sent to a server.
     sent: bool,
-    /// The attempt uses a connection that was kept from an earlier request.
+    /// The attempt uses a kept connection.
     cached: bool,
-    /// The request was refused so many times.
+    /// How many times servers refused the request (RFC 9113 section 8.7).
     refusals: u32,
-    /// Bytes of interim responses so far.
+    /// The size of the interim responses so far, in bytes.
     interim: usize,
-    /// Early hints wait for being sent to the client.
+    /// Early hints are queued for the client.
     hints: bool,
-    /// The attempt's stream is to carry another protocol: the client's side of it has no end yet.
+    /// The attempt's stream will carry another protocol, so the client's side stays open.
     connects: bool,
     body: RequestBody,
-    /// The name in the address, where the connection has TLS.
+    /// The server name from the address, if the connection uses TLS.
     tls: Option<Box<Bytes>>,
-    /// The name and the certificate of the attempt's session.
+    /// The TLS parameters of the attempt.
     terms: Option<Box<Terms>>,
 }
 
-/// A head that was received.
+/// Received response headers.
 struct Answered {
-    /// The text of its fields.
+    /// The text of the fields.
     text: Bytes,
-    /// The bytes behind it.
+    /// The bytes after the headers.
     rest: Bytes,
-    /// The server took all that was sent so far.
+    /// Sending has not failed so far.
     takes: bool,
 }
 
-/// A response whose head is in the request's state.
+/// A response whose headers are in the request's state.
 struct Answer {
-    /// The bytes that were read behind the head.
+    /// The bytes that were read after the headers.
     rest: Bytes,
     wire: Wire,
     addr: SockAddr,
-    /// The server took all that was sent so far.
+    /// Sending has not failed so far.
     takes: bool,
-    /// More of the request, to be sent at once.
+    /// Bytes of the request that are ready to be sent.
     out: Chain,
 }
 
-/// Passes a request on and prepares the response in `r.out`.
+/// Proxies a request and prepares the response in `r.out`.
 ///
-/// There is one such future for each request that waits for a server. The exchange is made in its
-/// place in it, and parts that few of them need (caches, names, queues, new connections) are boxed
-/// apart, so that the rest stays in the processor's caches, and below the size up to which an
-/// allocator has freed memory at hand (glibc: 1,032 bytes).
+/// One such future exists for each request that waits for a server, so it is kept small: the
+/// exchange is constructed in place, and rarely needed parts (caches, names, queues, new
+/// connections) are boxed. Then it fits the CPU's caches, and stays below the size up to which
+/// glibc's allocator serves recently freed blocks (1,032 bytes).
 #[inline(always)]
 pub fn run(r: &mut Request, job: Job) -> impl Future<Output = Verdict> {
     let Job { conf, target, protocol, tls } = job;
@@ -155,8 +155,8 @@ pub fn run(r: &mut Request, job: Job) -> impl Future<Output = Verdict> {
 }
 
 impl Exchange {
-    /// Reads the client's body as far as that comes first, looks into the cache, and begins
-    /// choosing.
+    /// Reads the client's body as far as necessary, looks up the cache, and starts choosing
+    /// servers.
     async fn prepare(&mut self, r: &mut Request) -> Result<(), Verdict> {
         self.body = RequestBody::read(r, &self.conf, self.protocol.as_mut()).await?;
         let u = r.upstream_mut();
@@ -192,13 +192,13 @@ impl Exchange {
         Ok(())
     }
 
-    /// Begins choosing from servers of no group.
+    /// Starts choosing among servers that belong to no group.
     fn own(&self, r: &mut Request, specs: &[ServerSpec]) -> AnyPicker {
         let servers = Servers::own(self.target.name(), specs);
         AnyPicker::begin(&RoundRobin(servers), r)
     }
 
-    /// One server: connect, send, read the head.
+    /// An attempt with one server: connects, sends, reads the headers.
     async fn attempt(&mut self, r: &mut Request) -> Result<Answer, Stop> {
         let mut out = Chain::new();
         self.protocol.request(r, &mut out).map_err(Stop::Status)?;
@@ -236,7 +236,8 @@ impl Exchange {
             self.connected(r)
         } else {
             self.body.append_to(r, self.protocol.as_mut(), &mut out);
-            // The part of a streamed body that goes out with the head is lost for another server.
+            // The part of a streamed body that is sent with the headers cannot be repeated to
+            // another server.
             self.sent |= self.body.is_streamed();
             match wire.stream() {
                 None => self.converse(r, &wire, &mut out).await?,
@@ -258,7 +259,7 @@ impl Exchange {
         Ok(Answer { rest, wire, addr: peer.spec.addr.clone(), takes, out })
     }
 
-    /// No server can be asked: waits until one can, where the upstream has a queue.
+    /// No server has a free slot: waits for one if the upstream has a queue.
     async fn queue(&mut self, r: &mut Request) -> Result<Option<Rc<Peer>>, Stop> {
         let Target::Group(group) = &self.target else { return Ok(None) };
         let group = group.clone();
@@ -272,15 +273,15 @@ impl Exchange {
         }
     }
 
-    /// Identifies the location for pools that do not share between locations.
+    /// Identifies the location in connection pools that are not shared between locations.
     fn tag(&self) -> usize {
         let conf = Rc::as_ptr(&self.conf) as usize;
         conf ^ self.terms.as_ref().map_or(0, |terms| terms.hash())
     }
 
-    /// The client's connection, where its end ends the exchange.
+    /// The client's connection, if its end aborts the exchange.
     fn client(&self, r: &Request) -> Option<ClientEnd> {
-        // A response for a cache is of use to others.
+        // A response for the cache is useful to others, so continue.
         let kept = r.upstream().is_some_and(Exchanges::is_cacheable);
         if self.conf.ignore_client_abort || kept { None } else { r.watched() }
     }

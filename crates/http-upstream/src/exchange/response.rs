@@ -1,5 +1,5 @@
-//! A response whose head is here: judged, and passed on, stored, redirected or turned into a
-//! tunnel.
+//! Handles a response after its headers: retries, forwards, stores or redirects it, or turns it
+//! into a tunnel.
 
 use std::rc::Rc;
 
@@ -29,7 +29,7 @@ use crate::tunnel::Tunnel;
 use crate::{Progress, Sink};
 
 impl Exchange {
-    /// Whether a status is to be answered by another server, or by `error_page`.
+    /// Whether to retry a status on another server, or to answer it by `error_page`.
     pub(super) fn judge(&mut self, r: &mut Request) -> Option<Stop> {
         let status = r.upstream_mut().head.status;
         if status < 300 {
@@ -48,7 +48,7 @@ impl Exchange {
         })
     }
 
-    /// The response is not passed on: its connection is kept if all of it is here.
+    /// The response is discarded: keeps its connection if it has arrived completely.
     pub(super) fn keep_connection(&mut self, r: &mut Request, answer: Answer) {
         let sent_all = answer.takes && answer.out.is_empty() && self.body.is_sent();
         let (Some(pool), true) = (&self.pool, sent_all) else { return };
@@ -68,7 +68,7 @@ impl Exchange {
         }
     }
 
-    /// Serves a stored response instead of this one, for the reason in its head.
+    /// Serves a stored response instead of this one.
     pub(super) async fn answer_from_cache(
         mut self,
         r: &mut Request,
@@ -88,13 +88,13 @@ impl Exchange {
         self.serve_stored(r, status).unwrap_or(Verdict::Status(500))
     }
 
-    /// Passes a response on: its head to `r.out`, its body as it comes.
+    /// Forwards a response: its headers to `r.out`, its body as it arrives.
     pub(super) fn accept(mut self, r: &mut Request, answer: Answer) -> Verdict {
         let sent_all = answer.takes && answer.out.is_empty() && self.body.is_sent();
         let mut head = std::mem::take(&mut r.upstream_mut().head);
         let (accepted, cacheability) = self.copy_head(r, &head);
         let progress = self.protocol.begin_body(&head);
-        // A fill of the cache reads the server alone, and could not send it the rest of a body.
+        // A cache fill only reads from the server, so it could not send the rest of a request body.
         let fills = sent_all && matches!(accepted, Accepted::Response { buffering: true });
         let plan = match cacheability {
             Some(cacheability) if fills && !cacheability.is_unwanted(r, &mut head) => {
@@ -123,13 +123,12 @@ impl Exchange {
         }
     }
 
-    /// Copies the head to `r.out`, and asks the cache whether it may keep the response.
+    /// Copies the headers to `r.out`, and determines whether the response may be cached.
     fn copy_head(&self, r: &mut Request, head: &ResponseHead) -> (Accepted, Option<Cacheability>) {
         let cacheability = Cacheability::of(r, &self.conf, head);
         let stores = cacheability.as_ref().is_some_and(Cacheability::may_be_kept);
         let accepted = headers::copy(r, &self.conf, head, self.protocol.as_ref(), stores);
-        // The answer to a redirect inside is another handler's, which has dates and tags of its
-        // own.
+        // An internal redirect is answered by another handler, with its own dates and tags.
         if let Some(cacheability) = &cacheability {
             cacheability.forward(r);
         }
@@ -137,9 +136,8 @@ impl Exchange {
         (accepted, cacheability)
     }
 
-    // Inlined, as `pass_body` is: large parts would be moved by each, and this is on the way of
-    // every response.
-    /// The connection and the lease of the server until the end of the body.
+    // Inlined, like `pass_body`: both would move large values, on the path of every response.
+    /// Keeps connection and server lease together until the end of the body.
     #[inline(always)]
     fn link(&mut self, r: &mut Request, mut lease: Lease, answer: Answer) -> (Link, Left) {
         if let Some(cookie) = lease.answered(r) {
@@ -159,7 +157,7 @@ impl Exchange {
         Verdict::Done
     }
 
-    /// The destination of the body besides the client.
+    /// Where the body goes.
     fn destination(&self, r: &mut Request, plan: Option<Plan>, buffering: bool) -> Destination {
         match plan {
             Some(plan) => {
@@ -204,17 +202,17 @@ impl Exchange {
     }
 }
 
-/// The parts of an answer that are not passed on yet.
+/// The parts of a response that were not forwarded yet.
 struct Left {
     /// The bytes that were read behind the head.
     rest: Bytes,
-    /// The server takes more of the request.
+    /// The server accepts more of the request.
     takes: bool,
     /// More of the request, to be sent at once.
     out: mem::Chain,
 }
 
-/// The response is another location's.
+/// Handles `X-Accel-Redirect`.
 fn redirect(r: &mut Request) -> Verdict {
     let u = r.upstream_mut();
     let a = u.now();
@@ -223,9 +221,9 @@ fn redirect(r: &mut Request) -> Verdict {
     headers::redirect(r)
 }
 
-/// The destinations of a body.
+/// The destination of a body.
 enum Destination {
-    /// A cache's file, which the client is served from.
+    /// A cache file, from which the client is served.
     Cache(Box<Plan>),
     /// A file of `*_store`, and the client.
     File(InFile),

@@ -1,4 +1,5 @@
-//! The end of an attempt without a response: another server, a stored response, or a status.
+//! Handles attempts without a response: tries another server, serves a stored response, or ends
+//! with a status.
 
 use base::log::Level;
 use base::time::now_ms;
@@ -13,7 +14,7 @@ use crate::caching::decisions;
 use crate::conf::next;
 use crate::failure::Stop;
 
-/// Refusals of one request after which it counts as failed.
+/// The number of refusals after which a request fails.
 const REFUSALS_MAX: u32 = 3;
 
 impl Exchange {
@@ -26,7 +27,7 @@ impl Exchange {
             && !(timeout > 0 && now_ms().saturating_sub(self.start_ms) >= timeout)
     }
 
-    /// An attempt is over without a response: `None` where another server is to be tried.
+    /// An attempt has ended without a response. Returns `None` if another server is to be tried.
     pub(super) fn ended(&mut self, r: &mut Request, stop: Stop) -> Option<Verdict> {
         let a = r.upstream_mut().now();
         a.response_ms.get_or_insert(now_ms().saturating_sub(a.start_ms));
@@ -53,7 +54,7 @@ impl Exchange {
         }
     }
 
-    /// The exchange's own time is over, which is not the server's failure.
+    /// The exchange's own deadline has passed, which is no failure of the server.
     #[cold]
     fn late(&mut self, r: &mut Request) -> Verdict {
         if let Some(lease) = &mut self.lease {
@@ -65,7 +66,7 @@ impl Exchange {
         Verdict::Status(504)
     }
 
-    /// The server has not processed the request: asks it, or another one, again.
+    /// The server has not processed the request: retries on the same or another one.
     #[cold]
     fn again(&mut self, r: &mut Request) -> Option<Verdict> {
         let is_lost = self.sent && self.body.is_streamed();
@@ -103,7 +104,8 @@ impl Exchange {
                 true => 0,
                 false => self.tries.saturating_sub(1),
             };
-            // A kept connection may have been closed as we wrote to it: that does not count.
+            // The server may have closed the kept connection while we wrote: does not count as a
+            // failure.
             if self.cached && bit == next::ERROR {
                 self.tries += 1;
             }
@@ -129,7 +131,7 @@ impl Exchange {
         None
     }
 
-    /// Serves the cached response although it is stale.
+    /// Serves the stored response although it is stale.
     pub(super) fn serve_stored(&mut self, r: &mut Request, status: CacheStatus) -> Option<Verdict> {
         self.lease = None;
         let served = decisions::serve(r, status, &self.conf, self.protocol.as_ref());

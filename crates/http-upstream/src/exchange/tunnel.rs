@@ -1,5 +1,5 @@
-//! A request by which the client's connection becomes another protocol's, over a stream: an
-//! extended CONNECT (RFC 8441) where the server takes such, the request as it is elsewhere.
+//! Protocol switches over an upstream stream: an extended CONNECT (RFC 8441) if the server supports
+//! it, otherwise the plain request.
 
 use base::log::Level;
 use bytes::Bytes;
@@ -15,12 +15,12 @@ use super::Exchange;
 use crate::conf::next;
 use crate::failure::{Stop, client_gone, timed_out};
 
-/// The words of log lines.
+/// What log messages say is in progress.
 const DOING: &str = "reading settings of upstream";
 
 impl Exchange {
-    /// Begins the stream once the server's parameters are known: with `connect`, or with `list`
-    /// where it does not take that.
+    /// Opens the stream once the server's SETTINGS have arrived: with `connect`, or with `list` if
+    /// the server does not support extended CONNECT.
     pub(super) async fn begin_connect(
         &mut self,
         r: &mut Request,
@@ -46,12 +46,12 @@ impl Exchange {
         self.begin_stream(r, stream, list, self.body.is_sent())
     }
 
-    /// Checks the answer with which a server switches to another protocol: it must be one that the
-    /// server was asked for (RFC 9110 section 7.8), and the client, too. The key of a WebSocket
-    /// over a stream is ours, so that the answer to it is ours to check (RFC 6455 section 4.1).
+    /// Checks a response that switches protocols: the new protocol must be one that was requested
+    /// of the server (RFC 9110 section 7.8), and by the client. Over a stream the WebSocket key is
+    /// ours, so that we must check its response (RFC 6455 section 4.1).
     ///
     /// # Errors
-    /// It is not.
+    /// The switch is invalid.
     pub(super) fn check_switch(&self, r: &mut Request) -> Result<(), Stop> {
         let asked = match r.head.fields.has(FieldId::Upgrade) {
             true => self.protocol.asked_upgrade(r).unwrap_or_default(),
@@ -65,7 +65,7 @@ impl Exchange {
             f.map(|f| f.value.of(&u.text))
         };
         let protocol = value(b"upgrade");
-        // HTTP/1's clients see for themselves where a server does not name it.
+        // If the server names no protocol, an HTTP/1 client notices that itself.
         let is_asked = match protocol {
             Some(protocol) => tokens(&asked).any(|own| own.eq_ignore_ascii_case(protocol)),
             None => !is_stream && !asked.is_empty(),
@@ -82,8 +82,8 @@ impl Exchange {
         Err(Stop::Next(next::INVALID_HEADER))
     }
 
-    /// The final answer to it came: the tunnel stands, or it is a response like others. Gives the
-    /// text of its fields.
+    /// The final response to CONNECT has arrived: either the tunnel is established, or it is a
+    /// normal response. Returns the text of its fields.
     pub(super) fn answered_connect(&mut self, r: &mut Request, text: Bytes) -> Bytes {
         let mut head = std::mem::take(&mut r.upstream_mut().head);
         self.connects = websocket::is_accepted(head.status);
@@ -96,12 +96,12 @@ impl Exchange {
     }
 }
 
-/// The elements of a list.
+/// The elements of a comma-separated list.
 fn tokens(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
 }
 
-/// The answer to the key of a request for WebSocket (RFC 6455 section 4.2.2).
+/// `Sec-WebSocket-Accept` for a request's key (RFC 6455 section 4.2.2).
 pub fn websocket_accept(r: &Request) -> Vec<u8> {
     let key = r.head.fields.get(FieldId::SecWebSocketKey).filter(|f| !f.dropped);
     accept(key.map_or(b"", |f| f.value.of(r.head_bytes())))
