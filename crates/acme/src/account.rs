@@ -3,9 +3,9 @@
 //! ```text
 //!  no address ──register──▶ address ──▶ requests
 //!                              │
-//!       another key is wanted: next key made ─▶ server told ─▶ next key in the old one's place
-//!                                                  ▲
-//!                   killed here: the server is asked which key the account has
+//!       new key requested: generated ─▶ sent to the server ─▶ replaces the old one
+//!                                               ▲
+//!              killed here: asks the server which key the account has
 //! ```
 
 use base::log;
@@ -143,6 +143,7 @@ impl Session {
             return Ok(false);
         }
         let begun = begun.and_then(|text| Key::from_pem(&text).ok());
+        // A next key of another type is from an earlier setting, so start over.
         let begun = begun.filter(|next| next.kind() == kind);
         let next = match begun {
             Some(next) => {

@@ -1,14 +1,14 @@
 //! The state directory of an issuer (`state_path`): nginx-acme's files, and additional ones of
 //! ours.
 //!
-//! | file | holds | of |
+//! | file | content | format |
 //! | --- | --- | --- |
-//! | `account.key`, `account.url` | the account's key in PEM, its address | nginx-acme |
+//! | `account.key`, `account.url` | the account key in PEM, the account URL | nginx-acme |
 //! | `ORDER.crt`, `ORDER.key` | a chain and its key in PEM | nginx-acme |
-//! | `ORDER.next.key`, `ORDER.next.crt` | those of an order under way | us |
-//! | `ORDER.state`, `ISSUER.account.state` | progress and back-off in JSON | us |
-//! | `account.print`, `account.next.key` | the key that the address is for; one to come | us |
-//! | `ORDER.challenges` | challenges under way, for other hosts | us |
+//! | `ORDER.next.key`, `ORDER.next.crt` | the same of the order in progress | us |
+//! | `ORDER.state`, `ISSUER.account.state` | state and back-off in JSON | us |
+//! | `account.print`, `account.next.key` | thumbprint of the account key; the next key | us |
+//! | `ORDER.challenges` | challenge responses in progress, for other hosts | us |
 //! | `.ISSUER.lock` | the lock of the host that leads | us |
 //!
 //! A file is written under a temporary name, synced and renamed, so that a crash leaves either

@@ -1,11 +1,11 @@
 //! Processes one order, from the beginning or from the point at which a previous process stopped.
 //!
 //! ```text
-//!            progress says
-//!  nothing ──────▶ key made ─▶ asked ─▶ order's address ─▶ authorize ─▶ finalize ─▶ wait ─▶ fetch
-//!                               │              ▲
-//!  killed here: the account's ──┘              └── killed anywhere behind: the same order goes on
-//!  list of orders is searched
+//!            (recorded in the state file)
+//!  nothing ──────▶ key made ─▶ requested ─▶ order URL ─▶ authorize ─▶ finalize ─▶ wait ─▶ fetch
+//!                               │               ▲
+//!  killed here: searches the ───┘               └── killed later: continues the same order
+//!  account's list of orders
 //! ```
 
 use base::log;

@@ -372,6 +372,7 @@ impl Connection {
         len: usize,
     ) {
         self.inner.borrow_mut().handle_event(event);
+        // Not a migration, or not validated yet: what may be sent there is limited.
         if from != self.inner.borrow().remote_address() {
             self.off_path.borrow_mut().came(from, len);
         }
@@ -428,6 +429,7 @@ impl Connection {
         }
         self.tell_endpoint(endpoint);
         let is_full = self.send(&mut outbox.borrow_mut());
+        // After sending, because sending sets the loss detection timer.
         let at = self.inner.borrow_mut().poll_timeout();
         let mut planned = self.planned.get();
         endpoint.plan(self.handle, at, &mut planned);
@@ -454,6 +456,7 @@ impl Connection {
     fn proved(&self) -> Option<SocketAddr> {
         let (now, watch) = (self.inner.borrow().remote_address(), self.watch.as_ref()?);
         if now == self.known.get() {
+            // The client moved back before the validation of the new address was complete.
             if watch.is_on() {
                 watch.turn(false);
                 self.asked.replace(None);
@@ -472,6 +475,7 @@ impl Connection {
                 Some(now)
             }
             _ => {
+                // Moved to another address: starts to record its challenges and responses.
                 watch.turn(true);
                 *asked = Some((now, Vec::new()));
                 None

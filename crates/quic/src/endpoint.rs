@@ -192,6 +192,7 @@ impl Endpoint {
             let has_more = match received {
                 Ok(n) => {
                     self.take_all(&batch);
+                    // A full batch: more may be queued in the socket.
                     n == datagram::RECV_MAX
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => false,
@@ -375,6 +376,7 @@ impl Endpoint {
             Some(DatagramEvent::Response(sent)) => {
                 self.outbox.borrow_mut().push(std::mem::take(&mut answer), sent);
             }
+            // quinn-proto has buffered it for a pending client, or dropped it.
             None => self.go_on(bytes),
         }
         answer.clear();

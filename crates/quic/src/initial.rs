@@ -104,6 +104,7 @@ impl Greeting {
     pub fn look(&mut self, mut datagram: &[u8]) -> Known {
         while let Some(packet) = quic::initial(datagram) {
             let (this, rest) = datagram.split_at(packet.end);
+            // A datagram may also contain packets of other connection attempts.
             if packet.destination == &self.id[..]
                 && let Some(payload) = self.open(this, &packet)
                 && self.messages.take(&payload).is_err()

@@ -81,6 +81,7 @@ impl Outbox {
                 }
             }
         }
+        // All sent: keeps the buffers for the next turn.
         self.done = 0;
         while let Some(Parcel { bytes, .. }) = self.parcels.pop() {
             self.give_back(bytes);

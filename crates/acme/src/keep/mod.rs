@@ -380,6 +380,7 @@ impl Keeper {
     /// The seconds until an order is due; 0 if it is due now.
     fn due(&self, order: &Order, progress: &mut Progress) -> u64 {
         let backoff = progress.backoff.left(now());
+        // Without a certificate, the order is due as soon as the back-off allows.
         let Some(pair) = self.folder.pair(&order.id) else { return backoff };
         let Some((from, until)) = times(&pair) else { return backoff };
         if progress.renew == 0 || progress.renew > until {
@@ -388,6 +389,7 @@ impl Keeper {
         }
         let renewal = progress.renew;
         self.board.change(&order.key, |shown| shown.renewal = renewal);
+        // An order in progress is continued at once.
         let next = if progress.order.is_some() { 0 } else { renewal.min(progress.check) };
         let pause = backoff.max(progress.early.left(now()));
         u64::try_from(next.saturating_sub(now())).unwrap_or(0).max(pause)

@@ -204,7 +204,7 @@ impl Exchange {
 
 /// The parts of a response that were not forwarded yet.
 struct Left {
-    /// The bytes that were read behind the head.
+    /// The bytes that were read after the headers.
     rest: Bytes,
     /// The server accepts more of the request.
     takes: bool,

@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(partial_success(b"\x0a\x0b\x08\x03\x12\x07too old"), Some(partial));
         let warning = Partial { rejected: 0, message: "hm".to_owned() };
         assert_eq!(partial_success(b"\x0a\x04\x12\x02hm"), Some(warning));
-        // Malformed bytes behind it do not matter.
+        // Malformed bytes after it do not matter.
         assert_eq!(partial_success(b"\x0a\x02\x08\x03\x0b").map(|p| p.rejected), Some(3));
         assert_eq!(partial_success(b"\x0a\x09\x08\x03"), None);
         assert_eq!(partial_success(b"\xff\xff"), None);

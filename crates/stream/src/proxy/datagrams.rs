@@ -3,8 +3,8 @@
 //! and a server's are *answers*.
 //!
 //! ```text
-//!  client ──▶ inbox ──▶ server     ends: questions × proxy_responses answers, time-out, the end
-//!  client ◀──────────── server           of the worker; a server that is away: the next one
+//!  client ──▶ inbox ──▶ server     ends: questions × proxy_responses answers, timeout, exit of
+//!  client ◀──────────── server           the worker; an unreachable server: tries the next one
 //! ```
 //!
 //! A relay has no task: [`crate::udp::table`] runs its turn when a datagram arrives or its timer is

@@ -3,8 +3,8 @@
 //! ```text
 //!   a client's datagram ───────────────────────────┐
 //!   a server's datagram ─▶ set ──┐                 ▼
-//!   a time that is over ─▶ timer ┴▶ the task ──▶ turn ──▶ rests, is queued, or ends
-//!   room is needed, more is there ▶ queue ┘
+//!   a deadline ─▶ timer ─────────┴▶ the task ──▶ turn ──▶ waits, is queued, or ends
+//!   eviction, or more to do ▶ queue ┘
 //! ```
 //!
 //! An idle session is an entry in this table, a timer, and its socket's registration in the loop:
