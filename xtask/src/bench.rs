@@ -12,7 +12,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     run::run(ws, "cargo", &build).map_err(one)?;
     if args.iter().any(|load| load == "modules-off") {
         let mut counted = vec!["build", "--release", "--quiet", "--package", "weir"];
-        counted.extend(["--package", "weir-server", "--bins", "--example", "few"]);
+        counted.extend(["--package", "weir-cli", "--bins", "--example", "few"]);
         counted.extend(["--features", "weir/valgrind"]);
         counted.extend(["--target-dir", "target/counted"]);
         run::run(ws, "cargo", &counted).map_err(one)?;

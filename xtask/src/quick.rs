@@ -13,6 +13,7 @@ const END_TO_END: &str = "weir";
 const AREAS: &[(&str, &str)] = &[
     ("acme", "tls"),
     ("cache", "cache"),
+    ("cli", "process"),
     ("http-upstream", "upstream"),
     ("mail", "mail"),
     ("mail-proto", "mail"),

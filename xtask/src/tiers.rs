@@ -29,6 +29,7 @@ const TIERS: &[&[&str]] = &[
     &["http-modules", "stream-modules", "mail-modules"],
     &["module"],
     &["server"],
+    &["cli"],
     &["weir"],
 ];
 

@@ -7,8 +7,18 @@ use std::sync::OnceLock;
 
 use engine::Place;
 
-use crate::flags::{CONF_PATH, PREFIX};
 use crate::places::Homes;
+
+/// Where relative paths start from unless `-p` says otherwise, in a program built from source.
+pub const PREFIX: &str = "/usr/local/weir/";
+/// The configuration file, relative to the prefix.
+pub const CONF_PATH: &str = "conf/nginx.conf";
+/// The first error log, relative to the prefix.
+pub const ERROR_LOG_PATH: &str = "logs/error.log";
+/// The file with the master's process id, relative to the prefix.
+pub const PID_PATH: &str = "logs/nginx.pid";
+/// The lock file, relative to the prefix.
+pub const LOCK_PATH: &str = "logs/nginx.lock";
 
 /// The folders of an installation.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The master's answers to `weir top`, `weir tail` and `weir debug`.
 //!
 //! The master reads or writes shared memory and answers at once. Rates and judgements are computed
-//! by the command ([`crate::top`]); the dashboard's script judges by the same rules.
+//! by the command (`weir top`); the dashboard's script judges by the same rules.
 
 use base::log;
 use base::log::Level;
@@ -12,7 +12,6 @@ use upstream::directives::AllGroups;
 use upstream::peer::Peer;
 
 use crate::control::{Answer, Status};
-use crate::features;
 use crate::master::Master;
 
 /// Appends a line of fields with tabs between them. Bytes that would end a field, and others that
@@ -36,7 +35,7 @@ pub fn top(master: &Master) -> Answer {
     let lasting = &master.loader.lasting;
     let metrics = &master.cycle.metrics;
     let mut answer = Answer::new(Status::Ok)
-        .field("version", features::VERSION)
+        .field("version", crate::VERSION)
         .field("generation", master.generation())
         .field("workers", master.worker_count())
         .field("counted", if metrics.is_on() { "yes" } else { "no" })

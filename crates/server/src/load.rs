@@ -24,7 +24,7 @@ use shm::Zones;
 
 use crate::directives::TABLE;
 use crate::engines::{self, Lasting};
-use crate::flags::ERROR_LOG_PATH;
+use crate::layout::ERROR_LOG_PATH;
 use crate::main_block::MainBlock;
 use crate::paths::Paths;
 use crate::pidfile;

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use engine::Place;
 
-use crate::cli::Typed;
 use crate::environ::Environ;
-use crate::flags::ERROR_LOG_PATH;
+use crate::layout::ERROR_LOG_PATH;
 use crate::layout::layout;
 use crate::places::Homes;
+use crate::typed::Typed;
 
 /// The paths that the command line decides.
 #[derive(Clone, Debug, PartialEq, Eq)]

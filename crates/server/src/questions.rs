@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::control::{Answer, ClientId, Status};
+use crate::live;
 use crate::master::{End, Master};
-use crate::{features, live};
 
 /// A question.
 struct Question {
@@ -54,7 +54,7 @@ impl Master {
 fn status(master: &Master) -> Answer {
     let paths = &master.loader.paths;
     Answer::new(Status::Ok)
-        .field("version", features::VERSION)
+        .field("version", crate::VERSION)
         .field("pid", std::process::id())
         .field("file", absolute(&paths.conf_file).display())
         .field("generation", master.generation())

@@ -13,7 +13,7 @@ use net::Origin;
 use os::privilege::User;
 
 use crate::events::EventsBlock;
-use crate::flags::{LOCK_PATH, PID_PATH};
+use crate::layout::{LOCK_PATH, PID_PATH};
 use crate::main_block::{Account, Affinity, DebugPoint, MainBlock};
 use crate::paths::Paths;
 
@@ -250,8 +250,8 @@ fn is_mapped(map: &str, id: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Typed;
     use crate::main_block::tests::read;
+    use crate::typed::Typed;
 
     fn settings(text: &str) -> Result<Settings, String> {
         let (log, _lines) = base::log::capture(Level::Info);

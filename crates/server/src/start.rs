@@ -15,31 +15,18 @@ use net::quic_relay::{Handover, VAR};
 use os::process::Fork;
 use shm::ShmLock;
 
-use crate::cli::Typed;
 use crate::engines::Lasting;
 use crate::environ::Environ;
 use crate::load::{Cycle, Loader, Parsed, Purpose, Refused};
 use crate::master::{End, Master};
 use crate::paths::Paths;
 use crate::systemd::Notify;
+use crate::typed::Typed;
 use crate::upgrade::Upgrade;
-use crate::{added, features, manual, pidfile, signals, single, startlog, worker};
+use crate::{added, pidfile, signals, single, startlog, worker};
 
-/// Performs the actions of the switches.
+/// Performs the actions of the switches, but for those that print texts.
 pub fn run(typed: &Typed, args: Vec<OsString>, environ: Environ) -> ExitCode {
-    if typed.version {
-        let mut text = manual::version();
-        if typed.help {
-            text.push_str(&manual::help());
-        }
-        if typed.build {
-            text.push_str(&manual::build());
-        }
-        eprint!("{text}");
-        if !typed.test {
-            return ExitCode::SUCCESS;
-        }
-    }
     let paths = Paths::new(typed, &environ);
     let log = startlog::open(&paths, if typed.test { Level::Info } else { Level::Notice });
     log::set_default(log.clone());
@@ -201,7 +188,7 @@ fn master_title(args: &[OsString]) -> String {
 
 /// Logs the system that the server runs on.
 fn tell_system(log: &Log) {
-    log!(log, Level::Notice, None, "weir/{}", features::VERSION);
+    log!(log, Level::Notice, None, "weir/{}", crate::VERSION);
     let (system, release) = os::process::system();
     log!(log, Level::Notice, None, "OS: {system} {release}");
     let (soft, hard) = os::limits::get_both(os::limits::Limit::NoFile);

@@ -4,5 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    weir_server::run(&[])
+    cli::run(&[])
 }

@@ -6,11 +6,11 @@ mod common;
 
 use std::process::ExitCode;
 
+use cli::Added;
 use http::Module;
 use http::module::Verdict;
 use http::request::Request;
 use testkit::{Driver, Site, Weir, on_all_drivers, wait_for};
-use weir_server::Added;
 
 static MODULE: Module = Module {
     name: "endless",
@@ -64,7 +64,7 @@ fn spinning_is_ended(driver: Driver, listen: &str) {
 
 fn main() -> ExitCode {
     if std::env::args().any(|argument| argument == "-p") {
-        return weir_server::run(ADDED);
+        return cli::run(ADDED);
     }
     for listen in ["", " reuseport", " reuseport=steered"] {
         on_all_drivers(|driver| spinning_is_ended(driver, listen));

@@ -1,0 +1,209 @@
+//! `weir container [SWITCHES]`: the server as the process of a container, with the habits of
+//! nginx's image. Templates of configuration are filled in from the environment first, by the
+//! variables that the image of nginx has for it; no shell is needed.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use conf::pattern::Pattern;
+use server::environ::Environ;
+use server::layout::layout;
+use server::start;
+
+use crate::{manual, switches};
+
+/// Folders of templates within folders of templates.
+const DEPTH_MAX: usize = 16;
+
+/// Runs the command with the arguments after its name. The first may be the name of a program, as
+/// for the image of nginx.
+pub fn run(args: &[OsString]) -> ExitCode {
+    let is_program = |arg: &&OsString| matches!(arg.to_str(), Some("nginx" | "weir"));
+    let own = if args.first().as_ref().is_some_and(is_program) { &args[1..] } else { args };
+    let done = switches::parse(own.iter().cloned()).and_then(|typed| {
+        let filled = Templates::of_environment()?.fill()?;
+        if std::env::var_os("NGINX_ENTRYPOINT_QUIET_LOGS").is_none() {
+            filled.iter().for_each(|path| eprintln!("weir container: wrote {}", path.display()));
+        }
+        Ok(typed)
+    });
+    match done {
+        Ok(typed) if manual::show(&typed) => ExitCode::SUCCESS,
+        Ok(typed) => start::run(&typed, std::env::args_os().collect(), Environ::capture()),
+        Err(message) => {
+            eprintln!("weir container: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Templates of configuration files.
+struct Templates {
+    /// Where they are.
+    folder: PathBuf,
+    /// The end of their names, which the files do not have.
+    suffix: Vec<u8>,
+    /// Where the files go.
+    output: PathBuf,
+    /// The values of variables.
+    values: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Templates {
+    /// The templates that the environment names, next to the configuration file otherwise.
+    fn of_environment() -> Result<Templates, String> {
+        let home = Path::new(layout().prefix).join(layout().conf_path);
+        let home = home.parent().unwrap_or(Path::new("")).to_owned();
+        let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let path = |name: &str, own: &str| named(name).map_or_else(|| home.join(own), Into::into);
+        let filter = named("NGINX_ENVSUBST_FILTER").map(|text| {
+            Pattern::new(text.as_bytes(), false).map_err(|e| format!("NGINX_ENVSUBST_FILTER: {e}"))
+        });
+        let filter = filter.transpose()?;
+        let passes = |name: &[u8]| match &filter {
+            None => true,
+            Some(filter) => filter.is_match(name).is_ok_and(|matches| matches),
+        };
+        let values = std::env::vars_os()
+            .map(|(name, value)| (name.into_vec(), value.into_vec()))
+            .filter(|(name, _)| passes(name));
+        let mut values: HashMap<_, _> = values.collect();
+        if named("NGINX_ENTRYPOINT_LOCAL_RESOLVERS").is_some() {
+            let text = fs::read("/etc/resolv.conf").unwrap_or_default();
+            values.insert(b"NGINX_LOCAL_RESOLVERS".to_vec(), resolvers(&text));
+        }
+        let suffix = named("NGINX_ENVSUBST_TEMPLATE_SUFFIX");
+        Ok(Templates {
+            folder: path("NGINX_ENVSUBST_TEMPLATE_DIR", "templates"),
+            suffix: suffix.unwrap_or_else(|| ".template".into()).into_vec(),
+            output: path("NGINX_ENVSUBST_OUTPUT_DIR", "conf.d"),
+            values,
+        })
+    }
+
+    /// Writes the files of all templates; returns their paths.
+    fn fill(&self) -> Result<Vec<PathBuf>, String> {
+        let mut written = Vec::new();
+        if self.folder.is_dir() {
+            self.fill_folder(Path::new(""), DEPTH_MAX, &mut written)?;
+        }
+        Ok(written)
+    }
+
+    fn fill_folder(
+        &self,
+        below: &Path,
+        depth: usize,
+        written: &mut Vec<PathBuf>,
+    ) -> Result<(), String> {
+        let folder = self.folder.join(below);
+        let failed = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
+        let list = fs::read_dir(&folder).map_err(|e| failed(&folder, e))?;
+        let mut names: Vec<OsString> = list.flatten().map(|entry| entry.file_name()).collect();
+        names.sort_unstable();
+        for name in names {
+            let path = folder.join(&name);
+            if path.is_dir() {
+                let depth = depth.checked_sub(1);
+                let depth = depth.ok_or_else(|| format!("{}: too deep", path.display()))?;
+                self.fill_folder(&below.join(&name), depth, written)?;
+                continue;
+            }
+            let Some(bare) = name.as_bytes().strip_suffix(&self.suffix[..]) else { continue };
+            let to = self.output.join(below).join(OsStr::from_bytes(bare));
+            let text = fs::read(&path).map_err(|e| failed(&path, e))?;
+            let parent = to.parent().unwrap_or(&self.output);
+            fs::create_dir_all(parent).map_err(|e| failed(parent, e))?;
+            fs::write(&to, self.filled(&text)).map_err(|e| failed(&to, e))?;
+            written.push(to);
+        }
+        Ok(())
+    }
+
+    /// A text with `$NAME` and `${NAME}` replaced, where the environment has the variable: all
+    /// others are the server's.
+    fn filled(&self, text: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = memchr::memchr(b'$', rest) {
+            out.extend_from_slice(&rest[..at]);
+            rest = &rest[at..];
+            match name(&rest[1..]).and_then(|(name, len)| Some((self.values.get(name)?, len))) {
+                Some((value, len)) => {
+                    out.extend_from_slice(value);
+                    rest = &rest[1 + len..];
+                }
+                None => {
+                    out.push(b'$');
+                    rest = &rest[1..];
+                }
+            }
+        }
+        out.extend_from_slice(rest);
+        out
+    }
+}
+
+/// The name of a variable behind its dollar, and the length with braces.
+fn name(text: &[u8]) -> Option<(&[u8], usize)> {
+    let is_name = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
+    let (inner, braced) = match text.strip_prefix(b"{") {
+        Some(inner) => (inner, true),
+        None => (text, false),
+    };
+    let len = inner.iter().position(|b| !is_name(b)).unwrap_or(inner.len());
+    let name = &inner[..len];
+    if name.first().is_none_or(u8::is_ascii_digit) || braced && inner.get(len) != Some(&b'}') {
+        return None;
+    }
+    Some((name, if braced { len + 2 } else { len }))
+}
+
+/// The name servers of a `resolv.conf`, as `resolver` takes them.
+fn resolvers(text: &[u8]) -> Vec<u8> {
+    let mut all: Vec<String> = Vec::new();
+    for line in String::from_utf8_lossy(text).lines() {
+        let mut words = line.split_whitespace();
+        if let (Some("nameserver"), Some(address)) = (words.next(), words.next()) {
+            let bare = address.split('%').next().unwrap_or(address);
+            all.push(if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() });
+        }
+    }
+    all.join(" ").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(text: &str) -> String {
+        let pairs = [("PORT", "80"), ("NAME", "a.example"), ("EMPTY", "")];
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        let templates = Templates {
+            folder: PathBuf::new(),
+            suffix: Vec::new(),
+            output: PathBuf::new(),
+            values: pairs.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
+        };
+        String::from_utf8(templates.filled(text.as_bytes())).expect("it stays text")
+    }
+
+    #[test]
+    fn variables_of_the_environment_are_replaced_and_no_others() {
+        assert_eq!(filled("listen $PORT; n ${NAME}:$PORT$EMPTY;"), "listen 80; n a.example:80;");
+        for same in ["$host", "${PORT", "$PORTS", "$", "a$", "${}", "$1PORT", "$ PORT"] {
+            assert_eq!(filled(same), same);
+        }
+        assert_eq!(filled("$$PORT"), "$80");
+    }
+
+    #[test]
+    fn name_servers() {
+        let text = b"# c\nnameserver 10.0.0.1\nsearch a\nnameserver fe80::1%eth0\nnameserver\n";
+        assert_eq!(resolvers(text), b"10.0.0.1 [fe80::1]");
+    }
+}

@@ -1,0 +1,74 @@
+//! The command line as a library: nginx's switches, and the commands. The binary `weir` is the
+//! crate of that name, whose tests start the real program.
+//!
+//! [`run`] → a command of [`commands`], or the switches ([`switches`]) → [`server::start`].
+//!
+//! It is a library so that a program with modules from outside is a `main` of one line
+//! (`weir_cli::run(&[Added { … }])`), which `weir build` writes. `http_modules::with` inserts
+//! their tables into the list of modules.
+#![forbid(unsafe_code)]
+
+mod build;
+mod commands;
+mod completions;
+mod config;
+mod container;
+mod debug;
+mod diff;
+mod explain;
+mod features;
+mod flags;
+mod json;
+mod lint;
+mod lsp;
+mod manual;
+mod migrate;
+mod reload;
+mod serve;
+mod serve_domains;
+mod serve_proxy;
+mod switches;
+mod tail;
+mod target;
+mod top;
+mod watching;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use http::module::Modules;
+use server::environ::Environ;
+use server::{added, start};
+
+pub use server::added::Added;
+
+/// Runs the program with the modules of the project and those `added` to it, in their order: the
+/// `fn main` of a binary. See [`Added`].
+pub fn run(added: &'static [Added]) -> ExitCode {
+    run_of(http_modules::MODULES, added)
+}
+
+/// The same with other modules than all of the project's.
+pub fn run_of(modules: Modules, added: &'static [Added]) -> ExitCode {
+    if let Err(message) = added::install(modules, added) {
+        eprintln!("weir: {message}");
+        return ExitCode::FAILURE;
+    }
+    let environ = Environ::capture();
+    os::title::init();
+    base::time::set_zone(os::clock::utc_offset_secs);
+    base::time::update();
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let own = args.get(1..).unwrap_or_default();
+    if let Some(command) = own.first().and_then(commands::find) {
+        return command.start(&own[1..]);
+    }
+    match switches::parse(own.iter().cloned()) {
+        Ok(typed) if manual::show(&typed) => ExitCode::SUCCESS,
+        Ok(typed) => start::run(&typed, args, environ),
+        Err(message) => {
+            eprintln!("weir: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `weir reload`: tests the configuration, has the running server read it again, waits until the
+//! new workers serve, and tells the verdict.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use base::json::Object;
+use base::log::Level;
+use net::Inherited;
+use server::control::{Answer, Status};
+use server::load::{Purpose, Refused};
+
+use crate::target::{Arguments, Target, arguments, asked};
+
+/// The exit status when the running server could not be asked.
+const NOT_ASKED: u8 = 2;
+/// The exit status when fewer workers serve than were configured.
+const SOME_SERVE: u8 = 3;
+
+/// The outcome of the command.
+enum End {
+    /// The configuration fails its test: the server was not asked.
+    TestFailed(Vec<String>),
+    /// The server could not be asked.
+    NotAsked(String),
+    /// The server's verdict.
+    Answered(Answer),
+}
+
+/// Runs the command with the arguments after its name.
+pub fn run(args: &[OsString]) -> ExitCode {
+    let own = [("--json", false), ("--pid", true)];
+    let args = arguments(args, &own, "cpge").and_then(|args| match args.words.first() {
+        None => Ok(args),
+        Some(word) => Err(format!("unexpected argument {}", word.to_string_lossy())),
+    });
+    let args = match args {
+        Ok(args) => args,
+        Err(message) => {
+            eprintln!("weir reload: {message}");
+            return ExitCode::from(NOT_ASKED);
+        }
+    };
+    let end = reload(&args);
+    let written = match args.has("--json") {
+        true => std::io::stdout().write_all(&end.json()),
+        false => std::io::stdout().write_all(end.text().as_bytes()),
+    };
+    match written {
+        Ok(()) => ExitCode::from(end.code()),
+        // The reader has closed its end.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn reload(args: &Arguments) -> End {
+    let target = match Target::new(&args.typed, Level::Info) {
+        Ok(target) => target,
+        Err(message) => return End::NotAsked(message),
+    };
+    if let Err(reasons) = test(&target) {
+        return End::TestFailed(reasons);
+    }
+    let answered = target.socket(args.value("--pid")).and_then(|socket| {
+        let status = asked(&socket, "status")?;
+        same_file(&target.loader.paths.conf_file, &status)?;
+        asked(&socket, "reload")
+    });
+    answered.map_or_else(End::NotAsked, End::Answered)
+}
+
+/// Tests the configuration as `-t` does.
+fn test(target: &Target) -> Result<(), Vec<String>> {
+    let Target { loader, log } = target;
+    loader.reasons.begin();
+    let log = log.with(loader.reasons.clone());
+    let opened = loader.parse(None, &log, || {}).and_then(|parsed| {
+        let mut none = Inherited::default();
+        loader.open(parsed, Purpose::Test, None, &mut none, &log).map(|_| ())
+    });
+    let reasons = loader.reasons.end();
+    opened.map_err(|Refused| reasons)
+}
+
+/// The server reads the file that it was started with, and no other one.
+fn same_file(file: &Path, status: &Answer) -> Result<(), String> {
+    let running = Path::new(status.get("file").unwrap_or_default());
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    match real(file) == real(running) {
+        true => Ok(()),
+        false => Err(format!(
+            "the server with this pid file runs {}, and not {}",
+            running.display(),
+            file.display()
+        )),
+    }
+}
+
+impl End {
+    fn code(&self) -> u8 {
+        match self {
+            End::TestFailed(_) => 1,
+            End::NotAsked(_) => NOT_ASKED,
+            End::Answered(answer) if answer.status != Status::Ok => 1,
+            End::Answered(answer) if answer.number("serving") < answer.number("configured") => {
+                SOME_SERVE
+            }
+            End::Answered(_) => 0,
+        }
+    }
+
+    fn outcome(&self) -> &str {
+        match self {
+            End::TestFailed(_) => "test-failed",
+            End::NotAsked(_) => "not-asked",
+            End::Answered(answer) => answer.get("outcome").unwrap_or("refused"),
+        }
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        match self {
+            End::TestFailed(reasons) => reasons.clone(),
+            End::NotAsked(reason) => vec![reason.clone()],
+            End::Answered(answer) => answer.lines(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut out = match self {
+            // The terminal has the reasons already.
+            End::TestFailed(_) => {
+                return "reload refused: the configuration fails its test; the running one stays\n"
+                    .to_owned();
+            }
+            End::NotAsked(_) => "not reloaded: the running server was not asked\n".to_owned(),
+            End::Answered(answer) => {
+                let workers =
+                    format!("{} of {}", answer.number("serving"), answer.number("configured"));
+                match self.outcome() {
+                    "serving" => format!(
+                        "the new configuration serves: {workers} workers, generation {}\n",
+                        answer.number("generation")
+                    ),
+                    "rolled-back" => {
+                        "reload undone: no new worker could start; the old configuration serves\n"
+                            .to_owned()
+                    }
+                    "binary-kept" => "not reloaded: a new binary was being tried; the workers of \
+                                      the running one are back\n"
+                        .to_owned(),
+                    _ => "reload refused: the running configuration stays\n".to_owned(),
+                }
+            }
+        };
+        self.reasons().iter().for_each(|line| out.push_str(&format!("  {line}\n")));
+        out
+    }
+
+    fn json(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        Object::write(&mut out, |o| {
+            o.text("outcome", self.outcome().as_bytes());
+            if let End::Answered(answer) = self {
+                for name in ["generation", "serving", "configured"] {
+                    o.number(name, answer.number(name));
+                }
+            }
+            o.texts("reasons", self.reasons().iter().map(String::as_bytes));
+        });
+        out.push(b'\n');
+        out
+    }
+}

@@ -1,0 +1,170 @@
+//! The counters of a server at a moment, as the master tells them.
+
+use std::time::Instant;
+
+use engine::metrics::word::BOUNDS_US;
+use server::control::Answer;
+
+/// The buckets of a histogram, the rest last.
+pub const BUCKETS: usize = BOUNDS_US.len() + 1;
+
+/// The counters at a moment.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The moment.
+    pub at: Instant,
+    /// The server's version.
+    pub version: String,
+    /// The number of its configuration.
+    pub generation: u64,
+    /// Servers of upstreams are counted.
+    pub is_counted: bool,
+    /// Lines that the logs lost.
+    pub dropped: u64,
+    /// Processes that took the place of others.
+    pub respawned: u64,
+    /// Slow and failed requests.
+    pub slow: u64,
+    /// The workers.
+    pub workers: Vec<Worker>,
+    /// The servers of upstreams.
+    pub servers: Vec<Server>,
+}
+
+/// A worker.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Worker {
+    /// Its process.
+    pub pid: u64,
+    /// Its open connections.
+    pub open: u64,
+    /// Of these, without a request.
+    pub idle: u64,
+    /// Requests under way.
+    pub under_way: u64,
+    /// Requests so far.
+    pub requests: u64,
+    /// The longest turn of its loop, milliseconds.
+    pub longest_ms: u64,
+    /// The time since its loop turned last.
+    pub silent_ms: u64,
+}
+
+/// A server of an upstream.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Server {
+    /// `http` or `stream`.
+    pub engine: String,
+    /// The upstream.
+    pub group: String,
+    /// Its address.
+    pub address: String,
+    /// Its state in nginx's words; `-` where each worker has one of its own.
+    pub state: String,
+    /// Exchanges under way.
+    pub active: u64,
+    /// Of these, with an answer that has begun.
+    pub answering: u64,
+    /// Exchanges that ended.
+    pub done: u64,
+    /// Of these, failed.
+    pub fails: u64,
+    /// Of these, with an answer.
+    pub heads: u64,
+    /// The sum of the times until the heads of answers, microseconds.
+    pub head_us: u64,
+    /// The histogram of the whole times.
+    pub times: [u64; BUCKETS],
+}
+
+impl Server {
+    /// A name that no other one has.
+    pub fn key(&self) -> (&str, &str, &str) {
+        (&self.engine, &self.group, &self.address)
+    }
+}
+
+impl Sample {
+    /// Reads an answer to the question `top`. Lines of kinds that are not known are left out.
+    pub fn read(at: Instant, answer: &Answer) -> Sample {
+        let (mut workers, mut servers) = (Vec::new(), Vec::new());
+        for line in answer.lines() {
+            let fields: Vec<&str> = line.split('\t').collect();
+            match fields[..] {
+                ["worker", ref rest @ ..] => workers.extend(worker(rest)),
+                ["server", ref rest @ ..] => servers.extend(server(rest)),
+                _ => {}
+            }
+        }
+        Sample {
+            at,
+            version: answer.get("version").unwrap_or_default().to_owned(),
+            generation: answer.number("generation"),
+            is_counted: answer.get("counted") == Some("yes"),
+            dropped: answer.number("dropped"),
+            respawned: answer.number("respawned"),
+            slow: answer.number("slow"),
+            workers,
+            servers,
+        }
+    }
+
+    /// Requests so far.
+    pub fn requests(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.requests).sum()
+    }
+}
+
+fn worker(fields: &[&str]) -> Option<Worker> {
+    let numbers: Option<Vec<u64>> = fields.iter().map(|field| field.parse().ok()).collect();
+    let [pid, open, idle, under_way, requests, longest_ms, silent_ms] = numbers?[..] else {
+        return None;
+    };
+    Some(Worker { pid, open, idle, under_way, requests, longest_ms, silent_ms })
+}
+
+fn server(fields: &[&str]) -> Option<Server> {
+    let [engine, group, address, state, ref numbers @ .., times] = fields[..] else { return None };
+    let numbers: Option<Vec<u64>> = numbers.iter().map(|field| field.parse().ok()).collect();
+    let [active, answering, done, fails, heads, head_us] = numbers?[..] else { return None };
+    let times: Option<Vec<u64>> = times.split(',').map(|n| n.parse().ok()).collect();
+    Some(Server {
+        engine: engine.to_owned(),
+        group: group.to_owned(),
+        address: address.to_owned(),
+        state: state.to_owned(),
+        active,
+        answering,
+        done,
+        fails,
+        heads,
+        head_us,
+        times: times?.try_into().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        let mut answer = Answer::new(server::control::Status::Ok)
+            .field("version", "1.0")
+            .field("generation", 3)
+            .field("counted", "yes");
+        let times = ["0"; BUCKETS].join(",");
+        let text = format!(
+            "worker\t7\t5\t4\t1\t100\t12\t30\nserver\thttp\tapp\t10.0.0.1:80\tup\t2\t1\t9\t1\t8\t\
+             900\t{times}\nserver\thttp\tapp\tx\tup\t2\t1\t9\t1\t8\t900\t1,2\n\
+             worker\t7\t5\nlater\tx\n"
+        );
+        answer.body = text.into_bytes();
+        let sample = Sample::read(Instant::now(), &answer);
+        assert_eq!((sample.generation, sample.is_counted, sample.requests()), (3, true, 100));
+        assert_eq!((sample.workers.len(), sample.servers.len()), (1, 1));
+        let server = &sample.servers[0];
+        assert_eq!((server.key(), server.head_us), (("http", "app", "10.0.0.1:80"), 900));
+        assert_eq!((server.active, server.answering, server.heads), (2, 1, 8));
+    }
+}
