@@ -96,7 +96,11 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .expect("the server's program");
-        let server = Server { prefix, port, child };
+        let mut server = Server { prefix, port, child };
+        if daemon {
+            // While it has the process that it left, nginx ignores that its binary has changed.
+            server.child.wait().expect("the first process");
+        }
         wait_for("the server", || {
             server.pid("run/server.pid")?;
             TcpStream::connect(("127.0.0.1", server.port.number())).ok()
