@@ -28,28 +28,30 @@ use super::relief;
 use super::task::{drop_quietly, log_panic, waker};
 use super::turn::with;
 
-/// Tasks that wait for each other at most: what they hold meanwhile is to stay in the caches, and
-/// in bounds.
+/// The largest group of waiting tasks: what they hold while they wait has to fit into the caches,
+/// and is memory in use.
 const GROUP: usize = 32;
 
-/// The time for which the first of them waits, in microseconds, and the rest of the poll in which
-/// it ends: where a step is long, the next one is not kept from clients for its sake.
+/// The longest wait of a group's first task, in microseconds. It is compared after each poll, so
+/// the wait can be longer by the poll that exceeds it. Clients should not wait longer for a
+/// response that is ready only because other requests take long to prepare.
 const WAIT_US: u64 = 150;
 
-/// Tasks that wait for each other.
+/// The group of tasks that wait in `gather`.
 #[derive(Default)]
 pub(super) struct Gathering {
-    /// Those that have come so far.
+    /// The tasks that wait.
     aside: Vec<u32>,
-    /// Tasks behind the one that runs which may come as far.
+    /// The number of tasks that are polled after the current one in this round, and may join.
     behind: usize,
-    /// When they have waited for long enough.
+    /// When the group stops waiting, in microseconds of the exact clock.
     until_us: u64,
 }
 
 impl Gathering {
-    /// Whether there is another task to wait for, or one that waits. A task that has waited finds
-    /// none: it would otherwise go on for ever with others that have much to do.
+    /// Whether the running task has others to wait for: tasks that are still to be polled in this
+    /// round, or that wait already. It is false for a task that has waited in this round;
+    /// otherwise that task could wait again and again for others that have much to do.
     pub(super) fn has_others(&self) -> bool {
         self.behind > 0 || !self.aside.is_empty()
     }
@@ -61,7 +63,8 @@ impl Gathering {
         self.aside.push(task);
     }
 
-    /// Whether those that wait go on before others come: they are enough, or have waited.
+    /// Whether the group continues now: it is large enough, nobody else can join, or its time is
+    /// over.
     fn is_full(&self) -> bool {
         match self.aside.len() {
             0 => false,
@@ -70,7 +73,7 @@ impl Gathering {
     }
 }
 
-/// The lists of tasks that are running.
+/// The lists of tasks of one round.
 #[derive(Default)]
 pub(crate) struct Batch {
     queued: Vec<u32>,
@@ -78,8 +81,8 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Runs every task that is queued now, and none that is queued meanwhile; returns the number of
-    /// polls.
+    /// Runs one round: polls every task that is queued at its beginning. Tasks that are queued
+    /// during the round stay in the queue. Returns the number of polls.
     pub(crate) fn run_queued(&mut self) -> usize {
         let (later, garbage, remains) = with(|inner| {
             let tasks = &mut inner.core.tasks;
@@ -97,8 +100,9 @@ impl Batch {
         polls
     }
 
-    /// Runs the tasks, counting polls; false where memory became short. Then the lists hold what
-    /// has not run.
+    /// Polls the tasks of the round, and adds the number of polls to `polls`. Returns false if an
+    /// allocation failed during a poll: then the round stops, and the lists hold the tasks that
+    /// have not run.
     fn run(&mut self, polls: &mut usize) -> bool {
         let len = self.queued.len();
         for at in 0..len {
@@ -117,7 +121,7 @@ impl Batch {
         true
     }
 
-    /// The same for the tasks that were put aside.
+    /// The same for the group of waiting tasks.
     fn run_gathered(&mut self, polls: &mut usize) -> bool {
         with(|inner| std::mem::swap(&mut inner.core.tasks.gathering.aside, &mut self.gathered));
         for at in 0..self.gathered.len() {
@@ -132,8 +136,9 @@ impl Batch {
         true
     }
 
-    /// An allocation failed: the reserve covers little more than the task that was polled. Tasks
-    /// that can free memory run before the rest.
+    /// Called after an allocation has failed: the reserve of memory covers little more than the
+    /// task that was being polled. So connections are asked to close, and their tasks are queued in
+    /// front of those that this round has not run.
     #[cold]
     fn make_memory(&mut self) {
         relief::make_memory();
@@ -146,8 +151,8 @@ impl Batch {
     }
 }
 
-/// Polls the task at `at` of `list`, where `behind` more may come as far. Says whether those that
-/// are put aside are to go on.
+/// Polls the task at `at` of `list`; `behind` more tasks of this round may join the group. Returns
+/// whether the group continues now.
 fn run_one(list: &[u32], at: usize, behind: usize) -> bool {
     let begun = with(|inner| {
         let tasks = &mut inner.core.tasks;

@@ -135,9 +135,9 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Waits until other tasks that are ready now have come as far, a few dozen of them at most: one
-/// step of all of them runs behind the other then, with its code in the processor's caches, which a
-/// system call or two between them would empty. Waits for nothing where no other task is ready.
+/// Waits until other tasks that are ready now have reached this step as well, a few dozen of them
+/// at most. Then the step runs for one task after the other, and its code stays in the processor's
+/// caches; system calls between them would evict it. Does not wait if no other task is ready.
 pub async fn gather() {
     let mut gathered = false;
     std::future::poll_fn(|cx| {
