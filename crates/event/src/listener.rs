@@ -23,24 +23,24 @@ use crate::runtime::slot::{NONE, Park, Terms};
 use crate::runtime::turn::{Core, Inner, try_with, with};
 use crate::sock::{Registered, Sock, SockKey, SockKind, bits};
 
-/// Connections after which an exclusive registration moves to the end of the kernel's list. The
-/// kernel wakes the first worker in the list that sleeps; without this, one worker would serve all
-/// of a light load.
+/// If several workers share a socket, each has it registered with its epoll, and the kernel wakes
+/// the first sleeping worker in its list of registrations. After this many accepted connections, a
+/// worker moves its registration to the end of the list; otherwise one worker would serve all of a
+/// light load.
 const ROTATE_EVERY: u32 = 16;
 
-/// Without `multi_accept`, one connection is accepted for each report, or for so many polls of the
-/// turn before. Where a turn serves hundreds of clients, a connection each would keep those that
-/// wait in the kernel's queue for as many turns as there are of them: a second and more, in which
-/// the first clients were served hundreds of times.
+/// Without `multi_accept`, a report leads to one accepted connection for every 8 polls of tasks in
+/// the previous turn, and to at least one. With only one per turn, N waiting clients would need N
+/// turns. If a turn serves hundreds of clients, that takes a second or more, during which those
+/// clients are served hundreds of times and the others wait.
 const POLLS_PER_ACCEPT: usize = 8;
 
-/// With `multi_accept`, all connections that wait are accepted, but this many before other tasks
-/// have their turn.
+/// With `multi_accept`, all waiting connections are accepted, but at most this many before other
+/// tasks run.
 const MULTI_MAX: u32 = 512;
 
-/// Accepting stops for this long at most when descriptors or memory have run out. It resumes as
-/// soon as a descriptor is closed through the loop; others may be closed without the loop's
-/// knowledge.
+/// When descriptors or memory have run out, accepting stops until a descriptor is closed through
+/// the loop, but at most for this time, because others may be closed without the loop's knowledge.
 pub(crate) const STARVED_MS: u64 = 10;
 
 /// Decides which of several workers accepts.
@@ -156,8 +156,8 @@ impl Listener {
         with(|inner| inner.sync_listener(&self.0));
     }
 
-    /// Waits for the next connection. Failures that pass are logged, and waited over; the error
-    /// is one that stays, such as that the socket was shut down.
+    /// Waits for the next connection. Temporary errors are logged, and waited out. An error that
+    /// is returned is permanent, for example because the socket was shut down.
     pub fn accept(&self) -> impl Future<Output = io::Result<Accepted>> + use<'_> {
         let mut wait = Wait::new();
         std::future::poll_fn(move |cx| self.poll_accept(cx, &mut wait))
@@ -388,13 +388,13 @@ impl Core {
         self.socks.connections() >= self.connections_max
     }
 
-    /// Whether connections close at this moment: parked ones, which make room.
+    /// Whether parked connections are closing, or can be asked to, so that there will be room.
     fn has_room_soon(&mut self) -> bool {
         self.leaving() > 0 || self.reclaim() && self.leaving() > 0
     }
 
-    /// The connections that are accepted in a row. Where few are left it is one a turn: those that
-    /// make room have to close first, and new ones to show what they are.
+    /// How many connections are accepted in a row. When few are left, it is one a turn: parked
+    /// connections have to close first, and new ones have to show whether they send a request.
     fn multi_max(&self) -> u32 {
         match self.is_nearly_full() {
             true => u32::from(self.accepted_turn != self.stats.turns),
@@ -402,7 +402,7 @@ impl Core {
         }
     }
 
-    /// The connections that are accepted for one report without `multi_accept`.
+    /// How many connections are accepted for one report without `multi_accept`.
     fn share_of_turn(&self) -> u32 {
         let share = (self.polled / POLLS_PER_ACCEPT).min(self.multi_max() as usize);
         (share as u32).max(1)
@@ -467,8 +467,8 @@ impl Inner {
         uring.stop_accepting(key, shared.sock.fd())
     }
 
-    /// Moves an exclusive registration to the end of the kernel's list now and then, and always
-    /// when this worker is nearly full.
+    /// Moves an exclusive registration to the end of the kernel's list after every
+    /// [`ROTATE_EVERY`] connections, and after each one while this worker is nearly full.
     fn rotate(&mut self, shared: &Shared) {
         let accepted = shared.accepted.get().wrapping_add(1);
         shared.accepted.set(accepted);
@@ -485,9 +485,9 @@ impl Inner {
         }
     }
 
-    /// Descriptors have run out: accepting stops until one is closed. The longest parked
-    /// connections are asked to close, as where connections run out. Returns whether to log it:
-    /// once a second.
+    /// Descriptors have run out: accepting stops until one is closed, or for [`STARVED_MS`]. The
+    /// connections that have been parked longest are asked to close. Returns whether to log this,
+    /// which happens once a second.
     fn starve(&mut self) -> bool {
         let core = &mut self.core;
         core.starved_until_ms = Some(base::time::now_ms() + STARVED_MS);
