@@ -34,11 +34,12 @@
 //! **An address that a reload removes** keeps its connections. While workers of the earlier
 //! configurations live, the current ones read its sockets and forward their datagrams; all else is
 //! dropped ([`Parting`], `net::listeners::removal`). The master keeps the sockets until then, so
-//! that an address that comes back gets the same ones: new sockets would share the clients with
-//! those of the same group that nobody reads. When the whole server ends, no worker follows; each
-//! one continues to read for its own connections and refuses new ones. Two things are lost:
-//! connections of an older worker if the server ends while its successors leave too, and new
-//! clients of one address that has become part of a wildcard, as long as older workers live.
+//! that an address that comes back gets the same ones: new sockets would be in one group with the
+//! old ones, which nobody reads, and the kernel would give clients to both. When the whole server
+//! ends, no worker follows; each one continues to read for its own connections and refuses new
+//! ones. Two things are lost: connections of an older worker if the server ends while its
+//! successors leave too; and, after a reload from a single address to the wildcard address, new
+//! clients of that address, as long as older workers live.
 //!
 //! # Addresses of clients
 //!
@@ -46,21 +47,23 @@
 //! address that it has validated. quinn-proto does not report this, so the packet keys look for the
 //! frames of path validation while an address is not validated (`tls::quic::PathWatch`).
 //!
-//! **A client that has not validated its address gets three times the bytes that it sent**, and not
-//! one more (anti-amplification, RFC 9000 section 8). quinn-proto may send one datagram too many,
-//! so a connection is asked only for as many datagrams as the budget allows ([`connection`]), until
-//! the handshake keys have opened a packet.
+//! **A client that has not validated its address gets at most three times the bytes that it sent**
+//! (RFC 9000 section 8). Otherwise an attacker could forge a victim's address, send little, and
+//! have the server flood the victim (amplification). quinn-proto may send one datagram too many, so
+//! a connection is asked only for as many datagrams as the budget allows ([`connection`]), until
+//! the handshake keys have opened a packet, which proves the address.
 //!
 //! **Off-path probes.** The answer to a PATH_CHALLENGE from another address leaves only if three
 //! times as many bytes came from there ([`off_path`]).
 //!
 //! # Limits
 //!
-//! **Frames are paid for by bytes.** A session charges each frame beyond one for every 32 received
-//! bytes to the budget of useless frames (`Connection::surplus_frames`): bytes scattered over a
-//! stream, whose gaps cost quinn-proto ten times their memory and eight times the work of their
-//! datagrams; path challenges; retired ids. quinn-proto has its own limits for ids to be retired
-//! and for the pieces of a stream.
+//! **Small frames cost budget.** For every 32 received bytes one frame is free. A session charges
+//! each further frame to the budget of useless frames (`Connection::surplus_frames`), because many
+//! tiny frames cost more than they bring: path challenges, retired ids, and pieces of a stream with
+//! gaps between them, for which quinn-proto needs ten times their memory and eight times the work
+//! of their datagrams. quinn-proto has its own limits for ids to be retired and for the pieces of a
+//! stream.
 //!
 //! **A panic costs little.** One task serves all connections of a socket, so it catches panics
 //! itself. A panic in a request ends its stream, one in the connection's own work ends that
