@@ -16,12 +16,14 @@
 //! | [`dial`] | connections that are being made |
 //!
 //! **Only the connection's task receives and sends.** Exchanges append frames to its output and
-//! wake it. It runs at the end of a turn of the loop (`event::task::turn_end`), and skips up to
-//! eight turns while they bring little for it, so that one send takes what many exchanges have
-//! appended and one receive wakes many. If nothing else is to be done, it does not wait.
+//! wake it. It runs at the end of a turn of the loop (`event::task::turn_end`). If the worker is
+//! busy with other work, the task skips up to eight turns, so that one send takes the frames that
+//! many exchanges have appended, and one receive wakes many of them. It stops skipping when 16
+//! requests wait to be sent, after a millisecond, or when a turn had no other work.
 //!
 //! **Bursts.** An exchange that finds no connection, but one that is being made, waits for that one
-//! ([`dial::Dial`]), so a burst opens no more connections than it needs.
+//! ([`dial::Dial`]), if it will have a stream left. Otherwise the exchange makes another one. So a
+//! burst opens no more connections than its streams need.
 //!
 //! **Flow control.** Each stream's window follows its client, so a slow client stalls only its own
 //! stream. The connection's window is kept open and never limits.
