@@ -8,10 +8,15 @@
 //!                                            └──worker_watchdog──► killed, unless it is traced
 //! ```
 //!
-//! The master compares the workers' beats (`engine::beat`). A stand-in is a worker with the same
-//! number and the same sockets; it is started only if no other worker can serve these sockets. The
-//! stuck worker is told to leave then: if its loop turns again, it finishes its connections and
-//! exits.
+//! The master compares the workers' beats (`engine::beat`).
+//!
+//! - **A stand-in** is a worker with the same number and the same sockets as the stuck one. It is
+//!   started only if no other worker can serve these sockets, and not if more than three workers of
+//!   one number are stuck, so that a bug cannot make ever more processes. The stuck worker is told
+//!   to leave: if its loop runs again, it finishes its connections and exits.
+//! - **A worker that beats again** is logged. If it was not told to leave, it continues as before.
+//! - **A killed worker** is replaced, as after any other death, unless it has a stand-in. One that
+//!   a debugger traces is not killed.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -27,34 +32,36 @@ use os::signal::Signal;
 
 use crate::children::{Child, Children};
 
-/// A worker without a beat for so long is stuck: with the interval of beats, a new connection waits
-/// for less than 2.2 s.
+/// A worker counts as stuck after this time without a beat. Together with the interval of beats,
+/// this makes a new connection wait for less than 2.2 s.
 const STUCK_MS: u64 = 1_500;
 
-/// The interval of looks at a stuck worker, milliseconds.
+/// How often the master checks a stuck worker, in milliseconds.
 const LOOK_MS: u64 = 250;
 
-/// A silent worker that can run is stuck after so much time on a processor since its last beat. One
-/// that others keep from the processors is not: another worker would have no more of them.
+/// A silent worker that is runnable counts as stuck only if it has had this much time on a
+/// processor since its last beat. With less, the machine is too busy to run it, and another worker
+/// would not run either.
 const SPIN_MS: u64 = STUCK_MS / 2;
 
-/// The master itself was held up if it wakes so much later than planned: then nothing is known of
-/// the workers.
+/// If the master wakes this much later than planned, it was held up itself, and the silence so far
+/// says nothing about the workers.
 const LATE_MS: u64 = 300;
 
-/// The kernel takes down the ring of a dead worker later than its descriptors. Meanwhile the ring
-/// takes reports of connections, which then wake no other worker.
+/// After a worker's death, its io_uring ring can live on for this time, because the kernel closes
+/// it later than the descriptors. Until then the kernel may report new connections to that ring
+/// alone, so that no other worker wakes.
 const RING_MS: u64 = 2_000;
 
-/// Stuck workers of one number, after which no further stand-in is started.
+/// If more workers of one number than this are stuck, no further stand-in is started.
 const STAND_INS_MAX: usize = 3;
 
-/// A worker's standstill.
+/// The state of a stuck worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stuck {
-    /// Its last beat.
+    /// The time of its last beat.
     since_ms: u64,
-    /// It was killed, or was found to be traced.
+    /// It has been killed, or spared because a process traces it.
     judged: bool,
 }
 
@@ -62,20 +69,20 @@ pub struct Stuck {
 pub struct Watchdog {
     beats: &'static Beats,
     stats: Rc<Stats>,
-    /// When the master meant to look next.
+    /// When the master planned its next check.
     planned_ms: Option<u64>,
-    /// Silence before this moment says nothing.
+    /// Silence before this time does not count, because the master was held up.
     since_ms: u64,
-    /// Until then, reports of connections may go to the ring of a worker that has died.
+    /// Until this time, reports of connections may go to the ring of a dead worker.
     rings_until_ms: u64,
 }
 
-/// The settings of a look.
+/// The settings of a check.
 #[derive(Clone, Copy)]
 pub struct Terms {
     /// `worker_watchdog`.
     pub kill_ms: u64,
-    /// `timer_resolution`: beats come no more often.
+    /// `timer_resolution`: workers beat no more often than this.
     pub resolution_ms: u64,
 }
 
@@ -91,17 +98,18 @@ impl Watchdog {
         self.rings_until_ms = now_ms() + RING_MS;
     }
 
-    /// The limit of the master's next wait.
+    /// The longest time that the master may wait before the next check.
     pub fn limit(&self) -> Option<Duration> {
         self.planned_ms.map(|at| Duration::from_millis(at.saturating_sub(now_ms())))
     }
 
-    /// Nothing is watched.
+    /// Stops the watch until the next call of [`Watchdog::look`].
     pub fn rest(&mut self) {
         self.planned_ms = None;
     }
 
-    /// Looks at all workers; gives the numbers of those found stuck just now.
+    /// Checks all workers: logs, and kills those that are stuck for too long. Returns the workers
+    /// that have been found stuck in this call.
     pub fn look(&mut self, children: &mut Children, terms: Terms, log: &Log) -> Vec<NewlyStuck> {
         let now = now_ms();
         if self.planned_ms.is_some_and(|planned| now > planned + LATE_MS) {
@@ -111,7 +119,7 @@ impl Watchdog {
         let (mut found, mut stuck, mut next) = (Vec::new(), 0, u64::MAX);
         for (slot, index, child) in children.workers_by_slot() {
             let Some(beat) = self.beats.last(slot) else {
-                // It starts, or ends.
+                // The worker is starting or ending.
                 next = next.min(now + STUCK_MS);
                 continue;
             };
@@ -149,7 +157,7 @@ impl Watchdog {
             next = next.min(self.rings_until_ms);
         }
         self.beats.set_stuck(stuck);
-        // A worker that beats while this one waits moves its limit: no need to look before.
+        // Workers that beat in the meantime move their limits, so no earlier check is needed.
         self.planned_ms = (next != u64::MAX).then(|| next.max(now + 10));
         found
     }
@@ -168,7 +176,8 @@ impl Watchdog {
         }
     }
 
-    /// The state of a stuck worker, what it did last, and what waits for it.
+    /// For the log: the process's state, what the worker did last, and the number of its
+    /// connections and requests.
     fn describe(&self, pid: i32, slot: usize) -> String {
         let (state, last) = (state(pid), self.beats.activity(slot));
         let (connections, requests) = self.stats.under_way(slot);
@@ -176,7 +185,7 @@ impl Watchdog {
     }
 }
 
-/// Whether a worker without a beat since then may just have had no processor.
+/// Whether a worker has not beaten since `beat` only because it got no processor.
 fn lacks_processor(pid: i32, beat: Beat) -> bool {
     let can_run = state_of(pid) == Some('R');
     can_run && ran_ms(pid).is_some_and(|ran_ms| beat.ran_since(ran_ms) < SPIN_MS)
@@ -199,8 +208,8 @@ pub struct NewlyStuck {
     pub index: usize,
 }
 
-/// Whether workers of that generation beat, and few enough of that number stand still for another
-/// stand-in.
+/// Returns two facts: whether another worker of that generation beats; and whether few enough
+/// workers with the number `index` are stuck, so that another stand-in may be started.
 pub fn counts(children: &Children, index: usize, generation: u64) -> (bool, bool) {
     let of_now = |child: &&Child| child.generation == generation;
     let beats = |child: &Child| child.stuck.is_none() && !child.exiting;
@@ -240,9 +249,9 @@ fn tracer(pid: i32) -> Option<u32> {
     line.trim().parse().ok().filter(|&pid| pid != 0)
 }
 
-/// A worker's beat: runs as a task until the worker ends. While another worker stands still,
-/// the sockets are looked at more often than the event driver reports them: a report may have
-/// gone to the stuck worker's ring. The list is emptied when the worker leaves.
+/// A worker's beat: runs as a task until the worker ends. While another worker is stuck, it also
+/// accepts from `sockets` without waiting for a report of the event driver, because that report may
+/// have gone to the stuck worker's ring. The list is emptied when the worker leaves.
 pub async fn beat(beats: &'static Beats, sockets: OwnSockets) {
     loop {
         beats.beat();
