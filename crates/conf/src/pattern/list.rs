@@ -1,9 +1,10 @@
 //! Lists of patterns of which the first that matches counts.
 //!
-//! Most patterns of long lists contain a text that each of their matches has ([`super::required`]).
-//! One pass over the subject finds which of all these texts it has; the other patterns are not
-//! tried. A match of the list so takes the time of the subject's length and of the few patterns
-//! that are likely, however long the list is.
+//! For most patterns there is a text that every match must contain ([`super::required`]), such as
+//! `bad.example` for `\bbad\.example\b`. One pass over the subject finds all of these texts that
+//! occur in it. A pattern whose text does not occur cannot match, so it is not tried. The others
+//! are tried in the order of the list. So the time depends on the length of the subject and on the
+//! few patterns that are tried, and hardly on the length of the list.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,41 +13,43 @@ use aho_corasick::AhoCorasick;
 
 use super::Pattern;
 
-/// Shorter lists are tried one by one: that is as quick.
+/// Shorter lists have no filter, because trying each pattern is as fast.
 const LENGTH_MIN: usize = 4;
 
 /// Says which patterns of a list can match a subject.
 #[derive(Default)]
 pub struct PatternList {
-    /// `None`: all have to be tried.
+    /// `None`: all patterns are tried.
     filter: Option<Filter>,
     len: usize,
 }
 
 struct Filter {
-    /// All texts, in any case.
+    /// Finds all texts, in upper or lower case.
     texts: AhoCorasick,
-    /// Where the patterns of each text begin in `owners`, and the end.
+    /// For each text, the index in `owners` of its first pattern; at the end, the length of
+    /// `owners`.
     starts: Vec<u32>,
+    /// The indexes of the patterns of each text, one text after the other.
     owners: Vec<u32>,
-    /// A bit a pattern: it has no text, and has to be tried.
+    /// One bit per pattern: it has no text, so it is always tried.
     always: Vec<u64>,
-    /// Memory of searches that is kept.
+    /// The memory of a search, kept for the next one.
     memory: RefCell<Search>,
 }
 
-/// A search under way.
+/// The state of a search.
 #[derive(Default)]
 struct Search {
-    /// A bit a pattern: it may match.
+    /// One bit per pattern: it may match.
     likely: Vec<u64>,
-    /// A bit a text: it was found.
+    /// One bit per text: it occurs in the subject.
     found: Vec<u64>,
 }
 
 impl PatternList {
-    /// The list of `patterns`. Those that every search tries are compiled here, the others when
-    /// they are first needed.
+    /// Makes the list of `patterns`. The first pattern and those without a text are compiled here,
+    /// because every search tries them; the others are compiled when they are first needed.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a Pattern>) -> PatternList {
         let patterns: Vec<_> = patterns.into_iter().collect();
         let filter = if patterns.len() < LENGTH_MIN { None } else { Filter::new(&patterns) };
@@ -58,12 +61,11 @@ impl PatternList {
         PatternList { filter, len: patterns.len() }
     }
 
-    /// Calls `f` with the index of each pattern that may match `subject`, in order, until it
-    /// returns something.
+    /// Calls `f` with the index of each pattern that may match `subject`, in the order of the list,
+    /// until `f` returns a value.
     pub fn first<T>(&self, subject: &[u8], mut f: impl FnMut(usize) -> Option<T>) -> Option<T> {
         let Some(filter) = &self.filter else { return (0..self.len).find_map(f) };
-        // The one that is most likely to be the winner, because people put it there, needs no
-        // search for texts.
+        // People put the pattern first that matches most often, so it is tried before the search.
         let found = f(0);
         if found.is_some() {
             return found;
@@ -90,7 +92,7 @@ impl PatternList {
 }
 
 impl Filter {
-    /// `None` where no pattern has a text.
+    /// Returns `None` if no pattern has a text.
     fn new(patterns: &[&Pattern]) -> Option<Filter> {
         let mut always = vec![0; patterns.len().div_ceil(64)];
         let mut known: HashMap<&[u8], usize> = HashMap::new();
@@ -122,7 +124,7 @@ impl Filter {
         Some(Filter { texts, starts, owners, always, memory: RefCell::default() })
     }
 
-    /// Sets the bits of the patterns of which `subject` has a text, and of those without any.
+    /// Sets the bits of the patterns that have a text in `subject`, and of those without a text.
     fn mark(&self, subject: &[u8], search: &mut Search) {
         let Search { likely, found } = search;
         likely.clone_from(&self.always);

@@ -1,11 +1,15 @@
 //! Regular expressions with PCRE's syntax, as configurations use it.
 //!
-//! Two engines: one that takes time linear in the subject, for all patterns that it can express,
-//! and a backtracking one, bounded, for look-around, back-references and atomic groups. Patterns
-//! are [`translate`]d from PCRE's syntax to theirs.
+//! Two engines match. One takes time linear in the length of the subject, and runs all patterns
+//! that it can express. The other one backtracks, for look-around, back-references, atomic groups
+//! and possessive quantifiers. It gives up after a number of steps ([`GaveUp`]). Patterns are
+//! [`translate`]d from PCRE's syntax to that of the engines.
 //!
-//! As in PCRE without its UTF mode, which a pattern turns on by beginning with `(*UTF)`, a subject
-//! is bytes: `.` is any byte, and `\w` knows ASCII alone.
+//! As in PCRE, a subject is bytes: `.` matches any byte, and `\w` only ASCII. A pattern that begins
+//! with `(*UTF)` treats the subject as UTF-8 text.
+//!
+//! A configuration may have thousands of patterns, so a pattern of a [`PatternList`] is compiled
+//! when it is first needed. Until then only its syntax is checked.
 
 mod class;
 mod list;
@@ -21,26 +25,29 @@ use crate::{ConfError, Word};
 pub use list::PatternList;
 use translate::{Target, Translated, translate};
 
-/// Steps of the backtracking engine before it gives up: no pattern and input together can hold up
-/// the loop.
+/// Steps after which the backtracking engine gives up, so that no combination of pattern and input
+/// can hold up the loop.
 const BACKTRACK_LIMIT: usize = 100_000;
 
-/// The size of a compiled pattern in bytes.
+/// The largest size of a compiled pattern, in bytes. A pattern that exceeds it is refused.
 const SIZE_LIMIT: usize = 16 << 20;
 
 enum Engine {
-    /// The locations are stored so that a match allocates nothing.
+    /// The regex with memory for the positions of groups, so that a match allocates nothing.
     Linear(Box<regex::bytes::Regex>, RefCell<regex::bytes::CaptureLocations>),
-    /// Works on text: bytes above ASCII become the characters of the same numbers, unless `utf`.
+    /// Works on text only. Without `utf`, each byte above ASCII is converted to the character with
+    /// the same number.
     Backtracking { re: Box<fancy_regex::Regex>, utf: bool },
 }
 
-/// Patterns above this weight are compiled when they are read, because they may be too large.
+/// Patterns above this weight are compiled when they are read: they may exceed [`SIZE_LIMIT`], and
+/// that error has to be reported at load.
 const WEIGHT_MAX: u64 = 2_000;
 
-/// A pattern, which is compiled at the latest when it is first needed.
+/// A pattern. It is compiled when it is read or when it is first needed.
 pub struct Pattern {
-    /// `None` within: it did not compile, which is not expected of one whose syntax is right.
+    /// Empty until it is compiled. `Some(None)`: it did not compile, which is not expected, because
+    /// its syntax has been checked.
     engine: OnceCell<Option<Engine>>,
     plain: Translated,
     caseless: bool,
@@ -97,8 +104,9 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// Checks the syntax. What may be too large is compiled, and so is what the linear engine
-    /// cannot run: only its own compiler knows whether it is right.
+    /// Checks the syntax. Two kinds of patterns are compiled at once, because only compiling them
+    /// shows whether they are valid: those that may be too large ([`WEIGHT_MAX`]), and those for
+    /// the backtracking engine.
     fn read(text: &[u8], caseless: bool) -> Result<Pattern, String> {
         let mut plain = translate(text, Target::Bytes)?;
         let (engine, mut texts) = (OnceCell::new(), Vec::new());
@@ -132,8 +140,8 @@ impl Pattern {
         self.engine.get_or_init(compiled).as_ref().ok_or(GaveUp)
     }
 
-    /// Texts in lower case of which each match contains one in any case; empty where there are
-    /// none.
+    /// Texts in lower case. Each match contains at least one of them, in upper or lower case. Empty
+    /// if the pattern has no such texts.
     pub(crate) fn required(&self) -> &[Vec<u8>] {
         &self.required
     }
