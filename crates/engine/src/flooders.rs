@@ -1,7 +1,7 @@
-//! Clients that were cut off for a flood: for a minute the error log has only a few lines about
-//! their requests, and the number of the others, because an attacker that comes again with each new
-//! connection would fill the disk. The access log has all of them. With IPv6, a client is a block
-//! of 64 bits ([`block_of`]).
+//! Clients that were cut off for a flood. For a minute the error log has at most 16 lines about
+//! their requests, and the number of the lines left out, because an attacker that reconnects again
+//! and again would otherwise fill the disk. The access log has all requests. With IPv6, a client is
+//! a block of 64 bits ([`block_of`]).
 //!
 //! # Defences against clients that cost more than they bring (HTTP/2 and HTTP/3)
 //!
@@ -12,13 +12,13 @@
 //!   (`http::address`).
 //! - **Memory.** The header sections of a connection's requests hold 768 KB at most. While a client
 //!   has not taken 128 KB of output, nothing is received from it.
-//! - **No reading.** A client that opens further streams although as many as it may have open have
-//!   ended without TCP acknowledging their ends is not reading: its requests are refused and it is
-//!   cut off (`http::h2::unread`).
+//! - **No reading.** A client may have N streams open. If the ends of N responses are sent but TCP
+//!   has not acknowledged them, the client still considers those streams open. If it opens more, it
+//!   does not read: its requests are refused and it is cut off (`http::h2::unread`).
 //! - **Time.** A suspect client (cut off lately, or with many resets) gets a fifth of the usual
-//!   time before it is others' turn (`http::channel::streams::slice`). Its requests begin only
-//!   after all frames that were received with them: a request that is reset by then is logged with
-//!   status 499 and does nothing else.
+//!   time before other clients have their turn (`http::channel::streams::slice`). Its requests
+//!   begin only after all frames that were received with them have been read, so that a rapid reset
+//!   costs little: a request that is reset by then is logged with status 499 and does nothing else.
 //! - **Log.** The error log has one line a minute for a client that is cut off
 //!   (`http::channel::streams::tell_fault`), and few lines about its requests (this module).
 
@@ -28,26 +28,26 @@ use std::net::IpAddr;
 
 use os::sockaddr::block_of;
 
-/// The time for which a client counts as one that floods, milliseconds.
+/// The time for which a client is treated as a flooder, in milliseconds.
 const FOR_MS: u64 = 60_000;
 
-/// Lines about requests of such a client in that time.
+/// The most lines about requests of a flooder within that time.
 const LINES_MAX: u64 = 16;
 
-/// Clients above which those are looked for whose time is over.
+/// The table is swept for expired clients when it has at least this many.
 const CLIENTS_MIN: usize = 1_024;
 
 struct Flooder {
     /// The time of the last flood.
     at_ms: u64,
-    /// The lines that had a chance to be written since the first one.
+    /// Lines about its requests since it was first cut off, written or not.
     lines: u64,
-    /// Lines that were left out and not told of.
+    /// Lines that were left out and whose number has not been logged yet.
     left_out: u64,
 }
 
 impl Flooder {
-    /// Whether its time is over.
+    /// Whether its minute is over.
     fn is_old(&self, now_ms: u64) -> bool {
         now_ms.saturating_sub(self.at_ms) >= FOR_MS
     }
@@ -56,7 +56,7 @@ impl Flooder {
 #[derive(Default)]
 struct Flooders {
     all: HashMap<IpAddr, Flooder>,
-    /// The number at which old ones are removed.
+    /// The number of clients at which expired ones are removed.
     full: usize,
 }
 
@@ -94,7 +94,7 @@ impl Flooders {
     }
 }
 
-/// A client is cut off for a flood.
+/// Notes that a client was cut off for a flood.
 pub fn cut_off(ip: Option<IpAddr>) {
     let Some(ip) = ip else { return };
     let now_ms = base::time::now_ms();
@@ -109,7 +109,7 @@ pub fn has(ip: Option<IpAddr>) -> bool {
     })
 }
 
-/// Whether a line about a request of a client is written.
+/// Whether a line about a request of this client may be written to the error log; counts it.
 pub fn gets_line(ip: Option<IpAddr>) -> bool {
     let Some(ip) = ip else { return true };
     FLOODERS.with_borrow_mut(|flooders| {
@@ -117,7 +117,7 @@ pub fn gets_line(ip: Option<IpAddr>) -> bool {
     })
 }
 
-/// The lines about requests of a client that were left out since the last call.
+/// Returns the number of lines about requests of a client that were left out since the last call.
 pub fn take_left_out(ip: Option<IpAddr>) -> u64 {
     let Some(ip) = ip else { return 0 };
     FLOODERS.with_borrow_mut(|flooders| {

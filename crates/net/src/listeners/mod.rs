@@ -7,16 +7,19 @@
 //! listens on socket N, in every configuration and in the next binary, so that every connection in
 //! a socket's queue has a worker.
 //!
+//! **TCP sockets become fewer** with the workers: the kernel is told to choose among the remaining
+//! sockets of the group, and workers empty the queues of the others before they close them.
+//!
 //! **Datagram sockets never become fewer**, because the kernel distributes datagrams over all
 //! sockets of a group that some process has open, and a leaving worker with sessions keeps its own
 //! open. After a reload to fewer workers the surplus sockets are *spare*, and the workers share
 //! them out ([`Listeners::further_of`]). Otherwise the kernel would give them datagrams of new
 //! clients that nobody reads; closing them would change its choice for all clients, whose sessions
-//! would begin anew at other workers. The cost: until a start, a worker with more sockets gets more
-//! clients, twice as many where four workers have become three. That is accepted because reloads to
-//! fewer workers are rare. A BPF program for the group, as QUIC has one, could leave the spare
-//! sockets out, but would have to hash addresses and ports itself, since the kernel's hash is not
-//! available to it. [`quic`] says what differs for QUIC.
+//! would begin anew at other workers. The cost: until the next start, a worker with more sockets
+//! gets more clients; if four workers have become three, one gets twice as many as each other.
+//! That is accepted because reloads to fewer workers are rare. A BPF program for the group, as QUIC
+//! has one, could leave the spare sockets out, but would have to hash addresses and ports itself,
+//! since the kernel's hash is not available to it. [`quic`] says what differs for QUIC.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
@@ -56,17 +59,18 @@ pub struct Bound {
     pub spec: ListenSpec,
     /// The socket, or the sockets of the workers by index when `reuseport` is on.
     pub sockets: Vec<Rc<OwnedFd>>,
-    /// Further sockets of datagrams, of workers that there were.
+    /// Spare datagram sockets: those of workers that an earlier configuration had.
     spare: Vec<Rc<OwnedFd>>,
-    /// The program that gives QUIC's datagrams to their sockets, if there is one.
+    /// The BPF program that directs QUIC's datagrams to their sockets, if there is one.
     steering: RefCell<Option<Steering>>,
     /// The number of sockets that the steering program knows; 0 without one.
     steered: Cell<usize>,
-    /// Sockets made just now, by number in `sockets`: they alone are undone when the rest fails.
+    /// Index in `sockets` of the first one that this set has opened itself: if the configuration is
+    /// refused later, only these are undone.
     fresh_from: usize,
-    /// The service manager has opened the socket, and the file of a unix socket is its own.
+    /// The service manager has opened the socket; it also owns the file of a unix socket.
     is_managed: bool,
-    /// Whether the address is removed, if it is one of datagrams.
+    /// For an address of datagrams: whether a reload has removed it.
     removal: Option<Removal>,
 }
 
@@ -77,13 +81,14 @@ impl Bound {
         own.or(self.sockets.first())
     }
 
-    /// Whether its sockets are kept when its address is removed. One that had every address of the
-    /// machine is of its group no more when it is made deaf: nobody has use for it.
+    /// Whether its sockets are kept when a reload removes its address. A datagram socket of the
+    /// wildcard address is not kept, because it leaves its group when it is made deaf.
     fn parts(&self) -> bool {
         self.spec.quic || self.spec.kind == Kind::Datagram && !self.spec.addr.is_wildcard()
     }
 
-    /// The same without its address being in force, for so many workers.
+    /// The entry as one of a removed address, with sockets for `workers` workers and the others as
+    /// spare ones.
     fn parted(&self, workers: usize) -> Bound {
         let mut parted = self.clone();
         parted.sockets.append(&mut parted.spare);
@@ -91,7 +96,7 @@ impl Bound {
         parted
     }
 
-    /// Whether connections are kept from stuck workers.
+    /// Whether new connections avoid stuck workers (`reuseport=steered`).
     fn is_steered(&self) -> bool {
         self.spec.steered && self.spec.kind == Kind::Stream && !self.spec.addr.is_unix()
     }
@@ -101,8 +106,8 @@ impl Bound {
 #[derive(Debug, Default, Clone)]
 pub struct Listeners {
     list: Vec<Bound>,
-    /// Addresses of datagrams that are removed, while workers of before may have sessions: see
-    /// [`removal`].
+    /// Removed addresses of datagrams, while workers of earlier configurations may have sessions:
+    /// see [`removal`].
     parting: Vec<Bound>,
     /// The workers' heartbeats, where an address is steered; kept over reloads.
     heartbeats: Option<Rc<Heartbeats>>,
@@ -128,7 +133,7 @@ impl OpenEnv<'_> {
     }
 }
 
-/// Opening failed; why stands in the log.
+/// Opening failed; the log has the reason.
 #[derive(Debug)]
 pub struct OpenFailed;
 
@@ -328,13 +333,12 @@ impl Listeners {
         Some(Watchdog { heartbeats, index, others })
     }
 
-    /// Whether some connections or datagrams wait for one worker alone: in the queue of a socket of
-    /// its own that no other worker empties.
+    /// Whether a worker has a socket of its own whose queue no other worker empties.
     pub fn have_own_queues(&self) -> bool {
         self.list.iter().any(|bound| bound.sockets.len() > 1 && !bound.is_steered())
     }
 
-    /// Whether some are for datagrams, of removed addresses too.
+    /// Whether there are datagram sockets, including those of removed addresses.
     pub fn have_datagrams(&self) -> bool {
         self.with_parting().any(|bound| bound.spec.kind == Kind::Datagram)
     }
@@ -345,8 +349,8 @@ impl Listeners {
         Removals::of(self.list.iter().filter_map(of))
     }
 
-    /// The sockets of QUIC's removed addresses that worker `index` reads for the workers of before,
-    /// as descriptors of its own, with the addresses and their states.
+    /// Returns duplicates of the sockets of removed QUIC addresses that worker `index` reads for
+    /// workers of earlier configurations, with the addresses and their states.
     pub fn parting_of(&self, index: usize) -> io::Result<Vec<(SockAddr, Removal, OwnedFd)>> {
         let mut parting = Vec::new();
         for bound in self.parting.iter().filter(|bound| bound.spec.quic) {
@@ -358,14 +362,16 @@ impl Listeners {
         Ok(parting)
     }
 
-    /// The server ends, and no other binary has its sockets: nobody follows the workers.
+    /// Called when the server ends and no other binary has its sockets: the workers have no
+    /// successors.
     pub fn end(&self) {
         for bound in self.with_parting() {
             bound.removal.as_ref().inspect(|removal| removal.set(State::Ended));
         }
     }
 
-    /// No worker of a configuration before is left: the sockets of removed addresses close.
+    /// Closes the sockets of removed addresses, after the last worker of an earlier configuration
+    /// has ended.
     pub fn end_parting(&mut self) {
         for bound in self.parting.drain(..) {
             bound.removal.inspect(|removal| removal.set(State::Ended));
@@ -390,8 +396,7 @@ impl Listeners {
         self.list.is_empty()
     }
 
-    /// The sockets that worker `index` accepts from, one for each address, as descriptors of its
-    /// own.
+    /// Returns duplicates of the sockets that worker `index` accepts from, one for each address.
     pub fn of_worker(&self, index: usize) -> io::Result<Vec<OwnedFd>> {
         let own = |bound: &Bound| -> io::Result<OwnedFd> {
             os::fd::dup(bound.of_worker(index).ok_or(io::ErrorKind::NotFound)?)
@@ -399,8 +404,9 @@ impl Listeners {
         self.list.iter().map(own).collect()
     }
 
-    /// The spare sockets that worker `index` receives from besides, with the numbers of their
-    /// addresses, as descriptors of its own. Those of QUIC get nothing.
+    /// Returns duplicates of the spare sockets that worker `index` also receives from, with the
+    /// numbers of their addresses. Spare sockets of QUIC are left out, because its BPF program
+    /// directs no datagrams to them.
     pub fn further_of(&self, index: usize) -> io::Result<Vec<(usize, OwnedFd)>> {
         let mut further = Vec::new();
         for (address, bound) in self.list.iter().enumerate().filter(|(_, b)| !b.spec.quic) {
@@ -533,8 +539,8 @@ fn limit(bound: &Bound, kept: usize, log: &Log) {
     }
 }
 
-/// The kernel hands over connections of a socket that goes as soon as they are made: one that still
-/// waits for its client's first bytes is in no queue that could be emptied.
+/// Makes the kernel deliver connections of a closing socket as soon as they are established. A
+/// connection that is deferred until its client's first bytes is in no queue that could be emptied.
 fn end_deferral(fd: &Rc<OwnedFd>) {
     if socket::defer_accept(fd).is_ok_and(|seconds| seconds > 0) {
         let _ = socket::set_defer_accept(fd, 0);
