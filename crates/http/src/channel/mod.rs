@@ -48,7 +48,7 @@ use crate::request::Request;
 use crate::status_line::CLIENT_CLOSED;
 use crate::subrequest::{self, Sub};
 
-/// The response could not be sent whole: the connection, or the stream, is of no more use.
+/// The response could not be sent completely: the connection or stream cannot be used any more.
 #[derive(Debug)]
 pub struct SendFailed;
 
@@ -70,27 +70,27 @@ impl Default for Channel {
     }
 }
 
-/// The engine behind a protocol: it gets requests whose heads were read, and answers them through
-/// their channels. A type parameter of the protocols, which so depend on nothing above them.
+/// What answers the requests that a protocol has read, through their channels. It is a type
+/// parameter of the protocols, so that they depend on nothing above them.
 pub(crate) trait Answer: 'static {
-    /// Runs a request from its head to its log lines. A failure ends its connection or stream.
+    /// Runs a request from its phases to its log lines. An error ends its connection or stream.
     async fn answer(r: &mut Request) -> Result<(), SendFailed>;
 
-    /// Chooses the server of a head that is refused, or did not come whole, as far as it is known.
-    /// With `whole`, all fields came. Fails with the status that goes before others.
+    /// Chooses the server for a header section that is refused or incomplete, as far as it can be
+    /// known; `whole`: all fields arrived. An error is a status that replaces the refusal's own.
     fn prepare_refused(r: &mut Request, whole: bool) -> Result<(), u16>;
 
-    /// Answers a head that is refused, and logs it.
+    /// Sends the error response to a header section that is refused, and logs the request.
     async fn refuse(r: &mut Request, status: u16) -> Result<(), SendFailed>;
 
-    /// Logs a request that its client gave up before it began.
+    /// Logs a request that its client cancelled before it began.
     async fn given_up(r: &mut Request);
 
-    /// Logs a request that is not answered.
+    /// Logs a request that gets no response.
     async fn log(r: &mut Request);
 }
 
-/// Ends a request that is not answered whole. One that has begun is logged all the same.
+/// Ends a request whose response is incomplete. It is logged if it has begun.
 #[cold]
 pub(crate) async fn give_up<A: Answer>(r: &mut Request) {
     if r.flags.unlogged {
@@ -101,11 +101,11 @@ pub(crate) async fn give_up<A: Answer>(r: &mut Request) {
     }
 }
 
-/// The data of a request's body that is still to come.
+/// The part of a request's body that has not been read.
 pub(crate) struct Expected {
-    /// Its length; `None` where that is not known.
+    /// Its length; `None` if that is unknown.
     pub length: Option<u64>,
-    /// Bytes that came with the head.
+    /// Bytes that arrived with the header section.
     pub with_head: u64,
 }
 
@@ -134,12 +134,12 @@ impl Channel {
         }
     }
 
-    /// A stream of HTTP/3 that is to be begun.
+    /// A channel for a new stream of HTTP/3.
     pub(crate) fn quic_stream() -> Channel {
         Channel::Http3(Box::default())
     }
 
-    /// A stream of HTTP/2 that is to be begun.
+    /// A channel for a new stream of HTTP/2.
     pub(crate) fn stream() -> Channel {
         Channel::Http2(Box::default())
     }
@@ -150,7 +150,7 @@ impl Channel {
         matches!(self, Channel::Http2(_) | Channel::Http3(_))
     }
 
-    /// Ends the use of the channel; the memory of a stream serves the next request.
+    /// Detaches the channel from its connection; a stream's memory is kept for the next request.
     pub(crate) fn release(&mut self) {
         match self {
             Channel::Http1(stream) => stream.release(),
@@ -160,11 +160,11 @@ impl Channel {
         }
     }
 
-    /// Ends one exchange; buffers that the next one begins with stay.
+    /// Prepares the channel for the next request; buffers that it begins with are kept.
     pub(crate) fn reset(&mut self) {
         match self {
             Channel::Http1(stream) => stream.reset(),
-            // Of its connection nothing else comes: it is released.
+            // No other request follows on the stream: it is released instead.
             Channel::Http2(_) | Channel::Http3(_) => {}
             Channel::Subrequest(_) => *self = Channel::default(),
         }
@@ -181,7 +181,7 @@ impl Channel {
         }
     }
 
-    /// The bytes of the request's head alone, as far as spans point into them.
+    /// The same without bytes that follow the header section.
     pub(crate) fn head_only(&self) -> &[u8] {
         match self {
             Channel::Http1(stream) => {
@@ -191,7 +191,7 @@ impl Channel {
         }
     }
 
-    /// Bytes of the request's head on the wire.
+    /// The length of the request's header section as it was received, in bytes.
     pub(crate) fn head_len(&self) -> usize {
         match self {
             Channel::Http1(stream) => stream.head_len(),
@@ -201,7 +201,7 @@ impl Channel {
         }
     }
 
-    /// Whether the next request is here already, so that output may wait for its response.
+    /// Whether the next request has arrived, so that output may wait for its response.
     pub(crate) fn is_followed(&self) -> bool {
         match self {
             Channel::Http1(stream) => stream.is_followed(),
@@ -211,7 +211,7 @@ impl Channel {
         }
     }
 
-    /// Whether all of the request's body came.
+    /// Whether all of the request's body has arrived.
     pub(crate) fn body_is_finished(&self) -> bool {
         match self {
             Channel::Http1(stream) => stream.body_is_finished(),
@@ -221,7 +221,7 @@ impl Channel {
         }
     }
 
-    /// Whether the client ended the body behind the head, be it an empty one.
+    /// Whether the body, maybe an empty one, ended after the header section and not with it.
     pub(crate) fn body_ended_behind_head(&self) -> bool {
         match self {
             Channel::Http2(stream) => !stream.exchange.is_bare,
@@ -230,7 +230,7 @@ impl Channel {
         }
     }
 
-    /// Output that was not sent yet. Responses to earlier requests may be in front.
+    /// The unsent output. It may begin with responses to earlier requests.
     pub(crate) fn queued(&self) -> &Chain {
         match self {
             Channel::Http1(stream) => stream.queued(),
@@ -249,7 +249,7 @@ impl Channel {
         }
     }
 
-    /// Takes back all of the output but the first `before` bytes.
+    /// Removes all unsent output except the first `before` bytes.
     pub(crate) fn retract(&mut self, before: u64) {
         match self {
             Channel::Http1(stream) => stream.retract(before),
@@ -259,7 +259,7 @@ impl Channel {
         }
     }
 
-    /// Another response is made in place of one that was taken back.
+    /// Prepares for a response that replaces one which was removed from the output.
     pub(crate) fn start_anew(&mut self) {
         match self {
             Channel::Http1(stream) => stream.start_anew(),
@@ -279,22 +279,22 @@ impl Channel {
         }
     }
 
-    /// Has the connection end with this response.
+    /// Makes the connection close after this response.
     pub(crate) fn close_connection(&mut self) {
         if let Channel::Http1(stream) = self {
             stream.close_connection();
         }
     }
 
-    /// Whether unread data may be coming when the connection is closed: a reset would take the
-    /// response from the client.
+    /// Sets whether to read on after closing: the kernel answers unread data with a reset, by which
+    /// the client may lose the response.
     pub(crate) fn set_lingering(&mut self, on: bool) {
         if let Channel::Http1(stream) = self {
             stream.set_lingering(on);
         }
     }
 
-    /// The client is not asked for the body that it holds back (`Expect: 100-continue`).
+    /// Sends no 100 to a client that waits for one before its body (`Expect: 100-continue`).
     pub(crate) fn forbid_continue(&mut self) {
         match self {
             Channel::Http1(stream) => stream.forbid_continue(),
@@ -309,7 +309,7 @@ impl Channel {
         matches!(self, Channel::Http1(stream) if stream.is_chunked())
     }
 
-    /// Whether bytes of another protocol follow the request over a stream, not a body.
+    /// Whether the bytes after the request are another protocol's on this stream, not a body.
     pub(crate) fn is_tunnel(&self) -> bool {
         match self {
             Channel::Http2(stream) => stream.exchange.is_tunnel,
@@ -318,13 +318,13 @@ impl Channel {
         }
     }
 
-    /// Whether the request came with the one before it.
+    /// Whether the request arrived together with the previous one.
     pub(crate) fn is_pipelined(&self) -> bool {
         matches!(self, Channel::Http1(stream) if stream.is_pipelined())
     }
 }
 
-/// Begins the response with its head. Says whether a body follows.
+/// Begins the response with its header section. Returns whether a body follows.
 pub(crate) fn start(r: &mut Request) -> bool {
     match r.channel {
         Channel::Http1(_) => h1::start(r),
@@ -334,7 +334,7 @@ pub(crate) fn start(r: &mut Request) -> bool {
     }
 }
 
-/// Puts an interim response into the output; nothing where it has no fields.
+/// Queues an interim response; does nothing if it has no fields.
 pub fn interim<'a>(
     r: &mut Request,
     status: u16,
@@ -348,7 +348,7 @@ pub fn interim<'a>(
     }
 }
 
-/// Puts a whole body into the output, if nothing is to be waited for; else gives it back.
+/// Queues a complete body if that needs no waiting; otherwise returns it.
 #[inline]
 pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
     match r.channel {
@@ -359,7 +359,7 @@ pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
     }
 }
 
-/// Queues a piece of the response's body, maybe the last one. Waits while too much is queued.
+/// Queues a piece of the response's body; `last`: it is the end. Waits while too much is queued.
 pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(), SendFailed> {
     match r.channel {
         Channel::Http1(_) => h1::put(r, piece, last).await,
@@ -379,8 +379,8 @@ pub async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     }
 }
 
-/// Ends the response where nothing has to be sent for that: with `more`, small output stays queued;
-/// a connection of many streams sends for all of them. False: [`finish`] does it.
+/// Ends the response if nothing has to be sent now: with `more`, small output stays queued; over
+/// HTTP/2 and HTTP/3 the connection sends for all streams. On false, call [`finish`].
 #[inline]
 pub(crate) fn finish_now(r: &mut Request, more: bool) -> bool {
     match r.channel {
@@ -391,7 +391,7 @@ pub(crate) fn finish_now(r: &mut Request, more: bool) -> bool {
     }
 }
 
-/// Ends the response. With `more` (requests wait) small output stays queued for the next one.
+/// Ends the response. With `more` (the next request has arrived), small output stays queued.
 pub(crate) async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
     match r.channel {
         Channel::Http1(_) => h1::finish(r, more).await,
@@ -401,8 +401,8 @@ pub(crate) async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed
     }
 }
 
-/// Gives up the client's byte stream to another protocol, with the bytes that came behind the
-/// request. `None` where the channel has none.
+/// Returns the client's byte stream for another protocol, with the bytes that followed the request.
+/// `None` if the channel has no such stream.
 pub fn upgrade(r: &Request) -> Option<(Upgraded, Chain)> {
     match &r.channel {
         Channel::Http1(stream) => {
@@ -416,7 +416,7 @@ pub fn upgrade(r: &Request) -> Option<(Upgraded, Chain)> {
     }
 }
 
-/// Takes back this response from the queue, not earlier ones. False if some of it was sent.
+/// Removes this response, but no earlier ones, from the output. False if part of it was sent.
 pub(crate) fn retract(r: &mut Request) -> bool {
     let can_retract = match &r.channel {
         Channel::Http2(stream) => stream.exchange.can_retract(),
@@ -438,7 +438,7 @@ pub(crate) fn retract(r: &mut Request) -> bool {
     true
 }
 
-/// Size and place of the body's data.
+/// The length of the request's body, and how much of it arrived with the header section.
 pub(crate) fn expected(r: &mut Request) -> Expected {
     match r.channel {
         Channel::Http1(_) => h1::expected(r),
@@ -448,8 +448,8 @@ pub(crate) fn expected(r: &mut Request) -> Expected {
     }
 }
 
-/// The next piece of the request's body; `None` at its end. Waits for the client, which is told to
-/// go on first where it holds the body back.
+/// The next piece of the request's body; `None` at its end. Waits for the client. If the client
+/// waits for a 100, that is sent first.
 pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict> {
     match r.channel {
         Channel::Http1(_) => h1::next_piece(r).await,
@@ -459,8 +459,8 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
     }
 }
 
-/// Before the response to a request whose body is not wanted: drops the part of it that arrived.
-/// False: it is no body, and the response must say so.
+/// Called before the response to a request whose body is not needed: drops the part that arrived.
+/// False if it is malformed: then the response has to say so.
 pub(crate) fn drop_buffered_body(r: &mut Request) -> bool {
     match r.channel {
         Channel::Http1(_) => return h1::drop_buffered(r),
@@ -471,7 +471,7 @@ pub(crate) fn drop_buffered_body(r: &mut Request) -> bool {
     true
 }
 
-/// Begins to drop the request's body while the response is sent, where somebody has to read it.
+/// Begins to drop the request's body during the response; `None` where the connection does that.
 pub(crate) fn drain(r: &mut Request) -> Option<h1::Drain> {
     match r.channel {
         Channel::Http1(_) => Some(h1::Drain::begin(r)),
