@@ -26,12 +26,14 @@
 //! | `modules`, `variables` | the modules `upstream` and `resolver`; `$upstream_…` |
 //! | `explained` | an exchange that is explained (`weir explain`), and not made |
 //!
-//! **Settings.** Those that all such modules have (times, buffers, next servers, fields) are one
-//! table of directives, which a module joins to its own under its prefix ([`directives`]).
+//! **Settings.** The directives that all such modules have (timeouts, buffers, next servers,
+//! headers) are one table. A module adds it to its own table under its prefix, for example `proxy_`
+//! or `fastcgi_` ([`directives`]).
 //!
-//! **Apart from `http`.** Nothing in `http` needs exchanges. A request keeps the state that an
-//! exchange leaves (`http::exchanges`) for its logs and counters; all else goes the other way,
-//! through what any content handler may use and a few calls of the request's channel.
+//! **Apart from `http`.** Nothing in `http` depends on exchanges. A request has a place for the
+//! results of an exchange (`http::exchanges`), which its log lines and counters read. Everything
+//! else is called from here: the functions of `http` that any content handler may use, and a few of
+//! the request's channel.
 //!
 //! **Carriers.** An exchange runs over an [`upstream::wire::Wire`]: a connection of its own, or a
 //! stream of a shared one. Connections are a `net::Transport`, a plain socket or TLS over one. Code
