@@ -43,8 +43,8 @@
 //!   a restart is warm, and a purge by prefix or tag opens no file. An entry is *unindexed* if the
 //!   ring was full or its file is older than the index; its file is read later.
 //! - **Purges** are marks in shared memory (`purge_marks`). A mark covers all entries with a
-//!   smaller version, or fetched before it. It is compared when a file is opened or a response has
-//!   been fetched, until it can no longer cover any entry.
+//!   smaller version, or fetched before it. Whenever a file is opened or a response has been
+//!   fetched, it is compared with the marks. A mark is removed when it can no longer cover one.
 //! - **Rules.** `rules` decides as nginx does whether a response may be stored and served; with
 //!   `proxy_cache_rfc9111`, `rfc9111` decides. Both are plain functions of fields and times. All
 //!   variants of a key have one family number, so that invalidating the first one invalidates all.

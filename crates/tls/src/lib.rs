@@ -16,11 +16,12 @@
 //!    lines), because rustls's allocates for each record and copies it three times. Records are
 //!    sealed in a buffer of the worker, which stays in the processor's cache, and are opened in
 //!    place. An idle connection holds no buffer.
-//! 4. **Client certificates.** A certificate is accepted in the handshake if its key signed the
-//!    handshake. Its chain is checked by [`verify`] when a request arrives, because the answer to a
-//!    bad chain is a response (495, 496). rustls's own verification differs from nginx's: it knows
-//!    no certificates of version 1, no depth and no common names. Tests compare [`verify`] with
-//!    `openssl verify` over generated chains: what OpenSSL refuses is never accepted.
+//! 4. **Client certificates.** The handshake only checks that the client has the certificate's key,
+//!    by its signature. The chain is checked by [`verify`] when a request arrives, because a client
+//!    with a bad chain gets an HTTP response (495, 496), which a failed handshake could not carry.
+//!    rustls's own verification differs from nginx's: it knows no certificates of version 1, no
+//!    depth and no common names. Tests compare [`verify`] with `openssl verify` over generated
+//!    chains: what OpenSSL refuses is never accepted.
 //! 5. **Resumption** from tickets or from a zone. Both carry a hash of the server's certificates
 //!    and rules ([`SessionContext`]); without it, a session of one server would open another.
 #![forbid(unsafe_code)]
