@@ -131,7 +131,7 @@ fn a_configuration_of_nginx_is_judged() {
         "  nonsense: unknown to nginx 1.31 and to this server\n",
         "of these: built in: ngx_http_image_filter_module.so, ngx_http_brotli_static_module.so\n",
         "of these: not built in, and not used: ngx_http_echo_module.so, none.so\n",
-        "  TLS (ssl_protocols)\n    TLS 1.0, TLS 1.1 and SSL cannot be had",
+        "  TLS (ssl_protocols)\n    TLS 1.0, TLS 1.1 and SSL are not supported",
     ] {
         assert!(out.contains(part), "{part:?} is not in {out}");
     }
