@@ -26,6 +26,17 @@ pub enum Kind {
 
 use Kind::{Is, Less};
 
+/// Whether the header section of a request has a line that is no field.
+fn has_line_without_colon(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes).replace("\r\n", "\n");
+    text.split("\n\n").any(|section| {
+        let mut lines = section.lines().skip_while(|line| line.is_empty());
+        // What does not begin with a request line is a body.
+        lines.next().is_some_and(|line| line.contains(" HTTP/"))
+            && lines.any(|line| !line.contains(':'))
+    })
+}
+
 /// Why the two differ, as places in [`ALLOWED`]: one reason, or else several at once, none of them
 /// needlessly.
 pub fn reasons(
@@ -96,6 +107,15 @@ pub const ALLOWED: &[Allowed] = &[
                 }
             },
         ),
+    },
+    Allowed {
+        reason: "a line without a colon is no field, and its request is refused (RFC 9112 5)",
+        kind: Is(|case, nginx, weir| {
+            let Some((last, before)) = weir.answers.split_last() else { return false };
+            has_line_without_colon(&case.bytes)
+                && last.status() == "400"
+                && nginx.answers.starts_with(before)
+        }),
     },
     Allowed {
         reason: "nginx closes behind a 412 of a file, though it said it would keep the connection",
