@@ -1,18 +1,20 @@
-//! Texts of which each match of a pattern contains one: `\bfoo\.(com|net)\b` matches nothing that
-//! has neither `foo.com` nor `foo.net`. A list of patterns looks for all of these texts at once.
+//! Required texts of a pattern: every match contains at least one of them. For example, every match
+//! of `\bfoo\.(com|net)\b` contains `foo.com` or `foo.net`, so a subject with neither need not be
+//! tried. A list of patterns searches for the required texts of all its patterns in one pass.
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 
-/// The texts that one pattern may have.
+/// Maximum number of texts for a part of a pattern. If a part has more, a smaller part of the
+/// pattern gives the texts, or none does.
 const TEXTS_MAX: usize = 64;
 
-/// The members of a class that are written out.
+/// A character class with more members than this has no texts.
 const CLASS_MAX: usize = 16;
 
-/// The bytes of a text that are looked for: the first ones of a longer text are telling enough.
+/// Longer texts are cut to this many bytes, which are enough to rule out most subjects.
 const LENGTH_MAX: usize = 32;
 
-/// Of a part of a pattern.
+/// The texts of a part of a pattern.
 struct Part {
     /// All texts that the part matches, in lower case, where they are few.
     exact: Option<Vec<Vec<u8>>>,

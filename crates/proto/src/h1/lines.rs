@@ -115,8 +115,8 @@ impl Lines {
                         self.field.value = Span::new(*pos + 1, *pos + 1);
                         self.state = State::BeforeValue;
                     }
-                    // A line without a colon is none of a field (RFC 9112 section 5): a proxy
-                    // behind us may read it as part of another one.
+                    // A line without a colon is malformed (RFC 9112 section 5), and dangerous,
+                    // because a server behind us may read it as part of another field.
                     _ => return Line::Bad { sound: *pos },
                 },
                 State::BeforeValue if is_space(byte) => {}
