@@ -26,6 +26,7 @@ const TIERS: &[&[&str]] = &[
     &["http", "stream", "mail"],
     &["http-upstream"],
     &["acme", "otel"],
+    &["http-proxying", "http-observe"],
     &["http-modules", "stream-modules", "mail-modules"],
     &["module"],
     &["server"],

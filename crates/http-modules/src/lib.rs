@@ -5,7 +5,6 @@
 
 pub mod access;
 pub mod addition;
-pub mod api;
 pub mod auth_basic;
 pub mod auth_request;
 pub mod autoindex;
@@ -13,53 +12,40 @@ pub mod brotli;
 pub mod browser;
 pub mod charset;
 pub mod compress;
-pub mod dashboard;
 pub mod dav;
 pub mod early_read;
 pub mod empty_gif;
-pub mod fastcgi;
 pub mod flv;
-pub mod gateway;
 pub mod geo;
 pub mod geoip;
 pub mod geoip2;
-pub mod grpc;
 pub mod gunzip;
 pub mod gzip;
 mod handled_here;
 pub mod headers;
 pub mod headers_more;
-pub mod health;
 pub mod https_redirect;
 pub mod image_filter;
 pub mod index;
 pub mod limits;
 pub mod log;
 pub mod map;
-pub mod memcached;
 pub mod mirror;
 pub mod mp4;
 pub mod not_modified;
-pub mod prometheus;
-pub mod proxy;
 pub mod random_index;
 pub mod range;
-pub mod ready;
 pub mod realip;
 pub mod referer;
 pub mod rewrite;
-pub mod scgi;
 pub mod secure_link;
 pub mod slice;
 pub mod split_clients;
 pub mod ssi;
 pub mod static_file;
-pub mod stub_status;
 pub mod sub_filter;
 pub mod try_files;
-pub mod tunnel;
 pub mod userid;
-pub mod uwsgi;
 pub mod welcome;
 pub mod xslt_filter;
 pub mod zstd;
@@ -73,7 +59,7 @@ pub static MODULES: Modules = &[
     &http::status_zone::MODULE,
     &http::core_rates::MODULE,
     &http::flight::MODULE,
-    &http::early_hints::MODULE,
+    &http_upstream::early_hints::MODULE,
     &http::ssl::MODULE,
     &http::http2::MODULE,
     &http::http3::MODULE,
@@ -91,7 +77,7 @@ pub static MODULES: Modules = &[
     &referer::MODULE,
     &split_clients::MODULE,
     &browser::MODULE,
-    &stub_status::MODULE,
+    &http_observe::stub_status::MODULE,
     &empty_gif::MODULE,
     &access::MODULE,
     &auth_basic::MODULE,
@@ -137,19 +123,19 @@ pub static MODULES: Modules = &[
     &http_upstream::balancing::methods::RANDOM,
     &http_upstream::balancing::sticky::MODULE,
     &http_upstream::caching::directives::MODULE,
-    &api::MODULE,
-    &prometheus::MODULE,
-    &dashboard::MODULE,
-    &ready::MODULE,
-    &proxy::MODULE,
-    &fastcgi::MODULE,
-    &uwsgi::MODULE,
-    &scgi::MODULE,
-    &memcached::MODULE,
-    &grpc::MODULE,
-    &tunnel::MODULE,
+    &http_observe::api::MODULE,
+    &http_observe::prometheus::MODULE,
+    &http_observe::dashboard::MODULE,
+    &http_observe::ready::MODULE,
+    &http_proxying::proxy::MODULE,
+    &http_proxying::fastcgi::MODULE,
+    &http_proxying::uwsgi::MODULE,
+    &http_proxying::scgi::MODULE,
+    &http_proxying::memcached::MODULE,
+    &http_proxying::grpc::MODULE,
+    &http_proxying::tunnel::MODULE,
     // Behind the modules that pass requests on.
-    &health::MODULE,
+    &http_proxying::health::MODULE,
     &flv::MODULE,
     &mp4::MODULE,
     &welcome::MODULE,

@@ -98,7 +98,7 @@ async fn serve_generated(r: &mut Request) -> Verdict {
         Ok(content) => {
             r.out.status = 200;
             r.out.content_length = Some(content.len() as u64);
-            set_content_type(r);
+            r.set_content_type();
             let mut chain = Chain::new();
             if !content.is_empty() {
                 chain.push_bytes(content.into());
@@ -119,21 +119,12 @@ pub fn send_file(r: &mut Request, file: &OpenFile) -> Verdict {
     if r.loc.core.etag {
         r.out.etag = Some(file.facts.etag.clone());
     }
-    set_content_type(r);
+    r.set_content_type();
     r.out.allow_ranges = true;
     let mut chain = Chain::new();
     file.append_to(&mut chain, 0, meta.size);
     r.out.body = Body::Chain(chain);
     Verdict::Done
-}
-
-/// Sets the type by the URI's extension, or the default one.
-pub(crate) fn set_content_type(r: &mut Request) {
-    if r.out.content_type.is_none() {
-        let core = &r.loc.core;
-        let mime = core.types.get(r.extension()).unwrap_or(&core.default_type).clone();
-        r.out.content_type = (!mime.is_empty()).then_some(mime);
-    }
 }
 
 /// The status for a path that could not be opened, logged as nginx does.

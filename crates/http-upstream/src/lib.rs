@@ -48,6 +48,7 @@ pub mod balancing;
 pub mod caching;
 pub mod conf;
 pub mod directives;
+pub mod early_hints;
 mod exchange;
 mod explained;
 mod failure;

@@ -30,7 +30,6 @@ pub mod core_rates;
 mod core_vars;
 mod counted;
 pub mod cx;
-pub mod early_hints;
 pub mod engine;
 pub mod exchanges;
 pub mod explain;

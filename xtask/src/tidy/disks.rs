@@ -11,6 +11,8 @@ const CRATES: &[&str] = &[
     "crates/cache/src/",
     "crates/http/src/",
     "crates/http-upstream/src/",
+    "crates/http-proxying/src/",
+    "crates/http-observe/src/",
     "crates/http-modules/src/",
     "crates/stream/src/",
     "crates/stream-modules/src/",

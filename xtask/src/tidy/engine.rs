@@ -1,5 +1,5 @@
 //! The engine knows no module: nothing in `crates/http` and `crates/http-upstream` names one of
-//! `crates/http-modules`, so that a module can be taken out, or one from outside be put in, and the
+//! the modules' crates, so that a module can be taken out, or one from outside be put in, and the
 //! engine stays as it is.
 //!
 //! A name counts in each way to write it, `sub_filter` as well as `SubFilter` and `sub_filter_max`,
@@ -9,7 +9,8 @@ use crate::rust_source::Source;
 use crate::workspace::Workspace;
 
 const ENGINE: &[&str] = &["crates/http/src/", "crates/http-upstream/src/"];
-const MODULES: &str = "crates/http-modules/src/";
+const MODULES: &[&str] =
+    &["crates/http-modules/src/", "crates/http-observe/src/", "crates/http-proxying/src/"];
 
 /// Names that are also words of the engine's own, with the reason. They may be identifiers, and
 /// parts of longer strings; a string that is nothing but the name is a finding all the same.
@@ -41,7 +42,7 @@ pub fn check(ws: &Workspace) -> Vec<String> {
     let read = || -> Result<_, String> {
         let (mut names, mut engine) = (Vec::new(), Vec::new());
         for path in ws.files()?.into_iter().filter(|path| path.ends_with(".rs")) {
-            if path.starts_with(MODULES) {
+            if MODULES.iter().any(|folder| path.starts_with(folder)) {
                 names.extend(names_in(&path, &ws.read(&path)?));
             } else if is_of_engine(&path) && !super::is_test_file(&path) {
                 engine.push((ws.read(&path)?, path));
@@ -60,7 +61,11 @@ pub fn check(ws: &Workspace) -> Vec<String> {
         .map(|(word, _)| format!("xtask/src/tidy/engine.rs: \"{word}\" is no module's name"))
         .collect();
     if names.is_empty() || engine.is_empty() {
-        findings.push(format!("{MODULES} or {}: nothing there to compare", ENGINE.join(", ")));
+        findings.push(format!(
+            "{} or {}: nothing there to compare",
+            MODULES.join(", "),
+            ENGINE.join(", ")
+        ));
     }
     for (text, path) in &engine {
         findings.extend(check_text(path, text, &names));
@@ -196,7 +201,7 @@ mod tests {
     #[test]
     fn the_names_come_from_the_modules() {
         let table = "pub static MODULE: Module = Module {\n    name: \"upstream_hc\",\n};";
-        assert_eq!(names_in("crates/http-modules/src/health/mod.rs", table), ["upstream_hc"]);
+        assert_eq!(names_in("crates/http-proxying/src/health/mod.rs", table), ["upstream_hc"]);
         for made in
             ["Module::of::<SubConf>(\"sub\", D, install)", "pass::module::<Pass<C>>(\"sub\")"]
         {

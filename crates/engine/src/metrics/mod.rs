@@ -15,7 +15,7 @@
 //!   completed ones in the log phase. When a worker dies, the master moves its requests in progress
 //!   to the counter of lost work.
 //!
-//! The API writes its answers piece by piece (`http_modules::api::document`): each piece takes at
+//! The API writes its answers piece by piece (`http_observe::api::document`): each piece takes at
 //! most half a millisecond of the loop, and no piece is made ahead of the client.
 
 pub mod facts;

@@ -13,7 +13,6 @@ use http::server::location::Location;
 use super::condition::Answer;
 use super::replace::{Outcome, set_location};
 use super::{If, Op, Return, RewriteConf};
-use crate::static_file::set_content_type;
 
 /// The answer of a program that is one `return` of a text without variables.
 pub(super) fn constant(status: u16, text: Bytes) -> impl Fn(&mut Request) -> Verdict {
@@ -21,7 +20,7 @@ pub(super) fn constant(status: u16, text: Bytes) -> impl Fn(&mut Request) -> Ver
 }
 
 fn respond(r: &mut Request, status: u16, text: Bytes) -> Verdict {
-    set_content_type(r);
+    r.set_content_type();
     let content_type = r.out.content_type.take().unwrap_or_default();
     r.respond(status, content_type, text);
     Verdict::Done

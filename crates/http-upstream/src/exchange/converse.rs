@@ -335,7 +335,7 @@ impl Exchange {
             r.log(Level::Info, format_args!("upstream sent too big early hints"));
             return;
         }
-        if !http::early_hints::wanted(r) {
+        if !crate::early_hints::wanted(r) {
             return;
         }
         let head = std::mem::take(&mut r.upstream_mut().head);

@@ -414,6 +414,15 @@ impl Request {
         crate::types::extension(&self.uri)
     }
 
+    /// Sets the response's type by the URI's extension, or to the default, if it has none yet.
+    pub fn set_content_type(&mut self) {
+        if self.out.content_type.is_none() {
+            let core = &self.loc.core;
+            let media = core.types.get(self.extension()).unwrap_or(&core.default_type).clone();
+            self.out.content_type = (!media.is_empty()).then_some(media);
+        }
+    }
+
     /// A module's state of this request, if it made one.
     pub fn ctx<T: 'static>(&self) -> Option<&T> {
         self.ctx.iter().find_map(|b| b.downcast_ref())

@@ -1,6 +1,6 @@
 //! Health checks of an upstream's servers: their directives ([`conf`]), rounds, and verdicts from
 //! the results. One worker, the leader of the zone, checks for all; the verdicts are in the
-//! upstream's zone. An engine supplies the check itself as a [`Probe`] (`http-modules/src/health`,
+//! upstream's zone. An engine supplies the check itself as a [`Probe`] (`http-proxying/src/health`,
 //! `stream/src/proxy/health`).
 
 pub mod conf;

@@ -4,13 +4,12 @@ use std::rc::Rc;
 
 use conf::table::{Args, Directive};
 use conf::template::Template;
+use http::conditions;
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::Module;
+use http::request::Request;
 use proto::h1::Version;
-
-use crate::conditions;
-use crate::core_directives::{HSL, directive};
-use crate::cx::Cx;
-use crate::module::Module;
-use crate::request::Request;
 
 /// The module's table.
 pub static MODULE: Module = Module::with_conf::<EarlyHints>("early_hints", DIRECTIVES);

@@ -153,7 +153,7 @@ impl PhaseHandler for Handler {
         if !r.method_is(&[Method::Get, Method::Head]) {
             return Verdict::Status(405).into();
         }
-        crate::static_file::set_content_type(r);
+        r.set_content_type();
         let (target, _) = match self.to.target(r) {
             Ok(target) => target,
             Err(status) => return Verdict::Status(status).into(),
