@@ -3,9 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use engine::metrics::word::BOUNDS_US;
+use engine::metrics::word::quantile_us;
 
-use super::sample::{BUCKETS, Sample, Server, Worker};
+use super::sample::{Sample, Server, Worker};
 
 /// The samples that quantiles are made of.
 const WINDOW: usize = 10;
@@ -156,8 +156,8 @@ impl Watch {
             server: now.clone(),
             rate: done as f64 / elapsed.as_secs_f64().max(0.001),
             errors,
-            p50_us: quantile(&times, 0.5),
-            p99_us: quantile(&times, 0.99),
+            p50_us: quantile_us(&times, 0.5),
+            p99_us: quantile_us(&times, 0.99),
             is_timed: times.iter().any(|n| *n > 0),
             trouble,
         }
@@ -176,24 +176,10 @@ fn of(sample: &Sample, server: &Server) -> Server {
 }
 
 /// Times that were added. Counters that began anew have all of theirs.
-fn between(now: &[u64; BUCKETS], before: &[u64; BUCKETS]) -> [u64; BUCKETS] {
+fn between(now: &[u64], before: &[u64]) -> Vec<u64> {
     let anew = now.iter().zip(before).any(|(now, before)| now < before);
-    std::array::from_fn(|i| if anew { now[i] } else { now[i] - before[i] })
-}
-
-/// The upper bound of the bucket of a quantile.
-fn quantile(times: &[u64; BUCKETS], share: f64) -> Option<u64> {
-    let mut left = (times.iter().sum::<u64>() as f64 * share).ceil() as u64;
-    if left == 0 {
-        return None;
-    }
-    for (n, bound) in times.iter().zip(BOUNDS_US) {
-        left = left.saturating_sub(*n);
-        if left == 0 {
-            return Some(bound);
-        }
-    }
-    None
+    let added = now.iter().zip(before).map(|(now, before)| if anew { *now } else { now - before });
+    added.collect()
 }
 
 fn workers(now: &Sample, before: &Sample, seconds: f64) -> Vec<(Worker, f64)> {
@@ -233,12 +219,12 @@ fn troubles(now: &Sample, before: &Sample, servers: &[Judged]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::metrics::word::{BUCKETS, bucket};
     use std::time::Instant;
 
     fn server(done: u64, each_us: u64) -> Server {
-        let mut times = [0; BUCKETS];
-        let bucket = BOUNDS_US.iter().position(|bound| each_us <= *bound).unwrap_or(BUCKETS - 1);
-        times[bucket] = done;
+        let mut times = vec![0; BUCKETS];
+        times[bucket(each_us)] = done;
         Server {
             engine: "http".to_owned(),
             group: "app".to_owned(),
@@ -279,7 +265,7 @@ mod tests {
         let fast = server(1000, 2_000);
         let mut slow = server(1000, 2_000);
         (slow.done, slow.heads, slow.head_us) = (1002, 1002, slow.head_us + 600_000);
-        slow.times[12] += 2;
+        slow.times[bucket(300_000)] += 2;
         let said = watched(vec![server(0, 2_000), fast, slow.clone(), slow]);
         assert_eq!(said, ["", "10.0.0.1:80 of app takes 300 ms", ""]);
         // A server that was never faster is no news below a second.
@@ -325,11 +311,12 @@ mod tests {
         let mut watch = Watch::new(sample(start, 0, server(100, 60_000_001)));
         let view = watch.next(sample(start, 2, {
             let mut later = server(100, 60_000_001);
-            (later.done, later.times[0], later.times[6]) = (200, 98, 2);
+            later.done = 200;
+            (later.times[bucket(100)], later.times[bucket(10_000)]) = (98, 2);
             later
         }));
         let judged = &view.servers[0];
-        assert_eq!((judged.p50_us, judged.p99_us), (Some(100), Some(10_000)));
+        assert_eq!((judged.p50_us, judged.p99_us), (Some(75), Some(9_350)));
         assert!((judged.rate - 50.0).abs() < 0.1);
     }
 }

@@ -2,11 +2,8 @@
 
 use std::time::Instant;
 
-use engine::metrics::word::BOUNDS_US;
+use engine::metrics::word::BUCKETS;
 use server::control::Answer;
-
-/// The buckets of a histogram, the rest last.
-pub const BUCKETS: usize = BOUNDS_US.len() + 1;
 
 /// The counters at a moment.
 #[derive(Clone, Debug)]
@@ -74,7 +71,7 @@ pub struct Server {
     /// The sum of the times until the heads of answers, microseconds.
     pub head_us: u64,
     /// The histogram of the whole times.
-    pub times: [u64; BUCKETS],
+    pub times: Vec<u64>,
 }
 
 impl Server {
@@ -128,6 +125,7 @@ fn server(fields: &[&str]) -> Option<Server> {
     let numbers: Option<Vec<u64>> = numbers.iter().map(|field| field.parse().ok()).collect();
     let [active, answering, done, fails, heads, head_us] = numbers?[..] else { return None };
     let times: Option<Vec<u64>> = times.split(',').map(|n| n.parse().ok()).collect();
+    let times = times.filter(|times| times.len() == BUCKETS)?;
     Some(Server {
         engine: engine.to_owned(),
         group: group.to_owned(),
@@ -139,7 +137,7 @@ fn server(fields: &[&str]) -> Option<Server> {
         fails,
         heads,
         head_us,
-        times: times?.try_into().ok()?,
+        times,
     })
 }
 

@@ -100,9 +100,10 @@ pub fn own(o: &mut Object<'_>, reading: &Reading) {
         o.number("count", reading.times());
         o.number("sum_us", reading.get(word::TIME_US));
         o.object("buckets", |o| {
-            let bounds = word::BOUNDS.into_iter().chain(["+Inf"]);
-            for (bound, n) in bounds.zip(reading.buckets()) {
-                o.number(bound, n);
+            let seconds = |us| (us as f64 / 1e6).to_string();
+            let bounds = word::BOUNDS_US.into_iter().map(seconds).chain(["+Inf".to_owned()]);
+            for (bound, n) in bounds.zip(reading.buckets()).filter(|(_, n)| *n > 0) {
+                o.number(&bound, n);
             }
         });
     });

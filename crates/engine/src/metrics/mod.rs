@@ -428,7 +428,13 @@ impl Reading {
 
     /// The buckets of the histogram, the rest last.
     pub fn buckets(&self) -> impl Iterator<Item = u64> {
-        (word::TIMES..=word::TIMES + word::BOUNDS_US.len()).map(|word| self.get(word))
+        (word::TIMES..word::TIMES + word::BUCKETS).map(|word| self.get(word))
+    }
+
+    /// The numbers of times up to each of [`word::SCRAPED_US`], and of all times.
+    pub fn scraped(&self) -> impl Iterator<Item = u64> {
+        let up_to = |us| (0..=word::bucket(us)).map(|i| self.get(word::TIMES + i)).sum();
+        word::SCRAPED_US.into_iter().map(up_to).chain([self.times()])
     }
 }
 
@@ -530,7 +536,9 @@ mod tests {
         }
         let counts: Vec<u64> = reading.buckets().collect();
         let of = |us: u64| counts[word::BOUNDS_US.iter().position(|bound| *bound == us).unwrap()];
-        assert_eq!((of(100), of(1000), counts.last()), (2, 1, Some(&1)));
+        assert_eq!((of(50), of(1000), counts.last()), (2, 1, Some(&1)));
         assert_eq!(reading.times(), 4);
+        let scraped: Vec<u64> = reading.scraped().collect();
+        assert_eq!((scraped[0], scraped[3], scraped[20], scraped[21]), (2, 3, 3, 4));
     }
 }

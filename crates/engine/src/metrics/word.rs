@@ -1,4 +1,4 @@
-//! The words of a row of counters: twelve cache lines, of which the end of a request touches three.
+//! The words of a row of counters: nineteen cache lines, of which the end of a request touches three.
 
 use shm::LINE_FIELDS;
 
@@ -70,28 +70,77 @@ pub(crate) fn of_class(class: u16) -> impl Iterator<Item = (u16, usize)> {
 /// The first word of the histogram of times.
 pub const TIMES: usize = CODES_OTHER + 5;
 
-/// The upper bounds of the histogram's buckets in microseconds; one more bucket has the rest.
-pub const BOUNDS_US: [u64; 21] = [
+/// The upper bounds of the histogram's buckets in microseconds; one more bucket has the rest. From
+/// 100 microseconds on, none is more than 1.25 times the one before, so that a quantile taken from
+/// them is off by a few percent. They include [`SCRAPED_US`].
+pub const BOUNDS_US: [u64; 78] = [
+    20, 50, 100, 120, 150, 180, 210, 250, 300, 350, 420, 500, 600, 750, 870, 1_000, 1_200, 1_500,
+    1_800, 2_100, 2_500, 3_000, 3_500, 4_200, 5_000, 6_000, 7_500, 8_700, 10_000, 12_000, 15_000,
+    18_000, 21_000, 25_000, 30_000, 35_000, 42_000, 50_000, 60_000, 75_000, 87_000, 100_000,
+    120_000, 150_000, 180_000, 210_000, 250_000, 300_000, 350_000, 420_000, 500_000, 600_000,
+    750_000, 870_000, 1_000_000, 1_200_000, 1_500_000, 1_800_000, 2_100_000, 2_500_000, 3_000_000,
+    3_500_000, 4_200_000, 5_000_000, 6_000_000, 7_500_000, 8_700_000, 10_000_000, 12_000_000,
+    15_000_000, 18_000_000, 21_000_000, 25_000_000, 30_000_000, 35_000_000, 42_000_000, 50_000_000,
+    60_000_000,
+];
+
+/// The bounds that Prometheus reads, microseconds: fewer, because each is a time series.
+pub const SCRAPED_US: [u64; 21] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000,
     750_000, 1_000_000, 2_500_000, 5_000_000, 7_500_000, 10_000_000, 30_000_000, 60_000_000,
 ];
 
-/// The bounds in seconds, as text.
-pub const BOUNDS: [&str; 21] = [
+/// [`SCRAPED_US`] in seconds, as text.
+pub const SCRAPED: [&str; 21] = [
     "0.0001", "0.00025", "0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05", "0.075",
     "0.1", "0.25", "0.5", "0.75", "1", "2.5", "5", "7.5", "10", "30", "60",
 ];
 
+/// Buckets of a histogram, the one with the rest last.
+pub const BUCKETS: usize = BOUNDS_US.len() + 1;
+
 /// The word of the bucket of a time.
 #[inline]
 pub(crate) fn of_time(us: u64) -> usize {
-    // Most are short.
-    let bucket = BOUNDS_US.iter().position(|bound| us <= *bound);
-    TIMES + bucket.unwrap_or(BOUNDS_US.len())
+    TIMES + bucket(us)
+}
+
+/// The bucket of a time.
+#[inline]
+pub fn bucket(us: u64) -> usize {
+    BOUNDS_US.partition_point(|bound| *bound < us)
+}
+
+/// The time in microseconds that a share of all times do not exceed, estimated within its bucket
+/// as if the times there were spread evenly; `times` has the [`BUCKETS`] numbers of a histogram. `None` if there are no times, or if it lies beyond the
+/// last bound.
+///
+/// ```
+/// use weir_engine::metrics::word::{BUCKETS, bucket, quantile_us};
+///
+/// let mut times = [0; BUCKETS];
+/// times[bucket(108_000)] = 98;
+/// times[bucket(221_000)] = 2;
+/// assert_eq!(quantile_us(&times, 0.5), Some(110_204));
+/// assert_eq!(quantile_us(&times, 0.99), Some(230_000));
+/// ```
+pub fn quantile_us(times: &[u64], share: f64) -> Option<u64> {
+    let rank = (times.iter().sum::<u64>() as f64 * share).ceil() as u64;
+    if rank == 0 {
+        return None;
+    }
+    let (mut below, mut from) = (0, 0);
+    for (&n, to) in times.iter().zip(BOUNDS_US) {
+        if below + n >= rank {
+            return Some(from + ((to - from) as f64 * (rank - below) as f64 / n as f64) as u64);
+        }
+        (below, from) = (below + n, to);
+    }
+    None
 }
 
 /// The last line differs from kind to kind.
-const LAST: usize = 11 * LINE_FIELDS;
+const LAST: usize = 18 * LINE_FIELDS;
 
 /// Of a server: handshakes of TLS.
 pub const HANDSHAKES: usize = LAST;
@@ -128,7 +177,7 @@ pub const REJECTED_DRY_RUN: usize = 5;
 pub const FAILED: usize = 6;
 
 /// Lines of a row.
-pub const LINES: usize = 12;
+pub const LINES: usize = 19;
 
 #[cfg(test)]
 mod tests {
@@ -154,15 +203,29 @@ mod tests {
 
     #[test]
     fn times_fall_into_buckets() {
-        assert_eq!(of_time(0), TIMES);
-        assert_eq!(of_time(100), TIMES);
-        assert_eq!(of_time(101), TIMES + 1);
-        assert_eq!(of_time(60_000_000), TIMES + 20);
-        assert_eq!(of_time(u64::MAX), TIMES + 21);
-        const { assert!(TIMES + 21 < LAST) };
+        assert_eq!([0, 20, 21, 101].map(of_time), [TIMES, TIMES, TIMES + 1, TIMES + 3]);
+        assert_eq!(of_time(60_000_000), TIMES + BUCKETS - 2);
+        assert_eq!(of_time(u64::MAX), TIMES + BUCKETS - 1);
+        const { assert!(TIMES + BUCKETS <= LAST && LAST < TIMES + BUCKETS + LINE_FIELDS) };
         assert_eq!(CONNECT_US, LINES * LINE_FIELDS - 1);
-        for (us, text) in BOUNDS_US.iter().zip(BOUNDS) {
+        for (us, text) in SCRAPED_US.iter().zip(SCRAPED) {
+            assert!(BOUNDS_US.contains(us), "{us}");
             assert_eq!(text.parse::<f64>().unwrap(), *us as f64 / 1e6);
         }
+    }
+
+    #[test]
+    fn quantiles_are_near_the_truth() {
+        assert!(BOUNDS_US[2..].windows(2).all(|pair| pair[1] * 4 <= pair[0] * 5));
+        let mut times = [0; BUCKETS];
+        assert_eq!(quantile_us(&times, 0.5), None);
+        // 1 to 100 ms, one of each.
+        (1..=100).for_each(|ms| times[bucket(ms * 1000)] += 1);
+        for (share, us) in [(0.5, 50_000), (0.9, 90_000), (0.99, 99_000), (1.0, 100_000)] {
+            let found = quantile_us(&times, share).unwrap();
+            assert!(found.abs_diff(us) <= us / 50, "{share}: {found}");
+        }
+        times[BUCKETS - 1] = 2;
+        assert_eq!(quantile_us(&times, 0.99), None);
     }
 }

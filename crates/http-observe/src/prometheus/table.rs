@@ -113,7 +113,7 @@ pub(super) fn label(name: &str, value: &[u8]) -> String {
 /// Columns of a histogram of times: those that [`times`] reads.
 pub(super) fn histogram(family: &'static str, help: &'static str) -> Vec<Column> {
     let base = Column::new(family, Type::Histogram, help);
-    let bounds = word::BOUNDS.into_iter().chain(["+Inf"]);
+    let bounds = word::SCRAPED.into_iter().chain(["+Inf"]);
     let bucket = |bound| Column { suffix: "_bucket", ..base.clone().with(label("le", bound)) };
     let mut columns: Vec<Column> = bounds.map(|bound: &str| bucket(bound.as_bytes())).collect();
     columns.push(Column { suffix: "_sum", ..base.clone().time() });
@@ -123,12 +123,7 @@ pub(super) fn histogram(family: &'static str, help: &'static str) -> Vec<Column>
 
 /// The numbers of [`histogram`].
 pub(super) fn times(reading: &Reading) -> impl Iterator<Item = u64> {
-    let mut so_far = 0;
-    let buckets = reading.buckets().map(move |n| {
-        so_far += n;
-        so_far
-    });
-    buckets.chain([reading.get(word::TIME_US), reading.times()])
+    reading.scraped().chain([reading.get(word::TIME_US), reading.times()])
 }
 
 /// The place of the writer within its tables.
