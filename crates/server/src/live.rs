@@ -30,7 +30,7 @@ fn line(out: &mut Vec<u8>, fields: &[&dyn std::fmt::Display]) {
 /// `top`: the counters as they are now. The body has lines `worker`, with process, open and idle
 /// connections, requests under way, requests, longest turn and silence of the loop in
 /// milliseconds; and lines `server`, with engine, upstream, address, state, exchanges under way,
-/// ended and failed, the sum of their times in microseconds, and the histogram of these.
+/// ended, and failed or answered with 5xx, the sum of their times in microseconds, and the histogram of these.
 pub fn top(master: &Master) -> Answer {
     let lasting = &master.loader.lasting;
     let metrics = &master.cycle.metrics;
@@ -89,7 +89,8 @@ fn server(out: &mut Vec<u8>, engine: &str, group: &str, peer: &Peer, shared: boo
             &peer.active(&reading),
             &reading.get(word::ANSWERING),
             &reading.get(word::DONE),
-            &reading.get(word::FAILS),
+            // A failed exchange counts as answered with 502 or 504.
+            &reading.get(word::FAILS).max(reading.class(5)),
             &reading.get(word::HEADERS),
             &reading.get(word::HEADER_US),
             &buckets.join(","),

@@ -64,7 +64,7 @@ pub struct Server {
     pub answering: u64,
     /// Exchanges that ended.
     pub done: u64,
-    /// Of these, failed.
+    /// Of these, failed or answered with 5xx.
     pub fails: u64,
     /// Of these, with an answer.
     pub heads: u64,

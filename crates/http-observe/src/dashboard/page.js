@@ -177,9 +177,11 @@ const change = async (button, peer, what) => {
 /* What is known of each server: its counters, the usual time until its answers, and for how long nothing has ended
    although something waits for an answer: streams of events, and WebSockets, do not. */
 const past = new Map();
+/* A failed exchange counts as answered with 502 or 504. */
+const failed = (p) => Math.max(p.fails, p.responses ? p.responses["5xx"] : 0);
 const peersOf = (upstreams, engine, times, seconds) => Object.entries(upstreams).flatMap(([group, u]) => u.peers.map((p) => {
   const name = engine + " " + group + " " + p.server, own = ((times || {})[group] || {})[p.server] || {}, time = own.time, head = own.header || { count: 0, sum_us: 0 };
-  const now = { ended: (p.requests ?? p.connections) - p.active, fails: p.fails, active: p.active - (own.answering ?? p.active), count: head.count, sum: head.sum_us, waits: 0 };
+  const now = { ended: (p.requests ?? p.connections) - p.active, fails: failed(p), active: p.active - (own.answering ?? p.active), count: head.count, sum: head.sum_us, waits: 0 };
   const last = past.get(name) || now;
   const ended = now.ended - last.ended, bad = now.fails - last.fails, n = now.count - last.count, us = n > 0 ? (now.sum - last.sum) / n : 0;
   if (!ended && last !== now && now.active && last.active) now.waits = last.waits + seconds;
@@ -198,7 +200,7 @@ const drawPeers = (peers) => {
     { name: "State", text: true, sort: (p) => (p.trouble || !STATE[p.state] ? "0" : "1") + p.state + p.key, cls: (p) => p.trouble && STATE[p.state] ? "warn" : STATE[p.state] || "bad",
       show: (p) => p.state + (p.downstart ? " since " + clock(p.downstart) : "") + (p.trouble ? ", " + p.trouble : "") },
     column("Under way", (p) => p.active), column("Requests", (p) => p.done, short),
-    column("Errors", (p) => p.done ? p.fails / p.done : 0, (v, p) => share(p.fails, p.done), (p) => p.bad ? "bad" : ""),
+    column("Errors", (p) => p.done ? failed(p) / p.done : 0, (v, p) => share(failed(p), p.done), (p) => p.bad ? "bad" : ""),
     column("5xx", (p) => p.responses ? p.responses["5xx"] : 0, short),
     column("p50", (p) => p.p50 ?? -1, (v, p) => ms(p.p50)), column("p99", (p) => p.p99 === null ? 1e12 : p.p99 ?? -1, (v, p) => ms(p.p99)),
     column("Sent", (p) => p.sent, short), column("Received", (p) => p.received, short),

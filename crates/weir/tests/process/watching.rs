@@ -139,6 +139,24 @@ fn a_server_that_was_made_slow_is_named() {
 }
 
 #[test]
+fn a_server_that_answers_with_errors_is_named() {
+    each_driver(|driver| {
+        let broken = Scripted::start(|mut stream, _| {
+            if read_until(&mut stream, |bytes| bytes.ends_with(b"\r\n\r\n")).is_some() {
+                let _ = stream.write_all(b"HTTP/1.0 500 x\r\nContent-Length: 2\r\n\r\nno");
+            }
+        });
+        let fails = format!("127.0.0.1:{} of app fails 100 %", broken.port);
+        // No failure for `max_fails`: the server has answered.
+        let weir = site(&[backends().remove(0), (broken, Arc::default())], driver);
+        let clients = Clients::start(weir.port(0));
+        let top = Terminal::start(&weir, "top --interval 500ms");
+        wait_until("its name in top", || top.text().contains(&fails));
+        drop((clients, top));
+    });
+}
+
+#[test]
 fn views_without_a_terminal() {
     let backends = backends();
     let weir = site(&backends, testkit::Driver::usual());
