@@ -7,6 +7,7 @@
 pub mod ascii;
 pub mod base64;
 pub mod crc;
+pub mod dice;
 pub mod future;
 pub mod hash;
 pub mod json;

@@ -24,7 +24,7 @@ pub trait Connected: Session {
 }
 
 /// The variables, for the table of an engine's core.
-pub const fn variables<S: Connected>() -> [VarDef<S>; 18] {
+pub const fn variables<S: Connected>() -> [VarDef<S>; 19] {
     [
         VarDef::new("connection", number),
         VarDef::new("remote_addr", remote_addr),
@@ -44,6 +44,7 @@ pub const fn variables<S: Connected>() -> [VarDef<S>; 18] {
         VarDef::new("msec", msec),
         VarDef::new("time_iso8601", time_iso8601),
         VarDef::new("time_local", time_local),
+        VarDef::new("time_rfc3339", time_rfc3339),
     ]
 }
 
@@ -202,6 +203,12 @@ fn msec<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
 /// `$time_iso8601`
 fn time_iso8601<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(&base::time::iso8601());
+    true
+}
+
+/// `$time_rfc3339`
+fn time_rfc3339<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
+    out.extend_from_slice(&base::time::rfc3339_ms());
     true
 }
 

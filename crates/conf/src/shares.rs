@@ -9,8 +9,8 @@ use crate::{ConfError, Node};
 #[derive(Debug)]
 pub struct Shares(Vec<(u64, Bytes)>);
 
-/// Shares are given in hundredths of a percent.
-const WHOLE: u64 = 10_000;
+/// The whole, in hundredths of a percent, in which shares are given.
+pub const WHOLE: u64 = 10_000;
 
 /// Behind all hashes.
 const END: u64 = 1 << 32;
@@ -59,7 +59,7 @@ impl Shares {
 }
 
 /// `12.5%` in hundredths of a percent; at most two digits behind the point, and not 0.
-fn percent(text: &[u8]) -> Option<u64> {
+pub fn percent(text: &[u8]) -> Option<u64> {
     let text = text.strip_suffix(b"%")?;
     let (whole, rest) = match memchr::memchr(b'.', text) {
         Some(dot) => (&text[..dot], &text[dot + 1..]),

@@ -37,6 +37,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         log::log_format,
     ),
     directive(
+        "log_json",
+        C::HTTP,
+        Args::T1.or(Args::BLOCK),
+        "",
+        "Defines a format of access log lines that are JSON objects: a member and its value a line.",
+        log::log_json,
+    ),
+    directive(
         "access_log",
         HSLI.or(C::LIMIT_EXCEPT),
         Args::ONE_MORE,

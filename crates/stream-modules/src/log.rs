@@ -31,6 +31,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         log::own_log_format,
     ),
     directive(
+        "log_json",
+        C::STREAM,
+        Args::T1.or(Args::BLOCK),
+        "",
+        "Defines a format of access log lines that are JSON objects: a member and its value a line.",
+        log::log_json,
+    ),
+    directive(
         "access_log",
         SS,
         Args::ONE_MORE,

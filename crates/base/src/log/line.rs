@@ -137,7 +137,7 @@ impl Line {
         let message_end = marks.first().map_or(self.len, |mark| mark.from);
         let mut out = Vec::with_capacity(self.len + 256);
         out.extend_from_slice(b"{\"time\":\"");
-        out.extend_from_slice(&crate::time::iso8601());
+        out.extend_from_slice(&crate::time::rfc3339_ms());
         let Head { level, pid, tid, conn } = head;
         // Writing to a Vec cannot fail.
         let _ = write!(out, "\",\"level\":\"{level}\",\"pid\":{pid},\"tid\":{tid}");

@@ -125,10 +125,11 @@ fn both_forms(write: impl Fn(&Log)) -> (String, String) {
     set_ids(12, 34);
     write(&Log::new(vec![json.clone(), text.clone()]));
     let (text, json) = (text.take(), json.lines.take());
-    let (time, rest) = json.strip_prefix("{\"time\":\"").unwrap().split_at(25);
+    let (time, rest) = json.strip_prefix("{\"time\":\"").unwrap().split_at(29);
     assert_eq!(time[..10].replace('-', "/"), text[..10]);
     assert_eq!(time[11..19], text[11..19]);
-    assert!(time.is_ascii() && matches!(time.as_bytes()[19], b'+' | b'-'), "{time}");
+    assert!(time.is_ascii() && matches!(time.as_bytes()[23], b'+' | b'-'), "{time}");
+    assert_eq!(&time[19..20], ".");
     (after_time(&text).to_owned(), rest.to_owned())
 }
 

@@ -196,6 +196,14 @@ pub fn iso8601() -> [u8; 25] {
     local_text(|clock| clock.iso8601.get())
 }
 
+/// Local time in RFC 3339, with milliseconds: `2026-11-20T09:53:24.123+00:00`.
+pub fn rfc3339_ms() -> [u8; 29] {
+    let (text, ms) = (iso8601(), (unix_ms() % 1000) as u32);
+    let mut out = [0; 29];
+    Text::new(&mut out).put(&text[..19]).put(b".").num(ms, 3).put(&text[19..]);
+    out
+}
+
 /// Local time as syslog writes it (RFC 3164): `Nov 20 09:53:24`, the day padded with a blank.
 pub fn syslog_time() -> [u8; 15] {
     local_text(|clock| clock.syslog.get())
@@ -288,6 +296,7 @@ mod tests {
         assert_eq!(&error_log_time(), b"1994/11/06 03:19:37");
         assert_eq!(&clf_time(), b"06/Nov/1994:03:19:37 -0530");
         assert_eq!(&iso8601(), b"1994-11-06T03:19:37-05:30");
+        assert_eq!(&rfc3339_ms(), b"1994-11-06T03:19:37.250-05:30");
         assert_eq!(&syslog_time(), b"Nov  6 03:19:37");
         pin(6000, EXAMPLE as u64 * 1000 + 1250);
         assert_eq!(&http_date(), b"Sun, 06 Nov 1994 08:49:38 GMT");

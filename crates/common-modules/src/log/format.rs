@@ -6,27 +6,18 @@ use conf::{ConfError, Node, Word};
 use engine::Session;
 use engine::vars::{self, Registry};
 
+use super::json::{self, Several};
+
 /// The text of `combined`.
 const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status \
                         $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
-/// The text of `json`. Values that are not numbers whatever happens are texts.
-const JSON: &str = "{\"time\":\"$time_iso8601\",\"remote_addr\":\"$remote_addr\",\
-    \"remote_user\":\"$remote_user\",\"request_id\":\"$request_id\",\"host\":\"$host\",\
-    \"server_name\":\"$server_name\",\"request_method\":\"$request_method\",\
-    \"request_uri\":\"$request_uri\",\"server_protocol\":\"$server_protocol\",\
-    \"status\":\"$status\",\"bytes_sent\":$bytes_sent,\"body_bytes_sent\":$body_bytes_sent,\
-    \"request_length\":$request_length,\"request_time\":$request_time,\
-    \"http_referer\":\"$http_referer\",\"http_user_agent\":\"$http_user_agent\",\
-    \"upstream_addr\":\"$upstream_addr\",\"upstream_status\":\"$upstream_status\",\
-    \"upstream_response_time\":\"$upstream_response_time\",\
-    \"upstream_cache_status\":\"$upstream_cache_status\",\"ssl_protocol\":\"$ssl_protocol\"}";
-
 /// Values that hold nothing to escape, whatever the client sends.
-const SAFE: [&[u8]; 12] = [
+const SAFE: [&[u8]; 13] = [
     b"pipe",
     b"time_local",
     b"time_iso8601",
+    b"time_rfc3339",
     b"msec",
     b"request_time",
     b"status",
@@ -40,7 +31,7 @@ const SAFE: [&[u8]; 12] = [
 
 /// `escape=`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Escape {
+pub(super) enum Escape {
     /// Quotes, backslashes and all but printable ASCII as `\xXX`; `-` for no value.
     Default,
     /// As in JSON's strings.
@@ -49,9 +40,17 @@ enum Escape {
 }
 
 #[derive(Debug)]
-enum Part {
+pub(super) enum Part {
     Text(Bytes),
-    Var { id: VarId, safe: bool },
+    Var {
+        id: VarId,
+        safe: bool,
+    },
+    /// A member of a JSON object that is a number.
+    Number {
+        id: VarId,
+        several: Several,
+    },
 }
 
 /// A compiled `log_format`.
@@ -59,8 +58,8 @@ enum Part {
 pub struct Format {
     /// The name that `access_log` refers to it by.
     pub name: Bytes,
-    parts: Vec<Part>,
-    escape: Escape,
+    pub(super) parts: Vec<Part>,
+    pub(super) escape: Escape,
 }
 
 impl Format {
@@ -73,14 +72,6 @@ impl Format {
         at: &Word,
     ) -> Result<Format, ConfError> {
         Format::predefined(registry, at, "combined", COMBINED, Escape::Default)
-    }
-
-    /// An object of JSON: weir's own predefined format.
-    ///
-    /// # Errors
-    /// As [`Format::combined`].
-    pub fn json<S: Session>(registry: &mut Registry<S>, at: &Word) -> Result<Format, ConfError> {
-        Format::predefined(registry, at, "json", JSON, Escape::Json)
     }
 
     fn predefined<S: Session>(
@@ -130,6 +121,7 @@ impl Format {
         for part in &self.parts {
             match part {
                 Part::Text(t) => out.extend_from_slice(t),
+                Part::Number { id, several } => json::write_number(s, *id, *several, out),
                 Part::Var { id, safe } => {
                     let from = out.len();
                     if !vars::write(s, *id, out) {
@@ -147,7 +139,7 @@ impl Format {
 }
 
 /// Compiles a text behind the parts that are there. Texts follow one another without a space.
-fn append<S: Session>(
+pub(super) fn append<S: Session>(
     parts: &mut Vec<Part>,
     word: &Word,
     registry: &mut Registry<S>,
@@ -171,7 +163,7 @@ fn append<S: Session>(
 }
 
 /// The name behind the dollar, and the place where the text goes on.
-fn name_at(word: &Word, dollar: usize) -> Result<(&[u8], usize), ConfError> {
+pub(super) fn name_at(word: &Word, dollar: usize) -> Result<(&[u8], usize), ConfError> {
     let text = word.bytes();
     let bracket = text.get(dollar + 1) == Some(&b'{');
     let from = dollar + 1 + usize::from(bracket);

@@ -5,7 +5,9 @@
 
 mod file_log;
 mod format;
+mod json;
 mod path_log;
+mod sampling;
 
 use std::cell::RefCell;
 use std::os::unix::ffi::OsStrExt;
@@ -24,6 +26,7 @@ use files::{AppendFile, FilePath};
 pub use file_log::{Buffer, FileLog};
 pub use format::Format;
 pub use path_log::OpenLogFiles;
+use sampling::Sampling;
 
 /// The size of the buffer of a compressed log without `buffer=`.
 const GZIP_BUFFER: usize = 64 << 10;
@@ -73,6 +76,7 @@ pub struct AccessLog {
     format: Rc<Format>,
     /// `if=`
     filter: Option<Template>,
+    sampling: Sampling,
 }
 
 /// The value of scope `Location`: the `access_log` directives of one block.
@@ -113,13 +117,32 @@ pub fn log_format<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError>
 /// # Errors
 /// As [`log_format`].
 pub fn own_log_format<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    is_free(cx, &n.args[0])?;
+    let format = Format::parse(&mut cx.vars, n)?;
+    cx.main::<AccessLogFiles>().formats.push(Rc::new(format));
+    Ok(())
+}
+
+/// Reads `log_json`.
+///
+/// # Errors
+/// The name is taken, or a member is malformed.
+pub fn log_json<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let name = &n.args[0];
+    if name.bytes() == b"combined" {
+        return Err(ConfError::at(name, "the format \"combined\" is predefined"));
+    }
+    is_free(cx, name)?;
+    let format = json::parse(&mut cx.vars, n)?;
+    cx.main::<AccessLogFiles>().formats.push(Rc::new(format));
+    Ok(())
+}
+
+fn is_free<S: Session>(cx: &mut Cx<S>, name: &Word) -> Result<(), ConfError> {
     if cx.main::<AccessLogFiles>().formats.iter().any(|f| f.name == name.text) {
         let m = format!("duplicate \"log_format\" name \"{}\"", name.lossy());
         return Err(ConfError::at(name, m));
     }
-    let format = Format::parse(&mut cx.vars, n)?;
-    cx.main::<AccessLogFiles>().formats.push(Rc::new(format));
     Ok(())
 }
 
@@ -146,7 +169,7 @@ pub fn access_log<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError>
     if let Some(name) = n.args.get(1).filter(|name| name.bytes() == b"json")
         && cx.main::<AccessLogFiles>().format(b"json").is_none()
     {
-        let format = Rc::new(Format::json(&mut cx.vars, name)?);
+        let format = Rc::new(json::predefined(&mut cx.vars, name)?);
         cx.main::<AccessLogFiles>().formats.push(format);
     }
     own_access_log(cx, n)
@@ -192,7 +215,7 @@ pub fn own_access_log<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfEr
             }
         }
     }
-    let log = AccessLog { target, format, filter: options.filter };
+    let log = AccessLog { target, format, filter: options.filter, sampling: options.sampling };
     cx.loc::<AccessLogs>().logs.push(Rc::new(log));
     Ok(())
 }
@@ -219,6 +242,7 @@ struct Options {
     flush_ms: u64,
     gzip: Option<u32>,
     filter: Option<Template>,
+    sampling: Sampling,
 }
 
 impl Options {
@@ -242,7 +266,7 @@ impl Options {
                 o.compressed(level.ok_or_else(|| bad("compression level", v))? as u32);
             } else if text.starts_with(b"if=") {
                 o.filter = Some(Template::parse_slice(&w.text.slice(3..), w, 3, &mut cx.vars)?);
-            } else {
+            } else if !o.sampling.parse(cx, w)? {
                 return Err(bad("parameter", text));
             }
         }
@@ -333,7 +357,12 @@ impl AccessLogs {
             // file.
             let Some(path) = files.default_path(path) else { return logs };
             let target = Target::File(main.log(files, path.as_os_str().as_bytes()));
-            logs.push(Rc::new(AccessLog { target, format, filter: None }));
+            logs.push(Rc::new(AccessLog {
+                target,
+                format,
+                filter: None,
+                sampling: Sampling::default(),
+            }));
         }
         logs
     }
@@ -345,7 +374,7 @@ impl AccessLogs {
 }
 
 impl AccessLog {
-    /// Writes the session's line, unless `if=` is against it. `now`: the line is not held back
+    /// Writes the session's line, unless `if=` or the sampling excludes it. `now`: the line is not held back
     /// where there is no `buffer=`. `path` gives the file of a path with variables; `None` where it
     /// is not to be written.
     pub fn write<S: Session>(
@@ -360,6 +389,9 @@ impl AccessLog {
             if value.is_empty() || value.as_ref() == b"0" {
                 return;
             }
+        }
+        if !self.sampling.takes(s) {
+            return;
         }
         match &self.target {
             Target::File(file) => file.line(now, |out| self.format.write(s, out)),

@@ -1,8 +1,8 @@
 //! `random [two [METHOD]]`: a server at random by weight, or the better of two.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
+use base::dice::Dice;
 use conf::table::Args;
 use conf::{ConfError, Node};
 use engine::{Client, Cx, Module, Session};
@@ -54,27 +54,6 @@ fn set<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     };
     cx.loc::<Block>().set_method(n, false, Box::new(make));
     Ok(())
-}
-
-/// Random numbers, others in each worker.
-#[derive(Default)]
-struct Dice(Cell<u64>);
-
-impl Dice {
-    fn roll(&self) -> u64 {
-        let mut x = self.0.get();
-        if x == 0 {
-            let mut seed = [0; 8];
-            os::random::fill(&mut seed);
-            x = u64::from_ne_bytes(seed) | 1;
-        }
-        // xorshift64*
-        x ^= x >> 12;
-        x ^= x << 25;
-        x ^= x >> 27;
-        self.0.set(x);
-        x.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 1
-    }
 }
 
 struct Random {
@@ -157,7 +136,7 @@ mod tests {
     }
 
     fn spread(servers: &Rc<Servers>, two: Option<Measure>, hold: bool) -> Vec<usize> {
-        let dice = Rc::new(Dice(Cell::new(7)));
+        let dice = Rc::new(Dice::seeded(7));
         let mut counts = vec![0; servers.lists().main.len()];
         for _ in 0..3000 {
             let round = Round::new(servers);

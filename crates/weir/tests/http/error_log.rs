@@ -28,7 +28,7 @@ fn both(weir: &Weir, what: &str) -> (String, String) {
     let (ids, text) = rest.split_once(": *").expect("a connection");
     let (pid, tid) = ids.split_once('#').expect("two ids");
     let (number, text) = text.split_once(' ').expect("a message");
-    let (time, json) = json.split_at("{\"time\":\"2026-11-20T09:53:24+00:00".len());
+    let (time, json) = json.split_at("{\"time\":\"2026-11-20T09:53:24.123+00:00".len());
     assert!(time.starts_with("{\"time\":\"2") && time.as_bytes()[19] == b'T', "{time}");
     let level = level.strip_prefix('[').expect("a level");
     let head =

@@ -249,3 +249,98 @@ fn lines_of_json_are_utf_8_whatever_clients_send() {
         assert!(agent.starts_with("\u{e9}\u{fffd}") && agent.ends_with('\u{fffd}'), "{agent}");
     });
 }
+
+/// The lines of a log as JSON.
+fn objects(weir: &Weir, name: &str) -> Vec<serde_json::Value> {
+    let lines = weir.log(name);
+    lines.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
+}
+
+#[test]
+fn members_of_json_have_their_types() {
+    each_driver(|driver| {
+        let text = "upstream two { server 127.0.0.1:%PORT2%; server 127.0.0.1:%PORT1% backup; }
+            log_json own {
+                when $msec; 'a \"quoted\" name' \"$request_method '$uri'\"; status $status string;
+                query $arg_n number; none $arg_none; empty $arg_none number; took $request_time;
+                tries $upstream_status; answered $upstream_response_time; all $upstream_addr;
+            }
+            server { listen 127.0.0.1:%PORT0%; access_log logs/own.log own; access_log logs/j.log json;
+                location / { return 200 ok; }
+                location /up { proxy_pass http://two; } }
+            server { listen 127.0.0.1:%PORT1%; access_log off; return 404 no; }";
+        let weir = Site::new(built_binary(), driver).http(text).start();
+        weir.get("/a%22b?n=12");
+        weir.get("/up?n=1x");
+        weir.wait_for_lines("own.log", 2);
+        weir.wait_for_lines("j.log", 2);
+        let own = objects(&weir, "own.log");
+        assert_eq!(own[0]["a \"quoted\" name"], "GET '/a\"b'");
+        assert_eq!((&own[0]["status"], &own[0]["query"]), (&"200".into(), &12.into()));
+        assert!(own[0]["when"].is_f64() && own[0]["took"].is_f64(), "{}", own[0]);
+        assert_eq!((&own[0]["none"], own[0]["empty"].is_null()), (&"".into(), true));
+        assert!(own[0]["tries"].is_null() && own[0]["answered"].is_null(), "{}", own[0]);
+        // Nothing listens at the first server.
+        assert_eq!((&own[1]["tries"], own[1]["query"].is_null()), (&404.into(), true));
+        assert!(own[1]["answered"].is_f64(), "{}", own[1]);
+        let all = format!("127.0.0.1:{}, 127.0.0.1:{}", weir.port(2), weir.port(1));
+        assert_eq!(own[1]["all"], all);
+        let json = objects(&weir, "j.log");
+        assert_eq!((&json[0]["status"], &json[1]["upstream_status"]), (&200.into(), &404.into()));
+        assert!(json[0]["bytes_sent"].is_u64() && json[0]["request_time"].is_f64(), "{}", json[0]);
+        let time = json[0]["time"].as_str().unwrap();
+        assert!(time.len() == 29 && &time[10..11] == "T" && &time[19..20] == ".", "{time}");
+    });
+}
+
+#[test]
+fn samples_have_a_share_of_lines_and_those_that_matter() {
+    each_driver(|driver| {
+        let text = "log_format uri $uri;
+            server { listen 127.0.0.1:%PORT0%;
+                access_log logs/some.log uri sample=10% failed;
+                access_log logs/failed.log uri failed;
+                access_log logs/slow.log uri slow=1h;
+                access_log logs/all.log uri sample=100%;
+                access_log logs/each.log uri slow=0;
+                location / { return 200; }
+                location /bad { return 500; } }";
+        let weir = Site::new(built_binary(), driver).http(text).start();
+        for i in 0..500 {
+            weir.get(if i % 50 == 0 { "/bad" } else { "/" });
+        }
+        weir.wait_for_lines("all.log", 500);
+        weir.wait_for_lines("each.log", 500);
+        weir.wait_for_lines("failed.log", 10);
+        assert_eq!(weir.log("slow.log"), "");
+        let text = weir.stop_and_read("some.log");
+        assert_eq!(text.lines().filter(|line| *line == "/bad").count(), 10);
+        // 49 of 490 are expected; none of this is left to chance in a thousand years.
+        let others = text.lines().count() - 10;
+        assert!((5..150).contains(&others), "{others}");
+    });
+}
+
+#[test]
+fn mistakes_of_json_and_samples_are_told() {
+    refused(
+        "*",
+        &[
+            ("log_json a { }", "\"log_json\" directive has no members in"),
+            ("log_json a { b; }", "invalid number of parameters in"),
+            ("log_json a { b $uri text; }", "invalid type \"text\" in"),
+            ("log_json a { b $uri; b $uri; }", "duplicate member \"b\" in"),
+            ("log_json a { b x$uri number; }", "a number is a single variable, not \"x$uri\" in"),
+            ("log_json a { b { } }", "unexpected \"{\" in"),
+            (
+                "log_json a { b $uri; } log_json a { b $uri; }",
+                "duplicate \"log_format\" name \"a\"",
+            ),
+            ("log_json combined { b $uri; }", "the format \"combined\" is predefined in"),
+            ("access_log a combined sample=10;", "invalid share of lines \"10\" in"),
+            ("access_log a combined sample=101%;", "invalid share of lines \"101%\" in"),
+            ("access_log a combined slow=x;", "invalid time \"x\" in"),
+            ("access_log a combined fail;", "invalid parameter \"fail\" in"),
+        ],
+    );
+}

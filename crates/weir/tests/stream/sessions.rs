@@ -375,3 +375,24 @@ fn sessions_that_move_less_than_the_minimum_rate_are_ended() {
         assert_eq!(idle.read_exact(2), b"ab");
     });
 }
+
+#[test]
+fn sessions_are_logged_as_json() {
+    site_on_all_drivers(
+        |driver| {
+            let text = "log_json own { status $status; took $session_time; sent $bytes_sent;
+                    tries $upstream_connect_time; client $remote_addr; }
+                server { listen 127.0.0.1:%PORT0%; return hello; access_log logs/own.log own;
+                    access_log logs/slow.log own slow=1h failed; }";
+            start(driver, text)
+        },
+        |weir| {
+            assert_eq!(ask(weir.port(0), b""), "hello");
+            let line = weir.wait_for_log("own.log", "client");
+            let (took, rest) = line.split_once("\"took\":").unwrap().1.split_once(',').unwrap();
+            assert!(took.parse::<f64>().is_ok() && line.starts_with("{\"status\":200,"), "{line}");
+            assert_eq!(rest, "\"sent\":5,\"tries\":null,\"client\":\"127.0.0.1\"}");
+            assert_eq!(weir.log("slow.log"), "");
+        },
+    );
+}
