@@ -49,12 +49,10 @@ pub fn priority() -> io::Result<i32> {
     Ok(rustix::process::getpriority_process(None)?)
 }
 
-/// The number of processors this process may run on, at least 1.
+/// The number of processors that this process can use, at least 1: those that it may run on, or
+/// fewer if a control group (version 1 or 2) has a CPU quota. A part of a processor is left out.
 pub fn cpus() -> usize {
-    match rustix::thread::sched_getaffinity(None) {
-        Ok(set) => (set.count() as usize).max(1),
-        Err(_) => 1,
-    }
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The numbers of the processors this process may run on, ascending.

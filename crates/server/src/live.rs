@@ -30,7 +30,8 @@ fn line(out: &mut Vec<u8>, fields: &[&dyn std::fmt::Display]) {
 /// `top`: the counters as they are now. The body has lines `worker`, with process, open and idle
 /// connections, requests under way, requests, longest turn and silence of the loop in
 /// milliseconds; and lines `server`, with engine, upstream, address, state, exchanges under way,
-/// ended, and failed or answered with 5xx, the sum of their times in microseconds, and the histogram of these.
+/// ended, and failed or answered with 5xx, the sum of their times in microseconds, and the
+/// histogram of these.
 pub fn top(master: &Master) -> Answer {
     let lasting = &master.loader.lasting;
     let metrics = &master.cycle.metrics;

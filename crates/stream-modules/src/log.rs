@@ -35,7 +35,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::STREAM,
         Args::T1.or(Args::BLOCK),
         "",
-        "Defines a format of access log lines that are JSON objects: a member and its value a line.",
+        "Defines a format of access log lines that are JSON objects, one member per line.",
         log::log_json,
     ),
     directive(

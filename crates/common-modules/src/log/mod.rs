@@ -374,9 +374,9 @@ impl AccessLogs {
 }
 
 impl AccessLog {
-    /// Writes the session's line, unless `if=` or the sampling excludes it. `now`: the line is not held back
-    /// where there is no `buffer=`. `path` gives the file of a path with variables; `None` where it
-    /// is not to be written.
+    /// Writes the session's line, unless `if=` or the sampling excludes it. `now`: the line is not
+    /// held back where there is no `buffer=`. `path` gives the file of a path with variables;
+    /// `None` where it is not to be written.
     pub fn write<S: Session>(
         &self,
         s: &mut S,

@@ -1,4 +1,5 @@
-//! The words of a row of counters: nineteen cache lines, of which the end of a request touches three.
+//! The words of a row of counters: nineteen cache lines, of which the end of a request touches
+//! three.
 
 use shm::LINE_FIELDS;
 
@@ -112,8 +113,8 @@ pub fn bucket(us: u64) -> usize {
 }
 
 /// The time in microseconds that a share of all times do not exceed, estimated within its bucket
-/// as if the times there were spread evenly; `times` has the [`BUCKETS`] numbers of a histogram. `None` if there are no times, or if it lies beyond the
-/// last bound.
+/// as if the times there were spread evenly. `times` has the [`BUCKETS`] numbers of a histogram.
+/// `None` if there are no times, or if it lies beyond the last bound.
 ///
 /// ```
 /// use weir_engine::metrics::word::{BUCKETS, bucket, quantile_us};
