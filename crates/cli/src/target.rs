@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base::log;
 use base::log::{Level, Log};
+use conf::environment::Environment;
 use conf::parse::{Options, parse_file, parse_params};
 use conf::{Node, SourceFile, Tree};
 use server::control::{Answer, NoAnswer, ask, socket_of};
@@ -112,7 +113,8 @@ impl Target {
     pub fn tree(&self) -> Option<Tree> {
         let paths = &self.loader.paths;
         let conf_prefix = paths.conf_prefix.clone();
-        let options = Options { conf_prefix, keep_broken: true, ..Options::default() };
+        let environment = Environment::IfSet;
+        let options = Options { conf_prefix, keep_broken: true, environment, ..Options::default() };
         parse_file(&paths.conf_file, &options).ok()
     }
 

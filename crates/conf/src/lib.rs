@@ -23,6 +23,7 @@
 //! Nothing in here may panic, hang or exhaust the stack, whatever the text is.
 #![forbid(unsafe_code)]
 
+pub mod environment;
 mod error;
 pub mod files;
 pub mod foreign;

@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
+use crate::environment::{self, Environment};
 use crate::error::short;
 use crate::glob;
 use crate::lexer::{End, Lexer};
@@ -30,6 +31,8 @@ pub struct Options {
     pub keep_broken: bool,
     /// Leaves `include` in the tree as a directive like others, and opens nothing for it.
     pub keep_includes: bool,
+    /// What becomes of `${env:NAME}`.
+    pub environment: Environment,
     /// Texts in the place of those on disk, as an editor has them, by device and inode.
     pub unsaved: HashMap<(u64, u64), Bytes>,
     /// Files included from files, the main one counted.
@@ -48,6 +51,7 @@ impl Default for Options {
             conf_prefix: PathBuf::from("."),
             keep_broken: false,
             keep_includes: false,
+            environment: Environment::Keep,
             unsaved: HashMap::new(),
             max_depth: 64,
             max_files: 100_000,
@@ -95,6 +99,7 @@ pub fn parse_params(text: &[u8], options: &Options) -> Result<Tree, ConfError> {
 struct Parser<'a> {
     options: &'a Options,
     files: Vec<SourceFile>,
+    environment: Vec<Vec<u8>>,
     kept: HashSet<Rc<Path>>,
     /// Device and inode of the files that are being read, outermost first.
     reading: Vec<(u64, u64)>,
@@ -110,6 +115,7 @@ impl<'a> Parser<'a> {
         Parser {
             options,
             files: Vec::new(),
+            environment: Vec::new(),
             kept: HashSet::new(),
             reading: Vec::new(),
             opened: 0,
@@ -129,7 +135,7 @@ impl<'a> Parser<'a> {
             }
         }
         let nodes = self.blocks.pop().map(|(_, nodes)| nodes).unwrap_or_default();
-        Ok(Tree { nodes, files: self.files })
+        Ok(Tree { nodes, files: self.files, environment: self.environment })
     }
 
     /// Reads one file to its end. A block must end in the file where it began.
@@ -162,6 +168,9 @@ impl<'a> Parser<'a> {
             return Ok(());
         };
         let mut node = Node { name, args: words.collect(), block: None, broken: None };
+        for word in std::iter::once(&mut node.name).chain(&mut node.args) {
+            environment::expand(word, self.options.environment, &mut self.environment)?;
+        }
         if end == End::Open && lexer.is_params() {
             let message = "block directives are not supported in -g option";
             return Err(ConfError::at(&node.name, message));

@@ -133,6 +133,8 @@ pub struct Tree {
     pub nodes: Vec<Node>,
     /// The files in the order they were first opened, each once.
     pub files: Vec<SourceFile>,
+    /// The names of the environment variables whose values stand in it.
+    pub environment: Vec<Vec<u8>>,
 }
 
 /// A file that belongs to a configuration.

@@ -47,10 +47,18 @@ impl Environ {
         out
     }
 
-    /// The environment of a new binary: that of workers, and the sockets.
-    pub fn for_new_binary(&self, directives: &[Bytes], sockets: &str) -> Vec<Vec<u8>> {
+    /// The environment of a new binary: that of workers, the variables that the configuration
+    /// names as `${env:NAME}`, and the sockets.
+    pub fn for_new_binary(
+        &self,
+        directives: &[Bytes],
+        named: &[Vec<u8>],
+        sockets: &str,
+    ) -> Vec<Vec<u8>> {
         let mut out = self.chosen(directives);
-        for name in [NOTIFY_SOCKET].into_iter().chain(VARIABLES.iter().map(|v| v.as_bytes())) {
+        let named = named.iter().map(|name| &name[..]);
+        let own = VARIABLES.iter().map(|v| v.as_bytes());
+        for name in [NOTIFY_SOCKET].into_iter().chain(own).chain(named) {
             let is_set =
                 |var: &Vec<u8>| var.strip_prefix(name).is_some_and(|v| v.starts_with(b"="));
             if let Some(value) = self.get(name)
@@ -93,8 +101,9 @@ mod tests {
 
     #[test]
     fn a_new_binary_gets_the_sockets() {
-        let vars = texts(environ().for_new_binary(&[], "6;7;"));
-        assert_eq!(vars[..3], ["TZ=UTC", "NOTIFY_SOCKET=/run/n", "NGINX=6;7;"]);
-        assert!(vars[3].starts_with("SPARE=") && vars[3].len() > 300);
+        let named = [b"AB".to_vec(), b"NONE".to_vec(), b"AB".to_vec()];
+        let vars = texts(environ().for_new_binary(&[], &named, "6;7;"));
+        assert_eq!(vars[..4], ["TZ=UTC", "NOTIFY_SOCKET=/run/n", "AB=2", "NGINX=6;7;"]);
+        assert!(vars[4].starts_with("SPARE=") && vars[4].len() > 300);
     }
 }

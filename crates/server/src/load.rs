@@ -11,6 +11,7 @@ use std::rc::Rc;
 use base::log;
 use base::log::{Level, Log, Sink};
 use bytes::Bytes;
+use conf::environment::Environment;
 use conf::parse::{self, Options};
 use conf::table::Contexts;
 use conf::{ConfError, Node, SourceFile};
@@ -155,6 +156,7 @@ impl Loader {
         let options = Options {
             conf_prefix: self.paths.conf_prefix.clone(),
             keep_broken: true,
+            environment: Environment::Required,
             unsaved: self.unsaved.clone(),
             ..Options::default()
         };
@@ -163,10 +165,12 @@ impl Loader {
         let mut draft = MainBlock::new(logs.clone());
         if let Some(text) = &self.directives {
             let tree = parse::parse_params(text, &options)?;
+            draft.environment.extend(tree.environment);
             TABLE.apply(&mut draft, &tree.nodes, Contexts::MAIN)?;
         }
         let tree = parse::parse_file(&self.paths.conf_file, &options)?;
         *files = tree.files;
+        draft.environment.extend(tree.environment);
         // Engines read their blocks when the whole outermost level is known. An error below one of
         // their blocks is reported before their own, and an error above it after: in the text's
         // order.

@@ -52,6 +52,8 @@ pub struct Settings {
     pub working_directory: Option<Bytes>,
     /// Variables of the environment: `NAME` to keep, `NAME=VALUE` to set.
     pub env: Vec<Bytes>,
+    /// The names of environment variables in the text of the configuration.
+    pub environment: Vec<Vec<u8>>,
     /// The reaction to a fault.
     pub debug_points: Option<DebugPoint>,
     /// Interval between readings of the clock, ms; 0: after each wait.
@@ -144,6 +146,7 @@ impl Settings {
             overload: draft.overload.unwrap_or(Limits::DEFAULT),
             working_directory: draft.working_directory,
             env: draft.env,
+            environment: draft.environment,
             debug_points: draft.debug_points.flatten(),
             timer_resolution_ms: draft.timer_resolution_ms.unwrap_or(0),
             events: Events::new(events),

@@ -72,7 +72,8 @@ impl Upgrade {
         let path = self.file(environ);
         let log = &cycle.log;
         let sockets = cycle.listeners.borrow().for_new_binary();
-        let mut env = environ.for_new_binary(&cycle.settings.env, &sockets);
+        let mut env =
+            environ.for_new_binary(&cycle.settings.env, &cycle.settings.environment, &sockets);
         if !receivers.is_empty() {
             env.push(format!("{RECEIVERS}={receivers}").into_bytes());
         }

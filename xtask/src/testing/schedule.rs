@@ -17,7 +17,7 @@ const ALONE: &[&str] = &[
     "heap",
     "idle_memory",
     "memory",
-    "memory_group",
+    "control_groups",
     "overload",
     "pool_threads",
     "short",
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn programs_that_measure_run_alone() {
-        assert!(is_alone("weir/memory_group") && is_alone("weir-event/heap"));
+        assert!(is_alone("weir/control_groups") && is_alone("weir-event/heap"));
         assert!(!is_alone("weir/http") && !is_alone("weir-mem/weir_mem") && !is_alone("memory"));
     }
 }

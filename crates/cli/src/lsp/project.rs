@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use bytes::Bytes;
+use conf::environment::Environment;
 use conf::parse::{Options, parse_bytes, parse_file};
 use conf::table::Contexts;
 use conf::{Node, Tree};
@@ -97,6 +98,7 @@ pub fn read(paths: &Paths, unsaved: &Unsaved) -> Option<Tree> {
     let options = Options {
         conf_prefix: paths.conf_prefix.clone(),
         keep_broken: true,
+        environment: Environment::IfSet,
         unsaved: unsaved.clone(),
         ..Options::default()
     };

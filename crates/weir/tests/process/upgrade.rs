@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 use std::net::UdpSocket;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::common::{BINARY, SERVER, config, site};
 use testkit::udp::{self, Echo};
-use testkit::{Conn, Daemon, is_alive, signal, wait_for};
+use testkit::{Conn, Daemon, Driver, Folder, Site, is_alive, signal, wait_for};
 
 fn read_pid(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
@@ -206,4 +206,38 @@ fn sessions_over_udp_outlive_the_change() {
     assert_eq!(peers.len(), 20, "a socket for each client");
     // Others are the new binary's.
     ask(&udp::client(port));
+}
+
+/// A program that runs the server with variables in its environment. It goes with the folder.
+fn with_environment(folder: &Folder, variables: &str) -> PathBuf {
+    let program = folder.join("run");
+    let text = format!("#!/bin/sh\nexport {variables}\nexec {BINARY} \"$@\"\n");
+    testkit::write_script(&program, &text);
+    program
+}
+
+#[test]
+fn the_environment_is_in_the_configuration_also_of_a_new_binary() {
+    let folder = Folder::new("environment");
+    let program = with_environment(&folder, "WEIR_T_WORKERS=3 WEIR_T_WORD='a;b c' WEIR_T_EMPTY=");
+    let text = "worker_processes ${env:WEIR_T_WORKERS}; pid logs/weir.pid;
+        error_log logs/error.log info; events {}
+        http { server { listen ${env:WEIR_T_HOST:-127.0.0.1}:%PORT0%;
+            location / { return 200 \"$uri ${env:WEIR_T_WORD}|${env:WEIR_T_EMPTY}|\"; } } }";
+    let daemon = Daemon::start(Site::new(&program, Driver::usual()).config(text));
+    assert_eq!(get(&daemon), b"/a.txt a;b c||");
+    let (old, new) = daemon.upgrade();
+    signal(old, "QUIT");
+    wait_for("the old master's end", || (!is_alive(old)).then_some(()));
+    assert_eq!(get(&daemon), b"/a.txt a;b c||");
+    // A variable that is missing is told with its place, and the old configuration stays.
+    let conf = daemon.file("conf/weir.conf");
+    let text = std::fs::read_to_string(&conf).unwrap().replace("WEIR_T_WORD", "WEIR_T_NONE");
+    std::fs::write(&conf, text).unwrap();
+    signal(new, "HUP");
+    let why =
+        format!("the environment variable \"WEIR_T_NONE\" is not set in {}:4", conf.display());
+    wait_for("the refusal", || daemon.log().contains(&why).then_some(()));
+    assert_eq!(get(&daemon), b"/a.txt a;b c||");
+    std::fs::write(daemon.file("logs/error.log"), "").unwrap();
 }

@@ -1,5 +1,5 @@
-//! A control group's limit of memory: the kernel kills a process that goes beyond it, so new
-//! requests are refused before.
+//! Limits of control groups. Memory: the kernel kills a process that goes beyond the limit, so new
+//! requests are refused before. Processors: there are as many workers as the quota has room for.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,18 +25,24 @@ struct Limited {
 }
 
 impl Limited {
-    /// `None` where this process may not make groups, or the memory is not limited by them.
+    /// A limit of memory; `None` where this process may not make groups, or the memory is not
+    /// limited by them.
     fn new(name: &str, driver: Driver) -> Option<Limited> {
+        let bytes = LIMIT.to_string();
+        let memory = ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", &*bytes);
+        Limited::by(name, driver, [memory, ("/sys/fs/cgroup", "memory.max", &bytes)])
+    }
+
+    /// A group with one of these limits, each with the root of the groups, the file and its text.
+    fn by(name: &str, driver: Driver, limits: [(&str, &str, &str); 2]) -> Option<Limited> {
         let name = format!("weir-{name}-{}-{}", driver.name(), std::process::id());
-        let roots =
-            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
-        let make = |(root, file): (&str, &str)| {
+        let make = |(root, file, limit): (&str, &str, &str)| {
             // Beside groups of version 1 that is a folder like any other.
             let groups = Path::new(root).join("cgroup.procs");
             groups.exists().then_some(())?;
             let group = Path::new(root).join(&name);
             fs::create_dir(&group).ok()?;
-            match fs::write(group.join(file), LIMIT.to_string()) {
+            match fs::write(group.join(file), limit) {
                 Ok(()) => Some(group),
                 Err(_) => {
                     let _ = fs::remove_dir(&group);
@@ -44,7 +50,7 @@ impl Limited {
                 }
             }
         };
-        let group = roots.into_iter().find_map(make)?;
+        let group = limits.into_iter().find_map(make)?;
         let folder = Folder::new(&name);
         let (door, binary) = (group.join("cgroup.procs"), env!("CARGO_BIN_EXE_weir"));
         let text = format!("#!/bin/sh\necho $$ > {}\nexec {binary} \"$@\"\n", door.display());
@@ -63,6 +69,25 @@ impl Drop for Limited {
             }
         }
     }
+}
+
+#[test]
+fn there_are_as_many_workers_as_the_quota_has_room_for() {
+    each_driver(|driver| {
+        let version_1 = ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "150000");
+        let version_2 = ("/sys/fs/cgroup", "cpu.max", "150000 100000");
+        let Some(limited) = Limited::by("quota", driver, [version_1, version_2]) else {
+            eprintln!("left out: no control group with a quota can be made here");
+            return;
+        };
+        let config = common::config(1, "", "server { listen 127.0.0.1:%PORT0%; return 200; }")
+            .replace("worker_processes 1;", "worker_processes auto;");
+        assert!(config.contains("auto"));
+        let site = |program: &Path| Site::new(program, driver).config(&config).start();
+        let weir = site(Path::new(env!("CARGO_BIN_EXE_weir")));
+        assert_eq!(weir.workers().len(), os::limits::cpus());
+        assert_eq!(site(&limited.folder.join("limited")).workers().len(), 1);
+    });
 }
 
 /// A client that sends all but the end of a body. It may be refused.
