@@ -30,6 +30,7 @@ pub mod h3_frames;
 pub mod hpack_decode;
 pub mod hpack_encode;
 pub mod hpack_h2;
+pub mod keyval_tables;
 pub mod mail;
 pub mod mp4_cut;
 pub mod otlp;

@@ -1,7 +1,7 @@
 //! Bytes of clients and collectors about traces.
 
-use proto::grpc::{decode_binary, decode_message, message};
 use otel::otlp::{partial_success, retry_delay_ms};
+use proto::grpc::{decode_binary, decode_message, message};
 use proto::trace_context::{TRACEPARENT_LEN, TraceParent, is_state};
 
 /// Contexts that are read are written the same; answers of collectors are read without a panic,

@@ -22,7 +22,7 @@ const TIERS: &[&[&str]] = &[
     &["files"],
     &["upstream"],
     &["cache"],
-    &["common-modules"],
+    &["common-modules", "keyval"],
     &["http", "stream", "mail"],
     &["http-upstream"],
     &["acme", "otel"],

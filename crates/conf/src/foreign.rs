@@ -113,7 +113,6 @@ mod tests {
             ("testcookie", "testcookie-nginx-module"),
             ("set_cookie_flag", "nginx_cookie_flag_module"),
             ("opentracing", "nginx-opentracing"),
-            ("keyval_zone", "NGINX Plus"),
             ("auth_jwt", "NGINX Plus"),
             ("app_protect_enable", "F5 WAF for NGINX"),
             ("proxy_connect", "ngx_http_proxy_connect_module"),
@@ -139,7 +138,6 @@ mod tests {
             ("http_sticky", "nginx-sticky-module-ng"),
             ("http_substitutions_filter", "ngx_http_substitutions_filter_module"),
             ("http_auth_jwt", "NGINX Plus"),
-            ("http_keyval", "NGINX Plus"),
             ("http_datadog", "nginx-datadog"),
             ("http_shibboleth", "nginx-http-shibboleth"),
         ] {

@@ -23,6 +23,8 @@ pub type PrefixFn<S> = fn(&mut S, &[u8], &mut Vec<u8>) -> bool;
 pub type ValueFn<S> = Rc<dyn Fn(&mut S) -> Option<Bytes>>;
 /// The effect of `set $name` on a built-in variable.
 pub type SetFn<S> = fn(&mut S, Bytes);
+/// The effect of `set $name` on a variable that a directive defines (`keyval`).
+pub type AssignFn<S> = Rc<dyn Fn(&mut S, Bytes)>;
 
 /// A built-in variable or a family of them.
 pub struct VarDef<S> {
@@ -97,9 +99,17 @@ struct Var<S> {
     /// Its whole name.
     name: Bytes,
     evaluation: Evaluation<S>,
-    set: Option<SetFn<S>>,
+    set: Setter<S>,
     changeable: bool,
     seen_at: Option<Word>,
+}
+
+/// What storing a value in a variable does.
+enum Setter<S> {
+    /// The session keeps the value.
+    Kept,
+    BuiltIn(SetFn<S>),
+    Defined(AssignFn<S>),
 }
 
 enum Evaluation<S> {
@@ -228,12 +238,12 @@ impl<S: Session> Registry<S> {
         let mut var = Var {
             name: name.clone(),
             evaluation: Evaluation::Undefined,
-            set: None,
+            set: Setter::Kept,
             changeable: true,
             seen_at: at.cloned(),
         };
         if let Some(d) = def {
-            var.set = d.def.set;
+            var.set = d.def.set.map_or(Setter::Kept, Setter::BuiltIn);
             var.changeable = d.def.changeable;
             var.evaluation = d.evaluation(b"");
         }
@@ -277,15 +287,30 @@ impl<S: Session> Registry<S> {
         Ok(id)
     }
 
+    /// Makes the variable one whose value is computed on each use, and that can be assigned to.
+    ///
+    /// # Errors
+    /// As [`Registry::define`].
+    pub fn define_assignable(
+        &mut self,
+        word: &Word,
+        value: ValueFn<S>,
+        assign: AssignFn<S>,
+    ) -> Result<VarId, ConfError> {
+        let id = self.define_value(word, true, value)?;
+        self.vars[id.0 as usize].set = Setter::Defined(assign);
+        Ok(id)
+    }
+
     /// Makes the variable one that holds what is stored in it at run time (`set`), if it is not
-    /// computed by something else. Gives its setter where it is built in.
-    pub fn define_stored(&mut self, word: &Word) -> Result<(VarId, Option<SetFn<S>>), ConfError> {
+    /// computed by something else. [`assign`] stores.
+    pub fn define_stored(&mut self, word: &Word) -> Result<VarId, ConfError> {
         let id = self.define(word)?;
         let var = &mut self.vars[id.0 as usize];
         if matches!(var.evaluation, Evaluation::Undefined) {
             var.evaluation = Evaluation::Stored;
         }
-        Ok((id, var.set))
+        Ok(id)
     }
 
     /// The variable that a named group of a regular expression sets.
@@ -440,6 +465,22 @@ pub fn store<S: Session>(s: &mut S, id: VarId, value: Option<Bytes>) {
         None => Slot::NotFound,
     };
     s.values_mut().set(id, slot);
+}
+
+/// Assigns a value, as `set` does: variables of directives and some built-in ones act on it, others
+/// keep it for the session.
+pub fn assign<S: Session>(s: &mut S, id: VarId, value: Bytes) {
+    match &s.variables().vars[id.0 as usize].set {
+        Setter::Kept => store(s, id, Some(value)),
+        Setter::BuiltIn(set) => {
+            let set = *set;
+            set(s, value);
+        }
+        Setter::Defined(assign) => {
+            let assign = assign.clone();
+            assign(s, value);
+        }
+    }
 }
 
 /// The value of a variable; `None` where it has none.

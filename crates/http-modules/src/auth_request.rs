@@ -14,7 +14,6 @@ use http::cx::Cx;
 use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::subrequest::{Subrequest, Use};
-use http::vars::SetFn;
 
 /// The module's table.
 pub static MODULE: Module = Module::of::<AuthRequestConf>("auth_request", DIRECTIVES, install);
@@ -47,7 +46,6 @@ static DIRECTIVES: &[Directive<Cx>] = &[
 #[derive(Clone)]
 struct SetVar {
     id: VarId,
-    set: Option<SetFn>,
     value: Template,
 }
 
@@ -60,11 +58,11 @@ engine::settings! {
 }
 
 fn auth_request_set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let (id, set) = cx.vars.define_stored(&n.args[0])?;
+    let id = cx.vars.define_stored(&n.args[0])?;
     let value = cx.template(&n.args[1])?;
     let vars = cx.loc::<AuthRequestConf>().vars.get_or_insert_default();
     if let Some(vars) = Rc::get_mut(vars) {
-        vars.push(SetVar { id, set, value });
+        vars.push(SetVar { id, value });
     }
     Ok(())
 }
@@ -117,10 +115,7 @@ impl Handler {
         }
         let answer = answer.take();
         for (var, value) in self.vars.iter().zip(answer.values) {
-            match var.set {
-                Some(set) => set(r, value),
-                None => r.set_var(var.id, Some(value)),
-            }
+            engine::vars::assign(r, var.id, value);
         }
         match handle.status() {
             200..300 => Verdict::Ok,

@@ -27,6 +27,7 @@ pub mod headers_more;
 pub mod https_redirect;
 pub mod image_filter;
 pub mod index;
+pub mod keyval;
 pub mod limits;
 pub mod log;
 pub mod map;
@@ -76,6 +77,7 @@ pub static MODULES: Modules = &[
     &geoip2::MODULE,
     &referer::MODULE,
     &split_clients::MODULE,
+    &keyval::MODULE,
     &browser::MODULE,
     &http_observe::stub_status::MODULE,
     &empty_gif::MODULE,

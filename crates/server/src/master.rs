@@ -488,6 +488,8 @@ impl Master {
             return Flow::Continue(());
         }
         self.control.rename(&self.cycle.settings.old_pid());
+        // The new binary reads from files what this one has in memory.
+        self.cycle.zones.stopped();
         let generation = self.state.generation;
         let log = &self.cycle.log;
         match self.state.children.spawn(ChildKind::NewBinary, generation, 0, log) {
@@ -601,6 +603,9 @@ impl Master {
         };
         pidfile::remove(&pid, &self.cycle.log);
         self.control.remove();
+        if new_binary.is_none() {
+            self.cycle.zones.stopped();
+        }
         log!(self.cycle.log, Level::Notice, None, "exit");
         self.close_listeners();
         if let Some(pid) = new_binary {

@@ -189,6 +189,7 @@ impl Single {
         self.leaving.borrow().iter().for_each(|cycle| cycle.logs.end());
         pidfile::remove(&cycle.settings.pid, &cycle.log);
         cycle.listeners.take().remove_files();
+        cycle.zones.stopped();
         log!(cycle.log, Level::Notice, None, "exit");
     }
 }

@@ -10,6 +10,10 @@ pub trait ZoneState: Any {
     /// In the master: a process has died. Frees its locks and releases its holds.
     fn died(&self, pid: u32, slot: usize);
 
+    /// In the master: all workers have ended, and the master is about to. Saves what is to outlive
+    /// the server.
+    fn stopped(&self) {}
+
     /// The units in use and in all; `None` where that is not known.
     fn fill(&self) -> Option<Fill> {
         None
@@ -181,6 +185,12 @@ impl Zones {
     /// The configuration is loaded: lets go of zones that only the one before has.
     pub fn settle(&self) {
         self.before.borrow_mut().clear();
+    }
+
+    /// In the master: the server ends; see [`ZoneState::stopped`].
+    pub fn stopped(&self) {
+        let declared = self.declared.borrow();
+        declared.iter().filter_map(|zone| zone.state.as_ref()).for_each(|state| state.stopped());
     }
 
     /// In the master: a process is dead; see [`ZoneState::died`].

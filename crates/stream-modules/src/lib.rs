@@ -8,6 +8,7 @@ pub mod balancing;
 pub mod geo;
 pub mod geoip;
 pub mod geoip2;
+pub mod keyval;
 pub mod limit_conn;
 pub mod limit_req;
 pub mod log;
@@ -34,6 +35,7 @@ pub static MODULES: Modules = &[
     &geoip2::MODULE,
     &map::MODULE,
     &split_clients::MODULE,
+    &keyval::MODULE,
     &stream::ssl::MODULE,
     &ssl_preread::MODULE,
     &set::MODULE,

@@ -6,8 +6,8 @@ use conf::template::{Template, VarId};
 use conf::{ConfError, Node};
 use engine::Client;
 use engine::settings::Conf;
-use engine::vars::{self, SetFn};
-use stream::{Cx, Module, Pipeline, StreamSession, Verdict, View};
+use engine::vars;
+use stream::{Cx, Module, Pipeline, Verdict, View};
 
 /// The module's table.
 pub static MODULE: Module = Module::of::<Program>("set", DIRECTIVES, install);
@@ -19,7 +19,6 @@ static DIRECTIVES: &[Directive<Cx>] =
 #[derive(Clone)]
 struct Assignment {
     var: VarId,
-    built_in: Option<SetFn<StreamSession>>,
     value: Template,
 }
 
@@ -30,9 +29,9 @@ struct Program(Vec<Assignment>);
 impl Conf for Program {}
 
 fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let (var, built_in) = cx.vars.define_stored(n.arg(0)?)?;
+    let var = cx.vars.define_stored(n.arg(0)?)?;
     let value = cx.template(&n.args[1])?;
-    cx.loc::<Program>().0.push(Assignment { var, built_in, value });
+    cx.loc::<Program>().0.push(Assignment { var, value });
     Ok(())
 }
 
@@ -41,10 +40,7 @@ fn install(view: &View<'_>, p: &mut Pipeline) -> Result<(), ConfError> {
     for a in program.0.iter().cloned() {
         p.set.push(Box::new(move |s| {
             let value = s.eval(&a.value);
-            match a.built_in {
-                Some(set) => set(s, value),
-                None => vars::store(s, a.var, Some(value)),
-            }
+            vars::assign(s, a.var, value);
             Verdict::Next
         }));
     }

@@ -20,7 +20,6 @@ use http::core_directives::{REWRITE, directive};
 use http::cx::{Cx, LocationCx};
 use http::module::{Conf, LocView, Module, Pipeline};
 use http::server::location::LocKind;
-use http::vars::SetFn;
 
 use condition::Test;
 use replace::Rewrite;
@@ -78,16 +77,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
 
 /// One instruction.
 enum Op {
-    /// `set` of a variable that stores values.
-    Set {
-        var: VarId,
-        value: Value,
-    },
-    /// `set` of a variable that something listens to: `$args`, `$limit_rate`.
-    SetBuiltIn {
-        set: SetFn,
-        value: Value,
-    },
+    Set { var: VarId, value: Value },
     If(Box<If>),
     Rewrite(Box<Rewrite>),
     Return(Return),
@@ -133,15 +123,9 @@ fn push(cx: &mut Cx, op: Op) -> Result<(), ConfError> {
 }
 
 fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let (var, built_in) = cx.vars.define_stored(&n.args[0])?;
+    let var = cx.vars.define_stored(&n.args[0])?;
     let value = Value::parse(cx, &n.args[1])?;
-    push(
-        cx,
-        match built_in {
-            Some(set) => Op::SetBuiltIn { set, value },
-            None => Op::Set { var, value },
-        },
-    )
+    push(cx, Op::Set { var, value })
 }
 
 /// Says whether a replacement is an address, to which `rewrite` and `return` redirect.

@@ -87,14 +87,7 @@ impl Program {
                     if is_too_long(r, value.len(), VALUE_MAX) {
                         return StopReason::End(Verdict::Status(500));
                     }
-                    r.set_var(*var, Some(value));
-                }
-                Op::SetBuiltIn { set, value } => {
-                    let value = value.eval(r, state.escape);
-                    if is_too_long(r, value.len(), VALUE_MAX) {
-                        return StopReason::End(Verdict::Status(500));
-                    }
-                    set(r, value);
+                    engine::vars::assign(r, *var, value);
                 }
                 Op::If(block) => match block.test.ask(r, state.escape, state.log) {
                     Ok(Answer::Known(holds)) => block.branch(r, state, holds),

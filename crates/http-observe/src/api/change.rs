@@ -1,5 +1,9 @@
 //! Changes: servers of upstreams are added, changed and removed, counters begin at 0 again.
 
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
 use ::upstream::api::{self, Change, Refusal, settings};
 use http::module::Verdict;
 use http::request::Request;
@@ -7,10 +11,13 @@ use proto::h1::Method;
 
 use super::document::{Writer, object, text};
 use super::path::{Resource, find};
-use super::{caches, upstreams, whole};
+use super::{caches, keyvals, upstreams, whole};
 
 /// Longest body of a change, in bytes.
 const BODY_MAX: u64 = 64 << 10;
+
+/// The same for a table: an empty one can be filled at once.
+const PAIRS_MAX: u64 = 1 << 20;
 
 /// A change was made.
 pub(super) struct Done {
@@ -75,6 +82,16 @@ fn str_of(host: &[u8]) -> &str {
 pub(super) async fn run(r: &mut Request, prefix: &[u8]) -> Result<Done, Stop> {
     let resource = find(r, prefix)?;
     let (kind, group, change) = match (resource, r.method) {
+        (Resource::Keyval(zone) | Resource::Pair(zone, _), method) => {
+            let body =
+                if method == Method::Delete { Vec::new() } else { body(r, PAIRS_MAX).await? };
+            let status = keyvals::change(&zone, method, &body).await?;
+            if let Err(e) = zone.save().await {
+                let name = base::log::lossy(&zone.name).into_owned();
+                return Err(not_saved(r, format_args!("keyval zone \"{name}\""), &e).into());
+            }
+            return Ok(Done { status, write: text(Vec::new()) });
+        }
         (Resource::Servers(kind, group), Method::Post) => (kind, group, Change::Add),
         (Resource::Server(kind, group, peer), Method::Patch) => (kind, group, Change::Set(peer)),
         (Resource::Server(kind, group, peer), Method::Delete) => {
@@ -90,17 +107,13 @@ pub(super) async fn run(r: &mut Request, prefix: &[u8]) -> Result<Done, Stop> {
     };
     let body = match change {
         Change::Remove(_) => Vec::new(),
-        _ => body(r).await?,
+        _ => body(r, BODY_MAX).await?,
     };
     let status = if matches!(change, Change::Add) { 201 } else { 200 };
     let peer = api::apply(&group, change, &body)?;
     if let Err(e) = group.save().await {
         let name = base::log::lossy(&group.name).into_owned();
-        let e = base::log::os_error(&e).to_string();
-        let m = format_args!("the state of upstream \"{name}\" cannot be saved {e}");
-        r.log(base::log::Level::Error, m);
-        let text = format!("changed, but not saved {e}");
-        return Err(Refusal::new(500, "StateNotSaved", text).into());
+        return Err(not_saved(r, format_args!("upstream \"{name}\""), &e).into());
     }
     let write = match peer {
         Some(peer) => object(None, move |o| settings(o, &peer, kind)),
@@ -109,16 +122,40 @@ pub(super) async fn run(r: &mut Request, prefix: &[u8]) -> Result<Done, Stop> {
     Ok(Done { status, write })
 }
 
-async fn body(r: &mut Request) -> Result<Vec<u8>, Stop> {
+fn not_saved(r: &Request, what: std::fmt::Arguments<'_>, e: &std::io::Error) -> Refusal {
+    let e = base::log::os_error(e).to_string();
+    r.log(base::log::Level::Error, format_args!("the state of {what} cannot be saved {e}"));
+    Refusal::new(500, "StateNotSaved", format!("changed, but not saved {e}"))
+}
+
+async fn body(r: &mut Request, max: u64) -> Result<Vec<u8>, Stop> {
     let too_large = || Refusal::new(413, "BodyTooLarge", "the body is too large");
-    if r.head.content_length.is_some_and(|n| n > BODY_MAX) {
+    if r.head.content_length.is_some_and(|n| n > max) {
         return Err(too_large().into());
     }
     r.read_body().await.map_err(Stop::End)?;
     let mut body = Vec::new();
-    // Without a body there is nothing to write.
+    // Without a body there is nothing to read, and a long one is in a file.
     let has_body = r.head.content_length.is_some_and(|n| n > 0) || r.head.chunked;
-    if has_body && !r.write_body(&mut body) || body.len() as u64 > BODY_MAX {
+    if has_body && !r.write_body(&mut body) {
+        let Some(file) = r.take_body_file().filter(|file| file.len() <= max) else {
+            return Err(too_large().into());
+        };
+        let read = event::run_blocking(move || {
+            let file = File::from(file.handle().as_fd().try_clone_to_owned()?);
+            let mut body = vec![0; file.metadata()?.len().min(max) as usize];
+            file.read_exact_at(&mut body, 0)?;
+            Ok(body)
+        })
+        .await;
+        let read = read.unwrap_or_else(|e| Err(std::io::Error::other(e.to_string())));
+        body = read.map_err(|e| {
+            let e = base::log::os_error(&e).to_string();
+            r.log(base::log::Level::Error, format_args!("the body cannot be read {e}"));
+            Refusal::new(500, "BodyReadError", "reading request body failed")
+        })?;
+    }
+    if body.len() as u64 > max {
         return Err(too_large().into());
     }
     Ok(body)

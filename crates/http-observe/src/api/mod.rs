@@ -13,6 +13,7 @@
 pub(crate) mod caches;
 mod change;
 pub(crate) mod document;
+mod keyvals;
 mod path;
 mod resources;
 pub(crate) mod upstreams;
@@ -131,6 +132,7 @@ impl Api {
 
     fn look(&self, r: &mut Request) -> Result<document::Writer, Refusal> {
         let found = path::find(r, &self.prefix)?;
+        keyvals::check(&found)?;
         let fields = fields(&r.args);
         Ok(resources::write(r, found, fields))
     }

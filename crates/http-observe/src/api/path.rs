@@ -38,6 +38,10 @@ pub(super) enum Resource {
     Upstream(EngineKind, Rc<Group>),
     Servers(EngineKind, Rc<Group>),
     Server(EngineKind, Rc<Group>, Rc<Peer>),
+    /// The tables of an engine, or one, or one of its pairs.
+    Keyvals(EngineKind),
+    Keyval(Rc<keyval::Zone>),
+    Pair(Rc<keyval::Zone>, Vec<u8>),
     /// The object of `stub_status json`.
     Status,
     /// The histograms of zones of a kind.
@@ -186,8 +190,7 @@ fn in_http(r: &Request, parts: &[&[u8]]) -> Result<Resource, Refusal> {
             Resource::Caches(Some(cache.ok_or_else(none)?))
         }
         [b"upstreams", rest @ ..] => upstream(r, EngineKind::Http, rest)?,
-        [b"keyvals"] => Resource::Empty,
-        [b"keyvals", _] => return Err(no_keyval()),
+        [b"keyvals", rest @ ..] => keyvals(r, EngineKind::Http, rest)?,
         _ => return Err(not_found()),
     })
 }
@@ -197,14 +200,24 @@ fn in_stream(r: &Request, parts: &[&[u8]]) -> Result<Resource, Refusal> {
         [b"server_zones", rest @ ..] => zone(r, Kind::StreamServer, rest)?,
         [b"limit_conns", rest @ ..] => zone(r, Kind::StreamLimitConn, rest)?,
         [b"upstreams", rest @ ..] => upstream(r, EngineKind::Stream, rest)?,
-        [b"keyvals" | b"zone_sync"] => Resource::Empty,
-        [b"keyvals", _] => return Err(no_keyval()),
+        [b"zone_sync"] => Resource::Empty,
+        [b"keyvals", rest @ ..] => keyvals(r, EngineKind::Stream, rest)?,
         _ => return Err(not_found()),
     })
 }
 
-fn no_keyval() -> Refusal {
-    Refusal::new(404, "KeyvalNotFound", "keyval not found")
+fn keyvals(r: &Request, kind: EngineKind, rest: &[&[u8]]) -> Result<Resource, Refusal> {
+    let [name, rest @ ..] = rest else { return Ok(Resource::Keyvals(kind)) };
+    if !rest.is_empty() {
+        return Err(not_found());
+    }
+    let mut zones = super::keyvals::zones(r, kind).into_iter();
+    let zone = zones.find(|zone| zone.name == *name);
+    let zone = zone.ok_or(Refusal::new(404, "KeyvalNotFound", "keyval not found"))?;
+    Ok(match super::keyvals::key(&r.args) {
+        Some(key) => Resource::Pair(zone, key),
+        None => Resource::Keyval(zone),
+    })
 }
 
 fn zone(r: &Request, kind: Kind, rest: &[&[u8]]) -> Result<Resource, Refusal> {

@@ -11,7 +11,7 @@ use shm::ZoneReport;
 
 use super::document::{Fields, Writer, collection, object, text};
 use super::path::{Resource, VERSIONS};
-use super::{caches, upstreams, whole};
+use super::{caches, keyvals, upstreams, whole};
 
 /// The writer of a resource.
 pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
@@ -70,6 +70,9 @@ pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
         Resource::Upstream(kind, group) => upstreams::write(vec![group], kind, fields, false),
         Resource::Servers(kind, group) => upstreams::servers(group, kind),
         Resource::Server(kind, _, peer) => object(fields, move |o| settings(o, &peer, kind)),
+        Resource::Keyvals(kind) => keyvals::all(keyvals::zones(r, kind), fields),
+        Resource::Keyval(zone) => keyvals::one(zone),
+        Resource::Pair(zone, key) => keyvals::pair(&zone, &key),
         Resource::Status => text(main.status()),
         Resource::SlowRequests => slow_requests(r, fields),
         Resource::Certificates(None) => certificates(r, fields),

@@ -255,7 +255,7 @@ fn look(weir: &Weir, path: &str) -> Json {
 }
 
 /// Asks with a body, or without one where it is empty.
-fn ask(weir: &Weir, line: &str, fields: &str, body: &str) -> (u16, String) {
+pub fn ask(weir: &Weir, line: &str, fields: &str, body: &str) -> (u16, String) {
     let (mut c, len) = (weir.connect(), body.len());
     let length = if body.is_empty() { String::new() } else { format!("Content-Length: {len}\r\n") };
     c.send(format!("{line} HTTP/1.1\r\nHost: me:1\r\n{length}{fields}\r\n{body}"));

@@ -26,6 +26,7 @@ mod gzip;
 mod headers;
 mod headers_more;
 mod image_filter;
+mod keyval;
 mod limits;
 mod locations;
 mod log;

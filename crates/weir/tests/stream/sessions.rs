@@ -396,3 +396,21 @@ fn sessions_are_logged_as_json() {
         },
     );
 }
+
+#[test]
+fn tables_choose_servers() {
+    site_on_all_drivers(
+        |driver| {
+            let text =
+                "keyval_zone zone=servers:64k type=ip; keyval $remote_addr $server zone=servers;
+                server { listen 127.0.0.1:%PORT0%; set $server stored; return \"$server\"; }
+                server { listen 127.0.0.1:%PORT1%; return \"$server|\"; }";
+            start(driver, text)
+        },
+        |weir| {
+            assert_eq!(ask(weir.port(1), b""), "|");
+            assert_eq!(ask(weir.port(0), b""), "stored");
+            assert_eq!(ask(weir.port(1), b""), "stored|");
+        },
+    );
+}

@@ -1,0 +1,159 @@
+//! The state file of a table: a JSON object of its pairs, written whole and read at the start.
+
+use std::cell::Cell;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use base::log::{Level, os_error};
+
+use crate::pairs;
+use crate::store::{Change, Refused, Store};
+
+/// Places of the table that are written to the text at once.
+const STEP: u32 = 256;
+
+/// A state file.
+pub struct StateFile {
+    path: PathBuf,
+    /// This process is writing it.
+    busy: Cell<bool>,
+    /// The file could not be read: it is kept under another name before it is replaced.
+    damaged: Cell<bool>,
+}
+
+impl StateFile {
+    pub fn new(path: PathBuf) -> StateFile {
+        StateFile { path, busy: Cell::new(false), damaged: Cell::new(false) }
+    }
+
+    /// Fills an empty table. A file that is not there has no pairs. One that is damaged is told of,
+    /// and its whole pairs are lost to the table, but not the file: see [`StateFile::damaged`].
+    pub fn load(&self, store: &Store) {
+        let told = match self.try_load(store) {
+            Ok(0) => return,
+            Ok(left_out) => format!("{left_out} pairs do not fit, and are left out"),
+            Err(e) => {
+                self.damaged.set(true);
+                format!("{e}; the table starts empty")
+            }
+        };
+        let path = self.path.display();
+        base::log!(base::log::default(), Level::Error, None, "state file \"{path}\": {told}");
+    }
+
+    fn try_load(&self, store: &Store) -> Result<usize, String> {
+        let text = match std::fs::read(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(e) => return Err(os_error(&e).to_string()),
+            Ok(text) => text,
+        };
+        let (now_ms, mut left_out) = (base::time::unix_ms(), 0);
+        let members = pairs::members(&text)?;
+        let pairs: Option<Vec<_>> =
+            members.iter().map(|(name, value)| pairs::read_state(name, value)).collect();
+        for pair in pairs.ok_or("a member is no pair")? {
+            if pair.expires_ms != 0 && pair.expires_ms <= now_ms {
+                continue;
+            }
+            match store.put(Change::Set, false, &pair) {
+                Ok(()) => {}
+                Err(Refused::Exists | Refused::BadKey | Refused::TooLong | Refused::Full) => {
+                    left_out += 1;
+                }
+            }
+        }
+        store.set_saved(store.version());
+        Ok(left_out)
+    }
+
+    /// Writes the table as it is now. A thread writes a new file, which then takes the old one's
+    /// name. Writes once more if the table has changed meanwhile, here or in another worker.
+    ///
+    /// # Errors
+    /// The system's.
+    pub async fn save(&self, store: &Store) -> io::Result<()> {
+        if self.busy.replace(true) {
+            // The writer at work sees the change.
+            return Ok(());
+        }
+        let mut done = Ok(());
+        while done.is_ok() && store.saved() != store.version() {
+            let version = store.version();
+            let (mut next, mut text) = (0, Text::default());
+            while text.add(store, &mut next) {
+                event::task::next_turn().await;
+            }
+            let (path, text, damaged) = (self.path.clone(), text.end(), self.damaged.take());
+            let written = event::run_blocking(move || write(&path, &text, damaged)).await;
+            done = written.unwrap_or_else(|e| Err(io::Error::other(e.to_string())));
+            if done.is_ok() {
+                store.set_saved(version);
+            }
+        }
+        self.busy.set(false);
+        done
+    }
+
+    /// The same in a process without an event loop, at the end of the server.
+    pub fn save_now(&self, store: &Store) {
+        let version = store.version();
+        if store.saved() == version {
+            return;
+        }
+        let (mut next, mut text) = (0, Text::default());
+        while text.add(store, &mut next) {}
+        match write(&self.path, &text.end(), self.damaged.take()) {
+            Ok(()) => store.set_saved(version),
+            Err(e) => {
+                let (path, e) = (self.path.display(), os_error(&e));
+                let log = base::log::default();
+                base::log!(log, Level::Error, None, "state file \"{path}\" cannot be written {e}");
+            }
+        }
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The file's text in the making.
+#[derive(Default)]
+struct Text(Vec<u8>);
+
+impl Text {
+    /// Adds the next pairs; false at the end.
+    fn add(&mut self, store: &Store, next: &mut u32) -> bool {
+        let Some(pairs) = store.some(next, STEP) else { return false };
+        for pair in &pairs {
+            self.0.extend_from_slice(if self.0.is_empty() { b"{\n" } else { b",\n" });
+            pairs::write_state(pair, &mut self.0);
+        }
+        true
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.0.extend_from_slice(if self.0.is_empty() { b"{}\n" } else { b"\n}\n" });
+        self.0
+    }
+}
+
+fn write(path: &Path, text: &[u8], damaged: bool) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    if damaged {
+        // It may be all that is left of the pairs.
+        std::fs::rename(path, path.with_file_name(format!("{name}.damaged")))?;
+    }
+    let beside = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let mut options = std::fs::OpenOptions::new();
+    // Values may be secrets, such as sessions.
+    let made = options.write(true).create(true).truncate(true).mode(0o600).open(&beside);
+    let written = made.and_then(|mut file| file.write_all(text).and_then(|()| file.sync_data()));
+    let done = written.and_then(|()| std::fs::rename(&beside, path));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    done
+}
