@@ -1,6 +1,6 @@
 //! `Cache-Control` and its targeted kin.
 
-use proto::cache_control::{CacheControl, Listed, SECONDS_MAX, delta_seconds};
+use http_wire::cache_control::{CacheControl, Listed, SECONDS_MAX, delta_seconds};
 
 /// Several lines mean the same as one that joins them; adding a directive never lifts a
 /// prohibition; an accepted targeted field means the same as the plain one.

@@ -1,6 +1,6 @@
 //! Bodies in chunked coding.
 
-use proto::chunked::{ChunkedError, Decoder, Event, Trailers};
+use http_wire::chunked::{ChunkedError, Decoder, Event, Trailers};
 
 /// The end of a body, its data, the bytes it took, its trailers.
 type Outcome = (Result<bool, ChunkedError>, Vec<u8>, usize, Vec<(Vec<u8>, Vec<u8>)>);

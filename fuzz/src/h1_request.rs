@@ -1,6 +1,6 @@
 //! Heads of requests.
 
-use proto::h1::{Field, FieldId, Head, HeadParser, Limits, Span, Step};
+use http_wire::h1::{Field, FieldId, Head, HeadParser, Limits, Span, Step};
 
 /// The first bytes choose limits and the size of the pieces. Pieces give the same result as the
 /// whole, and an accepted head is consistent.
@@ -75,7 +75,7 @@ fn path(head: &Head, buf: &[u8]) {
         return;
     }
     let (target, mut out) = (head.target.of(buf), Vec::new());
-    let parts = proto::uri::normalize(target, true, &mut out).expect("a plain path is sound");
+    let parts = http_wire::uri::normalize(target, true, &mut out).expect("a plain path is sound");
     assert_eq!(out, head.path.of(buf));
     assert_eq!(&target[parts.args], head.args.of(buf));
     assert!(!parts.quoted && parts.plus == head.plus_in_path);

@@ -1,6 +1,6 @@
 //! Heads of responses.
 
-use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
+use http_wire::h1::{ResponseHead, ResponseParser, ResponseStep};
 
 /// Pieces, whose size the first byte chooses, give the same result as the whole.
 pub fn run(data: &[u8]) {

@@ -1,7 +1,7 @@
 //! Frames of HTTP/2 as they arrive: a slow reader of the whole says the same, whatever the pieces.
 
-use proto::h2::frame::{ErrorCode, FrameHead, HEAD_LEN, flag, kind};
-use proto::h2::read::{Dependency, Event, Reader};
+use http_wire::h2::frame::{ErrorCode, FrameHead, HEAD_LEN, flag, kind};
+use http_wire::h2::read::{Dependency, Event, Reader};
 
 /// The longest payload, which is the protocol's least, that of DATA, and the longest header block.
 const FRAME_MAX: usize = 16_384;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use proto::h2::read::Dependency;
-use proto::h2::tree::{Place, Tree};
+use http_wire::h2::read::Dependency;
+use http_wire::h2::tree::{Place, Tree};
 
 /// Open streams.
 const STREAMS: usize = 16;

@@ -11,9 +11,9 @@ use event::testing::connect;
 use event::{Deadline, Listener, Sock};
 use mem::{Chain, Page};
 use os::SockAddr;
-use proto::h2::frame::{FRAME_MAX, PREFACE};
-use proto::h2::hpack::Decoder;
-use proto::h2::read::{Event, Reader};
+use http_wire::h2::frame::{FRAME_MAX, PREFACE};
+use http_wire::h2::hpack::Decoder;
+use http_wire::h2::read::{Event, Reader};
 use testkit::h2::{Frame, Reply, block, setting};
 
 use crate::simulated::{self, World};
@@ -203,7 +203,7 @@ impl Peer {
         Peer {
             sock,
             reader: Reader::new(FRAME_MAX, 1 << 20),
-            decoder: Decoder::new(proto::h2::hpack::TABLE_SIZE),
+            decoder: Decoder::new(http_wire::h2::hpack::TABLE_SIZE),
             received: Vec::new(),
             preface_left: PREFACE.len(),
             known: Vec::new(),

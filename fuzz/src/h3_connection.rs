@@ -9,10 +9,10 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use proto::h3::message::{Event, Reader};
-use proto::h3::settings::Settings;
-use proto::h3::{Role, frame};
-use proto::qpack::{Decoded, Decoder, Encoder, Limits};
+use http_wire::h3::message::{Event, Reader};
+use http_wire::h3::settings::Settings;
+use http_wire::h3::{Role, frame};
+use http_wire::qpack::{Decoded, Decoder, Encoder, Limits};
 use quinn_proto::{ConnectionError, TransportErrorCode, VarInt};
 use testkit::h3::{Dir, Machine, Options, StreamId};
 

@@ -1,9 +1,9 @@
 //! The streams of HTTP/3 as they arrive: a slow reader of the whole says the same, whatever the
 //! pieces.
 
-use proto::h3::frame::{self, kind};
-use proto::h3::settings::Settings;
-use proto::h3::{Code, Ends, Fault, Role, control, message, stream};
+use http_wire::h3::frame::{self, kind};
+use http_wire::h3::settings::Settings;
+use http_wire::h3::{Code, Ends, Fault, Role, control, message, stream};
 
 const SECTION_MAX: usize = 500;
 

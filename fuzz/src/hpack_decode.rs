@@ -2,7 +2,7 @@
 
 use loona_hpack::decoder::DecoderError;
 use loona_hpack::decoder::StringDecodingError::HuffmanDecoderError;
-use proto::h2::hpack::{Decoder, Encoder, HpackError};
+use http_wire::h2::hpack::{Decoder, Encoder, HpackError};
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 

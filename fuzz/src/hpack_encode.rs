@@ -1,6 +1,6 @@
 //! Fields into header blocks and back.
 
-use proto::h2::hpack::{Decoder, Encoder};
+use http_wire::h2::hpack::{Decoder, Encoder};
 
 use crate::hpack_decode::{decode, decode_theirs};
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use h2::client::{Connection, ResponseFuture, SendRequest};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use proto::h2::hpack::{Decoder, Encoder};
+use http_wire::h2::hpack::{Decoder, Encoder};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;

@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 
 use loona_hpack::huffman::{HuffmanDecoder, HuffmanDecoderError};
-use proto::h3::{Code, Ends, Fault};
-use proto::qpack::{Decoded, Decoder, Encoder, Limits, OVERHEAD};
+use http_wire::h3::{Code, Ends, Fault};
+use http_wire::qpack::{Decoded, Decoder, Encoder, Limits, OVERHEAD};
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 

@@ -1,6 +1,6 @@
 //! Targets, escaping, hosts and ranges.
 
-use proto::uri::{Escape, Unescape, escape, inspect, normalize, parse_unsafe, unescape};
+use http_wire::uri::{Escape, Unescape, escape, inspect, normalize, parse_unsafe, unescape};
 
 /// A slow normaliser agrees; escaping and unescaping are inverse; nothing unsafe passes for safe.
 pub fn run(data: &[u8]) {
@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) {
         assert!(args.end <= data.len() && !out.is_empty() && !out.contains(&0));
         assert!(!segments(&out).any(|segment| segment == b".."));
     }
-    if let Some(host) = proto::uri::validate_host(data) {
+    if let Some(host) = http_wire::uri::validate_host(data) {
         assert!(host.name_len > 0 && host.name_len <= data.len());
         assert!(!data.iter().any(|byte| *byte <= b' ' || matches!(byte, b'/' | b'@' | b'#')));
     }
@@ -94,8 +94,8 @@ fn slow(raw: &[u8], merge: bool) -> Option<(Vec<u8>, Vec<u8>)> {
 fn ranges(data: &[u8]) {
     let mut ranges = Vec::new();
     for (len, max) in [(0, None), (1000, None), (1000, Some(2_u32)), (i64::MAX as u64, None)] {
-        let outcome = proto::range::parse(data, len, max, &mut ranges);
-        if outcome == proto::range::RangeSelection::Partial {
+        let outcome = http_wire::range::parse(data, len, max, &mut ranges);
+        if outcome == http_wire::range::RangeSelection::Partial {
             assert!(!ranges.is_empty() && max.is_none_or(|max: u32| ranges.len() <= max as usize));
             assert!(ranges.iter().all(|range| range.start < range.end && range.end <= len));
         }

@@ -14,7 +14,7 @@ const TIERS: &[&[&str]] = &[
     &["conf"],
     &["event"],
     &["mail-proto"],
-    &["proto", "mp4", "ssi", "xslt"],
+    &["http-wire", "proto", "mp4", "ssi", "xslt"],
     &["tls"],
     &["net"],
     &["quic"],
@@ -45,7 +45,7 @@ const INTERFACE: &str = "module";
 
 /// These stay usable without an event loop, wherever they stand in the order.
 const WITHOUT_EVENT: &[&str] =
-    &["base", "os", "mem", "shm", "conf", "mail-proto", "proto", "mp4", "ssi", "xslt"];
+    &["base", "os", "mem", "shm", "conf", "mail-proto", "http-wire", "proto", "mp4", "ssi", "xslt"];
 
 /// Checks every member's manifest.
 pub fn run(ws: &Workspace) -> Findings {

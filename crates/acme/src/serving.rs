@@ -16,8 +16,8 @@ use http::module::{LocView, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::server::{HttpMain, Server};
 use http::vars::VarDef;
+use http_wire::h1::Method;
 use proto::acme::Identifier;
-use proto::h1::Method;
 
 use crate::directives::{Acme, Wanted};
 use crate::issuer::Order;

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
+use http_wire::h1::FieldId;
 use os::SockAddr;
 use proto::acme::{ANSWER_MAX, Answer, Ask, Method, resolve};
-use proto::h1::FieldId;
 use upstream::http_client::{Body, Client, Error, Request, Response, Timeout};
 use upstream::ssl::Fixed;
 use upstream::url;

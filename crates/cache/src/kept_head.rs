@@ -1,7 +1,7 @@
 //! The head of a response as it is kept.
 
 use bytes::Bytes;
-use proto::h1::{FieldId, ResponseHead, ResponseParser, ResponseStep};
+use http_wire::h1::{FieldId, ResponseHead, ResponseParser, ResponseStep};
 
 use crate::file_header::Header;
 
@@ -48,7 +48,7 @@ pub(crate) fn status_line(out: &mut Vec<u8>, head: &ResponseHead, text: &[u8]) {
     } else {
         base::ascii::write_u64(out, head.status.into());
         out.push(b' ');
-        out.extend_from_slice(proto::h1::reason(head.status).as_bytes());
+        out.extend_from_slice(http_wire::h1::reason(head.status).as_bytes());
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use conf::template::Template;
-use proto::h1::Method;
+use http_wire::h1::Method;
 
 use crate::instance::Cache;
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 use base::ascii::parse_i63;
 use base::time::parse_http_date;
 use bytes::Bytes;
-use proto::h1::{FieldId, ResponseHead};
+use http_wire::h1::{FieldId, ResponseHead};
 
 use crate::ignore;
 
@@ -212,7 +212,7 @@ pub fn range_begins_beyond(range: &[u8], max: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::h1::{ResponseParser, ResponseStep};
+    use http_wire::h1::{ResponseParser, ResponseStep};
 
     const NOW: i64 = 1_000_000_000;
 

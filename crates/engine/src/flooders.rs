@@ -6,9 +6,9 @@
 //! # Defences against clients that cost more than they bring (HTTP/2 and HTTP/3)
 //!
 //! - **Budget.** Frames that make work and bring nothing are paid for from a budget
-//!   (`proto::waste`), which grows with time and with requests. Window updates for ended streams
-//!   are free up to the bytes that were sent on these, because clients read late. The connections
-//!   of an address share a second budget and a limit on the memory of their requests
+//!   (`http_wire::waste`), which grows with time and with requests. Window updates for ended
+//!   streams are free up to the bytes that were sent on these, because clients read late. The
+//!   connections of an address share a second budget and a limit on the memory of their requests
 //!   (`http::address`).
 //! - **Memory.** The header sections of a connection's requests hold 768 KB at most. While a client
 //!   has not taken 128 KB of output, nothing is received from it.

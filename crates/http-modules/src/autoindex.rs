@@ -15,10 +15,10 @@ use http::files::{self, DirEntry, OpenError};
 use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::output::{Body, BodySource, NextPiece};
 use http::request::Request;
+use http_wire::h1::Method;
+use http_wire::uri::{Escape, escape, escape_html};
 use mem::Chain;
 use os::file::FileKind;
-use proto::h1::Method;
-use proto::uri::{Escape, escape, escape_html};
 
 use crate::static_file::{EACCES, ENAMETOOLONG, ENOENT, ENOTDIR};
 use base::json::escape as json;

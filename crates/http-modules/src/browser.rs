@@ -10,7 +10,7 @@ use http::cx::Cx;
 use http::module::{Conf, Module};
 use http::request::Request;
 use http::vars::VarDef;
-use proto::h1::FieldId;
+use http_wire::h1::FieldId;
 
 /// The module's table.
 pub static MODULE: Module = Module {

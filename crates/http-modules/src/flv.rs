@@ -11,8 +11,8 @@ use http::files;
 use http::module::{Conf, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::output::Body;
 use http::request::Request;
+use http_wire::h1::Method;
 use mem::Chain;
-use proto::h1::Method;
 
 use crate::handled_here::handled_here;
 use crate::static_file::{not_a_file, not_opened, send_file};

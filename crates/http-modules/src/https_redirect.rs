@@ -9,7 +9,7 @@ use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
-use proto::h1::Method;
+use http_wire::h1::Method;
 
 /// The module's table.
 pub static MODULE: Module = Module::of::<HttpsRedirect>("https_redirect", DIRECTIVES, install);

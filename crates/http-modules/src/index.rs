@@ -12,7 +12,7 @@ use http::cx::Cx;
 use http::files::{self, FilePath};
 use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
-use proto::h1::Method;
+use http_wire::h1::Method;
 
 use crate::static_file::{EACCES, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR, not_opened};
 

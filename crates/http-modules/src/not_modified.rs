@@ -3,7 +3,7 @@
 use http::core_conf::IfModifiedSince;
 use http::module::{LocView, Module, Pipeline, Verdict};
 use http::request::Request;
-use proto::h1::FieldId;
+use http_wire::h1::FieldId;
 
 /// The module's table.
 pub static MODULE: Module =

@@ -10,9 +10,9 @@ use http::core_conf::CoreLocDraft;
 use http::module::{LocView, Module, Pipeline, Verdict};
 use http::output::{Body, BodyFilter, FilterStep, Piece};
 use http::request::Request;
+use http_wire::h1::{FieldId, Version};
+use http_wire::range::RangeSelection;
 use mem::{Buf, Chain};
-use proto::h1::{FieldId, Version};
-use proto::range::RangeSelection;
 
 /// The module's table.
 pub static MODULE: Module = Module { name: "range", install: Some(install), ..Module::EMPTY };
@@ -32,7 +32,7 @@ fn filter(r: &mut Request) -> Verdict {
     let mut ranges = Vec::new();
     let outcome = match r.header(FieldId::Range) {
         Some(value) if still_current(r) => {
-            proto::range::parse(value, len, max_ranges(r), &mut ranges)
+            http_wire::range::parse(value, len, max_ranges(r), &mut ranges)
         }
         _ => RangeSelection::Whole,
     };

@@ -14,8 +14,8 @@ use http::cx::Cx;
 use http::module::{LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 use http::vars::VarDef;
+use http_wire::h1::FieldId;
 use os::SockAddr;
-use proto::h1::FieldId;
 
 /// The module's table.
 pub static MODULE: Module =

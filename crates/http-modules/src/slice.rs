@@ -34,8 +34,8 @@ use http::output::{BodyFilter, FilterStep, Piece, Until};
 use http::request::Request;
 use http::subrequest::Subrequest;
 use http::vars::VarDef;
-use proto::h1::FieldId;
-use proto::range::ContentRange;
+use http_wire::h1::FieldId;
+use http_wire::range::ContentRange;
 
 use crate::range::Cut;
 
@@ -149,7 +149,7 @@ fn start(r: &Request) -> u64 {
     if r.header(FieldId::IfRange).is_some() || r.loc.core.max_ranges == 0 {
         return 0;
     }
-    r.header(FieldId::Range).and_then(proto::range::start_of_one).unwrap_or(0)
+    r.header(FieldId::Range).and_then(http_wire::range::start_of_one).unwrap_or(0)
 }
 
 struct Filter {

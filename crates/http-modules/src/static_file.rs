@@ -11,10 +11,10 @@ use http::files::{self, OpenError, OpenFile};
 use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::output::Body;
 use http::request::Request;
+use http_wire::h1::Method;
 use mem::Chain;
 pub(crate) use os::errno::{EACCES, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR};
 use os::generated_file::is_generated;
-use proto::h1::Method;
 
 /// The module's table.
 pub static MODULE: Module = Module { name: "static", install: Some(install), ..Module::EMPTY };
@@ -145,7 +145,7 @@ pub fn not_opened(r: &Request, path: &[u8], e: &OpenError) -> Verdict {
 /// A folder asked for without its slash: the redirect that adds it.
 fn add_slash(r: &mut Request) -> Verdict {
     let mut to = Vec::with_capacity(r.uri.len() + r.args.len() + 2);
-    proto::uri::escape(&r.uri, proto::uri::Escape::Uri, &mut to);
+    http_wire::uri::escape(&r.uri, http_wire::uri::Escape::Uri, &mut to);
     to.push(b'/');
     if !r.args.is_empty() {
         to.push(b'?');

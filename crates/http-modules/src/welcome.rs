@@ -7,7 +7,7 @@ use conf::table::Directive;
 use http::cx::Cx;
 use http::module::{Conf, LocView, Module, Pipeline, Verdict};
 use http::request::Request;
-use proto::h1::Method;
+use http_wire::h1::Method;
 
 use crate::handled_here::handled_here;
 

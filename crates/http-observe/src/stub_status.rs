@@ -10,7 +10,7 @@ use http::cx::Cx;
 use http::module::{Conf, LocView, Module, Pipeline, Verdict};
 use http::request::Request;
 use http::vars::VarDef;
-use proto::h1::Method;
+use http_wire::h1::Method;
 
 /// The module's table.
 pub static MODULE: Module =

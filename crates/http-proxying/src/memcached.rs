@@ -18,10 +18,10 @@ use http::request::Request;
 use http_upstream::conf::{Conf as UpConf, Draft, next};
 use http_upstream::directives::{Group, Shared, named};
 use http_upstream::{Fault, HeadStep, Job, Progress, Protocol, Sink};
+use http_wire::h1::{Field, FieldId, Method, ResponseHead, Span};
+use http_wire::uri::{Escape, escape};
 use mem::{Buf, Chain};
-use proto::h1::{Field, FieldId, Method, ResponseHead, Span};
 use proto::memcached::{self, Reply, Value};
-use proto::uri::{Escape, escape};
 
 use crate::gateway::Gateway;
 use crate::gateway::pass::{self, Pass, To};

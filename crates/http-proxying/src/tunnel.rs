@@ -16,8 +16,8 @@ use http::request::Request;
 use http_upstream::conf::{Conf as UpConf, Draft, next};
 use http_upstream::directives::{Group, Shared, named};
 use http_upstream::{Fault, HeadStep, Job, Progress, Protocol, Sink};
+use http_wire::h1::{Method, ResponseHead};
 use mem::{Buf, Chain};
-use proto::h1::{Method, ResponseHead};
 
 use crate::gateway::Gateway;
 use crate::gateway::pass::{self, To};

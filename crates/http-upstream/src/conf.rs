@@ -9,7 +9,7 @@ use conf::template::Template;
 use conf::value::Bufs;
 use engine::TempPath;
 use http::cx::Cx;
-use proto::h1::{FieldId, FieldSet};
+use http_wire::h1::{FieldId, FieldSet};
 use upstream::socket::{Bind, SocketConf};
 use upstream::ssl::{SslDraft, UpstreamTls};
 

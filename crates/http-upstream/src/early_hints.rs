@@ -9,7 +9,7 @@ use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::Module;
 use http::request::Request;
-use proto::h1::Version;
+use http_wire::h1::Version;
 
 /// The module's table.
 pub static MODULE: Module = Module::with_conf::<EarlyHints>("early_hints", DIRECTIVES);

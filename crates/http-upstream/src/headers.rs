@@ -5,7 +5,7 @@ use base::time;
 use bytes::Bytes;
 use http::module::Verdict;
 use http::request::Request;
-use proto::h1::{Field, FieldId, ResponseHead, Span, Version};
+use http_wire::h1::{Field, FieldId, ResponseHead, Span, Version};
 
 use crate::Protocol;
 use crate::conf::{Conf, ignore};
@@ -268,7 +268,7 @@ fn content_type(r: &mut Request, value: Bytes) {
 #[cold]
 fn log_ignored(r: &mut Request, head: &ResponseHead, f: &Field, text: &[u8]) {
     if let Some(first) = head.fields.get(f.id) {
-        let m = proto::h1::ignored_message(f, first, text);
+        let m = http_wire::h1::ignored_message(f, first, text);
         r.log(Level::Warn, format_args!("{m} while reading response header from upstream"));
     }
 }
@@ -284,13 +284,13 @@ pub(crate) fn redirect(r: &mut Request) -> Verdict {
         return r.named_redirect(&target);
     }
     let mut path = Vec::with_capacity(target.len());
-    let Ok(args) = proto::uri::parse_unsafe(&target, &mut path) else {
+    let Ok(args) = http_wire::uri::parse_unsafe(&target, &mut path) else {
         let target = base::log::lossy(&target).into_owned();
         r.log(Level::Error, format_args!("unsafe URI \"{target}\" was detected"));
         return Verdict::Status(404);
     };
-    if r.method != proto::h1::Method::Head {
-        r.method = proto::h1::Method::Get;
+    if r.method != http_wire::h1::Method::Head {
+        r.method = http_wire::h1::Method::Get;
     }
     r.internal_redirect(&path, &target[args])
 }

@@ -2,10 +2,10 @@
 //!
 //! A module that does so (`proxy`, gateways) supplies a [`Protocol`]: a sans-IO value that writes
 //! one exchange's request, reads the response's header section and body, and says whether the
-//! connection can be used again. Wire formats are in the crate `proto` and are fuzzed. An exchange
-//! leases a server and takes or makes a connection (crate `upstream`), carries one request, tries
-//! the next server where that is safe, and yields the response's body as a source that reads ahead
-//! of the client.
+//! connection can be used again. Wire formats are in the crates `http-wire` and `proto` and are
+//! fuzzed. An exchange leases a server and takes or makes a connection (crate `upstream`), carries
+//! one request, tries the next server where that is safe, and yields the response's body as a
+//! source that reads ahead of the client.
 //!
 //! ```text
 //!   body read ─▶ choose ─▶ connect ─▶ send, read head ─▶ head accepted ─▶ body ─▶ done
@@ -70,8 +70,8 @@ use base::log::Level;
 use bytes::Bytes;
 use event::Deadline;
 use http::request::Request;
+use http_wire::h1::{FieldId, ResponseHead};
 use mem::{Buf, Chain};
-use proto::h1::{FieldId, ResponseHead};
 
 pub use exchange::{Job, run, websocket_accept};
 
@@ -183,7 +183,7 @@ pub trait Protocol {
     fn ends_with_connection(&self) -> bool;
 
     /// Whether the exchange is an HTTP/2 stream on a shared connection. Then [`Protocol::request`]
-    /// writes a field list ([`proto::fields`]), followed by its own body as another piece;
+    /// writes a field list ([`http_wire::fields`]), followed by its own body as another piece;
     /// [`Protocol::head`] is not called, and bodies have no framing.
     fn is_stream(&self) -> bool {
         false

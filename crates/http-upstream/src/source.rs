@@ -534,7 +534,7 @@ pub(crate) fn finished(r: &mut Request, conf: &Conf, trailers: Vec<(Bytes, Bytes
     }
     if conf.pass_trailers {
         for (name, value) in &trailers {
-            let id = proto::h1::FieldId::lookup(name);
+            let id = http_wire::h1::FieldId::lookup(name);
             if !conf.hidden.has(id, name) {
                 r.out.trailers.push((name.clone(), value.clone()));
             }

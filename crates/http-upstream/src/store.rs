@@ -15,8 +15,8 @@ use engine::life::Work;
 use files::{Attributes, FileError, Keep, TempFile, dir_mode, move_file};
 use http::output::{BodySource, Broken, NextPiece};
 use http::request::Request;
+use http_wire::h1::{FieldId, Method};
 use mem::Chain;
-use proto::h1::{FieldId, Method};
 
 use crate::conf::{Conf, Store};
 use crate::source::Source;

@@ -5,8 +5,8 @@
 //! touches two sockets and little else for a message, because with thousands of tunnels the
 //! processor's caches decide the cost (docs/PASSING_ON.md). Each side is a connection or a stream
 //! (`net::relay::End`). Over a stream, an upgrade is an extended CONNECT (RFC 8441, RFC 9220;
-//! `proto::fields`), which is translated at the edge, so that phases, filters and logs know only
-//! the upgrade.
+//! `http_wire::fields`), which is translated at the edge, so that phases, filters and logs know
+//! only the upgrade.
 
 use std::cell::Cell;
 use std::future::Future;

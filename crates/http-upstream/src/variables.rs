@@ -4,7 +4,7 @@ use base::ascii::{eq_ignore_case, is_name_of_field, write_millis, write_u64};
 use http::exchanges::{Attempt, Exchanges};
 use http::request::Request;
 use http::vars::VarDef;
-use proto::h1::FieldId;
+use http_wire::h1::FieldId;
 
 /// Writes one value per attempt, with nginx's separators.
 fn each(r: &Request, out: &mut Vec<u8>, write: fn(&Attempt, &mut Vec<u8>)) -> bool {

@@ -1,6 +1,6 @@
 //! Limits on a client's address, which all of its connections to a worker share: a budget of frames
-//! that bring nothing (`proto::waste`), and a limit on the memory that their requests hold. With
-//! IPv6, a block of 64 bits counts as one address.
+//! that bring nothing (`http_wire::waste`), and a limit on the memory that their requests hold.
+//! With IPv6, a block of 64 bits counts as one address.
 //!
 //! The account is the worker's own and not one of all workers, because its purpose is that this
 //! worker can serve others. So it needs neither a zone nor a lock. An address gets as much as that
@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use http_wire::waste::{AddressWaste, Flood, Waste};
 use os::sockaddr::block_of;
-use proto::waste::{AddressWaste, Flood, Waste};
 
 /// Memory that requests of an address may hold in a worker, bytes: their heads, and parts of bodies
 /// that nothing has read. Those of a connection without bodies hold 768 KB at most.

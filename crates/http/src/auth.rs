@@ -1,6 +1,6 @@
 //! Credentials of the Basic scheme (RFC 7617), as the client sent them.
 
-use proto::h1::{FieldId, Method};
+use http_wire::h1::{FieldId, Method};
 
 use crate::request::Request;
 

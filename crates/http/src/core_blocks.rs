@@ -111,7 +111,7 @@ pub(crate) fn limit_except(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let mut methods = Vec::new();
     for w in &n.args {
         let upper = w.bytes().to_ascii_uppercase();
-        if proto::h1::Method::lookup(&upper) == proto::h1::Method::Other {
+        if http_wire::h1::Method::lookup(&upper) == http_wire::h1::Method::Other {
             return Err(ConfError::at(w, format!("invalid method \"{}\"", w.lossy())));
         }
         // GET allows HEAD too.

@@ -14,7 +14,7 @@ use engine::logs::ErrorLog;
 use engine::min_rate::MinRate;
 use engine::settings::Inherit;
 use files::{Aio, OpenFileCache};
-use proto::h1::Limits;
+use http_wire::h1::Limits;
 
 /// Declares a draft of optional values with its inheritance, and the plain values made from it.
 macro_rules! settings {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use conf::{ConfError, Node};
-use proto::h1::{FieldId, Method};
+use http_wire::h1::{FieldId, Method};
 
 use crate::core_conf::{CoreLocDraft, ErrorPage, ServerTokens};
 use crate::cx::Cx;
@@ -217,7 +217,7 @@ fn write_page(out: &mut Vec<u8>, r: &Request, status: u16, tokens: ServerTokens)
 
 fn refresh_page(out: &mut Vec<u8>, location: &[u8]) {
     out.extend_from_slice(b"<html><head><meta http-equiv=\"Refresh\" content=\"0; URL=");
-    proto::uri::escape(location, proto::uri::Escape::Refresh, out);
+    http_wire::uri::escape(location, http_wire::uri::Escape::Refresh, out);
     out.extend_from_slice(b"\"></head><body></body></html>\r\n");
 }
 

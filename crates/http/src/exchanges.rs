@@ -7,7 +7,7 @@ use base::log::{Fields, lossy};
 use bytes::Bytes;
 use cache::{CacheEntry, CacheStatus, Ticket};
 use engine::metrics::RowId;
-use proto::h1::{Method, ResponseHead};
+use http_wire::h1::{Method, ResponseHead};
 use upstream::peer::Peer;
 
 /// One exchange, or the attempt at one.

@@ -53,4 +53,4 @@ pub(crate) fn chunk(set: &ConfSet) -> usize {
 }
 
 /// The largest window (RFC 9113 section 6.9.1).
-pub(crate) const WINDOW_MAX: usize = proto::h2::window::MAX as usize;
+pub(crate) const WINDOW_MAX: usize = http_wire::h2::window::MAX as usize;

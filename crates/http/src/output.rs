@@ -310,12 +310,12 @@ impl Response {
                 .strip_prefix(media)
                 .is_some_and(|rest| rest.trim_ascii_start().starts_with(b";"))
         {
-            return proto::h1::write_value(out, written);
+            return http_wire::h1::write_value(out, written);
         }
-        proto::h1::write_value(out, media);
+        http_wire::h1::write_value(out, media);
         if let Some(charset) = &self.charset {
             out.extend_from_slice(b"; charset=");
-            proto::h1::write_value(out, charset);
+            http_wire::h1::write_value(out, charset);
         }
     }
 

@@ -328,7 +328,7 @@ fn find_config(r: &mut Request) -> Result<(), Verdict> {
     r.refuse_large_body()?;
     if slash {
         let mut to = Vec::with_capacity(r.loc.info.name.len() + r.args.len() + 1);
-        proto::uri::escape(&r.loc.info.name, proto::uri::Escape::Uri, &mut to);
+        http_wire::uri::escape(&r.loc.info.name, http_wire::uri::Escape::Uri, &mut to);
         if !r.args.is_empty() {
             to.push(b'?');
             to.extend_from_slice(&r.args);
@@ -411,9 +411,10 @@ impl Request {
         if !d.msie6 && !d.safari {
             return false;
         }
-        let Some(ua) = self.header(proto::h1::FieldId::UserAgent) else { return false };
+        let Some(ua) = self.header(http_wire::h1::FieldId::UserAgent) else { return false };
         let has = |s: &[u8]| memchr::memmem::find(ua, s).is_some();
-        if d.msie6 && self.method == proto::h1::Method::Post && crate::user_agent::is_msie6(ua) {
+        if d.msie6 && self.method == http_wire::h1::Method::Post && crate::user_agent::is_msie6(ua)
+        {
             return true;
         }
         d.safari && has(b"Mac OS X") && has(b"Safari/") && !has(b"Chrome/")

@@ -10,7 +10,7 @@ use engine::Stats;
 use engine::regex::Captures;
 use engine::settings::ConfSet;
 use engine::vars::{Values, Variables};
-use proto::h1::FieldId;
+use http_wire::h1::FieldId;
 
 use crate::request::Request;
 use crate::server::HttpMain;

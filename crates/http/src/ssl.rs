@@ -12,7 +12,7 @@ use common_modules::ssl::{
 };
 use conf::table::{Contexts, Directive};
 use event::Deadline;
-use proto::uri::validate_host;
+use http_wire::uri::validate_host;
 use upstream::resolver::Resolving;
 
 use crate::channel::conn::{Conn, Secured};

@@ -1,6 +1,6 @@
 //! Texts of ours in response heads: of statuses, and of `Server`.
 
-pub use proto::h1::reason;
+pub use http_wire::h1::reason;
 
 use crate::core_conf::ServerTokens;
 

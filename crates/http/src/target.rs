@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use base::log::Level;
-use proto::h1::{Method, TargetForm, Version};
+use http_wire::h1::{Method, TargetForm, Version};
 
 use crate::files::FilePath;
 use crate::request::Request;
@@ -119,7 +119,7 @@ fn uri(r: &mut Request) -> Result<(), u16> {
         return Ok(());
     }
     let raw = head.target.of(bytes);
-    match proto::uri::normalize(raw, server.core.merge_slashes, uri) {
+    match http_wire::uri::normalize(raw, server.core.merge_slashes, uri) {
         Ok(parts) => {
             args.extend_from_slice(&raw[parts.args]);
             (head.quoted, head.plus_in_path) = (parts.quoted, parts.plus);
@@ -146,7 +146,7 @@ fn dropped_fields(r: &Request, of: Range<usize>) {
         return;
     }
     for f in r.head.fields.iter().filter(|f| f.dropped && of.contains(&f.name.range().start)) {
-        let text = proto::h1::dropped_message(f, r.head_bytes());
+        let text = http_wire::h1::dropped_message(f, r.head_bytes());
         r.log(Level::Info, format_args!("{text} while reading client request headers"));
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn static_type(mime: Bytes) -> Bytes {
 /// The extension of a URI or path: the text behind the last dot of its last segment, unless the
 /// segment begins with that dot.
 pub fn extension(path: &[u8]) -> &[u8] {
-    proto::uri::extension(path).unwrap_or_default()
+    http_wire::uri::extension(path).unwrap_or_default()
 }
 
 /// The types of the responses that a filter works on (`gzip_types`, `ssi_types` and the like).

@@ -5,7 +5,7 @@ use crate::request::Request;
 impl Request {
     /// Whether the client is one of the old MSIE, which misread compressed responses.
     pub fn is_msie6(&self) -> bool {
-        self.header(proto::h1::FieldId::UserAgent).is_some_and(is_msie6)
+        self.header(http_wire::h1::FieldId::UserAgent).is_some_and(is_msie6)
     }
 }
 

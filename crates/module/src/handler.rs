@@ -41,4 +41,4 @@
 pub use http::module::{LocView, PhaseHandler, Pipeline, Step, Verdict};
 pub use http::request::Request;
 pub use http::server::location::LocationInfo;
-pub use proto::h1::{FieldId, Method, Version};
+pub use http_wire::h1::{FieldId, Method, Version};

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::otlp::{Span, SpanWriter, Value};
 use bytes::Bytes;
 use http::request::Request;
-use proto::h1::FieldId;
+use http_wire::h1::FieldId;
 
 use crate::batches::Batches;
 use crate::context::{Context, Trace};

@@ -134,7 +134,7 @@ async fn shake(s: &mut StreamSession, until: Deadline) -> Result<(), NoHandshake
 /// The server with this name at the session's address, if there is one. Stores the captures of a
 /// regular expression.
 pub(crate) fn named(s: &mut StreamSession, name: &[u8]) -> Option<Rc<Server>> {
-    let host = proto::uri::validate_host(name)?;
+    let host = http_wire::uri::validate_host(name)?;
     let host = name.get(..host.name_len)?.to_ascii_lowercase();
     let listen = s.listen.clone();
     listen.names.as_ref()?.find(&host, s).ok().flatten()

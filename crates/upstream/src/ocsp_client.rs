@@ -8,8 +8,8 @@ use std::fmt;
 use base::log;
 use base::log::{Level, Log, lossy};
 use bytes::Bytes;
+use http_wire::h1::FieldId;
 use os::SockAddr;
-use proto::h1::FieldId;
 
 use crate::http_client::{Body, Client, Error, Missing, Request, Response, Timeout};
 use crate::names::Lookup;

@@ -2,7 +2,7 @@
 //! exchanges share ([`crate::h2`]).
 //!
 //! A connection of its own carries bytes that the `Protocol` frames. A stream carries only a body:
-//! the request's fields go next to it as a list (`proto::fields`), because only the connection
+//! the request's fields go next to it as a list (`http_wire::fields`), because only the connection
 //! knows the state of their compression; the response's header section arrives as HTTP/1's does,
 //! and trailers after it. So a stream is not one more kind of `Transport`: header sections,
 //! trailers and the reason of an end do not fit into a stream of bytes.

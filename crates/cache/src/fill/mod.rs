@@ -31,8 +31,8 @@ use std::rc::Rc;
 use base::log::Level;
 use bytes::Bytes;
 use event::{Notify, Pool};
+use http_wire::h1::ResponseHead;
 use mem::Chain;
-use proto::h1::ResponseHead;
 
 use self::received::Received;
 use self::task::FillTask;

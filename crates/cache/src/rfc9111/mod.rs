@@ -16,8 +16,8 @@
 use base::ascii::{eq_ignore_case, write_u64};
 use base::time::{format_http_date, parse_http_date};
 use bytes::Bytes;
-use proto::cache_control::{CacheControl, delta_seconds};
-use proto::h1::{FieldId, Method, ResponseHead};
+use http_wire::cache_control::{CacheControl, delta_seconds};
+use http_wire::h1::{FieldId, Method, ResponseHead};
 
 use crate::file_header::Header;
 use crate::ignore;
@@ -489,7 +489,7 @@ pub fn freshened(
     let of_body = |id| {
         matches!(id, FieldId::ContentLength | FieldId::ContentRange | FieldId::ContentEncoding)
     };
-    let replaces = |f: &&proto::h1::Field| {
+    let replaces = |f: &&http_wire::h1::Field| {
         let cookie = f.id == FieldId::SetCookie && reply.cookie;
         !f.ignored && !of_body(f.id) && !cookie && reply.keeps(f.id, f.name.of(new_text))
     };
@@ -553,7 +553,7 @@ pub fn same_origin(value: &[u8], base: &[u8], hosts: &[&[u8]]) -> Option<Vec<u8>
     let joined = [folder, value].concat();
     let mut path = Vec::new();
     // `.` and `..` are resolved; a path that leaves the root has no kept response.
-    let parts = proto::uri::normalize(&joined, false, &mut path).ok()?;
+    let parts = http_wire::uri::normalize(&joined, false, &mut path).ok()?;
     let args = &joined[parts.args];
     if !args.is_empty() {
         path.push(b'?');

@@ -1,5 +1,5 @@
 use super::*;
-use proto::h1::{ResponseParser, ResponseStep};
+use http_wire::h1::{ResponseParser, ResponseStep};
 
 const NOW: i64 = 1_000_000_000;
 /// `NOW` as a field.

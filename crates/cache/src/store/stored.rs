@@ -8,10 +8,10 @@ use bytes::Bytes;
 use engine::Client;
 use event::Pool;
 use files::{OpenError, OpenFile};
+use http_wire::h1::{ResponseHead, ResponseParser, ResponseStep};
 use mem::{Chain, FileHandle};
 use os::errno::{ENOENT, ENOTDIR};
 use os::file::FileMeta;
-use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
 
 use super::{blocks, identity, take_away};
 use crate::access::DiskAccess;

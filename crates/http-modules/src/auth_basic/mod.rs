@@ -16,8 +16,8 @@ use http::cx::Cx;
 use http::files::{self, FilePath, OpenFile};
 use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
+use http_wire::h1::Method;
 use mem::FileHandle;
-use proto::h1::Method;
 
 use crate::static_file::ENOENT;
 

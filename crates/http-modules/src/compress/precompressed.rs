@@ -8,7 +8,7 @@ use conf::{ConfError, Node};
 use http::files::{self, OpenError, OpenFile};
 use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
-use proto::h1::Method;
+use http_wire::h1::Method;
 
 use super::Coding;
 use crate::gzip::negotiate::Accept;

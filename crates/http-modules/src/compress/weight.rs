@@ -1,7 +1,7 @@
 //! Weights of codings in `Accept-Encoding`.
 
 use http::request::Request;
-use proto::h1::FieldId;
+use http_wire::h1::FieldId;
 
 use super::Coding;
 

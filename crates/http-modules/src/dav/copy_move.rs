@@ -7,7 +7,7 @@ use base::log::Level;
 use files::{Attributes, copy_file, dir_mode, move_file};
 use http::module::Verdict;
 use http::request::Request;
-use proto::h1::{FieldId, Method};
+use http_wire::h1::{FieldId, Method};
 
 use super::work::{self, Notes};
 use super::{Dav, Depth, body_refused, depth, is_collection, path_of, refused, tree};
@@ -117,11 +117,11 @@ fn destination(r: &Request) -> Result<(Vec<u8>, String), Verdict> {
         }
         Err(NotHere::Invalid) => return Err(invalid(r, &said)),
     };
-    if !proto::uri::has_whole_escapes(raw) {
+    if !http_wire::uri::has_whole_escapes(raw) {
         return Err(invalid(r, &said));
     }
     let mut uri = Vec::new();
-    if proto::uri::parse_unsafe(raw, &mut uri).is_err() || uri.first() != Some(&b'/') {
+    if http_wire::uri::parse_unsafe(raw, &mut uri).is_err() || uri.first() != Some(&b'/') {
         r.log(Level::Error, format_args!("unsafe URI \"{}\" was detected", base::log::lossy(raw)));
         return Err(invalid(r, &said));
     }

@@ -22,7 +22,7 @@ use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
-use proto::h1::{FieldId, Method};
+use http_wire::h1::{FieldId, Method};
 
 use self::work::Notes;
 
@@ -158,7 +158,7 @@ fn body_refused(r: &Request, who: &str) -> Option<Verdict> {
 /// 201 with the address of what was made.
 fn created(r: &mut Request) {
     let mut to = Vec::with_capacity(r.uri.len());
-    proto::uri::escape(&r.uri, proto::uri::Escape::Uri, &mut to);
+    http_wire::uri::escape(&r.uri, http_wire::uri::Escape::Uri, &mut to);
     r.out.location = Some(Bytes::from(to));
 }
 

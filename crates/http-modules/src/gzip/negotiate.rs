@@ -12,7 +12,7 @@ use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{LocView, Module};
 use http::request::Request;
-use proto::h1::{FieldId, Version};
+use http_wire::h1::{FieldId, Version};
 
 use crate::compress::{Coding, weight};
 

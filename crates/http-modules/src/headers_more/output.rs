@@ -96,7 +96,7 @@ fn set_length(r: &mut Request, value: &[u8]) {
         r.out.content_length = None;
         return;
     }
-    let without_body = r.method_is(&[proto::h1::Method::Head]) || r.status() == 304;
+    let without_body = r.method_is(&[http_wire::h1::Method::Head]) || r.status() == 304;
     if let Some(length) = base::ascii::parse_u64(value).filter(|_| without_body) {
         r.out.content_length = Some(length);
     }

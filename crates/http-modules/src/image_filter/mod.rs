@@ -19,7 +19,7 @@ use http::cx::Cx;
 use http::module::{Conf, LocView, Module, Pipeline, Verdict};
 use http::output::{Body, NotWhole, WholeBody};
 use http::request::Request;
-use proto::h1::Method;
+use http_wire::h1::Method;
 
 use header::Kind;
 use work::{Shape, Wanted};

@@ -14,8 +14,8 @@ use http::files::{self, OpenFile};
 use http::module::{Conf, ConfType, LocView, Module, PhaseHandler, Pipeline, Scope, Step, Verdict};
 use http::output::Body;
 use http::request::Request;
+use http_wire::h1::Method;
 use mem::Chain;
-use proto::h1::Method;
 
 use self::walk::{Film, Limits, Trouble};
 use crate::static_file::{not_a_file, not_opened, send_file};

@@ -7,7 +7,7 @@ use engine::regex::Regex;
 use http::cx::Cx;
 use http::module::Verdict;
 use http::request::Request;
-use proto::uri::{Unescape, unescape};
+use http_wire::uri::{Unescape, unescape};
 
 use super::condition::log_match;
 use super::is_address;

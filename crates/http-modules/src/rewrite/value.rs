@@ -6,7 +6,7 @@ use conf::{ConfError, Word};
 use http::cx::Cx;
 use http::request::Request;
 use http::vars::Registry;
-use proto::uri::{Escape, escape};
+use http_wire::uri::{Escape, escape};
 
 /// Groups get numbers of their own, from the end, by which a [`Source`] knows them.
 fn group_id(n: u8) -> VarId {

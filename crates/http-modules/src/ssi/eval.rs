@@ -264,7 +264,7 @@ pub(super) fn uri(r: &mut Request, page: &Page, given: &[u8]) -> Result<(Bytes, 
         target.splice(..0, r.uri[..folder].iter().copied());
     }
     let mut path = Vec::with_capacity(target.len());
-    match proto::uri::parse_unsafe(&target, &mut path) {
+    match http_wire::uri::parse_unsafe(&target, &mut path) {
         Ok(args) => {
             let target = Bytes::from(target);
             Ok((Bytes::from(path), target.slice(args)))

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::output::{BodyFilter, FilterStep, Piece, Until};
 use http::request::Request;
 use http::subrequest::{Handle, Refused, Subrequest, Use};
+use http_wire::uri::Escape;
 use mem::Chain;
-use proto::uri::Escape;
 
 use super::TimeFormat;
 use super::eval::{self, Failed, Page, TooLong};
@@ -264,8 +264,8 @@ impl Body {
         let mut written = Vec::new();
         match self.encoding {
             Encoding::None => out.push_bytes(value),
-            Encoding::Url => proto::uri::escape(&value, Escape::Html, &mut written),
-            Encoding::Entity => proto::uri::escape_html(&value, &mut written),
+            Encoding::Url => http_wire::uri::escape(&value, Escape::Html, &mut written),
+            Encoding::Entity => http_wire::uri::escape_html(&value, &mut written),
         }
         if !written.is_empty() {
             self.made += written.len();

@@ -1,7 +1,7 @@
 //! The parameters that a configuration passes to stylesheets.
 
 use conf::template::Template;
-use proto::uri::{Unescape, unescape};
+use http_wire::uri::{Unescape, unescape};
 use xslt::Parameter;
 
 /// `xslt_param` and `xslt_string_param`

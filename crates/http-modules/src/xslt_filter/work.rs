@@ -14,7 +14,7 @@ use http::module::{HeaderFilter, Verdict};
 use http::output::{Body, NotWhole, WholeBody};
 use http::request::Request;
 use http::types::TypeList;
-use proto::h1::Method;
+use http_wire::h1::Method;
 use xslt::{Bounds, Entities, Parameter, Parsing, Sheet, Transformed};
 
 use super::parameters::{Named, parse};

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use ::upstream::api::{self, Change, Refusal, settings};
 use http::module::Verdict;
 use http::request::Request;
-use proto::h1::Method;
+use http_wire::h1::Method;
 
 use super::document::{Writer, object, text};
 use super::path::{Resource, find};

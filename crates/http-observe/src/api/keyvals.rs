@@ -7,7 +7,7 @@ use base::json::string;
 use http::request::Request;
 use keyval::pairs::{members, write};
 use keyval::{AllZones, Change, Pair, Refused, Zone};
-use proto::h1::Method;
+use http_wire::h1::Method;
 use serde_json::Value;
 
 use super::document::{Fields, Writer, collection, text};
@@ -30,7 +30,7 @@ pub(super) fn zones(r: &Request, kind: EngineKind) -> Vec<Rc<Zone>> {
 pub(super) fn key(args: &[u8]) -> Option<Vec<u8>> {
     let value = args.split(|b| *b == b'&').find_map(|arg| arg.strip_prefix(b"key="))?;
     let mut key = Vec::with_capacity(value.len());
-    proto::uri::unescape(value, proto::uri::Unescape::All, &mut key);
+    http_wire::uri::unescape(value, http_wire::uri::Unescape::All, &mut key);
     Some(key)
 }
 

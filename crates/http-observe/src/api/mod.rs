@@ -26,7 +26,7 @@ use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{Conf, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
-use proto::h1::Method;
+use http_wire::h1::Method;
 
 use ::upstream::api::Refusal;
 use base::json::Object;

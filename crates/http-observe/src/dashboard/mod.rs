@@ -11,7 +11,7 @@ use http::cx::{Cx, LocationCx};
 use http::module::{Conf, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http::server::location::LocKind;
-use proto::h1::Method;
+use http_wire::h1::Method;
 use sha2::{Digest, Sha256};
 
 use crate::api::{Api, writes};

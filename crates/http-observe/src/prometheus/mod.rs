@@ -16,7 +16,7 @@ use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{Conf, LocView, Module, Pipeline, Verdict};
 use http::request::Request;
-use proto::h1::Method;
+use http_wire::h1::Method;
 
 use crate::api::document;
 

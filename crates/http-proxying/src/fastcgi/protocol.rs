@@ -7,9 +7,9 @@ use base::log::Level;
 use bytes::Bytes;
 use http::request::Request;
 use http_upstream::{Fault, HeadStep, Progress, Protocol, Sink};
+use http_wire::h1::{Method, ResponseHead, ResponseParser, ResponseStep};
 use mem::{Buf, Chain};
 use proto::fastcgi::{self, Event, Reader, STDIN_MAX, Stream};
-use proto::h1::{Method, ResponseHead, ResponseParser, ResponseStep};
 
 use crate::gateway::params::Params;
 use crate::gateway::too_big;

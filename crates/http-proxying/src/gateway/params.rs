@@ -11,7 +11,7 @@ use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::exchanges::Exchanges;
 use http::request::Request;
-use proto::h1::{Field, FieldId};
+use http_wire::h1::{Field, FieldId};
 use proto::params::Notation;
 
 use super::Parameterised;

@@ -9,8 +9,8 @@ use http::module::{Dry, PhaseHandler, Pipeline, Step};
 use http::request::Request;
 use http_upstream::conf::Conf as UpConf;
 use http_upstream::{Fault, HeadStep, Progress, Protocol, Sink};
+use http_wire::h1::{Method, ResponseHead, ResponseParser, ResponseStep};
 use mem::{Buf, Chain};
-use proto::h1::{Method, ResponseHead, ResponseParser, ResponseStep};
 use proto::params::{UWSGI_MAX, uwsgi_header};
 
 use super::params::Params;

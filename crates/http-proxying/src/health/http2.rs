@@ -7,10 +7,10 @@ use ::upstream::health::Failure;
 use ::upstream::pool::UpConn;
 use bytes::Bytes;
 use event::{Deadline, Gate};
+use http_wire::fields;
+use http_wire::h1::ResponseHead;
 use mem::Chain;
-use proto::fields;
 use proto::grpc;
-use proto::h1::ResponseHead;
 
 use super::matching::Matching;
 use super::probe::ANSWER_MAX;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use conf::pattern::Pattern;
 use conf::{ConfError, Node, Word};
-use proto::h1::ResponseHead;
+use http_wire::h1::ResponseHead;
 
 /// A comparison of a text.
 enum Is {
@@ -148,7 +148,7 @@ fn of_header(n: &Node) -> Result<OfHeader, ConfError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::h1::{ResponseParser, ResponseStep};
+    use http_wire::h1::{ResponseParser, ResponseStep};
 
     fn matching(text: &str) -> Result<Matching, String> {
         let text = Bytes::from(text.to_owned());

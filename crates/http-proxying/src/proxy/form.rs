@@ -1,7 +1,7 @@
 //! The form of fields on their way to servers: lines of HTTP/1, or a list for HTTP/2.
 
-use proto::fields as list;
-use proto::h1;
+use http_wire::fields as list;
+use http_wire::h1;
 
 /// A field that was begun, by its place and its value's.
 pub(super) struct BegunField {

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use event::Deadline;
 use http::request::Request;
 use http_upstream::{Fault, HeadStep, Progress, Protocol, Sink, websocket_accept};
+use http_wire::fields::websocket;
+use http_wire::h1::{FieldId, ResponseHead};
 use mem::{Buf, Chain};
-use proto::fields::websocket;
 use proto::grpc;
-use proto::h1::{FieldId, ResponseHead};
 
 use super::pass::Vars;
 use super::protocol;

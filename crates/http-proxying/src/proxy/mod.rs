@@ -24,7 +24,7 @@ use http::vars::VarDef;
 use http_upstream::caching::Caching;
 use http_upstream::conf::{Draft, next};
 use http_upstream::directives::{Group, Shared, named};
-use proto::h1::FieldId;
+use http_wire::h1::FieldId;
 
 use cookie::CookieFlags;
 use pass::Pass;

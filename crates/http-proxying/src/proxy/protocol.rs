@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::request::Request;
 use http_upstream::conf::Conf as UpConf;
 use http_upstream::{Fault, HeadStep, Progress, Protocol, Sink};
+use http_wire::chunked::{Decoder, Event, Trailers};
+use http_wire::h1::{FieldId, ResponseErrorKind, ResponseHead, ResponseParser, ResponseStep};
 use mem::{Buf, Chain};
-use proto::chunked::{Decoder, Event, Trailers};
-use proto::h1::{FieldId, ResponseErrorKind, ResponseHead, ResponseParser, ResponseStep};
 
 use super::cookie;
 use super::pass::Vars;

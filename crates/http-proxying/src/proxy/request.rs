@@ -11,8 +11,8 @@ use http::cx::Cx;
 use http::exchanges::Exchanges;
 use http::request::Request;
 use http_upstream::conf::Conf as UpConf;
-use proto::fields::{self as list, websocket};
-use proto::h1::{self, FieldId, FieldSet};
+use http_wire::fields::{self as list, websocket};
+use http_wire::h1::{self, FieldId, FieldSet};
 
 use super::ProxyConf;
 use super::cookie::CookieFlags;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::request::Request;
-use proto::uri::{Escape, escape};
+use http_wire::uri::{Escape, escape};
 
 /// The URI of a request to the server.
 #[derive(Clone, Debug)]

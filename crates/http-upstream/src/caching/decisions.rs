@@ -11,7 +11,7 @@ use http::conditions::any_set;
 use http::exchanges::Exchanges;
 use http::module::Verdict;
 use http::request::Request;
-use proto::h1::{FieldId, Method, ResponseHead, ResponseParser, ResponseStep, Version};
+use http_wire::h1::{FieldId, Method, ResponseHead, ResponseParser, ResponseStep, Version};
 
 use super::serve;
 use super::stream_reader::temp_place;

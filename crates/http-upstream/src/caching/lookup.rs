@@ -16,7 +16,7 @@ use files::FilePath;
 use http::conditions::any_set;
 use http::module::Verdict;
 use http::request::Request;
-use proto::h1::{FieldId, Method};
+use http_wire::h1::{FieldId, Method};
 
 use super::conf::of_request;
 use super::{purge, serve, stream_reader};

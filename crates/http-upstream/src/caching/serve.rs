@@ -8,7 +8,7 @@ use cache::{CacheStatus, Fill, Forbids, GrowingFile, Header, Stored, Ticket, par
 use http::module::Verdict;
 use http::output::Body;
 use http::request::Request;
-use proto::h1::{FieldId, Method, ResponseHead, Version};
+use http_wire::h1::{FieldId, Method, ResponseHead, Version};
 
 use super::fill_reader::FillBody;
 use super::stream_reader::StreamBody;

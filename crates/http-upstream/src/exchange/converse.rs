@@ -9,9 +9,9 @@ use bytes::Bytes;
 use event::{Deadline, Either, Side, race, race_if};
 use http::channel::{ClientEnd, in_memory};
 use http::request::Request;
+use http_wire::h1::Field;
 use mem::{Buf, Chain, Page};
 use net::Transport;
-use proto::h1::Field;
 use upstream::failure::may_have_answered;
 use upstream::h2::Stream;
 use upstream::wire::Wire;
@@ -315,7 +315,7 @@ impl Exchange {
                     u.head.status = 200;
                     u.now().status = 200;
                     // The response to the client has no headers either (HTTP/0.9).
-                    r.head.version = proto::h1::Version::HTTP_09;
+                    r.head.version = http_wire::h1::Version::HTTP_09;
                     Ok(Some(0))
                 }
                 HeadStep::Bad(m) if m.is_empty() => Err(Stop::Next(next::INVALID_HEADER)),

@@ -10,8 +10,8 @@ use cache::{CacheStatus, Fill, Plan};
 use http::module::Verdict;
 use http::output::Body;
 use http::request::Request;
+use http_wire::h1::ResponseHead;
 use mem::Buf;
-use proto::h1::ResponseHead;
 use upstream::lease::Lease;
 use upstream::wire::Wire;
 

@@ -6,7 +6,7 @@ use base::time::now_ms;
 use cache::CacheStatus;
 use http::module::Verdict;
 use http::request::Request;
-use proto::h1::Method;
+use http_wire::h1::Method;
 use upstream::balance::ServerOutcome;
 
 use super::Exchange;

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use event::{Deadline, Either, race_if};
 use http::channel::ClientEnd;
 use http::request::Request;
-use proto::fields::websocket;
-use proto::h1::{FieldId, Version};
+use http_wire::fields::websocket;
+use http_wire::h1::{FieldId, Version};
 use sha1::{Digest, Sha1};
 use upstream::h2::Stream;
 

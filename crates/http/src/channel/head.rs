@@ -2,7 +2,7 @@
 
 use base::ascii::write_u64;
 use base::time;
-use proto::h1::{self, Method};
+use http_wire::h1::{self, Method};
 
 use crate::request::Request;
 use crate::status_line::server_token;

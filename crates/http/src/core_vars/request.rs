@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use base::ascii::{write_millis, write_u64};
 use base::log::Level;
 use bytes::Bytes;
-use proto::h1::FieldId;
+use http_wire::h1::FieldId;
 
 use super::{write_fields, write_port, write_some};
 use crate::request::Request;

@@ -3,7 +3,7 @@
 use base::ascii::write_u64;
 use base::log::Level;
 use bytes::Bytes;
-use proto::h1::Version;
+use http_wire::h1::Version;
 
 use super::{write_fields, write_some};
 use crate::request::Request;

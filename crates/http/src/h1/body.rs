@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use base::log::Level;
 use event::Deadline;
+use http_wire::chunked::{Decoder, Event, Trailers};
+use http_wire::h1::Head;
 use mem::Page;
-use proto::chunked::{Decoder, Event, Trailers};
-use proto::h1::Head;
 
 use super::{Stream, output, stream};
 use crate::channel::Expected;

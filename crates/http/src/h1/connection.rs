@@ -205,7 +205,7 @@ async fn other_protocol(c: &Conn, r: &mut Request) -> Option<After> {
     let until = Deadline::in_ms(c.head_timeout());
     loop {
         let input = &mut stream(r).input;
-        match proto::h2::frame::is_preface(input) {
+        match http_wire::h2::frame::is_preface(input) {
             None => return None,
             Some(true) => return Some(After::Http2(std::mem::take(input))),
             Some(false) => {}

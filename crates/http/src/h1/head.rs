@@ -1,7 +1,7 @@
 //! Writing a response's head: framing, the status line, and fields in nginx's order.
 
 use base::ascii::write_u64;
-use proto::h1::{self, Version};
+use http_wire::h1::{self, Version};
 
 use super::stream;
 use crate::channel::head::{FieldSink, Name, fields, settle_body};

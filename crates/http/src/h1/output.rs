@@ -103,7 +103,7 @@ fn write_trailers(r: &mut Request) {
     let w = stream(r).output.writer();
     let before = w.len();
     for (name, value) in &trailers {
-        proto::h1::write_field(w, name, value);
+        http_wire::h1::write_field(w, name, value);
     }
     w.extend_from_slice(b"\r\n");
     let written = w.len() - before;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use engine::names::ServerNames;
-use proto::h1::{HeadParser, Limits, Step};
+use http_wire::h1::{HeadParser, Limits, Step};
 
 use super::stream;
 use crate::channel::conn::Conn;

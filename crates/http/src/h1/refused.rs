@@ -9,7 +9,7 @@ use std::rc::Rc;
 use base::log::Level;
 use engine::overload;
 use event::{Deadline, Wake};
-use proto::h1::{H1Error, Head, Method, Span, Stage, Version};
+use http_wire::h1::{H1Error, Head, Method, Span, Stage, Version};
 
 use super::connection::After;
 use super::{requests, stream};

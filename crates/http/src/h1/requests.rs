@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use base::future::rarely;
-use proto::h1::{HeadParser, Step};
+use http_wire::h1::{HeadParser, Step};
 
 use super::close::close_or_linger;
 use super::connection::After;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use engine::stats::Field;
-use proto::h2::frame::ErrorCode;
+use http_wire::h2::frame::ErrorCode;
 
 use super::mux::{Key, Mux};
 use super::receive::Job;

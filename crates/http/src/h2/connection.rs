@@ -15,11 +15,11 @@ use base::log::Level;
 use engine::stats::Field;
 use event::task::foreseen;
 use event::{Deadline, Wake};
+use http_wire::h2::frame::{self, ErrorCode};
+use http_wire::h2::read::Fault;
+use http_wire::h2::settings::id;
+use http_wire::h2::window::{INITIAL, MAX};
 use mem::Page;
-use proto::h2::frame::{self, ErrorCode};
-use proto::h2::read::Fault;
-use proto::h2::settings::id;
-use proto::h2::window::{INITIAL, MAX};
 
 use super::answer::answer;
 use super::leaving::{drain, goodbye, leave, leave_now, refuse};

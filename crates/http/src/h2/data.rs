@@ -4,9 +4,9 @@
 //! with gaps for their heads. That page is the same one for all connections as long as clients take
 //! what is sent, so that the bytes stay in the nearest cache of the processor.
 
+use http_wire::h2::frame::{FrameHead, HEAD_LEN, flag, kind};
 use mem::{Buf, Chain, WIDE_SIZE};
 use os::file_parts::Parts;
-use proto::h2::frame::{FrameHead, HEAD_LEN, flag, kind};
 
 use super::head;
 use super::mux::{Entry, Half, State};

@@ -5,10 +5,10 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use files::ReadSettings;
+use http_wire::h2::frame::FRAME_MAX;
+use http_wire::h2::tree::Place;
+use http_wire::h2::window::Window;
 use mem::{Chain, Page};
-use proto::h2::frame::FRAME_MAX;
-use proto::h2::tree::Place;
-use proto::h2::window::Window;
 
 use super::priority::Priority;
 use crate::channel::streams::wakers;

@@ -1,10 +1,10 @@
 //! Response heads, interim heads and trailers as header blocks.
 
 use bytes::Bytes;
-use proto::fields::LeftOut;
-use proto::h2::frame::{self, HEAD_LEN, flag, kind};
-use proto::h2::hpack::Encoder;
-use proto::priority::Parameters;
+use http_wire::fields::LeftOut;
+use http_wire::h2::frame::{self, HEAD_LEN, flag, kind};
+use http_wire::h2::hpack::Encoder;
+use http_wire::priority::Parameters;
 
 use super::last_head::Facts;
 use super::mux::State;

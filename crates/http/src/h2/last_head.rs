@@ -18,7 +18,7 @@ const TEXTS_MAX: usize = 1 << 10;
 pub(super) struct LastHead {
     facts: Option<Facts>,
     texts: Vec<u8>,
-    /// [`proto::h2::hpack::Encoder::changes`] of its block.
+    /// [`http_wire::h2::hpack::Encoder::changes`] of its block.
     changes: u64,
     /// Empty: it was not encoded twice.
     block: Vec<u8>,

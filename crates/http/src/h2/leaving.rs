@@ -1,9 +1,9 @@
 //! The end of a connection, as its client is told.
 
 use event::Deadline;
-use proto::h2::frame::{self, ErrorCode};
-use proto::h2::read::Fault;
-use proto::h2::window::MAX;
+use http_wire::h2::frame::{self, ErrorCode};
+use http_wire::h2::read::Fault;
+use http_wire::h2::window::MAX;
 
 use super::connection::After;
 use super::mux::Mux;

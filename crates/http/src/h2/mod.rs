@@ -27,16 +27,16 @@
 //!
 //! One task receives and sends for the whole connection. In each turn:
 //!
-//! 1. It receives the available bytes. `proto::h2::read` finds the frames; a header block becomes
-//!    the same `Head` that HTTP/1 fills (`proto::fields::request`), with the text that its spans
-//!    refer to.
+//! 1. It receives the available bytes. `http_wire::h2::read` finds the frames; a header block
+//!    becomes the same `Head` that HTTP/1 fills (`http_wire::fields::request`), with the text that
+//!    its spans refer to.
 //! 2. It polls each request within its own task ([`crate::channel::streams::run`]). What the
 //!    requests of one read learn about a file holds for all of them (`FileCaches::batch`).
 //! 3. Streams send ([`schedule`]) as far as the windows and 96 KB of output allow, in the order
-//!    that client and response asked for ([`priority`]; `proto::h2::tree` for RFC 7540). A range of
-//!    a file is read only now, directly to its place in the output ([`data`]): one read for the
-//!    frames of a turn, with gaps for their headers. If the range is not in memory, the request
-//!    fetches a piece of it while the other streams continue.
+//!    that client and response asked for ([`priority`]; `http_wire::h2::tree` for RFC 7540). A
+//!    range of a file is read only now, directly to its place in the output ([`data`]): one read
+//!    for the frames of a turn, with gaps for their headers. If the range is not in memory, the
+//!    request fetches a piece of it while the other streams continue.
 //! 4. All frames leave in one send.
 //!
 //! A connection without streams is parked and holds only its windows and its compression tables. If

@@ -7,13 +7,13 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use http_wire::h2::frame::{self, ErrorCode};
+use http_wire::h2::hpack::Encoder;
+use http_wire::h2::reset_ids::ResetIds;
+use http_wire::h2::settings::Settings;
+use http_wire::h2::window::{Overflow, Window};
+use http_wire::priority::Parameters;
 use mem::{Chain, Page};
-use proto::h2::frame::{self, ErrorCode};
-use proto::h2::hpack::Encoder;
-use proto::h2::reset_ids::ResetIds;
-use proto::h2::settings::Settings;
-use proto::h2::window::{Overflow, Window};
-use proto::priority::Parameters;
 
 pub(super) use super::entry::{Entry, Half};
 use super::last_head::LastHead;
@@ -332,7 +332,7 @@ impl State {
             encoder: Encoder::new(),
             last_head: LastHead::default(),
             peer: Settings::default(),
-            send: Window::new(proto::h2::window::INITIAL),
+            send: Window::new(http_wire::h2::window::INITIAL),
             schedule: Schedule::default(),
             early: Vec::new(),
             ended: false,

@@ -3,8 +3,8 @@
 use std::task::{Context, Poll};
 
 use base::future::rarely;
+use http_wire::h2::frame::{HEAD_LEN, flag};
 use mem::{Buf, Chain};
-use proto::h2::frame::{HEAD_LEN, flag};
 
 use super::mux::{Half, QUEUE_MAX};
 use super::{Stream, head, stream};

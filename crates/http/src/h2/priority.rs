@@ -1,9 +1,9 @@
 //! The priorities that clients and responses ask for: the parameters of RFC 9218, and the
 //! dependencies of RFC 7540 for clients that know nothing else.
 
-use proto::h2::read::{Dependency, Fault};
-use proto::h2::tree::Tree;
-use proto::priority::Parameters;
+use http_wire::h2::read::{Dependency, Fault};
+use http_wire::h2::tree::Tree;
+use http_wire::priority::Parameters;
 
 use super::mux::{Entry, Half, State};
 use super::receive::protocol;

@@ -3,10 +3,10 @@
 use std::task::Waker;
 
 use bytes::Bytes;
+use http_wire::h2::frame::{ErrorCode, FrameHead, HEAD_LEN};
+use http_wire::h2::read::Dependency;
+use http_wire::priority::Parameters;
 use mem::{Buf, Chain, Page};
-use proto::h2::frame::{ErrorCode, FrameHead, HEAD_LEN};
-use proto::h2::read::Dependency;
-use proto::priority::Parameters;
 
 use super::mux::{Half, State};
 use super::priority::Asked;

@@ -13,8 +13,8 @@
 
 use std::collections::VecDeque;
 
+use http_wire::h2::tree::Tree;
 use mem::WIDE_SIZE;
-use proto::h2::tree::Tree;
 
 use super::mux::{Entry, QUEUE_LOW, State};
 

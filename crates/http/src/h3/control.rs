@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use proto::h3::control::{self, Event};
-use proto::h3::settings::Settings;
-use proto::h3::stream::{self, CLOSED, Kind, Opened};
-use proto::h3::{Fault, Role, frame};
-use proto::qpack;
+use http_wire::h3::control::{self, Event};
+use http_wire::h3::settings::Settings;
+use http_wire::h3::stream::{self, CLOSED, Kind, Opened};
+use http_wire::h3::{Fault, Role, frame};
+use http_wire::qpack;
 use quic::{Read, StreamId};
 
 use super::mux::Mux;
@@ -118,7 +118,7 @@ impl Control {
                             Kind::Unknown => {
                                 brought.frames += 1;
                                 self.theirs.remove(&id);
-                                let code = proto::h3::Code::StreamCreationError;
+                                let code = http_wire::h3::Code::StreamCreationError;
                                 mux.quic().stop(id, code.number());
                                 return Ok(());
                             }

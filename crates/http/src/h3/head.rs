@@ -1,10 +1,10 @@
 //! Response heads, interim heads and trailers as field sections.
 
 use bytes::Bytes;
-use proto::fields::LeftOut;
-use proto::h3::frame::{begin_section, end_section};
-use proto::priority::Parameters;
-use proto::qpack::Encoder;
+use http_wire::fields::LeftOut;
+use http_wire::h3::frame::{begin_section, end_section};
+use http_wire::priority::Parameters;
+use http_wire::qpack::Encoder;
 
 use super::mux::Mux;
 use super::{Stream, stream};

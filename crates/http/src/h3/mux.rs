@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use http_wire::h3::{Code, Role, message};
+use http_wire::priority::Parameters;
+use http_wire::qpack::{self, Decoder, Encoder};
 use mem::Page;
 use os::SockAddr;
-use proto::h3::{Code, Role, message};
-use proto::priority::Parameters;
-use proto::qpack::{self, Decoder, Encoder};
 use quic::{Gone as Refused, StreamId};
 
 use crate::address::{Address, Held};

@@ -5,8 +5,8 @@ use std::task::{Context, Poll};
 
 use base::future::rarely;
 use bytes::Bytes;
+use http_wire::h3::frame::{self, HEAD_MAX, kind};
 use mem::{Buf, Chain};
-use proto::h3::frame::{self, HEAD_MAX, kind};
 
 use super::{Stream, head, stream};
 use crate::channel::streams::exchange::HeadState;

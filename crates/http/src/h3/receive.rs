@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Buf;
-use proto::fields::request::{HeadBuilder, Refusal, is_trailer};
-use proto::h1::{FieldId, Version};
-use proto::h3::message::Event;
-use proto::h3::{Code, Fault};
-use proto::priority::Parameters;
-use proto::qpack::{Decoded, Held};
+use http_wire::fields::request::{HeadBuilder, Refusal, is_trailer};
+use http_wire::h1::{FieldId, Version};
+use http_wire::h3::message::Event;
+use http_wire::h3::{Code, Fault};
+use http_wire::priority::Parameters;
+use http_wire::qpack::{Decoded, Held};
 use quic::{Read, StreamId};
 
 use super::mux::{Entry, Mux, Phase, State};

@@ -11,9 +11,9 @@ use base::log::Level;
 use engine::stats::Field;
 use engine::{flooders, min_rate};
 use event::{Call, Deadline, Rest, Socketless};
+use http_wire::h3::{Code, Ends, Fault};
+use http_wire::qpack::{self, Limits};
 use os::SockAddr;
-use proto::h3::{Code, Ends, Fault};
-use proto::qpack::{self, Limits};
 use quic::{Dir, Ended, StreamId};
 use tls::Info;
 

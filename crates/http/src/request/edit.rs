@@ -1,7 +1,7 @@
 //! Changes to the fields of a request's head, for modules that set or clear them.
 
-use proto::h1::{Field, FieldId, Span};
-use proto::uri::validate_host;
+use http_wire::h1::{Field, FieldId, Span};
+use http_wire::uri::validate_host;
 
 use super::Request;
 
@@ -69,7 +69,7 @@ impl Request {
         }
         let mut span = |text: &[u8]| {
             let start = self.edited_head.len();
-            proto::h1::write_value(&mut self.edited_head, text);
+            http_wire::h1::write_value(&mut self.edited_head, text);
             Span { start: start as u32, end: self.edited_head.len() as u32 }
         };
         let (name_span, value) = (span(name), span(value));

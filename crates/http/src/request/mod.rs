@@ -21,9 +21,9 @@ use bytes::Bytes;
 use engine::flooders;
 use engine::regex::Captures;
 use engine::vars::Values;
+use http_wire::h1::{FieldId, Head, Method, Version};
 use mem::FreeList;
 use os::SockAddr;
-use proto::h1::{FieldId, Head, Method, Version};
 
 use crate::channel::Channel;
 use crate::channel::conn::Conn;

@@ -23,8 +23,8 @@ use std::rc::Rc;
 use base::log::Level;
 use bytes::Bytes;
 use event::TaskId;
+use http_wire::h1::Method;
 use mem::{Chain, Page};
-use proto::h1::Method;
 
 pub(crate) use family::Family;
 pub(crate) use out::{finish, put, start};

@@ -11,6 +11,8 @@ pub use write::{Tlv, write_v1, write_v2};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
+use base::ascii::parse_u64;
+
 /// The longest header that is read, bytes.
 pub const HEADER_MAX: usize = 4096;
 
@@ -147,7 +149,7 @@ fn v1_address(word: &[u8]) -> Option<&str> {
 }
 
 fn v1_port(word: &[u8]) -> Option<u16> {
-    u16::try_from(crate::h1::parse_length(word)?).ok()
+    u16::try_from(parse_u64(word)?).ok()
 }
 
 fn parse_v2(buf: &[u8]) -> Result<Parsed, ProxyError> {

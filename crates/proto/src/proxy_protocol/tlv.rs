@@ -1,6 +1,8 @@
 //! Type-length-value fields of a version 2 header, by the names that
 //! `$proxy_protocol_tlv_NAME` gives them.
 
+use base::ascii::hex_digit;
+
 /// TLVs that end before they should.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BrokenTlv;
@@ -59,7 +61,7 @@ fn hex(digits: &[u8]) -> Option<Option<u8>> {
     }
     let mut value = 0u32;
     for digit in digits {
-        value = (value * 16 + u32::from(crate::uri::hex_digit(*digit)?)).min(0x1000);
+        value = (value * 16 + u32::from(hex_digit(*digit)?)).min(0x1000);
     }
     Some(u8::try_from(value).ok())
 }

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use proto::h3::message::{Event, Reader};
-use proto::h3::settings::Settings;
-use proto::h3::{Role, control, frame, stream};
-use proto::qpack::{Decoded, Decoder, Encoder, Limits};
+use http_wire::h3::message::{Event, Reader};
+use http_wire::h3::settings::Settings;
+use http_wire::h3::{Role, control, frame, stream};
+use http_wire::qpack::{Decoded, Decoder, Encoder, Limits};
 use quinn_proto::{Dir, StreamId};
 
 use super::quic::{Options, Quic};

@@ -23,7 +23,6 @@ mod signer;
 use std::fmt;
 
 use bytes::Bytes;
-use proto::uri::Escape;
 
 use crate::x509::der::{self, tag};
 use crate::x509::{Certificate, Malformed};
@@ -157,7 +156,15 @@ impl Query {
         if target.last() != Some(&b'/') {
             target.push(b'/');
         }
-        proto::uri::escape(&text, Escape::UriComponent, &mut target);
+        // The characters of base64 that a URI has other uses for.
+        for byte in text {
+            match byte {
+                b'+' => target.extend_from_slice(b"%2B"),
+                b'/' => target.extend_from_slice(b"%2F"),
+                b'=' => target.extend_from_slice(b"%3D"),
+                other => target.push(other),
+            }
+        }
         target
     }
 

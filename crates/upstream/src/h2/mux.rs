@@ -8,13 +8,13 @@ use std::task::Waker;
 use base::time::now_ms;
 use bytes::Bytes;
 use event::Notify;
+use http_wire::h1::ResponseHead;
+use http_wire::h2::frame::{self, ErrorCode, FRAME_MAX, HEAD_LEN, flag, kind};
+use http_wire::h2::hpack::Encoder;
+use http_wire::h2::settings::{Settings, id};
+use http_wire::h2::window::{INITIAL, MAX, Window};
 use mem::Chain;
 use net::Transport;
-use proto::h1::ResponseHead;
-use proto::h2::frame::{self, ErrorCode, FRAME_MAX, HEAD_LEN, flag, kind};
-use proto::h2::hpack::Encoder;
-use proto::h2::settings::{Settings, id};
-use proto::h2::window::{INITIAL, MAX, Window};
 
 use super::dial::Dialling;
 use super::repeated::{Requests, Responses};

@@ -3,14 +3,14 @@
 use std::io;
 
 use bytes::Bytes;
+use http_wire::fields::response::{ResponseBuilder, TrailerBuilder};
+use http_wire::h1::Version;
+use http_wire::h2::frame::{self, ErrorCode};
+use http_wire::h2::hpack::{self, Decoder};
+use http_wire::h2::read::{Event, Fault, Reader};
+use http_wire::waste::Waste;
 use mem::Page;
 use net::Transport;
-use proto::fields::response::{ResponseBuilder, TrailerBuilder};
-use proto::h1::Version;
-use proto::h2::frame::{self, ErrorCode};
-use proto::h2::hpack::{self, Decoder};
-use proto::h2::read::{Event, Fault, Reader};
-use proto::waste::Waste;
 
 use super::mux::{Mux, Received, State, StreamEnd};
 

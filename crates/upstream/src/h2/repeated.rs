@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use proto::fields;
-use proto::h1::ResponseHead;
-use proto::h2::hpack::Encoder;
+use http_wire::fields;
+use http_wire::h1::ResponseHead;
+use http_wire::h2::hpack::Encoder;
 
 use super::mux::Received;
 
@@ -32,7 +32,7 @@ fn place_of(text: &[u8]) -> usize {
     (sum >> 32) as usize % PLACES
 }
 
-/// Heads of requests: lists of fields ([`proto::fields`]) and their blocks.
+/// Heads of requests: lists of fields ([`http_wire::fields`]) and their blocks.
 #[derive(Default)]
 pub(super) struct Requests([Request; PLACES]);
 
@@ -135,7 +135,7 @@ pub(super) struct Responses([Response; PLACES]);
 #[derive(Default)]
 struct Response {
     block: Vec<u8>,
-    /// [`proto::h2::hpack::Decoder::changes`] of the block.
+    /// [`http_wire::h2::hpack::Decoder::changes`] of the block.
     changes: u64,
     /// The head, where the block came twice.
     made: Option<Received>,
@@ -184,9 +184,9 @@ impl Responses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::fields::response::ResponseBuilder;
-    use proto::h1::Version;
-    use proto::h2::hpack::Decoder;
+    use http_wire::fields::response::ResponseBuilder;
+    use http_wire::h1::Version;
+    use http_wire::h2::hpack::Decoder;
 
     fn list(fields: &[(&str, &str)]) -> Vec<u8> {
         let mut list = Vec::new();

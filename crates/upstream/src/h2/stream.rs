@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use event::{Deadline, Either, Side};
+use http_wire::h1::ResponseHead;
+use http_wire::h2::frame::ErrorCode;
 use mem::{Buf, Chain, Page};
 use net::Transport;
 use net::relay::End;
-use proto::h1::ResponseHead;
-use proto::h2::frame::ErrorCode;
 
 use super::mux::{Key, Mux, StreamEnd};
 
@@ -126,7 +126,7 @@ impl Stream {
         }
     }
 
-    /// Begins the stream with a request's fields ([`proto::fields`]); `end`: it has no body. A
+    /// Begins the stream with a request's fields ([`http_wire::fields`]); `end`: it has no body. A
     /// response whose fields take more than `head_max` bytes is malformed.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The body of a response, whatever its framing (RFC 9112 section 6.3).
 
-use proto::chunked::{Decoder, Event, Trailers};
-use proto::h1::ResponseHead;
+use http_wire::chunked::{Decoder, Event, Trailers};
+use http_wire::h1::ResponseHead;
 
 /// The longest trailers, bytes.
 const TRAILERS_MAX: u32 = 4096;
@@ -138,7 +138,7 @@ fn append(bytes: &mut Vec<u8>, piece: &[u8], max: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use proto::h1::{ResponseParser, ResponseStep};
+    use http_wire::h1::{ResponseParser, ResponseStep};
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Requests of the server's own, written out.
 
 use bytes::Bytes;
-use proto::h1;
+use http_wire::h1;
 
 /// The parts of a request.
 #[derive(Clone, Copy, Debug)]

@@ -20,10 +20,10 @@ use std::io;
 
 use base::time::now_ms;
 use event::{Deadline, Sock};
+use http_wire::h1::{ResponseHead, ResponseParser, ResponseStep};
 use mem::{Buf, Chain};
 use net::Transport;
 use os::SockAddr;
-use proto::h1::{ResponseHead, ResponseParser, ResponseStep};
 
 pub use body::{Body, Missing};
 pub use message::{Message, Request};

@@ -1,7 +1,7 @@
 //! A request over a stream and its response, as far as they are the same over every protocol.
 
+use http_wire::h1::{Field, Head};
 use mem::Chain;
-use proto::h1::{Field, Head};
 
 /// The head of a response on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

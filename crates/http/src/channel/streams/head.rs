@@ -1,9 +1,9 @@
 //! Response heads as compressed fields.
 
 use base::log::Level;
-use proto::compression::FieldEncoder;
-use proto::fields::LeftOut;
-use proto::h1::write_value;
+use http_wire::compression::FieldEncoder;
+use http_wire::fields::LeftOut;
+use http_wire::h1::write_value;
 
 use super::Multiplexed;
 use super::exchange::HeadState;

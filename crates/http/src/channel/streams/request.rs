@@ -1,8 +1,8 @@
 //! Requests whose heads came as fields.
 
 use base::log::Level;
-use proto::fields::request::{Asked, NoHead, Refusal, as_upgrade};
-use proto::h1::{Head, Method};
+use http_wire::fields::request::{Asked, NoHead, Refusal, as_upgrade};
+use http_wire::h1::{Head, Method};
 
 use crate::request::Request;
 

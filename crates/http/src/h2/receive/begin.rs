@@ -1,6 +1,6 @@
 //! The beginning of requests: at their heads, or behind the frames that came with these.
 
-use proto::h2::read::Fault;
+use http_wire::h2::read::Fault;
 
 use super::{Job, Parties, Receiver, Taken};
 

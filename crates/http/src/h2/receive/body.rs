@@ -1,9 +1,9 @@
 //! DATA frames: bodies of requests.
 
+use http_wire::h2::frame::{self, ErrorCode};
+use http_wire::h2::read::Fault;
+use http_wire::h2::window::MAX;
 use mem::Page;
-use proto::h2::frame::{self, ErrorCode};
-use proto::h2::read::Fault;
-use proto::h2::window::MAX;
 
 use super::{Leaving, Rules, protocol};
 use crate::h2::mux::{Half, Mux, State};

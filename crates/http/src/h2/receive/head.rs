@@ -1,11 +1,11 @@
 //! HEADERS frames: requests, and the trailers behind their bodies.
 
-use proto::fields::request::{Asked, HeadBuilder, Refusal, is_trailer};
-use proto::h1::{FieldId, Head, Limits, Version};
-use proto::h2::frame::ErrorCode;
-use proto::h2::read::{Dependency, Fault};
-use proto::priority::Parameters;
-use proto::waste::Flood;
+use http_wire::fields::request::{Asked, HeadBuilder, Refusal, is_trailer};
+use http_wire::h1::{FieldId, Head, Limits, Version};
+use http_wire::h2::frame::ErrorCode;
+use http_wire::h2::read::{Dependency, Fault};
+use http_wire::priority::Parameters;
+use http_wire::waste::Flood;
 
 use super::{Job, Leaving, Parties, Rules, protocol, undecodable};
 use crate::channel::streams::request::{is_tunnel, refusal, refused};

@@ -9,11 +9,11 @@ use std::rc::Rc;
 
 use base::log::Level;
 use engine::{flooders, told};
+use http_wire::h2::frame::{self, ErrorCode, PREFACE};
+use http_wire::h2::hpack::{Decoder, HpackError};
+use http_wire::h2::read::{Event, Fault, Reader};
+use http_wire::h2::window::{MAX, Window};
 use mem::Page;
-use proto::h2::frame::{self, ErrorCode, PREFACE};
-use proto::h2::hpack::{Decoder, HpackError};
-use proto::h2::read::{Event, Fault, Reader};
-use proto::h2::window::{MAX, Window};
 
 use super::mux::{Key, Mux, State};
 use super::repeated::Heads;

@@ -15,8 +15,8 @@ use std::path::Path;
 
 use base::log::Level;
 use bytes::Bytes;
+use http_wire::h1::Head;
 use mem::{Buf, Chain};
-use proto::h1::Head;
 
 use crate::request::Request;
 use files::{Keep, TempFile};

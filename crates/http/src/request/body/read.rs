@@ -14,7 +14,7 @@ use engine::min_rate::MinRate;
 use engine::overload::Promise;
 use files::FileError;
 use files::{Keep, TempFile};
-use proto::h1::Version;
+use http_wire::h1::Version;
 
 /// Bytes up to which pieces from the socket are copied together, so that a client that sends a body
 /// in crumbs does not fill a page with each.

@@ -1,11 +1,11 @@
-//! Time to parse a request head: `cargo run --release -p weir-proto --example h1_bench`.
+//! Time to parse a request head: `cargo run --release -p weir-http-wire --example h1_bench`.
 //!
 //! Prints nanoseconds a head, the median of several rounds. Budgets: 250 ns for the small request,
 //! 600 ns for the browser's.
 
 use std::hint::black_box;
 use std::time::Instant;
-use weir_proto::h1::{Head, HeadParser, Limits, Step};
+use weir_http_wire::h1::{Head, HeadParser, Limits, Step};
 
 const SMALL: &[u8] = b"GET /index.html?id=12345&x=y HTTP/1.1\r\nHost: www.example.com\r\n\
     User-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";

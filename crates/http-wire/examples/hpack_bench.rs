@@ -1,13 +1,13 @@
 //! Time to decode and encode header blocks of HTTP/2 and field sections of HTTP/3:
-//! `cargo run --release -p weir-proto --example hpack_bench`.
+//! `cargo run --release -p weir-http-wire --example hpack_bench`.
 //!
 //! Prints nanoseconds a block, the median of several rounds. Requests are what h2load and Firefox
 //! send when a connection is warm; a response is that of a small file.
 
 use std::hint::black_box;
 use std::time::Instant;
-use weir_proto::h2::hpack::{Decoder, Encoder};
-use weir_proto::qpack;
+use weir_http_wire::h2::hpack::{Decoder, Encoder};
+use weir_http_wire::qpack;
 
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
