@@ -5,9 +5,9 @@ use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use proto::acme::{Identifier, certificate_id};
-use tls::issue::covers;
-use tls::verify::{Purpose, Rules, Store, Verdict, check_host};
-use tls::x509::Certificate;
+use pki::issue::covers;
+use pki::verify::{Purpose, Rules, Store, Verdict, check_host};
+use pki::x509::Certificate;
 
 /// The root, whose key nobody has.
 static ROOT: &[u8] = include_bytes!("../seeds/tls_certificate/root");
@@ -75,7 +75,7 @@ fn check(certificate: &Certificate) {
     check_host(certificate, b"a.leaf.example");
     let _ = (certificate.must_staple(), certificate.ocsp_responders().count());
     of_an_authority(certificate);
-    let again = tls::x509::pem::read(&certificate.pem()).expect("written here");
+    let again = pki::x509::pem::read(&certificate.pem()).expect("written here");
     assert_eq!(again.certificates[0].der(), certificate.der());
 
     // The other parser refuses other things; what both read, they read alike.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tls::verify::Purpose;
-use tls::x509::RevocationList;
+use pki::verify::Purpose;
+use pki::x509::RevocationList;
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
 use crate::tls_certificate::{certificates, store, verify};

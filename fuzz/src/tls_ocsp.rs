@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use testkit::certificates::{Draft, Key, KeyKind, der, signed};
-use tls::ocsp::{Answer, Error, Query, Signers, response_of_file};
-use tls::x509::Certificate;
+use pki::ocsp::{Answer, Error, Query, Signers, response_of_file};
+use pki::x509::Certificate;
 
 const NOW: i64 = 1_800_000_000;
 const SKEW: i64 = 300;

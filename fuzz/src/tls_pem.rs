@@ -1,6 +1,6 @@
 //! Certificates and keys in PEM.
 
-use tls::pem::{Passwords, certificates, private_key};
+use pki::pem::{Passwords, certificates, private_key};
 
 /// A text that was read is written and read the same, also with text around it and other ends of
 /// lines; a beginning of a text has no more certificates than the whole.

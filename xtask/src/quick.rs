@@ -18,6 +18,7 @@ const AREAS: &[(&str, &str)] = &[
     ("mail", "mail"),
     ("mail-proto", "mail"),
     ("os", "process"),
+    ("pki", "tls"),
     ("quic", "h3"),
     ("server", "process"),
     ("shm", "process"),

@@ -15,6 +15,7 @@ const TIERS: &[&[&str]] = &[
     &["event"],
     &["mail-proto"],
     &["http-wire", "proto", "mp4", "ssi", "xslt"],
+    &["pki"],
     &["tls"],
     &["net"],
     &["quic"],
@@ -44,8 +45,20 @@ const OUTSIDE: &str = "modules/";
 const INTERFACE: &str = "module";
 
 /// These stay usable without an event loop, wherever they stand in the order.
-const WITHOUT_EVENT: &[&str] =
-    &["base", "os", "mem", "shm", "conf", "mail-proto", "http-wire", "proto", "mp4", "ssi", "xslt"];
+const WITHOUT_EVENT: &[&str] = &[
+    "base",
+    "os",
+    "mem",
+    "shm",
+    "conf",
+    "mail-proto",
+    "http-wire",
+    "proto",
+    "pki",
+    "mp4",
+    "ssi",
+    "xslt",
+];
 
 /// Checks every member's manifest.
 pub fn run(ws: &Workspace) -> Findings {

@@ -16,8 +16,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tls::verify::{Purpose, Rules, Store, check_host};
-use tls::x509::{Certificate, RevocationList};
+use pki::verify::{Purpose, Rules, Store, check_host};
+use pki::x509::{Certificate, RevocationList};
 
 use chain::{Case, Keys};
 use testkit::rng::Rng;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use tls::x509::Certificate;
+use pki::x509::Certificate;
 
 use super::chain::Case;
 

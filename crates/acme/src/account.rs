@@ -10,11 +10,11 @@
 
 use base::log;
 use base::log::Level;
+use pki::issue::{Key, KeyKind, hmac_sha256};
 use proto::acme::{
     Account, Call, Malformed, Problem, external_account, find_account, key_change, new_account,
     thumbprint,
 };
-use tls::issue::{Key, KeyKind, hmac_sha256};
 
 use crate::folder::Folder;
 use crate::issuer::{AccountKey, ExternalKey, Issuer};

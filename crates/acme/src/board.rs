@@ -174,7 +174,7 @@ impl Drop for Claim<'_> {
 #[cfg(test)]
 mod tests {
     use base::log::capture;
-    use tls::pem::Secret;
+    use pki::pem::Secret;
 
     use super::*;
 

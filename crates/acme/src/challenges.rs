@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use base::log;
 use base::log::{Level, Log};
+use pki::issue::{Key, KeyKind, sha256};
+use pki::pem::Secret;
 use proto::acme::{
     Authorization, AuthorizationStatus, Challenge, ChallengeStatus, Identifier, key_authorization,
 };
-use tls::issue::{Key, KeyKind, sha256};
-use tls::pem::Secret;
 
 use crate::board::Board;
 use crate::folder::Folder;

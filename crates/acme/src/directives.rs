@@ -12,9 +12,9 @@ use engine::zones::name_and_size;
 use http::core_directives::directive;
 use http::cx::{Block, Cx};
 use http::module::Conf;
+use pki::issue::{Key, KeyKind};
+use pki::pem::{Secret, read_secret};
 use proto::acme::Identifier;
-use tls::issue::{Key, KeyKind};
-use tls::pem::{Secret, read_secret};
 use upstream::resolver::Resolving;
 use upstream::ssl::SslDraft;
 

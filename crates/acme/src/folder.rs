@@ -26,8 +26,8 @@ use std::path::{Path, PathBuf};
 
 use base::log;
 use base::log::{Level, Log, os_error};
+use pki::pem::{Secret, read_secret};
 use tls::certified::Certified;
-use tls::pem::{Secret, read_secret};
 
 /// A certificate chain and its private key, both in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -340,7 +340,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use tls::issue::{Key, KeyKind};
+    use pki::issue::{Key, KeyKind};
 
     /// A folder that is not there yet, below one that goes with the test.
     pub(crate) struct Scratch(

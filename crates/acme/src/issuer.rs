@@ -5,9 +5,9 @@ use std::hash::Hasher;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use pki::issue::KeyKind;
+use pki::pem::Secret;
 use proto::acme::Identifier;
-use tls::issue::KeyKind;
-use tls::pem::Secret;
 use upstream::names::Lookup;
 use upstream::ssl::UpstreamTls;
 

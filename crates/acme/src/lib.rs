@@ -1,5 +1,5 @@
 //! Certificates by ACME: `acme_issuer`, `acme_certificate` and related directives (docs/ACME.md).
-//! The protocol without I/O is `proto::acme`, keys are made by `tls::issue`.
+//! The protocol without I/O is `proto::acme`, keys are made by `pki::issue`.
 //!
 //! ```text
 //!  acme process (one, beside the workers)              workers

@@ -11,11 +11,11 @@
 use base::log;
 use base::log::Level;
 use base::time::{now_ms, unix_secs};
+use pki::issue::{Key, covers};
+use pki::x509::Certificate;
 use proto::acme::{
     Account, Malformed, Order as Resource, OrderStatus, OrderStep, Reply, finalize, new_order,
 };
-use tls::issue::{Key, covers};
-use tls::x509::Certificate;
 
 use crate::account::make_key;
 use crate::challenges::{self, Stage};
@@ -297,7 +297,7 @@ fn word(status: OrderStatus) -> &'static str {
 
 /// Parses a chain: the leaf certificate first. `None` if it cannot be parsed.
 pub(crate) fn certificates(chain: &[u8]) -> Option<Vec<Certificate>> {
-    let chain = tls::pem::certificates(chain).ok()?;
+    let chain = pki::pem::certificates(chain).ok()?;
     chain.into_iter().map(|der| Certificate::parse(der.into()).ok()).collect()
 }
 

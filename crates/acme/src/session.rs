@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use base::log::Log;
 use base::time::{now_ms, unix_secs};
+use pki::issue::Key;
 use proto::acme::{Ask, Call, Directory, Failure, Malformed, Nonces, Problem, Reply};
-use tls::issue::Key;
 
 use crate::account;
 use crate::folder::Folder;

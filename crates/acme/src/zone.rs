@@ -11,12 +11,12 @@ use base::crc::crc32;
 use base::time::unix_secs;
 use conf::{ConfError, Word};
 use http::cx::Cx;
+use pki::issue::KeyKind;
+use pki::pem::Secret;
+use pki::verify::{check_address, check_host};
+use pki::x509::{Certificate, Kind};
 use proto::acme::Identifier;
 use shm::{Rows, ZoneState};
-use tls::issue::KeyKind;
-use tls::pem::Secret;
-use tls::verify::{check_address, check_host};
-use tls::x509::{Certificate, Kind};
 
 use crate::issuer::Order;
 use crate::ordering::certificates;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use conf::{ConfError, Node};
+use pki::pem::{Passwords, Source};
 use tls::certified::Certified;
-use tls::pem::{Passwords, Source};
 
 use crate::tls_files::load;
 use crate::tls_objects::FileState;
@@ -257,7 +257,7 @@ mod tests {
             };
             let got = event_loop.block_on(reading).unwrap();
             let der = got.unwrap().chain().next().unwrap().to_vec();
-            tls::x509::Certificate::parse(der.into()).unwrap().subject().rfc2253()
+            pki::x509::Certificate::parse(der.into()).unwrap().subject().rfc2253()
         };
         write(&folder, "one");
         for _ in 0..3 {

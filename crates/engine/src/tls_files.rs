@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use conf::{ConfError, Node, Word};
+use pki::pem::{Passwords, Source};
+use pki::verify::Store;
 use tls::certified::{Certified, SignKey};
 use tls::conf_command::Command;
-use tls::pem::{Passwords, Source};
-use tls::verify::Store;
 
 use crate::tls_objects::{NotLoaded, TlsObjects, Trust};
 use crate::{Cx, Session};
@@ -253,12 +253,12 @@ fn add_lists(store: &mut Store, named: &Named) -> Result<(), ConfError> {
 /// OpenSSL's words for a file without what is looked for.
 const NOTHING: &str = "no certificate or crl found";
 
-fn bundle(named: &Named, call: &str) -> Result<tls::x509::pem::Bundle, ConfError> {
+fn bundle(named: &Named, call: &str) -> Result<pki::x509::pem::Bundle, ConfError> {
     let text = named
         .objects
         .text(&named.path)
         .map_err(|e| failed(named, call, &base::log::os_error(&e)))?;
-    tls::x509::pem::read(&text).map_err(|e| failed(named, call, &e))
+    pki::x509::pem::read(&text).map_err(|e| failed(named, call, &e))
 }
 
 fn failed(named: &Named, call: &str, why: &dyn std::fmt::Display) -> ConfError {

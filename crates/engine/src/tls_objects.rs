@@ -10,10 +10,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use pki::pem::{self, Passwords, Source};
+use pki::verify::Store;
 use shm::{ZoneState, Zones};
 use tls::certified::SignKey;
-use tls::pem::{self, Passwords, Source};
-use tls::verify::Store;
 
 /// The name among the zones, which go from a configuration to the next; no directive can give it.
 const NAME: &[u8] = b" tls files";
@@ -25,7 +25,7 @@ type Files<T> = RefCell<HashMap<PathBuf, Rc<Object<T>>>>;
 #[derive(Default)]
 pub struct TlsObjects {
     /// Trusted certificates and revocation lists.
-    texts: Files<tls::pem::Secret>,
+    texts: Files<pki::pem::Secret>,
     /// Certificates with their chains, in DER.
     chains: Files<Vec<Vec<u8>>>,
     keys: Files<SignKey>,
@@ -121,8 +121,8 @@ impl TlsObjects {
     ///
     /// # Errors
     /// The system's.
-    pub fn text(&self, path: &Path) -> io::Result<tls::pem::Secret> {
-        let read = || tls::pem::read_secret(File::open(path)?).map(|text| (text, true));
+    pub fn text(&self, path: &Path) -> io::Result<pki::pem::Secret> {
+        let read = || pki::pem::read_secret(File::open(path)?).map(|text| (text, true));
         self.object(|objects| &objects.texts, path, read)
     }
 

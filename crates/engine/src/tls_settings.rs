@@ -1,12 +1,12 @@
 //! The settings of algorithms that servers and clients of TLS have alike.
 
 use conf::{ConfError, Node, Word};
+use pki::x509::{SCHEMES, scheme_bits};
 use tls::KeyLog;
 use tls::ciphers::{Ciphers, Suite};
 use tls::conf_command::{self, Command};
 use tls::groups::{Group, Groups};
 use tls::protocols::{Protocol, Protocols, Version};
-use tls::x509::{SCHEMES, scheme_bits};
 
 use crate::logs::Haste;
 use crate::{Cx, Session};
@@ -29,7 +29,7 @@ pub struct Algorithms {
 impl Algorithms {
     /// The strength in bits that the level of security wants.
     pub fn security_bits(&self) -> u32 {
-        self.security_level.map_or(0, tls::verify::security_bits)
+        self.security_level.map_or(0, pki::verify::security_bits)
     }
 
     /// Leaves out what does not reach the level of security.

@@ -7,9 +7,9 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
 
-use crate::pem;
 use crate::signatures::Noting;
-use crate::x509::{Certificate, private_rsa_bits};
+use pki::pem;
+use pki::x509::{Certificate, private_rsa_bits};
 
 /// A chain, the end's own certificate first, with its key.
 #[derive(Clone, Debug)]

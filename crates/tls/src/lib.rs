@@ -1,5 +1,5 @@
-//! TLS: sessions without I/O, keys and certificates, their verification, and the settings' own
-//! languages. The types of rustls stay inside this crate.
+//! TLS: sessions without I/O, and the settings' own languages. The types of rustls stay inside this
+//! crate; certificates and their verification are in the crate `pki`, which does not know it.
 //!
 //! A connection under TLS is another kind of `net::Transport`, so the engines do not know of it. A
 //! server's settings are `common_modules::ssl`, those of TLS to servers `upstream::ssl`, the same
@@ -17,11 +17,9 @@
 //!    sealed in a buffer of the worker, which stays in the processor's cache, and are opened in
 //!    place. An idle connection holds no buffer.
 //! 4. **Client certificates.** The handshake only checks that the client has the certificate's key,
-//!    by its signature. The chain is checked by [`verify`] when a request arrives, because a client
-//!    with a bad chain gets an HTTP response (495, 496), which a failed handshake could not carry.
-//!    rustls's own verification differs from nginx's: it knows no certificates of version 1, no
-//!    depth and no common names. Tests compare [`verify`] with `openssl verify` over generated
-//!    chains: what OpenSSL refuses is never accepted.
+//!    by its signature. The chain is checked by [`pki::verify`] when a request arrives, because a
+//!    client with a bad chain gets an HTTP response (495, 496), which a failed handshake could not
+//!    carry.
 //! 5. **Resumption** from tickets or from a zone. Both carry a hash of the server's certificates
 //!    and rules ([`SessionContext`]); without it, a session of one server would open another.
 #![forbid(unsafe_code)]
@@ -35,11 +33,8 @@ pub mod conf_command;
 mod error;
 pub mod groups;
 mod info;
-pub mod issue;
 mod key_log;
-pub mod ocsp;
 mod peer;
-pub mod pem;
 pub mod protocols;
 pub mod quic;
 mod record;
@@ -48,12 +43,9 @@ mod session;
 pub mod session_cache;
 mod session_context;
 mod signatures;
-pub mod stapling;
 #[cfg(test)]
 mod tests;
 pub mod tickets;
-pub mod verify;
-pub mod x509;
 
 pub use client::{ClientConfig, ClientOptions};
 pub use client_sessions::ClientSessions;

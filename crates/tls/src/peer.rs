@@ -1,5 +1,5 @@
 //! The peer's certificate in the handshake: its key must have signed it. The chain is looked at
-//! afterwards, by [`crate::x509`]'s rules: the answer to a bad one may be an HTTP response.
+//! afterwards, by [`pki::x509`]'s rules: the answer to a bad one may be an HTTP response.
 
 use bytes::Bytes;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -10,7 +10,7 @@ use rustls::{
 };
 
 use crate::signatures::Schemes;
-use crate::x509::{Certificate, Version, is_scheme_for, verify_handshake_signature};
+use pki::x509::{Certificate, Version, is_scheme_for, verify_handshake_signature};
 
 /// Takes every certificate whose key signed the handshake.
 #[derive(Debug, Default)]

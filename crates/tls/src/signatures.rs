@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::{SignatureAlgorithm, SignatureScheme};
 
-use crate::x509::SCHEMES;
+use pki::x509::SCHEMES;
 
 thread_local! {
     static MADE: Cell<(u16, u16)> = const { Cell::new((0, 0)) };

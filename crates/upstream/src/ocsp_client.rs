@@ -1,6 +1,6 @@
 //! Fetches the responses of OCSP responders: for staples, and for the certificates of clients.
 //!
-//! The question and the meaning of the response are `tls::ocsp`'s concern; here are only URLs,
+//! The question and the meaning of the response are `pki::ocsp`'s concern; here are only URLs,
 //! addresses and one GET.
 
 use std::fmt;
@@ -129,7 +129,7 @@ impl Journal<'_> {
 }
 
 /// Fetches a response: each address of the responder is tried until one answers. `None` if none
-/// did, for reasons that are logged. `target` is what `tls::ocsp::Query::target` makes of
+/// did, for reasons that are logged. `target` is what `pki::ocsp::Query::target` makes of
 /// [`Responder::uri`].
 pub async fn fetch(
     responder: &Responder,

@@ -19,13 +19,13 @@ use engine::tls_settings::{self, Algorithms};
 use event::{Deadline, Either, Sock};
 use net::Transport;
 use os::SockAddr;
+use pki::pem::Passwords;
+use pki::verify::{Purpose, Rules, check_address, check_host};
+use pki::x509::Certificate;
 use tls::certified::Certified;
 use tls::ciphers::Ciphers;
 use tls::conf_command::Command;
-use tls::pem::Passwords;
 use tls::protocols::Version;
-use tls::verify::{Purpose, Rules, check_address, check_host};
-use tls::x509::Certificate;
 use tls::{ClientConfig, ClientOptions, ClientSessions, KeyLog, Session};
 
 use crate::peer::Peer;

@@ -9,8 +9,8 @@ use base::log;
 use base::log::{Level, Log};
 use base::time::unix_secs;
 use event::{Gate, race};
+use pki::issue::random;
 use proto::acme::{Backoff, RenewalInfo, certificate_id, moment, window_of};
-use tls::issue::random;
 
 use crate::board::Board;
 use crate::challenges::{Stage, answers};

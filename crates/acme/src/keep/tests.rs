@@ -7,10 +7,10 @@ use event::sim::{self, Faults, Plan};
 use event::testing::listen;
 use event::{Deadline, Listener};
 use mem::Chain;
+use pki::issue::KeyKind;
+use pki::pem::Secret;
 use proto::acme::Identifier;
 use testkit::certificates::{Draft, Key, KeyKind as TestKind, der};
-use tls::issue::KeyKind;
-use tls::pem::Secret;
 use upstream::resolver::Resolving;
 use upstream::ssl::SslDraft;
 

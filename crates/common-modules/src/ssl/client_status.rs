@@ -10,9 +10,9 @@ use conf::value::parse_size;
 use conf::{ConfError, Node, Word};
 use engine::settings::Conf;
 use engine::{Cx, Session};
+use pki::ocsp::{CertStatus, Query, Signers, StatusCache};
+use pki::x509::Certificate;
 use shm::ZoneState;
-use tls::ocsp::{CertStatus, Query, Signers, StatusCache};
-use tls::x509::Certificate;
 use upstream::names::Lookup;
 use upstream::ocsp_client::{self, Journal, Responder};
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use base::log::Log;
 use bytes::Bytes;
+use pki::verify::Error;
+use pki::x509::Certificate;
 use tls::Info;
-use tls::verify::Error;
-use tls::x509::Certificate;
 use upstream::names::Lookup;
 
 use super::server::ServerTls;

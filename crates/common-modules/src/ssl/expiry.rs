@@ -12,8 +12,8 @@ use conf::Word;
 use engine::Seat;
 use engine::life::Life;
 use event::Gate;
+use pki::x509::{Certificate, Time};
 use tls::certified::Certified;
-use tls::x509::{Certificate, Time};
 
 use super::server::{SecureServer, ServerTls};
 

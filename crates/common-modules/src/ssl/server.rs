@@ -14,11 +14,11 @@ use engine::tls_files::{self as files, Named};
 use engine::tls_objects::Trust;
 use engine::tls_settings::{self, Algorithms};
 use event::Pool;
+use pki::verify::{Purpose, Rules, Verdict};
+use pki::x509::Certificate;
 use tls::certified::Certified;
 use tls::conf_command::Command;
 use tls::session_cache::CacheUse;
-use tls::verify::{Purpose, Rules, Verdict};
-use tls::x509::Certificate;
 use tls::{
     ServerConfig, ServerOptions, SessionCache, SessionContext, TicketKey, Tickets, VerifyMode,
 };

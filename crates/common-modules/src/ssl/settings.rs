@@ -11,11 +11,11 @@ use engine::tls_files::{self, Named};
 use engine::tls_settings;
 use engine::{Cx, Session};
 use event::Pool;
+use pki::pem::Passwords;
 use tls::KeyLog;
 use tls::ciphers::Ciphers;
 use tls::conf_command::Command;
 use tls::groups::Groups;
-use tls::pem::Passwords;
 use tls::protocols::Version;
 use tls::session_cache::CacheSetting;
 

@@ -14,11 +14,11 @@ use bytes::Bytes;
 use conf::ConfError;
 use conf::template::Template;
 use engine::tls_files::Named;
+use pki::ocsp::{Query, Signers, has_issued, response_of_file};
+use pki::stapling::Staple;
+use pki::verify::Store;
+use pki::x509::Certificate;
 use tls::certified::Certified;
-use tls::ocsp::{Query, Signers, has_issued, response_of_file};
-use tls::stapling::Staple;
-use tls::verify::Store;
-use tls::x509::Certificate;
 use upstream::names::Lookup;
 use upstream::ocsp_client::{self, Journal, Responder};
 

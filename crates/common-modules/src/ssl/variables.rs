@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use engine::Session;
 use engine::vars::{VarDef, WriteFn};
+use pki::x509::{Certificate, Kind};
 use proto::tls_hello::{ClientHello, Verdict, fingerprint, parse_message};
 use proto::tls_names;
 use tls::Info;
-use tls::x509::{Certificate, Kind};
 
 use super::established::{Established, Secured};
 

@@ -76,7 +76,7 @@ impl Server {
 pub type TlsChallenges = Box<dyn Fn(&[u8]) -> Pin<Box<dyn Future<Output = TlsChallenge>>>>;
 
 /// A certificate and its key, both in PEM; none where there is no such challenge.
-pub type TlsChallenge = Option<(Vec<u8>, tls::pem::Secret)>;
+pub type TlsChallenge = Option<(Vec<u8>, pki::pem::Secret)>;
 
 /// The whole `http` block, as a worker runs it.
 pub struct HttpMain {

@@ -8,7 +8,7 @@ mod table;
 
 use std::fmt;
 
-use crate::verify::security_bits;
+use pki::verify::security_bits;
 
 /// A cipher suite that can be had.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

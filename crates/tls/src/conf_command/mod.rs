@@ -10,7 +10,7 @@ use std::fmt;
 use crate::ciphers::{self, Ciphers, Suite};
 use crate::groups::Groups;
 use crate::protocols::{Protocol, Version};
-use crate::x509::SCHEMES;
+use pki::x509::SCHEMES;
 
 /// The setting of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]

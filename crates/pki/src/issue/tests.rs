@@ -1,10 +1,10 @@
 use super::*;
-use crate::certified::Certified;
 use crate::x509::Certificate;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED,
     RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey, VerificationAlgorithm,
 };
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 
 const KINDS: [(KeyKind, &str, &dyn VerificationAlgorithm); 4] = [
     (KeyKind::Ecdsa(256), "ES256", &ECDSA_P256_SHA256_FIXED),
@@ -97,11 +97,10 @@ fn certificates_of_challenges_have_the_hash_and_one_name() {
         let mut want = base::ascii::parse_hex(b"06082B0601050507011F0101FF04220420").unwrap();
         want.extend(sha256(b"token.print"));
         assert!(chain[0].windows(want.len()).any(|window| window == want));
-        Certified::new(
-            chain,
-            crate::pem::private_key(&key.to_pem(), &Passwords::none()).unwrap().der(),
-        )
-        .unwrap();
+        let pem = key.to_pem();
+        let own = crate::pem::private_key(&pem, &Passwords::none()).unwrap();
+        let own = any_supported_type(&PrivateKeyDer::try_from(own.der()).unwrap()).unwrap();
+        assert_eq!(certificate.public_key().der(), own.public_key().unwrap().as_ref());
     }
 }
 

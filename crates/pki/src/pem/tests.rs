@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
-use rustls::pki_types::PrivateKeyDer;
+use rustls_pki_types::PrivateKeyDer;
 
 use super::*;
 

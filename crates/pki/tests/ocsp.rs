@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-extern crate weir_tls as tls;
+extern crate weir_pki as pki;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,9 +13,9 @@ use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use pki::ocsp::{Answer, CertStatus, Error, Query, Signers, response_of_file};
+use pki::x509::Certificate;
 use testkit::openssl::{OcspServer, openssl};
-use tls::ocsp::{Answer, CertStatus, Error, Query, Signers, response_of_file};
-use tls::x509::Certificate;
 
 /// The clocks may differ by so much, seconds.
 const SKEW: i64 = 300;

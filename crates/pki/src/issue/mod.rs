@@ -17,7 +17,7 @@ use rcgen::{
     CertificateParams, CustomExtension, DistinguishedName, DnType, PKCS_ECDSA_P256_SHA256,
     PKCS_ECDSA_P384_SHA384, PKCS_ECDSA_P521_SHA512, PKCS_RSA_SHA256, RsaKeySize, SanType,
 };
-use rustls::pki_types::PrivateKeyDer;
+use rustls_pki_types::PrivateKeyDer;
 use zeroize::Zeroizing;
 
 use crate::pem::{self, Passwords, Secret};

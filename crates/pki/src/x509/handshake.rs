@@ -56,13 +56,13 @@ const PSS_PSS_SHA384: u16 = 0x080a;
 const PSS_PSS_SHA512: u16 = 0x080b;
 
 /// Whether the protocol allows a scheme for `certificate`'s key.
-pub(crate) fn is_scheme_for(certificate: &Certificate, version: Version, scheme: u16) -> bool {
+pub fn is_scheme_for(certificate: &Certificate, version: Version, scheme: u16) -> bool {
     scheme_for(certificate.public_key().kind(), version, scheme).is_some()
 }
 
 /// Whether `certificate`'s key made `signature` over `message` under a scheme that the protocol
 /// allows for it. The strength of the key is the chain's question.
-pub(crate) fn verify_handshake_signature(
+pub fn verify_handshake_signature(
     certificate: &Certificate,
     version: Version,
     scheme: u16,

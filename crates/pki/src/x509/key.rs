@@ -4,7 +4,7 @@ use super::der::{self, Reader, tag};
 use super::{Malformed, oid};
 use aws_lc_rs::signature as aws;
 use bytes::Bytes;
-use rustls::pki_types::PrivateKeyDer;
+use rustls_pki_types::PrivateKeyDer;
 use std::sync::OnceLock;
 
 /// A certificate's public key.
@@ -83,7 +83,7 @@ impl PublicKey {
     }
 
     /// Its strength in bits as OpenSSL counts it; zero if it is of no use.
-    pub(crate) fn security_bits(&self) -> u32 {
+    pub fn security_bits(&self) -> u32 {
         match self.kind() {
             // NIST SP 800-56B, which OpenSSL rounds to steps of eight: some makers' keys of 2048
             // bits have a few less.
@@ -151,7 +151,7 @@ fn kind(mut algorithm: Reader<'_>, bits: &[u8]) -> Result<Kind, Malformed> {
 
 /// The size of a private RSA key, bits: of its modulus, which PKCS#1 has behind the version and
 /// PKCS#8 in an octet string. `None` for keys of another kind, and malformed ones.
-pub(crate) fn private_rsa_bits(key: &PrivateKeyDer<'_>) -> Option<u32> {
+pub fn private_rsa_bits(key: &PrivateKeyDer<'_>) -> Option<u32> {
     let of_pkcs1 = |der: &[u8]| {
         let mut reader = Reader::new(Reader::whole(der, tag::SEQUENCE).ok()?);
         reader.expect(tag::INTEGER).ok()?;

@@ -19,10 +19,8 @@ mod time;
 mod trust;
 
 pub use crl::RevocationList;
-pub use handshake::{SCHEMES, Version, scheme_bits};
-pub(crate) use handshake::{is_scheme_for, verify_handshake_signature};
-pub(crate) use key::private_rsa_bits;
-pub use key::{Hash, Kind, PublicKey};
+pub use handshake::{SCHEMES, Version, is_scheme_for, scheme_bits, verify_handshake_signature};
+pub use key::{Hash, Kind, PublicKey, private_rsa_bits};
 pub use name::Name;
 pub use time::Time;
 pub use trust::TrustSettings;
