@@ -164,7 +164,7 @@ impl Drop for Watch<'_> {
     fn drop(&mut self) {
         event::task::cancel(self.task);
         let moved = self.report.moved.get();
-        self.r.bytes_sent += moved.to_client;
+        self.r.account.bytes_sent += moved.to_client;
         let a = self.r.upstream_mut().now();
         a.received += moved.from_upstream;
         a.sent += moved.to_upstream;

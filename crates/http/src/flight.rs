@@ -39,7 +39,7 @@ fn set(field: &mut Option<u64>, n: &Node) -> Result<(), ConfError> {
 /// The request, or subrequest, is over.
 #[inline]
 pub(crate) fn end(r: &Request) {
-    let ready_us = r.times.ready_us.min(r.elapsed_us());
+    let ready_us = r.account.times.ready_us.min(r.account.elapsed_us());
     if ready_us >= r.loc.core.slow_request_us || r.status() >= 500 || is_cut_short(r) {
         keep(r, ready_us);
     }
@@ -75,7 +75,7 @@ fn keep(r: &Request, ready_us: u64) {
         header_ms: attempt.header_ms,
         response_ms: attempt.response_ms,
     });
-    let (total_us, times) = (r.elapsed_us(), r.times);
+    let (total_us, times) = (r.account.elapsed_us(), r.account.times);
     let before_us = times.head_us + times.access_us;
     let client = r.peer().host().to_string();
     let cache = exchanges.and_then(|exchanges| exchanges.cache_status.text());
@@ -91,7 +91,7 @@ fn keep(r: &Request, ready_us: u64) {
         content_us: ready_us.saturating_sub(before_us),
         send_us: total_us.saturating_sub(ready_us),
         received: r.length(),
-        sent: r.bytes_sent,
+        sent: r.account.bytes_sent,
         cache: cache.unwrap_or_default().as_bytes(),
         client: client.as_bytes(),
         server: &r.server.name,

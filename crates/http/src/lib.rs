@@ -28,7 +28,6 @@ mod core_listen;
 pub mod core_pages;
 pub mod core_rates;
 mod core_vars;
-mod counted;
 pub mod cx;
 pub mod engine;
 pub mod exchanges;

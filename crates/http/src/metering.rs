@@ -6,8 +6,7 @@ use engine::metrics::facts::{Ended, Exchanged};
 use engine::metrics::status_zone::ZoneName;
 use engine::metrics::word;
 
-use crate::counted::Counted;
-use crate::request::Request;
+use crate::request::{Counted, Request};
 use crate::status_line::CLIENT_CLOSED;
 
 /// The request's server is known.
@@ -23,13 +22,13 @@ fn count(r: &mut Request) {
     let Some(row) = server.zone.row(r) else { return };
     if let Some(counters) = r.main.metrics.counters(row) {
         counters.add(word::PROCESSING, 1);
-        r.counted = Some(Counted { metrics: r.main.metrics.clone(), row, is_over: false });
+        r.account.counted = Some(Counted { metrics: r.main.metrics.clone(), row, is_over: false });
     }
 }
 
 /// The request is over: its log phase begins.
 pub(crate) fn end(r: &mut Request) {
-    let Some(mut counted) = r.counted.take() else { return };
+    let Some(mut counted) = r.account.counted.take() else { return };
     let loc = r.loc.clone();
     let of_location = match &loc.zone {
         ZoneName::Off => None,
@@ -61,9 +60,9 @@ fn facts(r: &Request) -> Ended {
         false => None,
     };
     Ended {
-        time_us: r.elapsed_us(),
+        time_us: r.account.elapsed_us(),
         received: r.length(),
-        sent: r.bytes_sent,
+        sent: r.account.bytes_sent,
         code,
         discarded: !is_response,
     }
@@ -86,7 +85,7 @@ pub(crate) fn exchanges(r: &Request) {
         exchanged.count(&counters);
     }
     if let Some(counters) = exchanges.cache_row.and_then(|row| metrics.counters(row)) {
-        counters.add(word::CACHE_BYTES + exchanges.cache_status as usize, r.bytes_sent);
+        counters.add(word::CACHE_BYTES + exchanges.cache_status as usize, r.account.bytes_sent);
     }
 }
 

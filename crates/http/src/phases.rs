@@ -232,7 +232,7 @@ async fn timed_step(h: &dyn PhaseHandler, r: &mut Request) -> Verdict {
         Step::Now(v) => return v,
         Step::Wait(f) => (base::time::now_us(), event::task::foreseen(f).await),
     };
-    r.times.access_us += base::time::now_us().saturating_sub(began_us);
+    r.account.times.access_us += base::time::now_us().saturating_sub(began_us);
     verdict
 }
 

@@ -135,12 +135,11 @@ pub(crate) async fn what_is_left(r: &mut Request) {
     if r.family().has_overflowed() {
         // The part that was sent stays sent.
         let queued = r.channel.queued().len();
-        let before = queued.saturating_sub(r.bytes_sent);
+        let before = queued.saturating_sub(r.account.bytes_sent);
         r.channel.retract(before);
-        r.bytes_sent -= queued - before;
-    } else if !cut_short && r.bytes_sent == r.header_bytes && channel::retract(r) {
-        r.bytes_sent = 0;
-        r.header_bytes = 0;
+        r.account.bytes_sent -= queued - before;
+    } else if !cut_short && r.account.bytes_sent == r.account.header_bytes && channel::retract(r) {
+        r.account.unsend();
     }
     // The queue is empty if the client is gone.
     let _ = channel::flush(r).await;
@@ -197,8 +196,7 @@ fn take_back(r: &mut Request) -> bool {
         return false;
     }
     r.channel.start_anew();
-    r.bytes_sent = 0;
-    r.header_bytes = 0;
+    r.account.unsend();
     r.flags.header_sent = false;
     r.flags.header_only = false;
     r.body_filters.clear();

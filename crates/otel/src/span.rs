@@ -49,7 +49,7 @@ fn begin(r: &mut Request, conf: &TraceConf, context: &Context, writer: &mut Span
     };
     // Derived from the time of the request's first byte and the loop's clock, which costs no system
     // call.
-    let start_ns = r.start_ms * 1_000_000;
+    let start_ns = r.account.start_ms * 1_000_000;
     writer.begin(&Span {
         trace_id: context.own.trace_id,
         span_id: context.own.span_id,
@@ -57,7 +57,7 @@ fn begin(r: &mut Request, conf: &TraceConf, context: &Context, writer: &mut Span
         state: &context.state,
         name: &name,
         start_ns,
-        end_ns: start_ns + r.elapsed_us() * 1000,
+        end_ns: start_ns + r.account.elapsed_us() * 1000,
     });
 }
 
@@ -84,7 +84,7 @@ fn default_attributes(r: &Request, writer: &mut SpanWriter) {
         writer.attribute(name.as_bytes(), Value::Number(value));
     };
     number("http.request_content_length", r.head.content_length.unwrap_or(0));
-    number("http.response_content_length", r.body_bytes_sent());
+    number("http.response_content_length", r.account.body_bytes_sent());
     let status = r.status();
     if status > 0 {
         number("http.status_code", status.into());

@@ -82,10 +82,10 @@ fn count(r: &mut Request) {
     r.flags.unlogged = true;
     r.main.stats.add(Field::Requests, 1);
     beat::serves(r.c().number, &r.c().peer, Doing::Head);
-    if r.start_ms == 0 {
-        r.start_now();
+    if r.account.start_ms == 0 {
+        r.account.start();
     }
-    r.times.head_us = r.elapsed_us();
+    r.account.times.head_us = r.account.elapsed_us();
     let live_debug = &r.main.stats.live_debug;
     if live_debug.is_used() {
         let c = r.c();
@@ -103,7 +103,7 @@ fn without_uri(r: &mut Request) {
 
 /// Sends the response and logs.
 async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
-    r.times.ready_us = r.elapsed_us();
+    r.account.times.ready_us = r.account.elapsed_us();
     if outcome == Outcome::Respond && !is_body_settled(r) && !drop_body(r) {
         outcome = rarely(phases::refuse(r, 400)).await;
     }
@@ -227,7 +227,7 @@ fn logs(r: &mut Request) -> bool {
     if !r.is_subrequest() {
         flight::end(r);
     }
-    if r.counted.is_some() {
+    if r.account.counted.is_some() {
         metering::end(r);
     }
     !r.loc.pipeline.log.is_empty() && !r.is_traced()

@@ -48,7 +48,7 @@ async fn answer(r: &mut Request, is_clone: bool) -> Result<(), Broken> {
         true => phases::run_content(r).await,
         false => phases::run_inside(r).await,
     };
-    r.times.ready_us = r.elapsed_us();
+    r.account.times.ready_us = r.account.elapsed_us();
     if outcome == Outcome::Respond && r.out.body.is_empty() {
         r.stands_in();
     }

@@ -128,7 +128,7 @@ pub(crate) fn failed(r: &mut Request, e: &io::Error, file: Option<&FileHandle>) 
     let e = file_error(e).unwrap_or(e);
     let front = front_file(r.channel.queued());
     // Answers to pipelined requests stand before this response on the wire.
-    let is_of_this = |before: u64| r.channel.queued().len() - before <= r.bytes_sent;
+    let is_of_this = |before: u64| r.channel.queued().len() - before <= r.account.bytes_sent;
     let of_front = front.as_ref().is_some_and(|front| is_of_this(front.before));
     r.flags.unreadable = file.is_some() || of_front;
     let file = file.cloned().or(front.map(|front| front.file));

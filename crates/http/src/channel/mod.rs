@@ -429,7 +429,7 @@ pub(crate) fn retract(r: &mut Request) -> bool {
     let before = match &r.channel {
         Channel::Http2(_) => 0,
         Channel::Http3(_) => 0,
-        channel => match channel.queued().len().checked_sub(r.bytes_sent) {
+        channel => match channel.queued().len().checked_sub(r.account.bytes_sent) {
             Some(before) => before,
             None => return false,
         },

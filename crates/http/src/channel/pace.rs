@@ -45,7 +45,7 @@ impl Pace {
 
     /// As much as the time since the response's start allows, of which `sent` bytes went.
     pub(crate) fn allowed(&self, r: &Request, sent: u64) -> Allowed {
-        let secs = r.elapsed_ms() / 1000 + 1;
+        let secs = r.account.elapsed_ms() / 1000 + 1;
         let budget = self.rate.saturating_mul(secs).saturating_add(self.after);
         match budget.checked_sub(sent) {
             None | Some(0) => Allowed::After((sent - budget) * 1000 / self.rate + 1),

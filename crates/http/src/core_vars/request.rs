@@ -194,7 +194,7 @@ pub(super) fn length(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn time(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_millis(out, r.elapsed_ms());
+    write_millis(out, r.account.elapsed_ms());
     true
 }
 

@@ -20,12 +20,12 @@ pub(super) fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn bytes_sent(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_u64(out, r.bytes_sent);
+    write_u64(out, r.account.bytes_sent);
     true
 }
 
 pub(super) fn body_bytes_sent(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_u64(out, r.body_bytes_sent());
+    write_u64(out, r.account.body_bytes_sent());
     true
 }
 

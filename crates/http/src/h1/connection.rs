@@ -196,7 +196,7 @@ fn begin(c: &Conn, r: &mut Request, first: Page) -> Option<After> {
             Ok(Some(_)) => {}
         }
     }
-    r.start_now();
+    r.account.start();
     None
 }
 

@@ -45,8 +45,7 @@ fn write(r: &mut Request, chunked: bool) {
     let w = output.writer_for(1024);
     let before = w.len();
     lines(r, chunked, w);
-    r.header_bytes = (w.len() - before) as u64;
-    r.bytes_sent += r.header_bytes;
+    r.account.head_sent((w.len() - before) as u64);
     stream(r).output = output;
 }
 

@@ -58,7 +58,7 @@ pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(),
 #[inline]
 fn append(r: &mut Request, mut piece: Chain) {
     let len = piece.len();
-    r.bytes_sent += len;
+    r.account.bytes_sent += len;
     let output = &mut stream(r).output;
     match small(&piece, len) {
         Some(bytes) => output.write(bytes),
@@ -75,7 +75,7 @@ fn begin_chunk(r: &mut Request, len: u64) {
     base::ascii::write_hex_u64(w, len);
     w.extend_from_slice(b"\r\n");
     let written = w.len() - before;
-    r.bytes_sent += written as u64;
+    r.account.bytes_sent += written as u64;
 }
 
 /// Ends a chunk, unless it was empty, and the body, where this was the last one: with its trailers.
@@ -91,7 +91,7 @@ fn end_chunk(r: &mut Request, is_empty: bool, last: bool) {
     };
     let output = &mut stream(r).output;
     output.write(text);
-    r.bytes_sent += text.len() as u64;
+    r.account.bytes_sent += text.len() as u64;
     if has_trailers {
         write_trailers(r);
     }
@@ -107,7 +107,7 @@ fn write_trailers(r: &mut Request) {
     }
     w.extend_from_slice(b"\r\n");
     let written = w.len() - before;
-    r.bytes_sent += written as u64;
+    r.account.bytes_sent += written as u64;
     r.out.trailers = trailers;
 }
 
@@ -149,7 +149,7 @@ fn small(chain: &Chain, len: u64) -> Option<&[u8]> {
 async fn through_memory(r: &mut Request, mut chain: Chain) -> Result<(), SendFailed> {
     while !chain.is_empty() {
         let mut piece = in_memory(r, &mut chain).await?;
-        r.bytes_sent += piece.len();
+        r.account.bytes_sent += piece.len();
         let (count, size) = r.loc.core.output_buffers;
         let output = &mut stream(r).output;
         output.append(&mut piece);
@@ -186,10 +186,11 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     } else if has_file {
         let chunk = r.loc.core.sendfile_max_chunk;
         c.sock().set_cork(r.loc.core.tcp_nopush);
-        let there = match r.loc.core.aio.is_off() && r.channel.queued().len() >= r.bytes_sent {
-            true => channel::first_byte(r.channel.queued()),
-            false => Ok(()),
-        };
+        let there =
+            match r.loc.core.aio.is_off() && r.channel.queued().len() >= r.account.bytes_sent {
+                true => channel::first_byte(r.channel.queued()),
+                false => Ok(()),
+            };
         match there {
             Ok(()) => in_chunks(r, chunk, timeout).await,
             Err(e) => Err(e),
@@ -284,7 +285,7 @@ async fn paced(r: &mut Request, rate: u64) -> io::Result<()> {
     let timeout = r.loc.core.send_timeout;
     let pace = Pace::new(r, rate);
     loop {
-        let sent = r.bytes_sent.saturating_sub(r.channel.queued().len());
+        let sent = r.account.bytes_sent.saturating_sub(r.channel.queued().len());
         let limit = match pace.allowed(r, sent) {
             Allowed::Bytes(n) => usize::try_from(n).unwrap_or(usize::MAX),
             Allowed::After(ms) => {
@@ -321,7 +322,7 @@ fn failed(r: &mut Request, e: &io::Error) {
     r.close_connection();
     if channel::is_of_file(e) {
         channel::failed(r, e, None);
-        if r.flags.unreadable && r.channel.queued().len() >= r.bytes_sent {
+        if r.flags.unreadable && r.channel.queued().len() >= r.account.bytes_sent {
             // Nothing of this response is on its way: see `instead`.
             return;
         }

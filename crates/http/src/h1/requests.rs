@@ -74,7 +74,7 @@ pub(super) async fn after(
     if sent.is_err() {
         // A body that ends with the connection seems whole unless the end is a fault. What has not
         // begun on its way is no part of one, and answers before it arrive.
-        let cut = r.bytes_sent > 0 && !stream(r).chunked && r.out.content_length.is_none();
+        let cut = r.account.bytes_sent > 0 && !stream(r).chunked && r.out.content_length.is_none();
         return Some(if cut { After::Reset } else { After::Close });
     }
     let s = stream(r);
@@ -93,6 +93,6 @@ pub(super) async fn after(
         }
         return Some(After::Keep(r.loc.core.keepalive_timeout));
     }
-    r.start_now();
+    r.account.start();
     None
 }

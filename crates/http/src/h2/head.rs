@@ -42,8 +42,7 @@ pub(super) fn put(r: &mut Request, state: &mut State, i: usize, ends: bool) {
     let flags = if ends { flag::END_STREAM } else { 0 };
     let status = streams::head::status::<Stream>(r);
     let n = state.response(state.streams[i].id, flags, r, status);
-    r.header_bytes = n as u64;
-    r.bytes_sent += n as u64;
+    r.account.head_sent(n as u64);
 }
 
 /// Puts an interim response into the output; nothing where it has no fields and is no 100.

@@ -45,8 +45,8 @@ pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
         }
         let entry = &mut state.streams[i];
         entry.local = Half::Ended;
-        r.bytes_sent += len;
-        r.framing_sent(std::mem::take(&mut entry.framing));
+        r.account.bytes_sent += len;
+        r.account.framing_sent(std::mem::take(&mut entry.framing));
         stream(r).exchange.is_whole = true;
     });
     if put.is_ok() && body.is_none() {
@@ -179,7 +179,7 @@ pub(crate) async fn finish(r: &mut Request) -> Result<(), SendFailed> {
     rarely(hand_over(r, true)).await?;
     rarely(wait::<Stream>(r, Room::All)).await?;
     let framing = mux.of(key, |state, i| std::mem::take(&mut state.streams[i].framing));
-    r.framing_sent(framing.unwrap_or(0));
+    r.account.framing_sent(framing.unwrap_or(0));
     Ok(())
 }
 

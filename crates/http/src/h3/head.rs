@@ -30,8 +30,7 @@ pub(super) fn write(r: &mut Request, out: &mut Vec<u8>) {
     });
     streams::head::log_left_out(r, &left_out);
     let n = (out.len() - begin) as u64;
-    r.header_bytes = n;
-    r.bytes_sent += n;
+    r.account.head_sent(n);
 }
 
 /// Appends a section to `out`, as a frame; returns the fields that it does not have.

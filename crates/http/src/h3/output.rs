@@ -62,7 +62,7 @@ pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
         frame::write_head(&mut out, kind::DATA, len);
         body.iter().filter_map(Buf::memory).for_each(|bytes| out.extend_from_slice(bytes));
     }
-    r.bytes_sent += len;
+    r.account.bytes_sent += len;
     stream(r).frames.push_back(out.into());
     end_now(r);
     None
@@ -148,7 +148,7 @@ pub(crate) async fn finish(r: &mut Request) -> Result<(), SendFailed> {
         let s = stream(r);
         let trailers = head::trailers(s.at().0, &given);
         s.frames.push_back(trailers.clone());
-        r.framing_sent(trailers.len() as u64);
+        r.account.framing_sent(trailers.len() as u64);
         r.out.trailers = given;
         rarely(settle(r)).await?;
     }

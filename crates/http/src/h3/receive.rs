@@ -185,7 +185,7 @@ impl Parties<'_> {
     /// A request of which nothing is known.
     fn without_head(&self, id: StreamId) -> Job {
         let mut r = Request::take_quic(self.mux.c(), self.main);
-        r.start_now();
+        r.account.start();
         r.head.clear();
         r.head.version = Version::HTTP_30;
         let s = r.channel.http3().expect("it was taken as a request over HTTP/3");
@@ -232,7 +232,7 @@ impl Parties<'_> {
         let c = self.mux.c();
         let limits = c.server().core.head_limits();
         let mut r = Request::take_quic(c, self.main);
-        r.start_now();
+        r.account.start();
         let Request { head, channel, .. } = &mut *r;
         let s = channel.http3().expect("it was taken as a request over HTTP/3");
         let mut builder = HeadBuilder::new(head, &mut s.exchange.text, &limits, Version::HTTP_30);

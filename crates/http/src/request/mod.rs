@@ -3,11 +3,14 @@
 //! Requests are boxes recycled per worker: a connection takes one when bytes arrive and gives it
 //! back when it goes idle, so that a parked connection owns none.
 
+mod account;
 pub mod body;
 mod edit;
 mod traced;
 mod upstream;
 
+pub use account::Account;
+pub(crate) use account::Counted;
 pub use edit::FieldEdit;
 
 use std::any::Any;
@@ -27,7 +30,6 @@ use os::SockAddr;
 
 use crate::channel::Channel;
 use crate::channel::conn::Conn;
-use crate::counted::{Counted, PhaseTimes};
 use crate::exchanges::Exchanges;
 use crate::output::{BodyFilter, Response};
 use crate::server::location::Location;
@@ -123,18 +125,8 @@ pub struct Request {
     pub(crate) body_credit: Credit,
     /// The time for which the client's taking of the response is.
     pub(crate) send_credit: Credit,
-    /// The time when the request's first byte was read: milliseconds since 1970.
-    pub start_ms: u64,
-    /// The same on the monotonic clock, microseconds.
-    pub(crate) start_mono_us: u64,
-    /// Its times so far.
-    pub(crate) times: PhaseTimes,
-    /// Counted as under way in its server's zone.
-    pub(crate) counted: Option<Counted>,
-    /// Bytes of this response handed to the kernel or its chain, head included.
-    pub bytes_sent: u64,
-    /// The head's part of them.
-    pub(crate) header_bytes: u64,
+    /// Its start, times and bytes sent, for logs and counters.
+    pub account: Account,
     /// The status of a refusal in the access phase, while `satisfy any` still asks others; or 0.
     pub(crate) access_code: u16,
     /// The status to send whatever the handler that makes the body says; 0 is none.
@@ -232,12 +224,7 @@ impl Request {
                 limit_rate: None,
                 body_credit: Credit::default(),
                 send_credit: Credit::default(),
-                start_ms: 0,
-                start_mono_us: 0,
-                times: PhaseTimes::default(),
-                counted: None,
-                bytes_sent: 0,
-                header_bytes: 0,
+                account: Account::default(),
                 access_code: 0,
                 err_status: 0,
                 queue: Queue::new(),
@@ -293,11 +280,8 @@ impl Request {
         self.ctx.clear();
         self.real_peer = None;
         self.limit_rate = None;
-        self.times = PhaseTimes::default();
-        self.counted = None;
+        self.account.reset();
         (self.body_credit, self.send_credit) = (Credit::default(), Credit::default());
-        self.bytes_sent = 0;
-        self.header_bytes = 0;
         self.access_code = 0;
         self.err_status = 0;
         self.queue.clear();
@@ -507,17 +491,6 @@ impl Request {
         }
     }
 
-    /// Bytes were sent that are neither the first head nor the body's: heads of frames, trailers.
-    pub(crate) fn framing_sent(&mut self, bytes: u64) {
-        self.bytes_sent += bytes;
-        self.header_bytes += bytes;
-    }
-
-    /// The body's bytes that were sent, for logging.
-    pub fn body_bytes_sent(&self) -> u64 {
-        self.bytes_sent.saturating_sub(self.header_bytes)
-    }
-
     /// Bytes of head and body as they came over the wire.
     pub fn length(&self) -> u64 {
         // Empty lines before a request do not count.
@@ -531,22 +504,6 @@ impl Request {
             (0, s) => s,
             (e, _) => e,
         }
-    }
-
-    /// The request begins now: its first byte was read.
-    pub(crate) fn start_now(&mut self) {
-        self.start_ms = base::time::unix_ms();
-        self.start_mono_us = base::time::now_us();
-    }
-
-    /// Milliseconds since the request's first byte.
-    pub fn elapsed_ms(&self) -> u64 {
-        base::time::now_ms().saturating_sub(self.start_mono_us / 1000)
-    }
-
-    /// The same in microseconds, as far as the loop's clock tells: 0 within a turn.
-    pub fn elapsed_us(&self) -> u64 {
-        base::time::now_us().saturating_sub(self.start_mono_us)
     }
 }
 

@@ -296,7 +296,7 @@ impl Request {
         r.flags.header_only = ask.take == Use::Head;
         r.family = self.family.clone();
         r.begin_with(ask.ctx);
-        r.start_now();
+        r.account.start();
         r
     }
 

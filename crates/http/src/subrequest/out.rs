@@ -38,7 +38,7 @@ pub(crate) async fn finish(r: &mut Request) -> Result<(), SendFailed> {
 pub(crate) async fn put(r: &mut Request, mut piece: Chain) -> Result<(), SendFailed> {
     let max = r.loc.core.subrequest_output_buffer_size as u64;
     let len = piece.len();
-    r.bytes_sent += len;
+    r.account.bytes_sent += len;
     let Some(sub) = r.sub_mut() else { return Ok(()) };
     sub.given += len;
     if len == 0 {

@@ -87,7 +87,7 @@ pub(crate) async fn put<S: Outgoing>(
     mut piece: Chain,
     last: bool,
 ) -> Result<(), SendFailed> {
-    r.bytes_sent += piece.len();
+    r.account.bytes_sent += piece.len();
     let output = &mut S::of(r).exchange().output;
     output.append(&mut piece);
     if last || output.len() < GATHER_MAX {
@@ -123,7 +123,7 @@ pub(crate) async fn paced<S: Outgoing>(r: &mut Request) -> Result<(), SendFailed
     }
     let pace = Pace::new(r, rate);
     while !S::of(r).exchange().output.is_empty() {
-        let sent = r.bytes_sent.saturating_sub(S::of(r).exchange().output.len());
+        let sent = r.account.bytes_sent.saturating_sub(S::of(r).exchange().output.len());
         let pause = match pace.allowed(r, sent) {
             Allowed::After(ms) => ms,
             Allowed::Bytes(n) => {

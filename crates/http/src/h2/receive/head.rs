@@ -78,7 +78,7 @@ impl Rules {
     ) -> Result<Job, Fault> {
         let mux = parties.mux;
         let mut r = Request::take_stream(mux.c.clone(), parties.main);
-        r.start_now();
+        r.account.start();
         let limits = mux.c.server().core.head_limits();
         let Request { head, channel, .. } = &mut *r;
         let s = channel.http2().expect("it was taken as a request over HTTP/2");
