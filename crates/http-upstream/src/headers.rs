@@ -106,7 +106,7 @@ pub(crate) fn copy(
         return Accepted::Upgrade;
     }
     if !buffering {
-        r.limit_rate = Some(0);
+        r.rates.limit = Some(0);
     }
     Accepted::Response { buffering }
 }
@@ -174,7 +174,7 @@ fn control(
     match id {
         FieldId::XAccelLimitRate if heeded(ignore::XA_LIMIT_RATE) => {
             if let Some(n) = base::ascii::parse_u64(value) {
-                r.limit_rate = Some(n);
+                r.rates.limit = Some(n);
             }
         }
         FieldId::XAccelBuffering if heeded(ignore::XA_BUFFERING) => {

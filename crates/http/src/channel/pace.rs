@@ -4,7 +4,7 @@ use crate::request::Request;
 
 /// The bytes a second that a response may take; 0 is any number.
 pub(crate) fn rate(r: &mut Request) -> u64 {
-    if let Some(rate) = r.limit_rate {
+    if let Some(rate) = r.rates.limit {
         return rate;
     }
     match r.loc.core.limit_rate.clone() {
@@ -12,7 +12,7 @@ pub(crate) fn rate(r: &mut Request) -> u64 {
         Some(t) => {
             let v = r.eval(&t);
             let rate = conf::value::parse_size(&v).unwrap_or(0) as u64;
-            r.limit_rate = Some(rate);
+            r.rates.limit = Some(rate);
             rate
         }
     }

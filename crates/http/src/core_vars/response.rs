@@ -37,13 +37,13 @@ pub(super) fn completion(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn limit_rate(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_u64(out, r.limit_rate.unwrap_or(0));
+    write_u64(out, r.rates.limit.unwrap_or(0));
     true
 }
 
 pub(super) fn set_limit_rate(r: &mut Request, value: Bytes) {
     match conf::value::parse_size(&value) {
-        Some(rate) => r.limit_rate = Some(rate as u64),
+        Some(rate) => r.rates.limit = Some(rate as u64),
         None => {
             let value = base::log::lossy(&value);
             r.log(Level::Error, format_args!("invalid $limit_rate \"{value}\""));

@@ -6,12 +6,14 @@
 mod account;
 pub mod body;
 mod edit;
+mod rates;
 mod traced;
 mod upstream;
 
 pub use account::Account;
 pub(crate) use account::Counted;
 pub use edit::FieldEdit;
+pub use rates::Rates;
 
 use std::any::Any;
 use std::fmt;
@@ -36,7 +38,6 @@ use crate::server::location::Location;
 use crate::server::{HttpMain, Server};
 use crate::subrequest::{Family, Queue};
 use body::ReqBody;
-use engine::min_rate::Credit;
 
 /// The number of times that a request may change its URI inside the server: more are a circle.
 pub const MAX_URI_CHANGES: u8 = 10;
@@ -119,12 +120,8 @@ pub struct Request {
     ctx: Vec<Box<dyn Any>>,
     /// The client's address, where `realip` replaced the connection's.
     pub real_peer: Option<SockAddr>,
-    /// `limit_rate` as changed by `set $limit_rate`.
-    pub limit_rate: Option<u64>,
-    /// The time for which the client's body is still waited for.
-    pub(crate) body_credit: Credit,
-    /// The time for which the client's taking of the response is.
-    pub(crate) send_credit: Credit,
+    /// Its rates.
+    pub rates: Rates,
     /// Its start, times and bytes sent, for logs and counters.
     pub account: Account,
     /// The status of a refusal in the access phase, while `satisfy any` still asks others; or 0.
@@ -221,9 +218,7 @@ impl Request {
                 values: Values::default(),
                 ctx: Vec::new(),
                 real_peer: None,
-                limit_rate: None,
-                body_credit: Credit::default(),
-                send_credit: Credit::default(),
+                rates: Rates::default(),
                 account: Account::default(),
                 access_code: 0,
                 err_status: 0,
@@ -279,9 +274,8 @@ impl Request {
         self.values.clear();
         self.ctx.clear();
         self.real_peer = None;
-        self.limit_rate = None;
+        self.rates = Rates::default();
         self.account.reset();
-        (self.body_credit, self.send_credit) = (Credit::default(), Credit::default());
         self.access_code = 0;
         self.err_status = 0;
         self.queue.clear();

@@ -1,0 +1,14 @@
+//! How fast a response may go, and how long a slow client is waited for.
+
+use engine::min_rate::Credit;
+
+/// The rates of one request.
+#[derive(Default)]
+pub struct Rates {
+    /// `limit_rate` as changed by `set $limit_rate`, bytes a second; 0 is any number.
+    pub limit: Option<u64>,
+    /// The time for which the client's body is still waited for.
+    pub(crate) body: Credit,
+    /// The time for which the client's taking of the response is.
+    pub(crate) sending: Credit,
+}
