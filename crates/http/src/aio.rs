@@ -42,10 +42,7 @@ impl Request {
     /// The pool that writes temporary files; `None` with `aio off` or `aio_write off`: the worker
     /// does.
     pub fn writing_pool(&mut self) -> Result<Option<Pool>, NoPool> {
-        match self.loc.core.aio_write {
-            true => self.pool(),
-            false => Ok(None),
-        }
+        if self.loc.core.aio_write { self.pool() } else { Ok(None) }
     }
 
     #[cold]

@@ -75,7 +75,7 @@ async fn run(
     piece: Chain,
     last: bool,
 ) -> Result<(), SendFailed> {
-    if filters.is_empty() && r.queue.is_empty() {
+    if filters.is_empty() && r.subrequests.queue.is_empty() {
         return end.coded(r, piece, last).await;
     }
     let mut todo = vec![Todo::Piece { at: 0, piece, last }];
@@ -83,17 +83,17 @@ async fn run(
         match next {
             Todo::Piece { at, piece, last } => match filters.get_mut(at) {
                 Some(filter) => one(r, filter.as_mut(), (at, piece, last), &mut todo).await?,
-                None if r.queue.is_empty() => end.coded(r, piece, last).await?,
-                None => enqueue(&mut r.queue, piece, last),
+                None if r.subrequests.queue.is_empty() => end.coded(r, piece, last).await?,
+                None => enqueue(&mut r.subrequests.queue, piece, last),
             },
-            Todo::Subrequest(handle) => r.queue.push_back(Queued::Subrequest(handle)),
+            Todo::Subrequest(handle) => r.subrequests.queue.push_back(Queued::Subrequest(handle)),
             Todo::Wait(until) => end.pump(r, Goal::Until(until)).await?,
         }
         if !has_room(r) {
             end.pump(r, Goal::Room).await?;
         }
     }
-    if r.queue.is_empty() {
+    if r.subrequests.queue.is_empty() {
         return Ok(());
     }
     end.pump(r, if last { Goal::Empty } else { Goal::Room }).await
@@ -148,16 +148,16 @@ fn enqueue(queue: &mut Queue, mut piece: Chain, last: bool) {
 
 /// Whether more may be made while the front of the queue is not there yet.
 fn has_room(r: &Request) -> bool {
-    if r.queue.is_empty() {
+    if r.subrequests.queue.is_empty() {
         return true;
     }
-    let bytes = r.queue.iter().map(|q| match q {
+    let bytes = r.subrequests.queue.iter().map(|q| match q {
         Queued::Bytes { piece, .. } => piece.len(),
         Queued::Subrequest(_) => 0,
     });
-    r.queue.len() < QUEUE_MAX
+    r.subrequests.queue.len() < QUEUE_MAX
         && bytes.sum::<u64>() < QUEUE_BYTES
-        && r.family.as_ref().is_none_or(|f| !f.is_crowded())
+        && r.subrequests.family.as_ref().is_none_or(|f| !f.is_crowded())
 }
 
 /// The point to which the queue is to be put out.
@@ -180,10 +180,10 @@ enum Front {
 
 fn front(r: &mut Request) -> Result<Front, SendFailed> {
     loop {
-        let pipe = match r.queue.front() {
+        let pipe = match r.subrequests.queue.front() {
             None => return Ok(Front::Nothing),
             Some(Queued::Subrequest(handle)) => handle.pipe(),
-            Some(Queued::Bytes { .. }) => match r.queue.pop_front() {
+            Some(Queued::Bytes { .. }) => match r.subrequests.queue.pop_front() {
                 Some(Queued::Bytes { piece, last }) => return Ok(Front::Piece(piece, last)),
                 _ => return Ok(Front::Nothing),
             },
@@ -193,7 +193,7 @@ fn front(r: &mut Request) -> Result<Front, SendFailed> {
         }
         match pipe.result() {
             None => return Ok(Front::Busy(pipe.clone())),
-            Some(Ok(())) => drop(r.queue.pop_front()),
+            Some(Ok(())) => drop(r.subrequests.queue.pop_front()),
             // Half a page is not to be taken for a whole one.
             Some(Err(_)) => return Err(SendFailed),
         }
@@ -221,7 +221,7 @@ impl End<'_> {
             let busy = match (front, &goal) {
                 (Err(e), _) => {
                     // A part does not fit into the page: the rest of the page is not sent.
-                    if !r.family().has_overflowed() {
+                    if !r.subrequests.family().has_overflowed() {
                         let _ = channel::flush(r).await;
                     }
                     return Err(e);

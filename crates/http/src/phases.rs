@@ -448,7 +448,7 @@ impl Request {
         } else {
             self.args = args.to_vec();
         }
-        self.clear_ctx();
+        self.state.ctx.clear();
         self.flags.internal = true;
         self.flags.uri_below_alias = false;
         self.flags.valid_location = true;
@@ -481,7 +481,7 @@ impl Request {
         self.flags.uri_below_alias = false;
         self.flags.uri_changed = false;
         self.flags.named = true;
-        self.clear_ctx();
+        self.state.ctx.clear();
         self.enter(target);
         Verdict::Redirected
     }

@@ -132,7 +132,7 @@ async fn stream(r: &mut Request, source: &mut dyn BodySource) -> Result<(), Send
 /// already sent, as in nginx.
 pub(crate) async fn what_is_left(r: &mut Request) {
     let cut_short = r.upstream().is_some_and(|u| u.cut_short);
-    if r.family().has_overflowed() {
+    if r.subrequests.family().has_overflowed() {
         // The part that was sent stays sent.
         let queued = r.channel.queued().len();
         let before = queued.saturating_sub(r.account.bytes_sent);
@@ -200,7 +200,7 @@ fn take_back(r: &mut Request) -> bool {
     r.flags.header_sent = false;
     r.flags.header_only = false;
     r.body_filters.clear();
-    r.queue.clear();
+    r.subrequests.queue.clear();
     r.out.filtered = r.out.headers.len();
     r.out.drop_filtered();
     true

@@ -36,19 +36,19 @@ impl engine::Session for Request {
     }
 
     fn values(&self) -> &Values {
-        &self.values
+        &self.state.values
     }
 
     fn values_mut(&mut self) -> &mut Values {
-        &mut self.values
+        &mut self.state.values
     }
 
     fn captures(&self) -> &Captures {
-        &self.captures
+        &self.state.captures
     }
 
     fn captures_mut(&mut self) -> &mut Captures {
-        &mut self.captures
+        &mut self.state.captures
     }
 
     fn confs(&self) -> &ConfSet {

@@ -177,7 +177,7 @@ impl Request {
         let mut path = FilePath::new();
         let is_whole = self.loc.core.root.as_ref().is_some_and(|root| root.alias && root.whole);
         let regex = self.loc.regex.clone().filter(|_| is_whole);
-        let captures = self.captures.clone();
+        let captures = self.state.captures.clone();
         if let Some(regex) = &regex
             && !regex.exec(self, uri).is_ok_and(|matches| matches)
         {
@@ -189,7 +189,7 @@ impl Request {
             // The variables of named groups are those of the request again.
             let own = self.uri.clone();
             let _ = regex.exec(self, &own);
-            self.captures = captures;
+            self.state.captures = captures;
         }
         Some(path)
     }

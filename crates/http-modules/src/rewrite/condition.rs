@@ -169,7 +169,7 @@ impl Test {
                 let value = r.var(*var).unwrap_or_default();
                 let found = regex.exec(r, &value)?;
                 if !found {
-                    r.captures.clear();
+                    r.state.captures.clear();
                 }
                 if log {
                     log_match(r, regex, &value, found);

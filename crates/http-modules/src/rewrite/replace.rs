@@ -112,7 +112,7 @@ impl Rewrite {
             log_match(r, &self.regex, &r.uri, found);
         }
         if !found {
-            r.captures.clear();
+            r.state.captures.clear();
             return Outcome::GoOn;
         }
         *escape = false;

@@ -196,7 +196,7 @@ async fn post_action(r: &mut Request) {
     if channel::flush(r).await.is_err() {
         r.close_connection();
     }
-    r.queue.clear();
+    r.subrequests.queue.clear();
     r.body_filters.clear();
     r.flags.header_only = true;
     r.flags.post_action = true;
@@ -241,12 +241,12 @@ async fn log_handlers(r: &mut Request) {
             f.await;
         }
     }
-    if !r.settling.is_empty() {
+    if !r.state.settling.is_empty() {
         // The request gives back its hold on things (its place among the connections of a client,
         // say): the client has its answer, and may come again.
-        r.clear_ctx();
-        r.family = None;
-        for wait in std::mem::take(&mut r.settling) {
+        r.state.ctx.clear();
+        r.subrequests.family = None;
+        for wait in std::mem::take(&mut r.state.settling) {
             wait.await;
         }
     }
@@ -255,6 +255,6 @@ async fn log_handlers(r: &mut Request) {
 impl Request {
     /// Waits for `settled` when the log phase is over, before the connection may be closed.
     pub fn before_close(&mut self, settled: impl Future<Output = ()> + 'static) {
-        self.settling.push(Box::pin(settled));
+        self.state.settling.push(Box::pin(settled));
     }
 }

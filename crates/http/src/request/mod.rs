@@ -7,6 +7,7 @@ mod account;
 pub mod body;
 mod edit;
 mod rates;
+mod state;
 mod traced;
 mod upstream;
 
@@ -14,18 +15,15 @@ pub use account::Account;
 pub(crate) use account::Counted;
 pub use edit::FieldEdit;
 pub use rates::Rates;
+pub use state::State;
 
-use std::any::Any;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
+use std::thread::LocalKey;
 
 use base::log::{Context, Fields, Level, Log, debug};
 use bytes::Bytes;
 use engine::flooders;
-use engine::regex::Captures;
-use engine::vars::Values;
 use http_wire::h1::{FieldId, Head, Method, Version};
 use mem::FreeList;
 use os::SockAddr;
@@ -36,7 +34,7 @@ use crate::exchanges::Exchanges;
 use crate::output::{BodyFilter, Response};
 use crate::server::location::Location;
 use crate::server::{HttpMain, Server};
-use crate::subrequest::{Family, Queue};
+use crate::subrequest::Subrequests;
 use body::ReqBody;
 
 /// The number of times that a request may change its URI inside the server: more are a circle.
@@ -114,10 +112,8 @@ pub struct Request {
     pub out: Response,
     /// Body filters that header filters inserted for this response.
     pub body_filters: Vec<Box<dyn BodyFilter>>,
-    /// Groups of the last regular expression that matched.
-    pub captures: Captures,
-    pub(crate) values: Values,
-    ctx: Vec<Box<dyn Any>>,
+    /// The state of variables and modules.
+    pub state: State,
     /// The client's address, where `realip` replaced the connection's.
     pub real_peer: Option<SockAddr>,
     /// Its rates.
@@ -130,12 +126,8 @@ pub struct Request {
     pub(crate) err_status: u16,
     /// Questions to the file system.
     pub(crate) asked: files::Questions,
-    /// Futures to wait for behind the log phase; see [`Request::before_close`].
-    pub(crate) settling: Vec<Pin<Box<dyn Future<Output = ()>>>>,
-    /// Output that waits for subrequests before it.
-    pub(crate) queue: Queue,
-    /// State shared with its subrequests, or with the request that it is one of.
-    pub(crate) family: Option<Rc<Family>>,
+    /// Its subrequests, and output that waits for them.
+    pub(crate) subrequests: Subrequests,
     /// The state of being passed on to an upstream; the box is kept for reuse.
     pub(crate) exchanges: Option<Box<Exchanges>>,
     #[expect(dead_code, reason = "kept for its drop")]
@@ -161,32 +153,29 @@ const FREE_MAX: usize = 64;
 impl Request {
     /// A request for `c`, recycled if there is one. Its channel is an HTTP/1 stream.
     pub(crate) fn take(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
-        let free = FREE.with(FreeList::take);
-        Request::made_of(free, c, main, Channel::default)
+        Request::made_of(&FREE, c, main, Channel::default)
     }
 
     /// The same with a stream of HTTP/2 as its channel, which is to be begun.
     pub(crate) fn take_stream(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
-        let free = FREE_STREAMS.with(FreeList::take);
-        Request::made_of(free, c, main, Channel::stream)
+        Request::made_of(&FREE_STREAMS, c, main, Channel::stream)
     }
 
     /// The same with a stream of HTTP/3.
     pub(crate) fn take_quic(c: Rc<Conn>, main: &Rc<HttpMain>) -> Box<Request> {
-        let free = FREE_QUIC.with(FreeList::take);
-        Request::made_of(free, c, main, Channel::quic_stream)
+        Request::made_of(&FREE_QUIC, c, main, Channel::quic_stream)
     }
 
     #[inline]
     fn made_of(
-        free: Option<Box<Request>>,
+        free: &'static LocalKey<FreeList<Box<Request>>>,
         c: Rc<Conn>,
         main: &Rc<HttpMain>,
         channel: fn() -> Channel,
     ) -> Box<Request> {
         let server = c.server().clone();
         let loc = server.root.clone();
-        match free {
+        match free.with(FreeList::take) {
             Some(mut r) => {
                 r.c = Some(c);
                 if !Rc::ptr_eq(&r.main, main) {
@@ -214,19 +203,15 @@ impl Request {
                 body: ReqBody::default(),
                 out: Response::default(),
                 body_filters: Vec::new(),
-                captures: Captures::default(),
-                values: Values::default(),
-                ctx: Vec::new(),
+                state: State::default(),
                 real_peer: None,
                 rates: Rates::default(),
                 account: Account::default(),
                 access_code: 0,
                 err_status: 0,
-                queue: Queue::new(),
-                family: None,
+                subrequests: Subrequests::default(),
                 exchanges: None,
                 asked: files::Questions::default(),
-                settling: Vec::new(),
                 memory: os::memory::Counted::new(BESIDE_BUFFERS),
             }),
         }
@@ -270,21 +255,18 @@ impl Request {
         self.body.reset();
         self.out.reset();
         self.body_filters.clear();
-        self.captures.clear();
-        self.values.clear();
-        self.ctx.clear();
+        self.state.clear();
         self.real_peer = None;
         self.rates = Rates::default();
         self.account.reset();
         self.access_code = 0;
         self.err_status = 0;
-        self.queue.clear();
-        self.family = None;
+        self.subrequests.queue.clear();
+        self.subrequests.family = None;
         if let Some(exchanges) = &mut self.exchanges {
             exchanges.clear();
         }
         self.asked.reset();
-        self.settling.clear();
     }
 
     /// Before a long wait: has the request's memory prefetched when it goes on.
@@ -323,10 +305,7 @@ impl Request {
     /// The bytes that spans of [`Request::head`] point into.
     #[inline]
     pub fn head_bytes(&self) -> &[u8] {
-        match self.edited_head.is_empty() {
-            true => self.channel.head_text(),
-            false => &self.edited_head,
-        }
+        if self.edited_head.is_empty() { self.channel.head_text() } else { &self.edited_head }
     }
 
     /// Whether the connection is kept for other requests after the response.
@@ -381,10 +360,7 @@ impl Request {
 
     /// The client's address: the one `realip` found, else the connection's.
     pub fn peer(&self) -> &SockAddr {
-        match &self.real_peer {
-            Some(a) => a,
-            None => &self.c().peer,
-        }
+        self.real_peer.as_ref().unwrap_or_else(|| &self.c().peer)
     }
 
     /// The extension of the URI.
@@ -399,38 +375,6 @@ impl Request {
             let media = core.types.get(self.extension()).unwrap_or(&core.default_type).clone();
             self.out.content_type = (!media.is_empty()).then_some(media);
         }
-    }
-
-    /// A module's state of this request, if it made one.
-    pub fn ctx<T: 'static>(&self) -> Option<&T> {
-        self.ctx.iter().find_map(|b| b.downcast_ref())
-    }
-
-    /// A module's state of this request, made now if there is none.
-    pub fn ctx_mut<T: Default + 'static>(&mut self) -> &mut T {
-        let i = match self.ctx.iter().position(|b| b.is::<T>()) {
-            Some(i) => i,
-            None => {
-                self.ctx.push(Box::new(T::default()));
-                self.ctx.len() - 1
-            }
-        };
-        self.ctx[i].downcast_mut().expect("found or stored under this type just now")
-    }
-
-    /// Takes a module's state over from elsewhere.
-    pub(crate) fn begin_with(&mut self, ctx: Option<Box<dyn Any>>) {
-        self.ctx.extend(ctx);
-    }
-
-    /// Forgets modules' state, as an internal redirect does.
-    pub(crate) fn clear_ctx(&mut self) {
-        self.ctx.clear();
-    }
-
-    /// The n-th group of the last regular expression that matched.
-    pub fn capture(&self, n: usize) -> Option<&[u8]> {
-        self.captures.get(n)
     }
 
     /// Evaluates a template.
@@ -494,10 +438,7 @@ impl Request {
 
     /// The status for logging: the response's, or the one that the request ended with.
     pub fn status(&self) -> u16 {
-        match (self.err_status, self.out.status) {
-            (0, s) => s,
-            (e, _) => e,
-        }
+        if self.err_status == 0 { self.out.status } else { self.err_status }
     }
 }
 

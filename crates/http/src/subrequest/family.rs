@@ -6,11 +6,26 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::TOTAL_MAX;
+use super::{Queue, TOTAL_MAX};
 use crate::request::Request;
 
 /// Subrequests that run at the same time; beyond them a page makes more only when their turn comes.
 const AHEAD_MAX: u32 = 64;
+
+/// The subrequests of a request.
+#[derive(Default)]
+pub(crate) struct Subrequests {
+    /// Output that waits for subrequests before it.
+    pub queue: Queue,
+    /// State shared with its subrequests, or with the request that it is one of.
+    pub family: Option<Rc<Family>>,
+}
+
+impl Subrequests {
+    pub fn family(&mut self) -> &Rc<Family> {
+        self.family.get_or_insert_default()
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Family {
@@ -68,13 +83,9 @@ impl Family {
 }
 
 impl Request {
-    pub(crate) fn family(&mut self) -> &Rc<Family> {
-        self.family.get_or_insert_default()
-    }
-
     /// The charset that the client's response says it is in, for a subrequest to follow.
     pub fn main_charset(&self) -> Option<Bytes> {
-        match &self.family {
+        match &self.subrequests.family {
             Some(f) if self.is_subrequest() => f.charset.borrow().clone(),
             _ => self.out.charset.clone(),
         }
@@ -84,12 +95,12 @@ impl Request {
     /// there is none. It outlives redirects inside the server, and is dropped when the last of
     /// these requests ends, however it ends.
     pub fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
-        engine::shared_in(&mut self.family().state.borrow_mut())
+        engine::shared_in(&mut self.subrequests.family().state.borrow_mut())
     }
 
     /// The same where it was made already.
     pub fn shared_if_any<T: 'static>(&self) -> Option<Rc<T>> {
-        let state = self.family.as_ref()?.state.borrow();
+        let state = self.subrequests.family.as_ref()?.state.borrow();
         state.iter().find_map(|state| state.clone().downcast().ok())
     }
 }

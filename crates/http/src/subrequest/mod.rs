@@ -26,7 +26,7 @@ use event::TaskId;
 use http_wire::h1::Method;
 use mem::{Chain, Page};
 
-pub(crate) use family::Family;
+pub(crate) use family::{Family, Subrequests};
 pub(crate) use out::{finish, put, start};
 pub(crate) use pipe::Pipe;
 pub(crate) use queue::{Queue, Queued};
@@ -224,7 +224,7 @@ impl Request {
             return Err(Refused::Nested);
         }
         let main_charset = (!self.is_subrequest()).then(|| self.out.charset.clone());
-        let family = self.family().clone();
+        let family = self.subrequests.family().clone();
         if let Some(charset) = main_charset {
             family.set_charset(charset);
         }
@@ -244,7 +244,7 @@ impl Request {
     }
 
     fn log_refusal(&mut self, reason: u8, message: &str, uri: &[u8]) {
-        if self.family().is_first(reason) {
+        if self.subrequests.family().is_first(reason) {
             let level = if reason == TOO_MANY { Level::Crit } else { Level::Error };
             self.log(level, format_args!("{message} \"{}\"", base::log::lossy(uri)));
         }
@@ -290,12 +290,12 @@ impl Request {
         r.host.extend_from_slice(&self.host);
         r.host_port = self.host_port;
         r.real_peer.clone_from(&self.real_peer);
-        r.values = self.values.share();
+        r.state.values = self.state.values.share();
         r.flags.internal = true;
         r.flags.valid_location = true;
         r.flags.header_only = ask.take == Use::Head;
-        r.family = self.family.clone();
-        r.begin_with(ask.ctx);
+        r.subrequests.family = self.subrequests.family.clone();
+        r.state.ctx.extend(ask.ctx);
         r.account.start();
         r
     }
@@ -310,12 +310,12 @@ impl Request {
             is_clone: true,
             ..Subrequest::new(uri, args)
         };
-        let (captures, flags) = (self.captures.clone(), self.flags);
+        let (captures, flags) = (self.state.captures.clone(), self.flags);
         let states = &self.loc.pipeline.background_states;
         let states: Vec<_> = states.iter().filter_map(|state| state(self)).collect();
         let made = self.subrequest_with(ask, |child| {
-            states.into_iter().for_each(|state| child.begin_with(Some(state)));
-            child.captures = captures;
+            child.state.ctx.extend(states);
+            child.state.captures = captures;
             child.flags.valid_location = flags.valid_location;
             child.flags.valid_unparsed_uri = flags.valid_unparsed_uri;
             if let Some(sub) = child.sub_mut() {
