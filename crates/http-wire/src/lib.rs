@@ -9,7 +9,7 @@
 //!   bring nothing ([`waste`]).
 //! - **Fields whose rules are HTTP's own**: [`range`] and [`cache_control`] are here and not with
 //!   the module that uses them, because RFC 9110 and RFC 9111 define them and fuzzers test them
-//!   without a server.
+//!   without a server. [`user_agent`] knows clients that misread responses.
 //!
 //! Protocols that are carried in HTTP (gRPC, trace context) or that stand next to it (FastCGI, the
 //! PROXY protocol) are in the crate `proto`. The two crates do not know each other.
@@ -26,4 +26,5 @@ pub mod priority;
 pub mod qpack;
 pub mod range;
 pub mod uri;
+pub mod user_agent;
 pub mod waste;

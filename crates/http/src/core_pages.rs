@@ -222,32 +222,10 @@ fn refresh_page(out: &mut Vec<u8>, location: &[u8]) {
 }
 
 fn is_msie(r: &Request) -> bool {
-    r.header(FieldId::UserAgent).is_some_and(|ua| crate::user_agent::msie(ua).is_some())
+    r.header(FieldId::UserAgent).is_some_and(|ua| http_wire::user_agent::msie(ua).is_some())
 }
 
 fn is_msie_or_chrome(r: &Request) -> bool {
     let chrome = |ua: &[u8]| memchr::memmem::find(ua, b"Chrome/").is_some();
     is_msie(r) || r.header(FieldId::UserAgent).is_some_and(chrome)
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::user_agent::{is_msie6, msie};
-
-    #[test]
-    fn msie_says_its_version() {
-        for (agent, any, six) in [
-            ("Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1)", true, true),
-            ("Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1; SV1)", true, false),
-            ("Mozilla/4.0 (compatible; MSIE 7.0)", true, false),
-            ("MSIE 6.0", true, true),
-            ("MSIE 6.", false, false),
-            ("MSIE 6", false, false),
-            ("MSIE ", false, false),
-            ("Mozilla/4.0 (compatible; MSIE 6.0; en) Opera 8.0", false, false),
-        ] {
-            assert_eq!(msie(agent.as_bytes()).is_some(), any, "{agent}");
-            assert_eq!(is_msie6(agent.as_bytes()), six, "{agent}");
-        }
-    }
 }

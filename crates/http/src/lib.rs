@@ -61,7 +61,6 @@ pub mod subrequest;
 mod target;
 mod trace;
 pub mod types;
-mod user_agent;
 pub mod vars;
 mod warnings;
 mod watch;

@@ -413,8 +413,7 @@ impl Request {
         }
         let Some(ua) = self.header(http_wire::h1::FieldId::UserAgent) else { return false };
         let has = |s: &[u8]| memchr::memmem::find(ua, s).is_some();
-        if d.msie6 && self.method == http_wire::h1::Method::Post && crate::user_agent::is_msie6(ua)
-        {
+        if d.msie6 && self.method == http_wire::h1::Method::Post && self.is_msie6() {
             return true;
         }
         d.safari && has(b"Mac OS X") && has(b"Safari/") && !has(b"Chrome/")

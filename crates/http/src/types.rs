@@ -82,12 +82,6 @@ pub(crate) fn static_type(mime: Bytes) -> Bytes {
     }
 }
 
-/// The extension of a URI or path: the text behind the last dot of its last segment, unless the
-/// segment begins with that dot.
-pub fn extension(path: &[u8]) -> &[u8] {
-    http_wire::uri::extension(path).unwrap_or_default()
-}
-
 /// The types of the responses that a filter works on (`gzip_types`, `ssi_types` and the like).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TypeList {
@@ -161,14 +155,6 @@ mod tests {
         TypeList::set(&mut list, &directive("x a/b * c/d;"), None).unwrap();
         assert_eq!(list, Some(TypeList::Any));
         assert!(list.unwrap().has(&of(None)));
-    }
-
-    #[test]
-    fn extensions_of_paths() {
-        assert_eq!(extension(b"/a/b.tar.gz"), b"gz");
-        assert_eq!(extension(b"/a.b/c"), b"");
-        assert_eq!(extension(b"/a/.profile"), b"");
-        assert_eq!(extension(b""), b"");
     }
 
     #[test]

@@ -365,7 +365,12 @@ impl Request {
 
     /// The extension of the URI.
     pub fn extension(&self) -> &[u8] {
-        crate::types::extension(&self.uri)
+        http_wire::uri::extension(&self.uri).unwrap_or_default()
+    }
+
+    /// Whether the client is one of the old MSIE, which misread compressed responses.
+    pub fn is_msie6(&self) -> bool {
+        self.header(FieldId::UserAgent).is_some_and(http_wire::user_agent::is_msie6)
     }
 
     /// Sets the response's type by the URI's extension, or to the default, if it has none yet.
