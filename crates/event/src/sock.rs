@@ -392,6 +392,15 @@ impl Sock {
         with(|inner| inner.core.socks.get(self.0.key).is_some_and(|e| e.bits & told == 0))
     }
 
+    /// [`Sock::is_watched`] and [`Sock::is_silent`]: nothing has arrived that was not received.
+    pub fn is_watched_and_silent(&self) -> bool {
+        let told = bits::READ | bits::PEER_CLOSED;
+        with(|inner| {
+            inner.core.socks.get(self.0.key).is_some_and(|e| e.bits & told == 0)
+                && inner.driver.watches(&mut inner.core, self.0.key)
+        })
+    }
+
     /// Ends the sending direction, after the posted bytes.
     pub fn shutdown_write(&self) -> io::Result<()> {
         with(|inner| match inner.core.socks.get(self.0.key) {

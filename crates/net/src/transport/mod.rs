@@ -376,6 +376,11 @@ impl Transport {
 }
 
 fn is_quiet(sock: &Sock) -> bool {
+    // One look at the loop settles nearly all: a kept connection is asked twice for each request.
+    sock.is_watched_and_silent() || is_quiet_by_kernel(sock)
+}
+
+fn is_quiet_by_kernel(sock: &Sock) -> bool {
     (sock.is_silent() || !sock.peer_closed() && matches!(sock.try_recv(), Ok(None)))
         && !hides_something(sock)
 }
