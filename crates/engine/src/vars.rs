@@ -448,6 +448,12 @@ impl Values {
         }
     }
 
+    /// Whether nothing is stored of any variable, as in most requests.
+    #[inline]
+    fn is_untouched(&self) -> bool {
+        !self.touched && self.common.is_none()
+    }
+
     /// Looks at a value; `look` must not touch others.
     fn with<T>(&self, id: VarId, look: impl FnOnce(&Slot) -> T) -> T {
         let of = |slots: &[Slot]| look(slots.get(id.0 as usize).unwrap_or(&Slot::Unset));
@@ -529,20 +535,22 @@ enum Stored {
 
 /// Appends a variable's value to `out`; `false` where it has none.
 pub fn write<S: Session>(s: &mut S, id: VarId, out: &mut Vec<u8>) -> bool {
-    let stored = s.values().with(id, |slot| match slot {
-        Slot::Value(v) => {
-            out.extend_from_slice(v);
-            Stored::Found
+    if !s.values().is_untouched() {
+        let stored = s.values().with(id, |slot| match slot {
+            Slot::Value(v) => {
+                out.extend_from_slice(v);
+                Stored::Found
+            }
+            Slot::NotFound => Stored::None,
+            Slot::Busy => Stored::Busy,
+            Slot::Unset => Stored::Unset,
+        });
+        match stored {
+            Stored::Found => return true,
+            Stored::None => return false,
+            Stored::Busy => return cycle(s, id).is_some(),
+            Stored::Unset => {}
         }
-        Slot::NotFound => Stored::None,
-        Slot::Busy => Stored::Busy,
-        Slot::Unset => Stored::Unset,
-    });
-    match stored {
-        Stored::Found => return true,
-        Stored::None => return false,
-        Stored::Busy => return cycle(s, id).is_some(),
-        Stored::Unset => {}
     }
     // Most variables are of this kind.
     if let Evaluation::Write(f) = &s.variables().vars[id.0 as usize].evaluation {
