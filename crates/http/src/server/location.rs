@@ -190,9 +190,6 @@ impl Tree {
 
 /// Finds the location of `r.uri` below `from`.
 pub(crate) fn find(r: &mut Request, from: &Rc<Location>) -> Found {
-    if from.tree.is_empty() {
-        return Found::None;
-    }
     let uri = std::mem::take(&mut r.uri);
     let found = find_in(r, from, &uri);
     r.uri = uri;
@@ -206,6 +203,9 @@ pub(crate) fn find(r: &mut Request, from: &Rc<Location>) -> Found {
 
 fn find_in(r: &mut Request, at: &Rc<Location>, uri: &[u8]) -> Hit {
     let tree = &at.tree;
+    if tree.is_empty() {
+        return Hit::None;
+    }
     if r.is_traced() {
         tree.prefixes_of(uri).for_each(|l| r.note_tried(Tried::Prefix, l));
     }
