@@ -408,12 +408,13 @@ impl Request {
 
     fn keepalive_disabled(&self) -> bool {
         let d = self.loc.core.keepalive_disable;
-        if !d.msie6 && !d.safari {
+        let msie6 = d.msie6 && self.method == http_wire::h1::Method::Post;
+        if !msie6 && !d.safari {
             return false;
         }
         let Some(ua) = self.header(http_wire::h1::FieldId::UserAgent) else { return false };
         let has = |s: &[u8]| memchr::memmem::find(ua, s).is_some();
-        if d.msie6 && self.method == http_wire::h1::Method::Post && self.is_msie6() {
+        if msie6 && self.is_msie6() {
             return true;
         }
         d.safari && has(b"Mac OS X") && has(b"Safari/") && !has(b"Chrome/")
