@@ -136,13 +136,28 @@ pub fn write_millis(out: &mut Vec<u8>, ms: u64) {
 }
 
 /// Whether a variable's name stands for a field: `x_one` for `X-One` and `X_One`.
+///
+/// Inlined, because the lengths of most pairs differ.
+#[inline]
 pub fn is_name_of_field(variable: &[u8], field: &[u8]) -> bool {
-    let same = |(v, f): (&u8, &u8)| match f {
-        b'-' => *v == b'_',
-        f => f.eq_ignore_ascii_case(v),
-    };
-    variable.len() == field.len() && variable.iter().zip(field).all(same)
+    variable.len() == field.len() && is_same_name(variable, field)
 }
+
+fn is_same_name(variable: &[u8], field: &[u8]) -> bool {
+    let same = |(v, f): (&u8, &u8)| v.to_ascii_lowercase() == AS_VARIABLE[usize::from(*f)];
+    variable.iter().zip(field).all(same)
+}
+
+/// The bytes of a field's name as a variable's name has them, in lower case.
+static AS_VARIABLE: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] = if b == b'-' as usize { b'_' } else { (b as u8).to_ascii_lowercase() };
+        b += 1;
+    }
+    table
+};
 
 /// Appends each byte of `bytes` as two lower-case hexadecimal digits.
 pub fn write_hex(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -193,10 +193,47 @@ fn is_special(escape: Escape, b: u8) -> bool {
     }
 }
 
+/// The place of the first special byte, if there is one.
+fn first_special(escape: Escape, bytes: &[u8]) -> Option<usize> {
+    // Few values have one, so eight bytes are tested together: one by one took 9 instructions a
+    // byte, 440 for the request line and the user agent.
+    if let Some(last) = bytes.last_chunk::<8>()
+        && !has_special(escape, last)
+        && !bytes.as_chunks::<8>().0.iter().any(|eight| has_special(escape, eight))
+    {
+        return None;
+    }
+    bytes.iter().position(|b| is_special(escape, *b))
+}
+
+/// Whether any of eight bytes is special.
+#[inline]
+fn has_special(escape: Escape, bytes: &[u8; 8]) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = ONES << 7;
+    let x = u64::from_ne_bytes(*bytes);
+    // The high bit of the lowest byte below `limit` is set; bits above it may be wrong.
+    let below = |x: u64, limit: u64| x.wrapping_sub(ONES * limit) & !x;
+    let is = |b: u8| below(x ^ (ONES * u64::from(b)), 1);
+    let both = x | below(x, 0x20) | is(b'"') | is(b'\\');
+    let special = match escape {
+        Escape::Default => both | is(0x7f),
+        Escape::Json => both,
+        Escape::None => 0,
+    };
+    special & HIGH != 0
+}
+
 /// Escapes the bytes of `out` from `from` on.
 fn escape_from(escape: Escape, out: &mut Vec<u8>, from: usize) {
-    let Some(first) = out[from..].iter().position(|b| is_special(escape, *b)) else { return };
-    let tail = out.split_off(from + first);
+    if let Some(first) = first_special(escape, &out[from..]) {
+        escape_tail(escape, out, from + first);
+    }
+}
+
+#[cold]
+fn escape_tail(escape: Escape, out: &mut Vec<u8>, from: usize) {
+    let tail = out.split_off(from);
     match escape {
         Escape::Default => tail.iter().for_each(|b| match is_special(escape, *b) {
             true => {
@@ -236,6 +273,22 @@ mod tests {
         );
         assert_eq!(escaped(Escape::None, all), all.to_vec());
         assert_eq!(escaped(Escape::Default, b""), b"");
+    }
+
+    #[test]
+    fn a_special_byte_is_found_at_any_place() {
+        for escape in [Escape::Default, Escape::Json, Escape::None] {
+            for len in 0..26 {
+                for at in 0..len {
+                    for b in 0..=255 {
+                        let mut bytes = vec![b'a'; len];
+                        bytes[at] = b;
+                        let found = is_special(escape, b).then_some(at);
+                        assert_eq!(first_special(escape, &bytes), found, "{b} at {at} of {len}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]
