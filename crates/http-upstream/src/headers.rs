@@ -34,13 +34,11 @@ pub(crate) fn intercepted(r: &mut Request, conf: &Conf, status: u16) -> bool {
     }
     if status == 401 {
         let u = r.upstream_mut();
-        let head = std::mem::take(&mut u.head);
-        let text = u.text.clone();
+        let (head, text) = (u.head.clone(), u.text.clone());
         for f in head.fields.all(FieldId::WwwAuthenticate) {
             let value = Bytes::copy_from_slice(f.value.of(&text));
             r.out.add("WWW-Authenticate", value);
         }
-        r.upstream_mut().head = head;
     }
     true
 }

@@ -74,17 +74,10 @@ impl Cacheability {
         self.ticket.cacheable && !self.rules.forbidden
     }
 
-    /// Whether a value of `*_no_cache` forbids storing the response. The headers are put into the
-    /// request's state for that, because variables such as `$upstream_http_…` read them there.
-    pub fn is_unwanted(&self, r: &mut Request, head: &mut ResponseHead) -> bool {
+    /// Whether a value of `*_no_cache` forbids storing the response.
+    pub fn is_unwanted(&self, r: &mut Request) -> bool {
         let conf = self.ticket.conf.clone();
-        if conf.no_cache.is_empty() {
-            return false;
-        }
-        std::mem::swap(&mut r.upstream_mut().head, head);
-        let is_unwanted = any_set(r, &conf.no_cache);
-        std::mem::swap(&mut r.upstream_mut().head, head);
-        is_unwanted
+        any_set(r, &conf.no_cache)
     }
 
     /// The response is not cached: releases the lock.

@@ -29,7 +29,7 @@ pub(crate) fn stored(
     let len = Some(stored.header.body_len);
     let body = Body::Chain(stored.body());
     let kept = (stored.header.head.clone(), stored.forbids(), valid);
-    r.upstream_mut().head.clone_from(&stored.head);
+    Rc::make_mut(&mut r.upstream_mut().head).copy_from(&stored.head);
     let verdict = answer(r, kept, len, body, up, protocol);
     as_kept(r, t, up, &stored.header, &stored.head);
     verdict
@@ -77,7 +77,7 @@ pub(crate) fn joined(
     let header = fill.header();
     let Some(head) = fill.head() else { return Verdict::Status(500) };
     let len = fill.whole_len().or(head.content_length);
-    r.upstream_mut().head.clone_from(head);
+    Rc::make_mut(&mut r.upstream_mut().head).copy_from(head);
     let kept = (header.head.clone(), fill.forbids(), header.valid);
     let body = match fill.whole() {
         Some(chain) => Body::Chain(chain),
@@ -98,7 +98,7 @@ pub(crate) fn followed(
     protocol: &dyn Protocol,
 ) -> Verdict {
     let Some(head) = parsed(&growing.header) else { return Verdict::Status(500) };
-    r.upstream_mut().head.clone_from(&head);
+    Rc::make_mut(&mut r.upstream_mut().head).copy_from(&head);
     let header = growing.header.clone();
     let forbids = Forbids::default();
     let kept = (header.head.clone(), &forbids, header.valid);
@@ -129,11 +129,10 @@ fn answer(
     };
     let u = r.upstream_mut();
     u.text = text.clone();
-    let head = std::mem::take(&mut u.head);
+    let head = u.head.clone();
     let forbidden = forbids.ask(&head, &text, up.ignore_headers, valid, unix_secs() as i64);
     let accepted = headers::copy(r, up, &head, protocol, true);
     let of_head = head.content_length;
-    r.upstream_mut().head = head;
     match accepted {
         Accepted::Redirect => return headers::redirect(r),
         Accepted::Upgrade => return Verdict::Status(502),

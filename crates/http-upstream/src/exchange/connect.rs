@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::pin::pin;
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 
 use base::future::rarely;
 use base::time::now_ms;
@@ -48,7 +48,7 @@ impl Exchange {
     /// The connection is established, and nothing else is needed (CONNECT).
     pub(super) fn connected(&mut self, r: &mut Request) -> Answered {
         let u = r.upstream_mut();
-        self.protocol.head(b"", &mut u.head);
+        self.protocol.head(b"", Rc::make_mut(&mut u.head));
         let status = u.head.status;
         u.now().status = status;
         Answered { text: Bytes::new(), rest: Bytes::new(), takes: true }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::pin;
+use std::rc::Rc;
 
 use base::future::rarely;
 use base::log::Level;
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use event::{Deadline, Either, Side, race, race_if};
 use http::channel::{ClientEnd, in_memory};
 use http::request::Request;
-use http_wire::h1::Field;
+use http_wire::h1::{Field, ResponseHead};
 use mem::{Buf, Chain, Page};
 use net::Transport;
 use upstream::failure::may_have_answered;
@@ -188,7 +189,7 @@ impl Exchange {
                 }
             }
             let u = r.upstream_mut();
-            match stream.take_head(&mut u.head) {
+            match stream.take_head(Rc::make_mut(&mut u.head)) {
                 Ok(None) => {}
                 Ok(Some(text)) if u.head.status < 200 => {
                     self.interim_of_stream(r, &text).await?;
@@ -278,7 +279,7 @@ impl Exchange {
     fn parse_head(&mut self, r: &mut Request, page: &mut Page) -> Result<Option<usize>, Stop> {
         loop {
             let u = r.upstream_mut();
-            let step = self.protocol.head(page.filled(), &mut u.head);
+            let step = self.protocol.head(page.filled(), Rc::make_mut(&mut u.head));
             while let Some((level, m)) = self.protocol.complaint() {
                 r.log(level, format_args!("{m} while reading response header from upstream"));
             }
@@ -311,8 +312,7 @@ impl Exchange {
                     let m = format_args!("{m} while reading response header from upstream");
                     r.log(Level::Error, m);
                     let u = r.upstream_mut();
-                    u.head.clear();
-                    u.head.status = 200;
+                    u.head = Rc::new(ResponseHead { status: 200, ..ResponseHead::new() });
                     u.now().status = 200;
                     // The response to the client has no headers either (HTTP/0.9).
                     r.head.version = http_wire::h1::Version::HTTP_09;
@@ -338,13 +338,12 @@ impl Exchange {
         if !crate::early_hints::wanted(r) {
             return;
         }
-        let head = std::mem::take(&mut r.upstream_mut().head);
+        let head = r.upstream_mut().head.clone();
         let is_shown = |f: &&Field| {
             !self.conf.hidden.has(f.id, f.name.of(text)) && is_of_interim(&head, f, text)
         };
         let shown = head.fields.iter().filter(is_shown);
         http::channel::interim(r, 103, shown.map(|f| (f.name.of(text), f.value.of(text))));
-        r.upstream_mut().head = head;
         self.hints = r.has_output();
     }
 }

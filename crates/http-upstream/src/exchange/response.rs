@@ -53,9 +53,7 @@ impl Exchange {
         let sent_all = answer.takes && answer.out.is_empty() && self.body.is_sent();
         let (Some(pool), true) = (&self.pool, sent_all) else { return };
         let Wire::Conn(conn) = answer.wire else { return };
-        let head = std::mem::take(&mut r.upstream_mut().head);
-        let mut progress = self.protocol.begin_body(&head);
-        r.upstream_mut().head = head;
+        let mut progress = self.protocol.begin_body(&r.upstream_mut().head);
         let mut sink = Sink::default();
         if progress == Progress::More && !answer.rest.is_empty() {
             let body = self.protocol.body(Buf::Mem(answer.rest), &mut sink);
@@ -77,7 +75,7 @@ impl Exchange {
     ) -> Verdict {
         let text = r.upstream_mut().text.clone();
         self.keep_connection(r, answer);
-        let head = std::mem::take(&mut r.upstream_mut().head);
+        let head = r.upstream_mut().head.clone();
         let a = r.upstream_mut().now();
         a.response_ms = Some(now_ms().saturating_sub(a.start_ms));
         if status == CacheStatus::Revalidated {
@@ -91,13 +89,13 @@ impl Exchange {
     /// Forwards a response: its headers to `r.out`, its body as it arrives.
     pub(super) fn accept(mut self, r: &mut Request, answer: Answer) -> Verdict {
         let sent_all = answer.takes && answer.out.is_empty() && self.body.is_sent();
-        let mut head = std::mem::take(&mut r.upstream_mut().head);
+        let head = r.upstream_mut().head.clone();
         let (accepted, cacheability) = self.copy_head(r, &head);
         let progress = self.protocol.begin_body(&head);
         // A cache fill only reads from the server, so it could not send the rest of a request body.
         let fills = sent_all && matches!(accepted, Accepted::Response { buffering: true });
         let plan = match cacheability {
-            Some(cacheability) if fills && !cacheability.is_unwanted(r, &mut head) => {
+            Some(cacheability) if fills && !cacheability.is_unwanted(r) => {
                 cacheability.plan(r, &self.conf, &head)
             }
             Some(cacheability) => {
@@ -106,7 +104,6 @@ impl Exchange {
             }
             None => None,
         };
-        r.upstream_mut().head = head;
         let Some(lease) = self.lease.take() else { return Verdict::Status(500) };
         let (mut link, left) = self.link(r, lease, answer);
         match accepted {

@@ -1,6 +1,8 @@
 //! Protocol switches over an upstream stream: an extended CONNECT (RFC 8441) if the server supports
 //! it, otherwise the plain request.
 
+use std::rc::Rc;
+
 use base::log::Level;
 use bytes::Bytes;
 use event::{Deadline, Either, race_if};
@@ -85,10 +87,10 @@ impl Exchange {
     /// The final response to CONNECT has arrived: either the tunnel is established, or it is a
     /// normal response. Returns the text of its fields.
     pub(super) fn answered_connect(&mut self, r: &mut Request, text: Bytes) -> Bytes {
-        let mut head = std::mem::take(&mut r.upstream_mut().head);
+        let mut head = r.upstream_mut().head.clone();
         self.connects = websocket::is_accepted(head.status);
         let text = match self.connects {
-            true => self.protocol.connected(r, &mut head, text),
+            true => self.protocol.connected(r, Rc::make_mut(&mut head), text),
             false => text,
         };
         r.upstream_mut().head = head;
