@@ -328,7 +328,7 @@ pub(crate) fn redirect(r: &mut Request) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use proto::h1::{ResponseParser, ResponseStep};
+    use http_wire::h1::{ResponseParser, ResponseStep};
 
     use super::*;
 

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use ::upstream::api::{EngineKind, Refusal};
 use base::json::string;
 use http::request::Request;
+use http_wire::h1::Method;
 use keyval::pairs::{members, write};
 use keyval::{AllZones, Change, Pair, Refused, Zone};
-use http_wire::h1::Method;
 use serde_json::Value;
 
 use super::document::{Fields, Writer, collection, text};
