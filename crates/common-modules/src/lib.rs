@@ -12,6 +12,7 @@ pub mod geoip2;
 pub mod limits;
 pub mod log;
 pub mod map;
+pub mod num_map;
 pub mod passing;
 pub mod proxies;
 pub mod realip;

@@ -33,6 +33,7 @@ pub mod known;
 mod lexer;
 pub mod lint;
 pub mod map;
+pub mod num_map;
 pub mod parse;
 pub mod pattern;
 pub mod redact;

@@ -7,6 +7,7 @@ pub mod access;
 pub mod addition;
 pub mod auth_basic;
 pub mod auth_request;
+pub mod auth_require;
 pub mod autoindex;
 pub mod brotli;
 pub mod browser;
@@ -27,6 +28,7 @@ pub mod headers_more;
 pub mod https_redirect;
 pub mod image_filter;
 pub mod index;
+pub mod internal_redirect;
 pub mod keyval;
 pub mod limits;
 pub mod log;
@@ -34,6 +36,7 @@ pub mod map;
 pub mod mirror;
 pub mod mp4;
 pub mod not_modified;
+pub mod num_map;
 pub mod random_index;
 pub mod range;
 pub mod realip;
@@ -72,6 +75,7 @@ pub static MODULES: Modules = &[
     &otel::MODULE,
     &rewrite::MODULE,
     &map::MODULE,
+    &num_map::MODULE,
     &geo::MODULE,
     &geoip::MODULE,
     &geoip2::MODULE,
@@ -84,6 +88,9 @@ pub static MODULES: Modules = &[
     &access::MODULE,
     &auth_basic::MODULE,
     &auth_request::MODULE,
+    // It looks at what the modules before it have found.
+    &auth_require::MODULE,
+    &internal_redirect::MODULE,
     &try_files::MODULE,
     &mirror::MODULE,
     &secure_link::MODULE,

@@ -13,6 +13,7 @@ pub mod limit_conn;
 pub mod limit_req;
 pub mod log;
 pub mod map;
+pub mod num_map;
 pub mod pass;
 pub mod realip;
 pub mod return_;
@@ -34,6 +35,7 @@ pub static MODULES: Modules = &[
     &geoip::MODULE,
     &geoip2::MODULE,
     &map::MODULE,
+    &num_map::MODULE,
     &split_clients::MODULE,
     &keyval::MODULE,
     &stream::ssl::MODULE,

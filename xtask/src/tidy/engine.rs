@@ -21,6 +21,7 @@ const ORDINARY: &[(&str, &str)] = &[
     ("gateway", "what a proxy is to HTTP: statuses 502 and 504"),
     ("headers", "what a message begins with"),
     ("index", "a place in a list"),
+    ("internal_redirect", "another URI within the server: error_page, X-Accel-Redirect"),
     ("limits", "the process's, and those of sizes"),
     ("log", "the error log, and a phase"),
     ("map", "what is done to a value, and a path's place on the disk"),
