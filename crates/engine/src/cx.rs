@@ -14,7 +14,7 @@ use crate::module::{self, Modules};
 use crate::session::Session;
 use crate::settings::Conf;
 use crate::temp_path::TempPath;
-use crate::vars::Registry;
+use crate::vars::{ForServers, Registry};
 
 /// The means that the server lends for the loading of an engine's block.
 #[derive(Clone)]
@@ -188,7 +188,8 @@ pub fn apply<S: Session>(
     }
     let Cx { env, vars, mut levels, servers, folders, .. } = cx;
     let top = levels.pop().unwrap_or_else(|| Level::new(S::BLOCK, S::Block::default()));
-    Ok(Applied { top, servers, folders, vars: vars.finish()?, env })
+    let vars = vars.finish(!servers.is_empty())?;
+    Ok(Applied { top, servers, folders, vars, env })
 }
 
 impl<S: Session> Cx<S> {
@@ -255,6 +256,15 @@ impl<S: Session> Cx<S> {
     /// A string with variables, compiled.
     pub fn template(&mut self, word: &Word) -> Result<Template, ConfError> {
         Template::parse(word, &mut self.vars)
+    }
+
+    /// The same for a directive without effect where there is no `server` block: an unknown
+    /// variable in it is no error then.
+    ///
+    /// # Errors
+    /// Those of [`Template::parse`].
+    pub fn template_for_servers(&mut self, word: &Word) -> Result<Template, ConfError> {
+        Template::parse(word, &mut ForServers(&mut self.vars))
     }
 
     /// Sets a string with variables from the first argument.

@@ -102,6 +102,8 @@ struct Var<S> {
     set: Setter<S>,
     changeable: bool,
     seen_at: Option<Word>,
+    /// Whether only directives mention it that no request uses without a `server` block.
+    for_servers: bool,
 }
 
 /// What storing a value in a variable does.
@@ -231,6 +233,10 @@ impl<S: Session> Registry<S> {
     fn id_of(&mut self, name: &[u8], at: Option<&Word>) -> VarId {
         let name = name.to_ascii_lowercase();
         if let Some(&i) = self.by_name.get(name.as_slice()) {
+            let var = &mut self.vars[i as usize];
+            if var.for_servers {
+                (var.for_servers, var.seen_at) = (false, at.cloned());
+            }
             return VarId(i);
         }
         let def = std::str::from_utf8(&name).ok().and_then(|n| self.builtin.get(n).copied());
@@ -241,6 +247,7 @@ impl<S: Session> Registry<S> {
             set: Setter::Kept,
             changeable: true,
             seen_at: at.cloned(),
+            for_servers: false,
         };
         if let Some(d) = def {
             var.set = d.def.set.map_or(Setter::Kept, Setter::BuiltIn);
@@ -325,11 +332,12 @@ impl<S: Session> Registry<S> {
         Ok(id)
     }
 
-    /// The end of loading: gives families their names and refuses what nobody defined.
+    /// The end of loading: gives families their names and refuses what nobody defined. Without a
+    /// `server` block, variables that only [`ForServers`] mentioned may stay undefined.
     ///
     /// # Errors
     /// `unknown "NAME" variable`, at the place that names it first.
-    pub fn finish(mut self) -> Result<Variables<S>, ConfError> {
+    pub fn finish(mut self, has_servers: bool) -> Result<Variables<S>, ConfError> {
         for var in &mut self.vars {
             // A name that only `set` defines still belongs to its family where nothing was stored.
             if !matches!(var.evaluation, Evaluation::Undefined | Evaluation::Stored) {
@@ -344,7 +352,7 @@ impl<S: Session> Registry<S> {
                 var.evaluation = d.evaluation(&var.name[d.def.name.len()..]);
                 continue;
             }
-            if matches!(var.evaluation, Evaluation::Stored) {
+            if matches!(var.evaluation, Evaluation::Stored) || var.for_servers && !has_servers {
                 continue;
             }
             let m = format!("unknown \"{}\" variable", String::from_utf8_lossy(&var.name));
@@ -390,6 +398,30 @@ impl<S: Session> VarNames for Registry<S> {
         let id = self.id_of(n.to_string().as_bytes(), None);
         self.vars[id.0 as usize].evaluation = Evaluation::Capture(n.into());
         id
+    }
+}
+
+/// The registry for directives that only the requests of a `server` block use, such as
+/// `proxy_set_header`: nginx looks their variables up when a server inherits them, so that an
+/// `http` block without servers may name unknown ones.
+pub(crate) struct ForServers<'a, S: 'static>(pub &'a mut Registry<S>);
+
+impl<S: Session> VarNames for ForServers<'_, S> {
+    fn var_id(&mut self, name: &[u8], at: &Word) -> Result<VarId, ConfError> {
+        let known = self.0.vars.len();
+        let id = match self.0.by_name.get(name.to_ascii_lowercase().as_slice()) {
+            // Keeps what earlier directives said of it.
+            Some(&i) => VarId(i),
+            None => self.0.var_id(name, at)?,
+        };
+        if id.0 as usize == known {
+            self.0.vars[known].for_servers = true;
+        }
+        Ok(id)
+    }
+
+    fn capture_id(&mut self, n: u8) -> VarId {
+        self.0.capture_id(n)
     }
 }
 

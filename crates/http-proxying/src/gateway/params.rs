@@ -40,7 +40,7 @@ fn set<G: Parameterised>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         Some(w) if w.bytes() == b"if_not_empty" => true,
         Some(w) => return Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))),
     };
-    let value = cx.template(n.arg(1)?)?;
+    let value = cx.template_for_servers(n.arg(1)?)?;
     let param = Param { name: n.arg(0)?.text.clone(), value, if_not_empty };
     Rc::make_mut(cx.loc::<G>().common().params.get_or_insert_default()).push(param);
     Ok(())

@@ -440,7 +440,7 @@ pub(crate) fn add_field(
     list: impl FnOnce(&mut Cx) -> &mut Option<Rc<Vec<(Bytes, Template)>>>,
 ) -> Result<(), ConfError> {
     let name = n.arg(0)?.text.clone();
-    let value = cx.template(n.arg(1)?)?;
+    let value = cx.template_for_servers(n.arg(1)?)?;
     Rc::make_mut(list(cx).get_or_insert_default()).push((name, value));
     Ok(())
 }

@@ -362,6 +362,31 @@ fn configurations() {
     );
 }
 
+/// Files of settings for servers are included before there is one.
+#[test]
+fn unknown_variables_in_fields_for_upstreams_need_a_server_to_be_refused() {
+    let fields = [
+        "proxy_set_header X $nope;",
+        "grpc_set_header X a$nope;",
+        "fastcgi_param X $nope if_not_empty;",
+        "uwsgi_param X $nope; scgi_param X $nope;",
+    ];
+    let server = "server { listen 127.0.0.1:%PORT0%; }";
+    let usual = || Site::new(built_binary(), testkit::Driver::usual());
+    let unknown = "unknown \"nope\" variable";
+    for field in fields {
+        let out = usual().http(field).run(&["-t"]);
+        assert!(out.status.success(), "{field}: {}", String::from_utf8_lossy(&out.stderr));
+        usual().http(&format!("{field} {server}")).is_refused(unknown);
+        // Other directives look their variables up in either case.
+        usual().http(&format!("{field} log_format other $nope;")).is_refused(unknown);
+        usual().http(&format!("log_format other $nope; {field}")).is_refused(unknown);
+    }
+    // One that is defined further down is known.
+    let defined = format!("{} map $uri $nope {{ default x; }} {server}", fields.concat());
+    assert!(usual().http(&defined).run(&["-t"]).status.success());
+}
+
 /// `/FAULT-AT` in the bytes of a request, whichever the language: what is to go wrong, and behind
 /// how many bytes of the answer.
 fn fault(bytes: &[u8]) -> Option<(String, usize)> {
