@@ -12,6 +12,7 @@
 //! 2. **Handshake.** [`Session`] uses rustls's unbuffered interface. With `ssl_handshake_threads`
 //!    the session goes to a thread of a pool for each hello, with the received bytes ([`Step`],
 //!    `net::transport::shake`); until it comes back, nothing of it is left at the connection.
+//!    Keys of TLS 1.3 are derived by `kdf`, not by the library.
 //! 3. **Records.** After the handshake the secrets go to our own record layer ([`record`], some 250
 //!    lines), because rustls's allocates for each record and copies it three times. Records are
 //!    sealed in a buffer of the worker, which stays in the processor's cache, and are opened in
@@ -33,6 +34,7 @@ pub mod conf_command;
 mod error;
 pub mod groups;
 mod info;
+mod kdf;
 mod key_log;
 mod peer;
 pub mod protocols;

@@ -190,11 +190,13 @@ pub(crate) fn versions(numbers: &[u16]) -> Vec<&'static rustls::SupportedProtoco
 /// The library's algorithms, in the order of the settings.
 pub(crate) fn provider(suites: &[u16], groups: &[u16]) -> Result<CryptoProvider, String> {
     let mut provider = aws_lc_rs::default_provider();
-    if !suites.is_empty() {
-        let find = |n: &u16| {
-            aws_lc_rs::ALL_CIPHER_SUITES.iter().find(|s| u16::from(s.suite()) == *n).copied()
-        };
-        provider.cipher_suites = suites.iter().filter_map(find).collect();
+    let all = crate::kdf::suites();
+    let find = |n: u16| all.iter().find(|s| u16::from(s.suite()) == n).copied();
+    if suites.is_empty() {
+        let default = provider.cipher_suites.iter();
+        provider.cipher_suites = default.filter_map(|s| find(s.suite().into())).collect();
+    } else {
+        provider.cipher_suites = suites.iter().filter_map(|&n| find(n)).collect();
         if provider.cipher_suites.is_empty() {
             return Err("no cipher match".to_owned());
         }
