@@ -1,7 +1,7 @@
 //! The configuration of a server's sessions.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -52,7 +52,7 @@ pub struct ServerOptions {
     pub max_early_data: u32,
     /// Certificates are sent compressed to clients that can take them so.
     pub compress_certificates: bool,
-    /// The tickets sent after a handshake of TLS 1.3; two by default.
+    /// The tickets sent after a full handshake of TLS 1.3; two by default.
     pub ticket_count: Option<u32>,
     /// Seals sessions into tickets.
     pub tickets: Option<Tickets>,
@@ -75,6 +75,8 @@ pub struct ServerConfig {
     pub(crate) inner: Arc<rustls::ServerConfig>,
     /// For sessions of TLS 1.3, where that keeps them by other means.
     inner_13: Option<Arc<rustls::ServerConfig>>,
+    /// For clients that resume sessions of TLS 1.3, once there was one.
+    inner_resuming: Arc<OnceLock<Arc<rustls::ServerConfig>>>,
     pub(crate) record_size: usize,
     choice: Arc<Choice>,
     has_13: bool,
@@ -153,14 +155,31 @@ impl ServerConfig {
         });
         let has_early_data = options.max_early_data > 0 && !has_tickets;
         let inner = Arc::new(inner);
-        Ok(ServerConfig { inner, inner_13, record_size, choice, has_13, has_early_data })
+        Ok(ServerConfig {
+            inner,
+            inner_13,
+            inner_resuming: Arc::default(),
+            record_size,
+            choice,
+            has_13,
+            has_early_data,
+        })
     }
 
     /// The same for a client that offers TLS 1.3: it is told the time for which its sessions are
-    /// kept here.
-    pub fn for_13(mut self) -> ServerConfig {
+    /// kept here. One that `resumes` a session has others in reserve: it gets one ticket at most,
+    /// as from OpenSSL, which saves the work and the bytes of the second.
+    pub fn for_13(mut self, resumes: bool) -> ServerConfig {
         if let Some(inner) = self.inner_13.take() {
             self.inner = inner;
+        }
+        if resumes && self.inner.send_tls13_tickets > 1 {
+            let resuming = self.inner_resuming.get_or_init(|| {
+                let mut inner = (*self.inner).clone();
+                inner.send_tls13_tickets = 1;
+                Arc::new(inner)
+            });
+            self.inner = resuming.clone();
         }
         self
     }

@@ -73,6 +73,8 @@ pub struct Hello {
     fault: Option<(u8, String)>,
     /// It offers TLS 1.3.
     has_13: bool,
+    /// It offers a session of TLS 1.3 to resume.
+    resumes_13: bool,
     /// It offers no more than TLS 1.2, and says that the client could more.
     is_fallback: bool,
     /// Its fault where TLS 1.3 is negotiated.
@@ -118,6 +120,7 @@ impl Hello {
         Hello {
             fault: fault(hello).map(|(alert, why)| (alert, why.to_owned())),
             has_13,
+            resumes_13: resumes,
             fault_13: if has_13 { fault_13(hello, resumes) } else { None },
             // Without `supported_versions`, a higher number stands for TLS 1.2, too.
             is_fallback: !has_13
@@ -269,7 +272,7 @@ pub async fn config(
         return Err(failed(Level::Error, m.to_owned()));
     };
     agree(hello, &config)?;
-    Ok(if hello.has_13 { config.for_13() } else { config })
+    Ok(if hello.has_13 { config.for_13(hello.resumes_13) } else { config })
 }
 
 /// Whether a session of TLS 1.3 can come of the hello, where both ends speak that: the library

@@ -118,7 +118,7 @@ impl ServerConfig {
         if !self.has_13() {
             return None;
         }
-        let mut inner = (*self.clone().for_13().inner).clone();
+        let mut inner = (*self.clone().for_13(false).inner).clone();
         inner.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         // QUIC counts early data itself, and has no records of it to pass over (RFC 9001 section
         // 4.6.1).

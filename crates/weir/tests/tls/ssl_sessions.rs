@@ -34,6 +34,12 @@ fn client(version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
 /// Makes a connection and a request. The kind of the handshake, and the body of the answer, behind
 /// which the server has to say that no more follows.
 fn ask(client: &Arc<ClientConfig>, port: u16) -> (HandshakeKind, String) {
+    let (tls, body) = asked(client, port);
+    (tls.handshake_kind().unwrap(), body)
+}
+
+/// The same with the whole connection.
+fn asked(client: &Arc<ClientConfig>, port: u16) -> (ClientConnection, String) {
     let name = ServerName::try_from("a.example").unwrap();
     let mut tls = ClientConnection::new(client.clone(), name).unwrap();
     let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -45,7 +51,7 @@ fn ask(client: &Arc<ClientConfig>, port: u16) -> (HandshakeKind, String) {
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.contains(&format!("Content-Length: {}", body.len())), "{answer}");
-    (tls.handshake_kind().unwrap(), body.to_owned())
+    (tls, body.to_owned())
 }
 
 fn kind(client: &Arc<ClientConfig>, port: u16) -> HandshakeKind {
@@ -259,6 +265,36 @@ fn clients_are_told_how_long_sessions_last() {
         assert_eq!(told(&TLS13, 5), ["604800"; 2], "the longest of TLS 1.3");
         assert!(told(&TLS13, 6).is_empty());
         assert_eq!((told(&TLS12, 0), told(&TLS12, 1)), (vec!["300".into()], vec!["77".into()]));
+    });
+}
+
+#[test]
+fn a_resumed_session_gets_one_ticket() {
+    each_driver(|driver| {
+        let weir = site(
+            driver,
+            1,
+            "server { listen 127.0.0.1:%PORT0% ssl; return 200 x; }
+            server {
+                listen 127.0.0.1:%PORT1% ssl;
+                ssl_session_tickets off;
+                ssl_session_cache shared:sessions:1m;
+                return 200 x;
+            }
+            server {
+                listen 127.0.0.1:%PORT2% ssl;
+                ssl_conf_command NumTickets 4;
+                return 200 x;
+            }",
+        );
+        for (n, tickets) in [(0, 2), (1, 2), (2, 4)] {
+            let client = client(&TLS13);
+            for expected in [(Full, tickets), (Resumed, 1), (Resumed, 1)] {
+                let (tls, _) = asked(&client, weir.port(n));
+                let met = (tls.handshake_kind().unwrap(), tls.tls13_tickets_received());
+                assert_eq!(met, expected, "server {n}");
+            }
+        }
     });
 }
 
