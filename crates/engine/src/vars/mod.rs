@@ -1,7 +1,6 @@
 //! Variables: the registry built at load, and their evaluation in a session.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -14,6 +13,11 @@ use conf::{ConfError, Word};
 use crate::module::Modules;
 use crate::session::Session;
 use crate::watch;
+
+mod values;
+
+use values::Slot;
+pub use values::Values;
 
 /// Writes a variable's value; `false` where it has none ("not found").
 pub type WriteFn<S> = fn(&mut S, &mut Vec<u8>) -> bool;
@@ -422,77 +426,6 @@ impl<S: Session> VarNames for ForServers<'_, S> {
 
     fn capture_id(&mut self, n: u8) -> VarId {
         self.0.capture_id(n)
-    }
-}
-
-/// A variable's value in one session.
-#[derive(Clone, Default)]
-enum Slot {
-    #[default]
-    Unset,
-    /// Being computed: met again, it is a circle.
-    Busy,
-    NotFound,
-    Value(Bytes),
-}
-
-/// The values of one session, by variable; recycled with it. Subrequests have them in common with
-/// the request that made them.
-#[derive(Default)]
-pub struct Values {
-    slots: Vec<Slot>,
-    touched: bool,
-    /// Instead of `slots`, from the first subrequest on.
-    common: Option<Rc<RefCell<Vec<Slot>>>>,
-}
-
-impl Values {
-    /// Forgets all values.
-    pub fn clear(&mut self) {
-        if self.touched {
-            self.slots.clear();
-            self.touched = false;
-        }
-        self.common = None;
-    }
-
-    /// The same values for another session.
-    pub fn share(&mut self) -> Values {
-        let own = &mut self.slots;
-        let common = self.common.get_or_insert_with(|| Rc::new(RefCell::new(std::mem::take(own))));
-        Values { slots: Vec::new(), touched: false, common: Some(common.clone()) }
-    }
-
-    fn set(&mut self, id: VarId, value: Slot) {
-        let put = |slots: &mut Vec<Slot>| {
-            let i = id.0 as usize;
-            if i >= slots.len() {
-                slots.resize_with(i + 1, Slot::default);
-            }
-            slots[i] = value;
-        };
-        match &self.common {
-            None => {
-                self.touched = true;
-                put(&mut self.slots);
-            }
-            Some(common) => put(&mut common.borrow_mut()),
-        }
-    }
-
-    /// Whether nothing is stored of any variable, as in most requests.
-    #[inline]
-    fn is_untouched(&self) -> bool {
-        !self.touched && self.common.is_none()
-    }
-
-    /// Looks at a value; `look` must not touch others.
-    fn with<T>(&self, id: VarId, look: impl FnOnce(&Slot) -> T) -> T {
-        let of = |slots: &[Slot]| look(slots.get(id.0 as usize).unwrap_or(&Slot::Unset));
-        match &self.common {
-            None => of(&self.slots),
-            Some(common) => of(&common.borrow()),
-        }
     }
 }
 
