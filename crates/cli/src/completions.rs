@@ -1,167 +1,85 @@
-//! Shell completions, made of the tables.
+//! `weir completions SHELL`: scripts for shells, made of the declarations.
 
-use std::fmt::Write as _;
+use std::io::Write;
+use std::process::ExitCode;
 
-use crate::commands::COMMANDS;
-use crate::flags::{FLAGS, Value};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgMatches};
+use clap_complete::{Shell, generate};
+
+use crate::commands;
+use crate::declared::{Command, PLAIN, Run, print};
 
 /// The shells there are completions for.
-pub const NAMES: &[&str] = &["bash", "zsh", "fish"];
+const NAMES: &[&str] = &["bash", "zsh", "fish"];
+
+/// `weir completions`
+pub const COMMAND: Command = Command {
+    name: "completions",
+    doc: "print a completion script for bash, zsh or fish",
+    about: "For the shell: completes commands, options and files.",
+    args: || {
+        let shell = Arg::new("SHELL").required(true).help("The shell");
+        vec![shell.value_parser(PossibleValuesParser::new(NAMES))]
+    },
+    examples: &[
+        ("weir completions bash > /etc/bash_completion.d/weir", "For all users of bash."),
+        ("weir completions zsh > ~/.zfunc/_weir", "For zsh, with that folder in fpath."),
+        ("weir completions fish > ~/.config/fish/completions/weir.fish", "For fish."),
+    ],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn run(matches: &ArgMatches) -> ExitCode {
+    match matches.get_one::<String>("SHELL").and_then(|shell| script(shell)) {
+        Some(text) => print(&text),
+        None => ExitCode::FAILURE,
+    }
+}
 
 /// The script for a shell.
-pub fn script(shell: &str) -> Result<String, String> {
-    match shell {
-        "bash" => Ok(bash()),
-        "zsh" => Ok(zsh()),
-        "fish" => Ok(fish()),
-        _ => Err(format!("no completions for \"{shell}\", only for {}", NAMES.join(", "))),
-    }
-}
-
-fn switches() -> String {
-    let letters = FLAGS.iter().flat_map(|f| f.letters.chars());
-    letters.map(|c| format!("-{c}")).collect::<Vec<_>>().join(" ")
-}
-
-fn bash() -> String {
-    let complete = |value: Value| match value {
-        Value::Dir => "compgen -d -- \"$cur\"".to_owned(),
-        Value::File => "compgen -f -- \"$cur\"".to_owned(),
-        Value::OneOf(words) => format!("compgen -W '{}' -- \"$cur\"", words.join(" ")),
-        Value::Text => "true".to_owned(),
+fn script(shell: &str) -> Option<String> {
+    let shell = match shell {
+        "bash" => Shell::Bash,
+        "zsh" => Shell::Zsh,
+        "fish" => Shell::Fish,
+        _ => return None,
     };
-    let mut text = String::from("# bash completions for weir\n_weir() {\n");
-    text.push_str("    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n");
-    text.push_str("    case $prev in\n");
-    for flag in FLAGS {
-        if let Some(arg) = flag.arg {
-            let (letter, how) = (flag.letters, complete(arg.value));
-            let _ = writeln!(text, "        -{letter}) mapfile -t COMPREPLY < <({how}); return ;;");
-        }
-    }
-    text.push_str("    esac\n    case ${COMP_WORDS[1]} in\n");
-    for command in COMMANDS {
-        let options = command.options.join(" ");
-        let how = command.value.map_or("true".to_owned(), complete);
-        let name = command.name;
-        let _ = writeln!(
-            text,
-            "        {name}) [ \"$COMP_CWORD\" -gt 1 ] && {{ mapfile -t COMPREPLY < \
-             <(compgen -W '{options}' -- \"$cur\"; {how}); return; }} ;;"
-        );
-    }
-    let names: Vec<&str> = COMMANDS.iter().map(|c| c.name).collect();
-    let words = format!("{} {}", switches(), names.join(" "));
-    let _ = write!(
-        text,
-        "    esac\n    mapfile -t COMPREPLY < <(compgen -W '{words}' -- \"$cur\")\n}}\n\
-         complete -o filenames -F _weir weir\n"
-    );
-    text
-}
-
-/// Text inside zsh's `'…[…]…'`.
-fn zsh_text(text: &str) -> String {
-    text.replace('\'', "'\\''").replace('[', "\\[").replace(']', "\\]").replace(':', "\\:")
-}
-
-fn zsh() -> String {
-    let complete = |value: Value| match value {
-        Value::Dir => "_files -/".to_owned(),
-        Value::File => "_files".to_owned(),
-        Value::OneOf(words) => format!("({})", words.join(" ")),
-        Value::Text => " ".to_owned(),
-    };
-    let mut text =
-        String::from("#compdef weir\n_weir() {\n    local -a commands\n    commands=(\n");
-    for command in COMMANDS {
-        let _ = writeln!(text, "        '{}:{}'", command.name, zsh_text(command.doc));
-    }
-    text.push_str("    )\n    case $words[2] in\n");
-    for command in COMMANDS {
-        let value = command.value.map(|v| format!(" '*:argument:{}'", complete(v)));
-        let options: String = command.options.iter().map(|o| format!(" '{o}[{o}]'")).collect();
-        let both = options + &value.unwrap_or_default();
-        let action = if both.is_empty() { " '*:: :'".to_owned() } else { both };
-        let name = command.name;
-        let _ = writeln!(
-            text,
-            "        {name}) shift words; (( CURRENT-- )); _arguments{action}; return ;;"
-        );
-    }
-    text.push_str("    esac\n    _arguments \\\n");
-    for flag in FLAGS {
-        let doc = zsh_text(flag.doc);
-        for letter in flag.letters.chars() {
-            let value = flag.arg.map(|arg| format!(":{}:{}", arg.name, complete(arg.value)));
-            let value = value.unwrap_or_default();
-            let _ = writeln!(text, "        '-{letter}[{doc}]{value}' \\");
-        }
-    }
-    text.push_str("        '1: :{_describe command commands}'\n}\n_weir \"$@\"\n");
-    text
-}
-
-fn fish() -> String {
-    let quote = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
-    let mut text = String::from("# fish completions for weir\ncomplete -c weir -f\n");
-    for flag in FLAGS {
-        for letter in flag.letters.chars() {
-            let value = match flag.arg.map(|arg| arg.value) {
-                None => String::new(),
-                Some(Value::Dir) => " -x -a '(__fish_complete_directories)'".to_owned(),
-                Some(Value::File) => " -r -F".to_owned(),
-                Some(Value::OneOf(words)) => format!(" -x -a {}", quote(&words.join(" "))),
-                Some(Value::Text) => " -x".to_owned(),
-            };
-            let doc = quote(flag.doc);
-            let letter = quote(&letter.to_string());
-            let _ = writeln!(text, "complete -c weir -s {letter} -d {doc}{value}");
-        }
-    }
-    for command in COMMANDS {
-        let (name, doc) = (command.name, quote(command.doc));
-        let _ = writeln!(text, "complete -c weir -n __fish_use_subcommand -a {name} -d {doc}");
-        let given = format!("-n '__fish_seen_subcommand_from {name}'");
-        for option in command.options {
-            let long = option.trim_start_matches('-');
-            let _ = writeln!(text, "complete -c weir {given} -l {long}");
-        }
-        match command.value {
-            Some(Value::OneOf(words)) => {
-                let words = quote(&words.join(" "));
-                let _ = writeln!(text, "complete -c weir {given} -a {words}");
-            }
-            Some(Value::Dir | Value::File) => {
-                let _ = writeln!(text, "complete -c weir {given} -F");
-            }
-            Some(Value::Text) | None => {}
-        }
-    }
-    text
+    let mut text = Vec::new();
+    generate(shell, &mut commands::root(), "weir", &mut text);
+    text.flush().ok()?;
+    String::from_utf8(text).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
+    use crate::commands::COMMANDS;
+    use crate::flags::FLAGS;
     use std::process::{Command, Stdio};
 
     #[test]
-    fn every_switch_and_command_is_offered() {
+    fn every_option_and_command_is_offered() {
         for shell in NAMES {
             let script = script(shell).unwrap();
             for flag in FLAGS {
                 let offered = |c: char| {
-                    script.contains(&format!("-{c}")) || script.contains(&format!("-s '{c}'"))
+                    let forms = [format!("-{c}"), format!("-s {c}"), format!("-s '{c}'")];
+                    forms.iter().any(|form| script.contains(form))
                 };
                 assert!(flag.letters.chars().all(offered), "{shell}: {}", flag.letters);
             }
             for command in COMMANDS {
                 assert!(script.contains(command.name), "{shell}: {}", command.name);
+                for long in command.declared().get_arguments().filter_map(|a| a.get_long()) {
+                    let forms = [format!("--{long}"), format!("-l {long}")];
+                    let offered = forms.iter().any(|form| script.contains(form));
+                    assert!(offered, "{shell}: {} {long}", command.name);
+                }
             }
         }
-        assert!(script("csh").is_err());
+        assert!(script("csh").is_none());
     }
 
     /// Each script is read by its own shell, where that is installed.
@@ -179,18 +97,30 @@ mod tests {
         }
     }
 
-    #[test]
-    fn bash_completes_a_signal() {
-        let script = bash();
-        let run = "COMP_WORDS=(weir -s re) COMP_CWORD=2; _weir; printf '%s ' \"${COMPREPLY[@]}\"";
-        let command = format!("{}{run}", script.replace("complete -o", "true complete -o"));
+    /// The words that bash offers for the last of these.
+    fn offered(words: &[&str]) -> Vec<String> {
+        let (last, previous) = (words[words.len() - 1], words[words.len() - 2]);
+        let line = words.join(" ");
+        let run = format!(
+            "COMP_WORDS=({line}) COMP_CWORD={}; _weir weir '{last}' '{previous}'; \
+             printf '%s ' \"${{COMPREPLY[@]}}\"",
+            words.len() - 1
+        );
+        // `complete` itself is for a shell at a terminal.
+        let command = format!("complete() {{ :; }}\n{}\n{run}", script("bash").unwrap());
         let output = Command::new("bash").arg("-c").arg(command).output().unwrap();
-        let mut words: Vec<_> = String::from_utf8(output.stdout)
-            .unwrap()
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
         words.sort();
-        assert_eq!(words, ["reload", "reopen"]);
+        words
+    }
+
+    #[test]
+    fn bash_completes() {
+        assert_eq!(offered(&["weir", "ser"]), ["serve"]);
+        assert_eq!(offered(&["weir", "serve", "--no-b"]), ["--no-browse"]);
+        assert_eq!(offered(&["weir", "lint", "--format", "s"]), ["sarif"]);
+        assert_eq!(offered(&["weir", "completions", "z"]), ["zsh"]);
+        assert_eq!(offered(&["weir", "-s", "re"]), ["reload", "reopen"]);
     }
 }

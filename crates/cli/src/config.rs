@@ -1,36 +1,43 @@
 //! `weir config --json [FILE]`: a configuration as JSON, in the form of crossplane's `parse`. The
 //! arguments of directives with secrets are starred.
 
-use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::ArgMatches;
+use clap::builder::ValueParser;
 use conf::files::{Fault, File, Statement, read};
 use server::added;
 use server::layout::layout;
 
+use crate::declared::{Command, PLAIN, Run};
 use crate::json::quoted;
+use crate::line;
 
-/// Runs the command with the arguments after its name. The exit status is 1 when a file cannot be
-/// read or understood; the output names it.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let (mut json, mut file) = (false, None);
-    for arg in args {
-        match arg.to_str() {
-            Some("--json") => json = true,
-            // As other commands have it; the file follows.
-            Some("-c") => {}
-            Some(option) if option.starts_with('-') => {
-                return refuse(&format!("unknown option {option}"));
-            }
-            _ if file.is_some() => return refuse("one file at a time"),
-            _ => file = Some(PathBuf::from(arg)),
-        }
-    }
-    if !json {
-        return refuse("--json is the one form");
-    }
+/// `weir config`
+pub const COMMAND: Command = Command {
+    name: "config",
+    doc: "print a configuration and its includes as JSON",
+    about: "For programs that read or change configurations. The form is that of crossplane \
+            parse; arguments with secrets are ***, comments are left out.",
+    args: || {
+        let json = line::option("json", "JSON: required, there is no other form yet");
+        let c = line::valued("c", "FILE", "The same as FILE, as other commands have it");
+        vec![
+            line::file("The configuration file [default: the one that the server reads]"),
+            json.required(true),
+            c.value_parser(ValueParser::path_buf()).conflicts_with("FILE"),
+        ]
+    },
+    exit: &[("0", "success"), ("1", "a file cannot be read or parsed; the output names it")],
+    examples: &[("weir config --json /etc/nginx/nginx.conf", "This file and its includes.")],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn run(matches: &ArgMatches) -> ExitCode {
+    let file = matches.get_one::<PathBuf>("FILE").or_else(|| matches.get_one("c")).cloned();
     let file = file.unwrap_or_else(|| PathBuf::from(layout().prefix).join(layout().conf_path));
     let files = read(&file);
     let failed = files.iter().any(|file| !file.faults.is_empty());
@@ -40,11 +47,6 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Ok(()) if !failed => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
-}
-
-fn refuse(message: &str) -> ExitCode {
-    eprintln!("weir config: {message} (weir config --json [FILE])");
-    ExitCode::FAILURE
 }
 
 fn list(items: impl Iterator<Item = String>) -> String {

@@ -9,19 +9,49 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Arg;
 use conf::pattern::Pattern;
 use server::environ::Environ;
 use server::layout::layout;
 use server::start;
 
-use crate::{manual, switches};
+use crate::declared::{Command, PLAIN, Run};
+use crate::{line, manual, switches};
 
 /// Folders of templates within folders of templates.
 const DEPTH_MAX: usize = 16;
 
+/// `weir container`
+pub const COMMAND: Command = Command {
+    name: "container",
+    doc: "fill in configuration templates from the environment, then serve",
+    about: "For containers: the same as the entry point of nginx's image. Each \
+            templates/NAME.template next to the configuration file becomes conf.d/NAME, with \
+            ${VARIABLES} replaced by the environment's. The switches are those of the server.",
+    args: || {
+        let program = Arg::new("PROGRAM").help("The word nginx or weir, as for nginx's image");
+        [program].into_iter().chain(line::switches("vVtTqspecg")).collect()
+    },
+    files: &[
+        ("templates/*.template", "Templates, next to the configuration file."),
+        ("conf.d/", "The filled-in files."),
+    ],
+    environment: &[
+        ("NGINX_ENVSUBST_TEMPLATE_DIR", "The folder of templates."),
+        ("NGINX_ENVSUBST_TEMPLATE_SUFFIX", "The end of their names, .template by default."),
+        ("NGINX_ENVSUBST_OUTPUT_DIR", "The folder of the filled-in files."),
+        ("NGINX_ENVSUBST_FILTER", "A regular expression: only such variables are replaced."),
+        ("NGINX_ENTRYPOINT_LOCAL_RESOLVERS", "Set: NGINX_LOCAL_RESOLVERS has the name servers."),
+        ("NGINX_ENTRYPOINT_QUIET_LOGS", "Set: no lines about files that were written."),
+    ],
+    examples: &[("weir container -g 'daemon off;'", "The server in the foreground.")],
+    run: Run::Switches(run),
+    ..PLAIN
+};
+
 /// Runs the command with the arguments after its name. The first may be the name of a program, as
 /// for the image of nginx.
-pub fn run(args: &[OsString]) -> ExitCode {
+fn run(args: &[OsString]) -> ExitCode {
     let is_program = |arg: &&OsString| matches!(arg.to_str(), Some("nginx" | "weir"));
     let own = if args.first().as_ref().is_some_and(is_program) { &args[1..] } else { args };
     let done = switches::parse(own.iter().cloned()).and_then(|typed| {

@@ -1,20 +1,38 @@
 //! `weir debug --client CIDR --for 60s`: has all lines about some clients logged for a while.
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::ArgMatches;
 use server::control::Status;
 
+use crate::declared::{Command, PLAIN, Run};
+use crate::line::valued;
 use crate::target::{Arguments, asked};
-use crate::watching::{failed, options, print, socket, time};
+use crate::watching::{self, failed, print, socket, time};
 
 /// The time without `--for`, milliseconds.
 const USUAL_MS: u64 = 60_000;
 
-/// Runs the command with the arguments after its name.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let own = [("--client", true), ("--for", true), ("--pid", true)];
-    match options(args, &own).and_then(|args| debug(&args)) {
+/// `weir debug`
+pub const COMMAND: Command = Command {
+    name: "debug",
+    doc: "log everything about some clients for a limited time",
+    about: "For a problem that one client has: the error log gets every line about connections of \
+            the given addresses, as with the directive debug_connection, but without a reload.",
+    args: || {
+        let client =
+            valued("client", "CIDR", "The addresses: 192.0.2.7, 192.0.2.0/24, 2001:db8::/32");
+        let time = "The duration, at most a day; 0 ends it at once [default: 60s]";
+        watching::args([client.required(true), valued("for", "TIME", time)])
+    },
+    exit: watching::EXIT,
+    examples: &[("weir debug --client 192.0.2.0/24 --for 2m", "For two minutes.")],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn run(matches: &ArgMatches) -> ExitCode {
+    match Arguments::new(matches).and_then(|args| debug(&args)) {
         Ok(text) if print(text.as_bytes()) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(message) => failed("debug", &message),
@@ -22,8 +40,8 @@ pub fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn debug(args: &Arguments) -> Result<String, String> {
-    let range = args.value("--client").ok_or("--client needs a range of addresses")?;
-    let ms = args.value("--for").map_or(Ok(USUAL_MS), time)?;
+    let range = args.value("client").ok_or("--client needs a range of addresses")?;
+    let ms = args.value("for").map_or(Ok(USUAL_MS), time)?;
     let answer = asked(&socket(args)?, &format!("debug {range} {ms}"))?;
     let range = answer.get("range").unwrap_or(range);
     match (answer.status, ms) {

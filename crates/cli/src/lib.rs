@@ -14,15 +14,18 @@ mod completions;
 mod config;
 mod container;
 mod debug;
+mod declared;
 mod diff;
 mod explain;
 mod features;
 mod flags;
 mod json;
+mod line;
 mod lint;
 mod lsp;
 mod manual;
 mod migrate;
+mod pages;
 mod reload;
 mod serve;
 mod serve_domains;
@@ -31,6 +34,7 @@ mod switches;
 mod tail;
 mod target;
 mod top;
+mod validate;
 mod watching;
 
 use std::ffi::OsString;
@@ -38,7 +42,7 @@ use std::process::ExitCode;
 
 use http::module::Modules;
 use server::environ::Environ;
-use server::{added, start};
+use server::{added, layout, start};
 
 pub use server::added::Added;
 
@@ -60,8 +64,8 @@ pub fn run_of(modules: Modules, added: &'static [Added]) -> ExitCode {
     base::time::update();
     let args: Vec<OsString> = std::env::args_os().collect();
     let own = args.get(1..).unwrap_or_default();
-    if let Some(command) = own.first().and_then(commands::find) {
-        return command.start(&own[1..]);
+    if let Some(code) = commands::run(own, layout::is_nginx()) {
+        return code;
     }
     match switches::parse(own.iter().cloned()) {
         Ok(typed) if manual::show(&typed) => ExitCode::SUCCESS,

@@ -1,19 +1,20 @@
 //! `weir lint [FILE]`: probable faults of a configuration, as text, JSON, SARIF or commands for
 //! GitHub.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::ArgMatches;
+use clap::builder::PossibleValuesParser;
 use conf::lint::{Finding, Severity, check, rules};
 use conf::parse::{Options, parse_file};
 use server::directives;
 use server::layout::layout;
 
+use crate::declared::{Command, PLAIN, Run, print};
 use crate::json::quoted;
+use crate::line;
 
 /// The exit status of a file that cannot be read.
 const UNREADABLE: u8 = 2;
@@ -21,29 +22,40 @@ const UNREADABLE: u8 = 2;
 /// The forms of output.
 pub const FORMATS: &[&str] = &["text", "json", "sarif", "github"];
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
-    file: Option<PathBuf>,
-    format: Option<String>,
-    rules: bool,
-    habits: bool,
-}
+/// `weir lint`
+pub const COMMAND: Command = Command {
+    name: "lint",
+    doc: "find probable errors in a configuration",
+    about: "For reviews and CI: finds settings that load but rarely do what they seem to do, for \
+            example a location that lets clients escape from its alias.",
+    args: || {
+        let format = line::valued("format", "NAME", "The form of the output [default: text]");
+        vec![
+            line::file("The configuration file [default: the one that the server reads]"),
+            line::option("habits", "Also report common habits that some teams forbid"),
+            format.value_parser(PossibleValuesParser::new(FORMATS)),
+            line::option("rules", "List all rules"),
+        ]
+    },
+    exit: &[
+        ("0", "nothing is found"),
+        ("1", "something is found"),
+        ("2", "the file cannot be read, or the command line is wrong"),
+    ],
+    examples: &[
+        ("weir lint nginx.conf", "Findings as text."),
+        ("weir lint nginx.conf --format sarif > weir.sarif", "Findings for code scanners."),
+    ],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
 
-/// Runs the command with the arguments after its name. The exit status is 1 when something is
-/// found, and 2 when the file cannot be read.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let asked = match parse(args) {
-        Ok(asked) => asked,
-        Err(message) => {
-            eprintln!("weir lint: {message}");
-            return ExitCode::from(UNREADABLE);
-        }
-    };
-    if asked.rules {
+fn run(matches: &ArgMatches) -> ExitCode {
+    if matches.get_flag("rules") {
         return print(&list());
     }
-    let file =
-        asked.file.unwrap_or_else(|| PathBuf::from(layout().prefix).join(layout().conf_path));
+    let file = matches.get_one::<PathBuf>("FILE").cloned();
+    let file = file.unwrap_or_else(|| PathBuf::from(layout().prefix).join(layout().conf_path));
     let conf_prefix = file.parent().map(PathBuf::from).unwrap_or_default();
     let tree = match parse_file(&file, &Options { conf_prefix, ..Options::default() }) {
         Ok(tree) => tree,
@@ -52,8 +64,8 @@ pub fn run(args: &[OsString]) -> ExitCode {
             return ExitCode::from(UNREADABLE);
         }
     };
-    let found = check(&tree, asked.habits, Some(&directives::names()));
-    let text = match asked.format.as_deref() {
+    let found = check(&tree, matches.get_flag("habits"), Some(&directives::names()));
+    let text = match matches.get_one::<String>("format").map(String::as_str) {
         Some("json") => json(&found),
         Some("sarif") => sarif(&found),
         Some("github") => found.iter().map(github).collect(),
@@ -63,40 +75,6 @@ pub fn run(args: &[OsString]) -> ExitCode {
         ExitCode::SUCCESS if found.is_empty() => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
-}
-
-fn print(text: &str) -> ExitCode {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        // The reader has closed its end.
-        Err(_) => ExitCode::FAILURE,
-    }
-}
-
-fn parse(args: &[OsString]) -> Result<Asked, String> {
-    let mut asked = Asked::default();
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let text = arg.to_string_lossy();
-        let (name, value) =
-            text.split_once('=').map_or((&*text, None), |(name, value)| (name, Some(value)));
-        match name {
-            "--rules" if value.is_none() => asked.rules = true,
-            "--habits" if value.is_none() => asked.habits = true,
-            "--format" => {
-                let next = || args.next().map(|arg| arg.to_string_lossy().into_owned());
-                let value = value.map(str::to_owned).or_else(next).unwrap_or_default();
-                if !FORMATS.contains(&value.as_str()) {
-                    return Err(format!("--format is one of {}", FORMATS.join(", ")));
-                }
-                asked.format = Some(value);
-            }
-            _ if arg.as_bytes().starts_with(b"-") => return Err(format!("unknown option {text}")),
-            _ if asked.file.is_some() => return Err("one file at a time".to_owned()),
-            _ => asked.file = Some(PathBuf::from(arg)),
-        }
-    }
-    Ok(asked)
 }
 
 fn list() -> String {
@@ -223,19 +201,21 @@ fn escaped(text: &str, more: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
 
-    fn asked(args: &[&str]) -> Result<Asked, String> {
-        parse(&args.iter().map(OsString::from).collect::<Vec<_>>())
+    fn asked(args: &[&str]) -> Result<ArgMatches, clap::Error> {
+        COMMAND.parse(&args.iter().map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]
     fn what_is_typed() {
         let a = asked(&["a.conf", "--format", "sarif"]).unwrap();
-        assert_eq!(a.file, Some("a.conf".into()));
-        assert_eq!(a.format.as_deref(), Some("sarif"));
-        assert_eq!(asked(&["--format=json"]).unwrap().format.as_deref(), Some("json"));
-        assert!(asked(&["--rules"]).unwrap().rules);
-        assert!(asked(&["--habits", "a"]).unwrap().habits);
+        assert_eq!(a.get_one::<PathBuf>("FILE"), Some(&"a.conf".into()));
+        let format = |a: ArgMatches| a.get_one::<String>("format").cloned();
+        assert_eq!(format(a).as_deref(), Some("sarif"));
+        assert_eq!(format(asked(&["--format=json"]).unwrap()).as_deref(), Some("json"));
+        assert!(asked(&["--rules"]).unwrap().get_flag("rules"));
+        assert!(asked(&["--habits", "a"]).unwrap().get_flag("habits"));
         for wrong in [&["--format", "xml"][..], &["--format"], &["a", "b"], &["--all"]] {
             assert!(asked(wrong).is_err(), "{wrong:?}");
         }

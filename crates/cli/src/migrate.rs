@@ -3,19 +3,20 @@
 //! directives of this very configuration.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsString;
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bytes::Bytes;
+use clap::ArgMatches;
 use conf::parse::{Options, parse_bytes, parse_file};
 use conf::{Node, Pos, foreign, known};
 use server::added;
 use server::directives;
 use server::layout::layout;
 
-use crate::target::arguments;
+use crate::declared::{Command, PLAIN, Run};
+use crate::line;
 
 /// The documented differences, the one list of them.
 const DIFFERENCES: &str = include_str!("../../../docs/DIFFERENCES.md");
@@ -28,15 +29,31 @@ const DATA: &[&str] = &["types", "map", "geo", "geoip2", "split_clients", "chars
 /// The beginning of a file in the output of `nginx -T`.
 const MARK: &str = "# configuration file ";
 
-/// Runs the command with the arguments after its name. The exit status is 1 when something is
-/// missing.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let read = arguments(args, &[], "").and_then(|args| match &args.words[..] {
-        [] => statements(&PathBuf::from(layout().prefix).join(layout().conf_path)),
-        [file] => statements(Path::new(file)),
-        _ => Err("one file at a time".to_owned()),
-    });
-    let used = match read {
+/// `weir migrate`
+pub const COMMAND: Command = Command {
+    name: "migrate",
+    doc: "report what a move of a configuration from nginx to Weir changes",
+    about: "For a move from nginx. Lists directives and modules that Weir lacks, with what to use \
+            instead, and the documented differences that concern this configuration.",
+    args: || {
+        let doc = "A configuration file, or the output of nginx -T; - is standard input \
+                   [default: the file that the server reads]";
+        vec![line::file(doc)]
+    },
+    exit: &[
+        ("0", "nothing is missing"),
+        ("1", "something is missing"),
+        ("2", "the text cannot be read, or the command line is wrong"),
+    ],
+    examples: &[("nginx -T | weir migrate -", "The configuration of the nginx on this machine.")],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn run(matches: &ArgMatches) -> ExitCode {
+    let file = matches.get_one::<PathBuf>("FILE").cloned();
+    let file = file.unwrap_or_else(|| PathBuf::from(layout().prefix).join(layout().conf_path));
+    let used = match statements(&file) {
         Ok(used) => used,
         Err(message) => {
             eprintln!("weir migrate: {message}");

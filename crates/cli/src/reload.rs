@@ -1,18 +1,20 @@
 //! `weir reload`: tests the configuration, has the running server read it again, waits until the
 //! new workers serve, and tells the verdict.
 
-use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use base::json::Object;
 use base::log::Level;
+use clap::ArgMatches;
 use net::Inherited;
 use server::control::{Answer, Status};
 use server::load::{Purpose, Refused};
 
-use crate::target::{Arguments, Target, arguments, asked};
+use crate::declared::{Command, PLAIN, Run};
+use crate::line;
+use crate::target::{Arguments, Target, asked};
 
 /// The exit status when the running server could not be asked.
 const NOT_ASKED: u8 = 2;
@@ -29,14 +31,31 @@ enum End {
     Answered(Answer),
 }
 
-/// Runs the command with the arguments after its name.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let own = [("--json", false), ("--pid", true)];
-    let args = arguments(args, &own, "cpge").and_then(|args| match args.words.first() {
-        None => Ok(args),
-        Some(word) => Err(format!("unexpected argument {}", word.to_string_lossy())),
-    });
-    let args = match args {
+/// `weir reload`
+pub const COMMAND: Command = Command {
+    name: "reload",
+    doc: "test the configuration, reload it, and report whether it serves",
+    about: "For deployments: unlike the switch -s reload, it waits until the new workers serve, \
+            and prints the reasons when they do not.",
+    args: || {
+        let pid = "The pid file of the running server, if the new configuration moves it";
+        let json = line::option("json", "JSON for programs");
+        let own = [json, line::valued("pid", "FILE", pid)];
+        own.into_iter().chain(line::switches("cpge")).collect()
+    },
+    exit: &[
+        ("0", "the new configuration serves"),
+        ("1", "it was refused, and the old one stays"),
+        ("2", "the running server could not be asked, or the command line is wrong"),
+        ("3", "fewer workers serve than are configured"),
+    ],
+    examples: &[("weir reload -c /etc/nginx/nginx.conf", "Reload the server of this file.")],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn run(matches: &ArgMatches) -> ExitCode {
+    let args = match Arguments::new(matches) {
         Ok(args) => args,
         Err(message) => {
             eprintln!("weir reload: {message}");
@@ -44,7 +63,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         }
     };
     let end = reload(&args);
-    let written = match args.has("--json") {
+    let written = match args.has("json") {
         true => std::io::stdout().write_all(&end.json()),
         false => std::io::stdout().write_all(end.text().as_bytes()),
     };
@@ -63,7 +82,7 @@ fn reload(args: &Arguments) -> End {
     if let Err(reasons) = test(&target) {
         return End::TestFailed(reasons);
     }
-    let answered = target.socket(args.value("--pid")).and_then(|socket| {
+    let answered = target.socket(args.value("pid")).and_then(|socket| {
         let status = asked(&socket, "status")?;
         same_file(&target.loader.paths.conf_file, &status)?;
         asked(&socket, "reload")

@@ -14,10 +14,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::builder::ValueParser;
+use clap::{Arg, ArgMatches, ValueHint};
 use server::environ::Environ;
 use server::start;
 use server::typed::Typed;
 
+use crate::declared::{Command, PLAIN, Run};
+use crate::line;
 use crate::serve_domains::{Domains, Https, is_domain};
 use crate::serve_proxy::{Proxied, Trust};
 
@@ -45,10 +49,53 @@ enum Content {
     Proxied(Proxied),
 }
 
-/// Runs the command with the arguments after its name.
-pub fn run(args: &[OsString]) -> ExitCode {
+/// `weir serve`
+pub const COMMAND: Command = Command {
+    name: "serve",
+    doc: "serve a folder or proxy a server, without a configuration file",
+    about: "To try Weir, for local development, and for a site that needs no configuration. \
+            Without DIR and --proxy there is a welcome page. Weir takes the first free port of \
+            127.0.0.1 from 8080 to 8089, or --listen. A DOMAIN is served over HTTPS on port 443, \
+            with a certificate by ACME; HTTP on port 80 is redirected.",
+    args,
+    examples: &[
+        ("weir serve ./public", "A folder."),
+        ("weir serve example.com --proxy localhost:3000", "A server behind HTTPS."),
+    ],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn args() -> Vec<Arg> {
+    const DOMAINS: &str = "Options with a domain";
+    let of_domains = |name, value, doc| line::valued(name, value, doc).help_heading(DOMAINS);
+    vec![
+        Arg::new("WHAT")
+            .num_args(..)
+            .value_parser(ValueParser::os_string())
+            .value_hint(ValueHint::AnyPath)
+            .value_name("DIR|DOMAIN")
+            .help("The folder to serve, or domains under HTTPS"),
+        line::valued("listen", "ADDR", "The address to listen on: host:port, host or port"),
+        line::valued(
+            "proxy",
+            "URL",
+            "The server to proxy: http://host:port/path, https://host, host:port or port",
+        ),
+        line::option("insecure", "Do not check the certificate of an https URL"),
+        line::option("no-browse", "Answer 403 for folders without index.html, do not list them"),
+        line::option("browse", "List them, as it does anyway").overrides_with("no-browse"),
+        of_domains("http", "ADDR", "Where HTTP is redirected [default: port 80]"),
+        of_domains("email", "EMAIL", "Contact address for the ACME account"),
+        of_domains("directory", "URL", "Another ACME server than Let's Encrypt"),
+        of_domains("directory-ca", "FILE", "CA certificates that verify that server"),
+        of_domains("resolver", "ADDR", "DNS server [default: those of /etc/resolv.conf]"),
+    ]
+}
+
+fn run(matches: &ArgMatches) -> ExitCode {
     let environ = Environ::capture();
-    let settled = parse(args).and_then(|asked| settle(asked, &environ));
+    let settled = parse(matches).and_then(|asked| settle(asked, &environ));
     let (content, door) = match settled {
         Ok(settled) => settled,
         Err(message) => return refuse(&message),
@@ -130,34 +177,24 @@ fn settle(asked: Asked, environ: &Environ) -> Result<(Content, Door), String> {
     Ok((content, Door::Plain(address)))
 }
 
-fn parse(args: &[OsString]) -> Result<Asked, String> {
-    let mut asked = Asked::default();
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let text = arg.to_string_lossy();
-        match text.split_once('=').map_or((&*text, None), |(name, value)| (name, Some(value))) {
-            ("--browse", None) => asked.no_browse = false,
-            ("--no-browse", None) => asked.no_browse = true,
-            ("--insecure", None) => asked.insecure = true,
-            (name @ ("--listen" | "--proxy"), value) => {
-                let next = || args.next().map(|a| a.to_string_lossy().into_owned());
-                let value = value.map(str::to_owned).or_else(next);
-                match name {
-                    "--listen" => asked.listen = Some(value.ok_or("--listen needs an address")?),
-                    _ => asked.proxy = Some(value.ok_or("--proxy needs a URL")?),
-                }
-            }
-            (name, value) if asked.domains.is_option(name) => {
-                let next = || args.next().map(|a| a.to_string_lossy().into_owned());
-                let value = value.map(str::to_owned).or_else(next);
-                asked.domains.set(name, value.ok_or(format!("{name} needs a value"))?);
-            }
-            (name, _) if name.starts_with('-') => return Err(format!("unknown option {text}")),
-            _ if is_domain(&text) && !Path::new(arg).exists() => {
-                asked.domains.names.push(text.to_ascii_lowercase());
-            }
-            _ if asked.folder.is_some() => return Err("one folder at a time".to_owned()),
-            _ => asked.folder = Some(PathBuf::from(arg)),
+fn parse(matches: &ArgMatches) -> Result<Asked, String> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let mut asked = Asked {
+        listen: text("listen"),
+        no_browse: matches.get_flag("no-browse"),
+        proxy: text("proxy"),
+        insecure: matches.get_flag("insecure"),
+        domains: Domains::new(text),
+        ..Asked::default()
+    };
+    for word in matches.get_many::<OsString>("WHAT").into_iter().flatten() {
+        let text = word.to_string_lossy();
+        if is_domain(&text) && !Path::new(word).exists() {
+            asked.domains.names.push(text.to_ascii_lowercase());
+        } else if asked.folder.is_some() {
+            return Err("one folder at a time".to_owned());
+        } else {
+            asked.folder = Some(PathBuf::from(word));
         }
     }
     let message = match &asked {
@@ -300,7 +337,8 @@ mod tests {
     use super::*;
 
     fn asked(args: &[&str]) -> Result<Asked, String> {
-        parse(&args.iter().map(OsString::from).collect::<Vec<_>>())
+        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        parse(&COMMAND.parse(&args).map_err(|e| e.to_string())?)
     }
 
     #[test]

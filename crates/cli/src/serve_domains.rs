@@ -34,21 +34,16 @@ pub fn is_domain(text: &str) -> bool {
 }
 
 impl Domains {
-    /// Whether this is a switch of domains.
-    pub fn is_option(&self, name: &str) -> bool {
-        matches!(name, "--http" | "--email" | "--directory" | "--directory-ca" | "--resolver")
-    }
-
-    /// Sets a switch.
-    pub fn set(&mut self, name: &str, value: String) {
-        let place = match name {
-            "--http" => &mut self.http,
-            "--email" => &mut self.email,
-            "--directory" => &mut self.directory,
-            "--directory-ca" => &mut self.directory_ca,
-            _ => &mut self.resolver,
-        };
-        *place = Some(value);
+    /// The options, by their names.
+    pub fn new(option: impl Fn(&str) -> Option<String>) -> Domains {
+        Domains {
+            names: Vec::new(),
+            http: option("http"),
+            email: option("email"),
+            directory: option("directory"),
+            directory_ca: option("directory-ca"),
+            resolver: option("resolver"),
+        }
     }
 
     /// Whether there are switches and no domain.

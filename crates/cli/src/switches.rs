@@ -1,4 +1,8 @@
-//! The command line: nginx's switches, which may be joined (`-tq`, `-pPREFIX`), or a command.
+//! nginx's switches, which may be joined (`-tq`, `-pPREFIX`), with nginx's messages.
+//!
+//! The server's own start reads them here and not with clap, because clap would read `-p=x` and
+//! `-` differently than nginx does, and because a start should cost nothing more. What they are is
+//! declared once, in [`flags::FLAGS`], of which [`crate::line`] makes clap's arguments.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -52,7 +56,8 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Typed, String> 
     Ok(typed)
 }
 
-fn switch(typed: &mut Typed, ask: Ask) {
+/// Does what a switch without a value asks for.
+pub fn switch(typed: &mut Typed, ask: Ask) {
     match ask {
         Ask::Help => (typed.version, typed.help) = (true, true),
         Ask::Version => typed.version = true,
@@ -65,7 +70,11 @@ fn switch(typed: &mut Typed, ask: Ask) {
     }
 }
 
-fn set_value(typed: &mut Typed, flag: &Flag, value: Vec<u8>) -> Result<(), String> {
+/// Stores the value of a switch.
+///
+/// # Errors
+/// The signal is none.
+pub fn set_value(typed: &mut Typed, flag: &Flag, value: Vec<u8>) -> Result<(), String> {
     match flag.ask {
         Ask::Prefix => typed.prefix = Some(value),
         Ask::ErrorLog if value == b"stderr" => typed.error_log = Some(Vec::new()),

@@ -1,13 +1,15 @@
 //! `weir tail --slow`: requests that were slow, or failed, as they end.
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::ArgMatches;
 use server::control::Status;
 
+use crate::declared::{Command, PLAIN, Run};
+use crate::line::{option, valued};
 use crate::target::{Arguments, asked};
-use crate::watching::{failed, options, print, socket};
+use crate::watching::{self, failed, print, socket};
 
 /// The interval between two questions.
 const EVERY: Duration = Duration::from_millis(250);
@@ -15,25 +17,42 @@ const EVERY: Duration = Duration::from_millis(250);
 /// The earlier requests that are shown first, unless `--last` says how many.
 const LAST: u64 = 10;
 
-/// Runs the command with the arguments after its name.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let own = [("--slow", false), ("--last", true), ("--json", false), ("--once", false)];
-    let own = [&own[..], &[("--pid", true)]].concat();
-    match options(args, &own).and_then(|args| tail(&args)) {
+/// `weir tail`
+pub const COMMAND: Command = Command {
+    name: "tail",
+    doc: "print slow and failed requests as they end",
+    about: "For finding out where the time of a request goes. The configuration needs the \
+            directive slow_request_time.",
+    args: || {
+        watching::args([
+            option("slow", "Slow and failed requests: required, nothing else can be followed yet"),
+            valued("last", "N", "Begin with the latest N requests [default: 10]"),
+            option("once", "Do not wait for further requests"),
+            option("json", "JSON for programs"),
+        ])
+    },
+    exit: watching::EXIT,
+    examples: &[("weir tail --slow --last 50", "The latest 50, and those that follow.")],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn run(matches: &ArgMatches) -> ExitCode {
+    match Arguments::new(matches).and_then(|args| tail(&args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => failed("tail", &message),
     }
 }
 
 fn tail(args: &Arguments) -> Result<(), String> {
-    if !args.has("--slow") {
+    if !args.has("slow") {
         return Err("--slow is needed: there is nothing else to follow yet".to_owned());
     }
-    let mut last = match args.value("--last") {
+    let mut last = match args.value("last") {
         None => LAST,
         Some(text) => text.parse().map_err(|_| format!("invalid number \"{text}\""))?,
     };
-    let format = if args.has("--json") { "json" } else { "text" };
+    let format = if args.has("json") { "json" } else { "text" };
     let socket = socket(args)?;
     let mut since = 0;
     loop {
@@ -41,7 +60,7 @@ fn tail(args: &Arguments) -> Result<(), String> {
         if answer.status != Status::Ok {
             return Err(answer.lines().join("; "));
         }
-        if !print(&answer.body) || args.has("--once") {
+        if !print(&answer.body) || args.has("once") {
             return Ok(());
         }
         // Another binary that took over counts from 0 again.

@@ -1,11 +1,11 @@
 //! The configuration that a command means, and the server that runs with it: by nginx's switches,
 //! as the server itself was started with.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use base::log;
 use base::log::{Level, Log};
+use clap::ArgMatches;
 use conf::environment::Environment;
 use conf::parse::{Options, parse_file, parse_params};
 use conf::{Node, SourceFile, Tree};
@@ -17,66 +17,28 @@ use server::paths::Paths;
 use server::typed::Typed;
 use server::{settings, startlog};
 
-use crate::switches;
+use crate::line;
 
-/// The arguments of a command.
-#[derive(Debug, Default)]
+/// The arguments of a command, read.
+#[derive(Debug)]
 pub struct Arguments {
     /// nginx's switches.
     pub typed: Typed,
-    /// The command's own options: the name with its dashes, and the value of those that take one.
-    pub options: Vec<(String, String)>,
-    /// The rest.
-    pub words: Vec<OsString>,
-}
-
-/// Sorts the arguments of a command. `own` are its options, each with whether it takes a value
-/// (`--json`, `-H`); one with two dashes may have it behind an equals sign. `allowed` are the
-/// letters of nginx's switches that mean something to it.
-pub fn arguments(
-    args: &[OsString],
-    own: &[(&str, bool)],
-    allowed: &str,
-) -> Result<Arguments, String> {
-    let mut sorted = Arguments::default();
-    let mut switches = Vec::new();
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let text = arg.to_string_lossy();
-        let (name, joined) = match text.split_once('=') {
-            Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
-            _ => (&*text, None),
-        };
-        let mut next = || args.next().map(|arg| arg.to_string_lossy().into_owned());
-        if let Some((_, valued)) = own.iter().find(|(known, _)| *known == name) {
-            let value = match (valued, joined) {
-                (true, None) => next().ok_or_else(|| format!("{name} needs a value"))?,
-                (true, Some(value)) => value,
-                (false, None) => String::new(),
-                (false, Some(_)) => return Err(format!("{name} takes no value")),
-            };
-            sorted.options.push((name.to_owned(), value));
-            continue;
-        }
-        match text.strip_prefix('-').and_then(|rest| rest.chars().next()) {
-            None => sorted.words.push(arg.clone()),
-            Some(letter) if allowed.contains(letter) => {
-                switches.push(arg.clone());
-                if text.len() == 2 {
-                    switches.extend(args.next().cloned());
-                }
-            }
-            Some(_) => return Err(format!("unknown option {text}")),
-        }
-    }
-    sorted.typed = switches::parse(switches)?;
-    Ok(sorted)
+    matches: ArgMatches,
 }
 
 impl Arguments {
+    /// Takes the arguments that clap has read.
+    ///
+    /// # Errors
+    /// The text of the message.
+    pub fn new(matches: &ArgMatches) -> Result<Arguments, String> {
+        Ok(Arguments { typed: line::typed(matches)?, matches: matches.clone() })
+    }
+
     /// Whether an option was given.
     pub fn has(&self, name: &str) -> bool {
-        self.options.iter().any(|(n, _)| n == name)
+        self.matches.get_flag(name)
     }
 
     /// The last value of an option.
@@ -85,8 +47,8 @@ impl Arguments {
     }
 
     /// All values of an option.
-    pub fn values(&self, name: &str) -> impl DoubleEndedIterator<Item = &str> {
-        self.options.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
+    pub fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.matches.get_many::<String>(name).into_iter().flatten().map(String::as_str)
     }
 }
 
@@ -181,22 +143,28 @@ pub fn running_files(answer: &Answer) -> Option<Vec<SourceFile>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
 
     fn sorted(args: &[&str]) -> Result<Arguments, String> {
-        let own = [("--json", false), ("--pid", true), ("-H", true)];
-        arguments(&args.iter().map(OsString::from).collect::<Vec<_>>(), &own, "cpg")
+        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        let matches = crate::explain::COMMAND.parse(&args).map_err(|e| e.to_string())?;
+        Arguments::new(&matches)
     }
 
     #[test]
     fn arguments_are_sorted() {
-        let a = sorted(&["-c", "x.conf", "/a", "-H", "A: b=c", "-p/srv", "--pid=f", "-H", "B: d"]);
+        let a = sorted(&["-c", "x.conf", "/a", "-H", "A: b=c", "-p/srv", "--to=f", "-H", "B: d"]);
         let a = a.unwrap();
         assert_eq!(a.typed.conf_file.as_deref(), Some(&b"x.conf"[..]));
         assert_eq!(a.typed.prefix.as_deref(), Some(&b"/srv"[..]));
-        assert_eq!((a.value("--pid"), a.has("--json")), (Some("f"), false));
-        assert_eq!(a.values("-H").collect::<Vec<_>>(), ["A: b=c", "B: d"]);
-        assert_eq!(a.words, ["/a"]);
-        for wrong in [&["-t"][..], &["--json=1"], &["--pid"], &["-c"], &["--other"]] {
+        assert_eq!((a.value("to"), a.has("json")), (Some("f"), false));
+        assert_eq!(a.values("H").collect::<Vec<_>>(), ["A: b=c", "B: d"]);
+        assert_eq!(a.value("URL"), Some("/a"));
+        // The last one counts, and a value may begin with a dash.
+        assert_eq!(sorted(&["/a", "--to", "x", "--to", "y"]).unwrap().value("to"), Some("y"));
+        let a = sorted(&["/a", "-g", "-x;"]).unwrap();
+        assert_eq!(a.typed.directives.as_deref(), Some(&b"-x;"[..]));
+        for wrong in [&["/a", "-t"][..], &["/a", "--json=1"], &["/a", "--to"], &["/a", "-c"], &[]] {
             assert!(sorted(wrong).is_err(), "{wrong:?}");
         }
     }

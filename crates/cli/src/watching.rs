@@ -1,29 +1,33 @@
 //! The common parts of commands that watch a running server.
 
-use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use base::log::Level;
+use clap::Arg;
 
-use crate::target::{Arguments, Target, arguments};
+use crate::declared::Entries;
+use crate::line;
+use crate::target::{Arguments, Target};
 
 /// The exit status when the running server could not be asked.
 pub const NOT_ASKED: u8 = 2;
 
-/// Sorts the arguments of a command, which takes no words. `own` are its options.
-pub fn options(args: &[OsString], own: &[(&str, bool)]) -> Result<Arguments, String> {
-    let args = arguments(args, own, "cpg")?;
-    match args.words.first() {
-        None => Ok(args),
-        Some(word) => Err(format!("unexpected argument {}", word.to_string_lossy())),
-    }
+/// The arguments that such a command has besides its own.
+pub fn args(own: impl IntoIterator<Item = Arg>) -> Vec<Arg> {
+    own.into_iter().chain([line::pid()]).chain(line::switches("cpg")).collect()
 }
+
+/// The exit statuses of such a command.
+pub const EXIT: Entries = &[
+    ("0", "success"),
+    ("2", "the running server could not be asked, or the command line is wrong"),
+];
 
 /// The control socket of the server that the arguments mean.
 pub fn socket(args: &Arguments) -> Result<PathBuf, String> {
-    Target::new(&args.typed, Level::Emerg)?.socket(args.value("--pid"))
+    Target::new(&args.typed, Level::Emerg)?.socket(args.value("pid"))
 }
 
 /// A time on the command line: `60s`, `2m`, `500ms`; a number alone is seconds. Milliseconds.

@@ -47,6 +47,11 @@ const NGINX: Layout = Layout {
     system: Some(["/run", "/var/log/nginx", "/var/lib/nginx"]),
 };
 
+/// Whether the program was called as `nginx`.
+pub fn is_nginx() -> bool {
+    *layout() == NGINX
+}
+
 /// The layout of this program.
 pub fn layout() -> &'static Layout {
     static CHOSEN: OnceLock<&'static Layout> = OnceLock::new();

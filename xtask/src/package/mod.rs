@@ -186,24 +186,43 @@ fn server(ws: &Workspace, program: &Path) -> Result<Vec<Entry>, String> {
     let bytes = fs::read(program).map_err(|e| format!("{}: {e}", program.display()))?;
     let name = program.to_string_lossy();
     let work = program.parent().unwrap_or(Path::new("."));
-    let manual = run::output(ws, &name, &["man"])?;
     let completions = |shell: &str| run::output(ws, &name, &["completions", shell]);
     let mut logs = Entry::folder("var/log/weir");
     logs.mode = 0o750;
-    Ok(vec![
+    let mut entries = vec![
         Entry::program("usr/bin/weir", bytes),
         Entry::configuration("etc/weir/nginx.conf", text(ws, "packaging/nginx.conf")?),
         Entry::configuration("etc/weir/conf.d/default.conf", text(ws, "packaging/default.conf")?),
         Entry::configuration("etc/logrotate.d/weir", text(ws, "packaging/weir.logrotate")?),
         Entry::file("lib/systemd/system/weir.service", text(ws, "packaging/weir.service")?),
-        Entry::file("usr/share/man/man8/weir.8.gz", compressed(ws, work, manual.as_bytes())?),
         Entry::file("usr/share/bash-completion/completions/weir", completions("bash")?),
         Entry::file("usr/share/zsh/vendor-completions/_weir", completions("zsh")?),
         Entry::file("usr/share/fish/vendor_completions.d/weir.fish", completions("fish")?),
         Entry::file("usr/share/weir/html/index.html", text(ws, "packaging/index.html")?),
         Entry::folder("var/lib/weir"),
         logs,
-    ])
+    ];
+    entries.extend(manual(ws, &name, work)?);
+    Ok(entries)
+}
+
+/// The manual pages that the program writes: weir(8), and a page of section 1 for each command.
+fn manual(ws: &Workspace, program: &str, work: &Path) -> Result<Vec<Entry>, String> {
+    let folder = work.join("man");
+    let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
+    run::output(ws, program, &["man", "--directory", &folder.to_string_lossy()])?;
+    let names = fs::read_dir(&folder).map_err(failed)?.map(|entry| entry.map(|e| e.file_name()));
+    let mut names: Vec<_> = names.collect::<Result<_, _>>().map_err(failed)?;
+    names.sort();
+    let mut entries = Vec::new();
+    for name in names {
+        let page = fs::read(folder.join(&name)).map_err(failed)?;
+        let name = name.to_string_lossy();
+        let section = name.rsplit('.').next().unwrap_or_default();
+        let path = format!("usr/share/man/man{section}/{name}.gz");
+        entries.push(Entry::file(&path, compressed(ws, work, &page)?));
+    }
+    Ok(entries)
 }
 
 /// The files of documentation that Debian asks of each package.

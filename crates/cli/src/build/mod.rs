@@ -10,18 +10,35 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use clap::ArgMatches;
+
+use crate::declared::{Command as Declared, PLAIN, Run};
 use options::Options;
 use project::Module;
 
-/// Runs the command.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let done = Options::read(args).and_then(|options| match options {
-        Some(options) => build(&options),
-        None => {
-            print!("{}", options::HELP);
-            Ok(())
-        }
-    });
+/// `weir build`
+pub const COMMAND: Declared = Declared {
+    name: "build",
+    doc: "compile a server with your own modules",
+    about: "For modules in Rust that are not part of Weir: docs/modules.md explains how to write \
+            one. Compiles a server with the modules that you name, in the order given. It needs \
+            cargo and Weir's sources.",
+    args: options::args,
+    files: &[("~/.cache/weir-build/", "Compiled code, so that the next build is quick.")],
+    environment: &[
+        ("CARGO", "The program cargo."),
+        ("XDG_CACHE_HOME", "The folder of weir-build, in place of ~/.cache."),
+    ],
+    examples: &[(
+        "weir build --with weir-hello=../weir-hello -o weir-hello-server",
+        "A server with a module of a folder.",
+    )],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn run(matches: &ArgMatches) -> ExitCode {
+    let done = Options::read(matches).and_then(|options| build(&options));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {

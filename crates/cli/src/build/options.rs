@@ -4,27 +4,36 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// The text of `--help`.
-pub const HELP: &str = "\
-Usage: weir build --with CRATE[@VERSION|=PATH]... [OPTION...]
+use clap::builder::ValueParser;
+use clap::{Arg, ArgAction, ArgMatches};
 
-Compiles a server with the modules that you name, in the order given.
+use crate::line::{option, valued};
 
-  --with CRATE           : a crate of the registry, its latest version
-  --with CRATE@VERSION   : a version, as in a Cargo.toml: 1.2, =1.2.3
-  --with CRATE=PATH      : a crate in a folder
-  -o, --output FILE      : the program to write (default: weir)
-  --weir DIR             : Weir's sources (default: the ones around the current folder, or
-                           those that this program was built from)
-  --folder DIR           : build folder (default: weir-build in the user's cache)
-  --target-dir DIR       : cargo's target folder (default: target in the build folder)
-  --release              : fully optimized, for measurements and deployment; takes minutes
-  --debug                : not optimized, with line numbers for debuggers
-  --offline              : without network access
-
-Example:
-  weir build --with weir-hello=../weir-hello -o weir-hello-server
-";
+/// The declared arguments.
+pub fn args() -> Vec<Arg> {
+    let path = |name, value, doc| valued(name, value, doc).value_parser(ValueParser::path_buf());
+    let with = "A crate of the registry, a version of one (1.2, =1.2.3), or one in a folder; may \
+                be repeated";
+    vec![
+        valued("with", "CRATE[@VERSION|=PATH]", with)
+            .action(ArgAction::Append)
+            .value_parser(ValueParser::os_string())
+            .required(true),
+        path("output", "FILE", "The program to write [default: weir]").short('o'),
+        path(
+            "weir",
+            "DIR",
+            "Weir's sources [default: those around the current folder, or those that this program \
+             was built from]",
+        ),
+        path("folder", "DIR", "Build folder [default: weir-build in the user's cache]"),
+        path("target-dir", "DIR", "Cargo's target folder [default: in the build folder]"),
+        option("release", "Fully optimized, for measurements and deployment; takes minutes")
+            .overrides_with("debug"),
+        option("debug", "Not optimized, with line numbers for debuggers").overrides_with("release"),
+        option("offline", "Without network access"),
+    ]
+}
 
 /// A requested module.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -96,61 +105,32 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the arguments; `None` for help.
+    /// Reads the arguments.
     ///
     /// # Errors
-    /// A malformed argument.
-    pub fn read(args: &[OsString]) -> Result<Option<Options>, String> {
-        let mut options = Options {
-            with: Vec::new(),
-            output: PathBuf::from("weir"),
-            sources: None,
-            folder: None,
-            target: None,
-            profile: Profile::Quick,
-            offline: false,
+    /// A module's specification is malformed.
+    pub fn read(matches: &ArgMatches) -> Result<Options, String> {
+        let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+        let with = matches.get_many::<OsString>("with").into_iter().flatten().map(with);
+        let options = Options {
+            with: with.collect::<Result<_, _>>()?,
+            output: path("output").unwrap_or_else(|| PathBuf::from("weir")),
+            sources: path("weir"),
+            folder: path("folder"),
+            target: path("target-dir"),
+            profile: match (matches.get_flag("release"), matches.get_flag("debug")) {
+                (true, _) => Profile::Release,
+                (_, true) => Profile::Debug,
+                _ => Profile::Quick,
+            },
+            offline: matches.get_flag("offline"),
         };
-        let mut args = args.iter();
-        while let Some(arg) = args.next() {
-            let (name, joined) = split(arg);
-            let mut value = |what: &str| -> Result<OsString, String> {
-                let value = joined.clone().or_else(|| args.next().cloned());
-                value.ok_or_else(|| format!("option \"{name}\" requires {what}"))
-            };
-            match name.as_str() {
-                "--with" => options.with.push(with(&value("CRATE[@VERSION|=PATH]")?)?),
-                "-o" | "--output" => options.output = value("file name")?.into(),
-                "--weir" => options.sources = Some(value("directory name")?.into()),
-                "--folder" => options.folder = Some(value("directory name")?.into()),
-                "--target-dir" => options.target = Some(value("directory name")?.into()),
-                "--release" => options.profile = Profile::Release,
-                "--debug" => options.profile = Profile::Debug,
-                "--offline" => options.offline = true,
-                "-h" | "--help" => return Ok(None),
-                _ => return Err(format!("invalid option: \"{name}\" (see weir build --help)")),
-            }
-        }
-        if options.with.is_empty() {
-            return Err("nothing to build with: name a module (see weir build --help)".into());
-        }
         for (i, module) in options.with.iter().enumerate() {
             if options.with[..i].iter().any(|other| other.name == module.name) {
                 return Err(format!("{} is named twice", module.name));
             }
         }
-        Ok(Some(options))
-    }
-}
-
-/// `--name=value` in its parts.
-fn split(arg: &OsString) -> (String, Option<OsString>) {
-    let bytes = arg.as_bytes();
-    match bytes.iter().position(|b| *b == b'=') {
-        Some(at) if bytes.starts_with(b"--") => {
-            let value = OsString::from_vec(bytes[at + 1..].to_vec());
-            (String::from_utf8_lossy(&bytes[..at]).into_owned(), Some(value))
-        }
-        _ => (arg.to_string_lossy().into_owned(), None),
+        Ok(options)
     }
 }
 
@@ -186,8 +166,9 @@ fn with(spec: &OsString) -> Result<With, String> {
 mod tests {
     use super::*;
 
-    fn read(args: &[&str]) -> Result<Option<Options>, String> {
-        Options::read(&args.iter().map(OsString::from).collect::<Vec<_>>())
+    fn read(args: &[&str]) -> Result<Options, String> {
+        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        Options::read(&crate::build::COMMAND.parse(&args).map_err(|e| e.to_string())?)
     }
 
     #[test]
@@ -203,7 +184,7 @@ mod tests {
             "--debug",
             "--target-dir=t",
         ];
-        let options = read(&args).unwrap().unwrap();
+        let options = read(&args).unwrap();
         let of = |name: &str, from| With { name: name.to_owned(), from };
         assert_eq!(
             options.with,
@@ -216,24 +197,24 @@ mod tests {
         assert_eq!(options.output, PathBuf::from("out"));
         assert_eq!(options.target, Some(PathBuf::from("t")));
         assert_eq!((options.profile, options.offline), (Profile::Debug, false));
-        let profile = |args: &[&str]| read(args).ok().flatten().map(|o| o.profile.name());
+        let profile = |args: &[&str]| read(args).ok().map(|o| o.profile.name());
         assert_eq!(profile(&["--with", "a"]), Some("quick"));
         assert_eq!(profile(&["--with", "a", "--release"]), Some("release"));
-        assert_eq!(read(&["--help"]), Ok(None));
     }
 
     #[test]
     fn what_cannot_be_understood_is_named() {
         for (args, said) in [
-            (&[][..], "nothing to build with: name a module (see weir build --help)"),
-            (&["--with"], "option \"--with\" requires CRATE[@VERSION|=PATH]"),
+            (&[][..], "not provided:\n  --with <CRATE[@VERSION|=PATH]>"),
+            (&["--with"], "a value is required for '--with <CRATE[@VERSION|=PATH]>'"),
             (&["--with", "../x"], "\"../x\" is not the name of a crate"),
             (&["--with", "a@"], "the version or path is missing in \"a@\""),
             (&["--with", "a@\"1"], "\"a@\"1\" has no valid version"),
             (&["--with", "a", "--with", "a=b"], "a is named twice"),
-            (&["--fast"], "invalid option: \"--fast\" (see weir build --help)"),
+            (&["--fast"], "unexpected argument '--fast'"),
         ] {
-            assert_eq!(read(args).unwrap_err(), said);
+            let error = read(args).unwrap_err();
+            assert!(error.contains(said), "{error}");
         }
     }
 }

@@ -3,7 +3,6 @@
 mod lines;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
@@ -12,23 +11,36 @@ use std::process::ExitCode;
 
 use base::log::Level;
 use bytes::Bytes;
+use clap::ArgMatches;
 use conf::SourceFile;
 use server::added;
 
-use crate::target::{Target, arguments, asked, running_files};
+use crate::declared::{Command, PLAIN, Run};
+use crate::target::{Arguments, Target, asked, running_files};
+use crate::watching;
 
 /// The exit status in trouble, as diff(1)'s.
 const TROUBLE: u8 = 2;
 
-/// Runs the command with the arguments after its name. The exit status is 1 when the configurations
-/// differ.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let compared = arguments(args, &[("--pid", true)], "cpg").and_then(|args| {
-        if let Some(word) = args.words.first() {
-            return Err(format!("unexpected argument {}", word.to_string_lossy()));
-        }
-        compare(&Target::new(&args.typed, Level::Emerg)?, args.value("--pid"))
-    });
+/// `weir diff`
+pub const COMMAND: Command = Command {
+    name: "diff",
+    doc: "compare the configuration on disk with the running one",
+    about: "For checking what a reload would change. Prints a unified diff, with secrets starred.",
+    args: || watching::args([]),
+    exit: &[
+        ("0", "there is no difference"),
+        ("1", "there is one"),
+        ("2", "the running server could not be asked, or the command line is wrong"),
+    ],
+    examples: &[("weir diff -c /etc/nginx/nginx.conf", "What would a reload change?")],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn run(matches: &ArgMatches) -> ExitCode {
+    let compared = Arguments::new(matches)
+        .and_then(|args| compare(&Target::new(&args.typed, Level::Emerg)?, args.value("pid")));
     match compared {
         Ok(text) => match std::io::stdout().write_all(&text) {
             Ok(()) if text.is_empty() => ExitCode::SUCCESS,

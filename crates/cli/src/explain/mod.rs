@@ -9,13 +9,13 @@ mod question;
 mod show;
 
 use std::cell::Cell;
-use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::rc::Rc;
 
 use base::log::Level;
+use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 use conf::Tree;
 use engine::Engine;
 use http::engine::HttpEngine;
@@ -23,7 +23,9 @@ use http::explain::{Noted, Passed, Place, Step};
 use http::server::HttpMain;
 use server::load::Refused;
 
-use crate::target::{Arguments, Target, arguments};
+use crate::declared::{Command, PLAIN, Run};
+use crate::line::{self, option, valued};
+use crate::target::{Arguments, Target};
 use question::{Chosen, Question};
 
 /// The exit status when there is no answer.
@@ -69,12 +71,42 @@ impl Story {
     }
 }
 
-/// Runs the command with the arguments after its name.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let own = [("--json", false), ("-H", true), ("-X", true), ("--from", true), ("--to", true)];
-    let told = arguments(args, &own, "cpg").and_then(|args| {
+/// `weir explain`
+pub const COMMAND: Command = Command {
+    name: "explain",
+    doc: "show how the configuration answers a request, without a server",
+    about: "For finding out why a request ends up where it does. Prints the server and location \
+            that match, every rewrite, the upstream, the cache key, and each directive in effect \
+            with its file and line.",
+    args: || {
+        let url = Arg::new("URL").required(true).value_hint(ValueHint::Url);
+        let header = valued("H", "FIELD", "A header of the request; may be repeated");
+        let own = [
+            url.help("The URL of the request: http://host/path or https://host/path"),
+            valued("X", "METHOD", "The method [default: GET]").allow_hyphen_values(true),
+            header.action(ArgAction::Append).allow_hyphen_values(true),
+            valued("from", "ADDR", "The client's address [default: 127.0.0.1]"),
+            valued("to", "ADDR", "The address that the client connects to, or unix:PATH"),
+            option("json", "JSON for programs"),
+        ];
+        own.into_iter().chain(line::switches("cpg")).collect()
+    },
+    exit: &[
+        ("0", "the request is explained"),
+        ("2", "the configuration does not load, or the command line is wrong"),
+    ],
+    examples: &[(
+        "weir explain https://example.com/a -H 'Accept-Encoding: br' -c nginx.conf",
+        "How is this request answered?",
+    )],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn run(matches: &ArgMatches) -> ExitCode {
+    let told = Arguments::new(matches).and_then(|args| {
         let story = explain(&args)?;
-        Ok(if args.has("--json") { show::json(&story) } else { show::text(&story).into_bytes() })
+        Ok(if args.has("json") { show::json(&story) } else { show::text(&story).into_bytes() })
     });
     match told {
         Ok(text) => match io::stdout().write_all(&text) {
@@ -92,10 +124,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn explain(args: &Arguments) -> Result<Story, String> {
-    let [url] = &args.words[..] else {
-        return Err("one URL is needed (weir explain --help)".to_owned());
-    };
-    let question = Question::new(&url.to_string_lossy(), args)?;
+    let question = Question::new(args.value("URL").unwrap_or_default(), args)?;
     let Target { loader, log } = Target::new(&args.typed, Level::Error)?;
     // The fault of the configuration has been logged.
     let parsed = loader.parse(None, &log, || {}).map_err(|Refused| String::new())?;

@@ -68,7 +68,7 @@ impl Question {
             return Err("the URL has no host".to_owned());
         }
         let mut headers = Vec::new();
-        for field in args.values("-H") {
+        for field in args.values("H") {
             let (name, value) =
                 field.split_once(':').ok_or_else(|| format!("-H \"{field}\" has no colon"))?;
             if field.contains(['\r', '\n']) {
@@ -80,19 +80,19 @@ impl Question {
             Some(text) => {
                 let found = SockAddr::parse(text.as_bytes());
                 let bare = || Some(SockAddr::ip(text.parse().ok()?, port));
-                let is_socket = |addr: &SockAddr| addr.is_unix() && name == "--to";
+                let is_socket = |addr: &SockAddr| addr.is_unix() && name == "to";
                 let found = found.filter(|addr| addr.port() != 0 || is_socket(addr)).or_else(bare);
-                found.map(Some).ok_or_else(|| format!("{name} \"{text}\" is no address"))
+                found.map(Some).ok_or_else(|| format!("--{name} \"{text}\" is no address"))
             }
             None => Ok(None),
         };
         let port = port.unwrap_or(if tls { 443 } else { 80 });
         let here = SockAddr::ip(IpAddr::from([127, 0, 0, 1]), CLIENT_PORT);
-        let method = args.value("-X").unwrap_or("GET").to_owned();
+        let method = args.value("X").unwrap_or("GET").to_owned();
         if method.is_empty() || !method.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-') {
             return Err(format!("-X \"{method}\" is no method"));
         }
-        let (from, to) = (address("--from", CLIENT_PORT)?.unwrap_or(here), address("--to", port)?);
+        let (from, to) = (address("from", CLIENT_PORT)?.unwrap_or(here), address("to", port)?);
         Ok(Question { method, tls, host, port, path, headers, from, to })
     }
 
@@ -222,14 +222,13 @@ fn split_port(authority: &str) -> Result<(String, Option<u16>), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::arguments;
     use std::ffi::OsString;
 
     fn question(args: &[&str]) -> Result<Question, String> {
-        let own = [("-H", true), ("-X", true), ("--from", true), ("--to", true)];
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        let args = arguments(&args, &own, "cpg")?;
-        Question::new(&args.words[0].to_string_lossy(), &args)
+        let matches = crate::explain::COMMAND.parse(&args).map_err(|e| e.to_string())?;
+        let args = Arguments::new(&matches)?;
+        Question::new(args.value("URL").unwrap_or_default(), &args)
     }
 
     #[test]

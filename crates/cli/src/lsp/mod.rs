@@ -9,16 +9,17 @@ mod scan;
 mod words;
 
 use std::collections::HashSet;
-use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
 use bytes::Bytes;
+use clap::ArgMatches;
 use serde_json::{Value, json};
 use server::typed::Typed;
 use server::{added, directives, engines};
 
-use crate::target::arguments;
+use crate::declared::{Command, PLAIN, Run};
+use crate::line;
 
 use document::Document;
 use faults::Checker;
@@ -32,12 +33,26 @@ const INVALID_REQUEST: i32 = -32600;
 const METHOD_NOT_FOUND: i32 = -32601;
 const NOT_INITIALIZED: i32 = -32002;
 
-/// Runs the command with the arguments after its name. The exit status is 0 after `shutdown` and
-/// `exit`.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let typed = match arguments(args, &[("--stdio", false)], "cpg") {
-        Ok(args) if args.words.is_empty() => args.typed,
-        Ok(_) => return refuse("it takes no files: the editor names them"),
+/// `weir lsp`
+pub const COMMAND: Command = Command {
+    name: "lsp",
+    doc: "run a language server for editors",
+    about: "For editors, which start it and talk to it over standard input and output (Language \
+            Server Protocol): errors while you type, completion, documentation, definitions. \
+            docs/EDITORS.md shows how to set up an editor.",
+    args: || {
+        let stdio = line::option("stdio", "Use standard input and output, as it does anyway");
+        [stdio].into_iter().chain(line::switches("cpg")).collect()
+    },
+    exit: &[("0", "the editor ended it"), ("1", "the connection ended, or failed")],
+    examples: &[("weir lsp -c /etc/nginx/nginx.conf", "For a project with this main file.")],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn run(matches: &ArgMatches) -> ExitCode {
+    let typed = match line::typed(matches) {
+        Ok(typed) => typed,
         Err(message) => return refuse(&message),
     };
     let mut server = Server::new(typed);

@@ -4,15 +4,17 @@ mod judge;
 mod sample;
 mod show;
 
-use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::ArgMatches;
 use server::control::Status;
 
+use crate::declared::{Command, PLAIN, Run};
+use crate::line::valued;
 use crate::target::{Arguments, asked};
-use crate::watching::{failed, options, print, socket, time};
+use crate::watching::{self, failed, print, socket, time};
 use judge::Watch;
 use sample::Sample;
 
@@ -25,18 +27,35 @@ const LEAST_MS: u64 = 100;
 /// Clears the terminal.
 const CLEAR: &str = "\x1b[2J";
 
-/// Runs the command with the arguments after its name.
-pub fn run(args: &[OsString]) -> ExitCode {
-    let own = [("--interval", true), ("--count", true), ("--pid", true)];
-    match options(args, &own).and_then(|args| top(&args)) {
+/// `weir top`
+pub const COMMAND: Command = Command {
+    name: "top",
+    doc: "show live requests per second, upstream servers and workers",
+    about: "For watching a running server at a terminal; Ctrl-C ends it. Problems are listed \
+            first: servers that are down, fail or are slow, and workers that hang. Upstream \
+            servers are counted if a location has api, prometheus or dashboard.",
+    args: || {
+        watching::args([
+            valued("interval", "TIME", "Time between updates, at least 100ms [default: 500ms]"),
+            valued("count", "N", "End after N updates"),
+        ])
+    },
+    exit: watching::EXIT,
+    examples: &[("weir top --interval 2s", "A new view every two seconds.")],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn run(matches: &ArgMatches) -> ExitCode {
+    match Arguments::new(matches).and_then(|args| top(&args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => failed("top", &message),
     }
 }
 
 fn top(args: &Arguments) -> Result<(), String> {
-    let interval = args.value("--interval").map_or(Ok(USUAL_MS), time)?.max(LEAST_MS);
-    let count = match args.value("--count") {
+    let interval = args.value("interval").map_or(Ok(USUAL_MS), time)?.max(LEAST_MS);
+    let count = match args.value("count") {
         None => u64::MAX,
         Some(text) => text.parse().map_err(|_| format!("invalid number \"{text}\""))?,
     };

@@ -13,7 +13,7 @@ fn help_and_versions_go_to_standard_error() {
     assert_eq!(code, Some(0));
     assert!(text.contains("\nnginx version: nginx/1.31.5\n"), "{text}");
     assert!(text.contains("\nconfigure arguments: --prefix="), "{text}");
-    for arg in ["-h", "-?", "--help", "help"] {
+    for arg in ["-h", "-?"] {
         let output = run(arg);
         let (code, text) = outcome(&output);
         assert_eq!(code, Some(0));
@@ -33,8 +33,102 @@ fn commands_print_to_standard_output() {
     assert!(run(&["man"]).stdout.starts_with(b".TH WEIR 8"));
     let dump = String::from_utf8(run(&["dump-directives"]).stdout).unwrap();
     assert!(dump.lines().any(|line| line.starts_with("worker_processes\tmain\t1\t1\t")), "{dump}");
-    assert_eq!(run(&["completions", "csh"]).status.code(), Some(1));
+    assert_eq!(run(&["completions", "csh"]).status.code(), Some(2));
     assert_eq!(run(&["man", "x"]).status.code(), Some(1));
+    let folder = testkit::Folder::new("pages");
+    let path = folder.to_string_lossy().into_owned();
+    assert!(run(&["man", "--directory", &path]).status.success());
+    for (page, title) in [("weir.8", ".TH WEIR 8"), ("weir-serve.1", ".TH WEIR-SERVE 1")] {
+        let text = std::fs::read_to_string(folder.join(page)).unwrap();
+        assert!(text.starts_with(title), "{text}");
+        let name = page.split('.').next().unwrap();
+        if name != "weir" {
+            let one = run(&["man", name.strip_prefix("weir-").unwrap()]);
+            assert_eq!(String::from_utf8_lossy(&one.stdout), text);
+        }
+    }
+}
+
+/// `help` and `--help` are Weir's own words: they go to standard output, where a pager can have
+/// them, in at most 80 columns.
+#[test]
+fn help_is_printed_to_standard_output() {
+    let run = |args: &[&str]| Command::new(BINARY).args(args).output().unwrap();
+    let text = |args: &[&str]| {
+        let output = run(args);
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{args:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let all = text(&["--help"]);
+    assert_eq!(all, text(&["help"]));
+    assert!(all.lines().all(|line| line.chars().count() <= 80), "{all}");
+    assert!(all.contains("\n  validate ") && all.contains("\n  -t\n"), "{all}");
+    let one = text(&["lint", "--help"]);
+    assert_eq!(one, text(&["help", "lint"]));
+    let short = text(&["lint", "-h"]);
+    for part in ["\nUsage: weir lint [OPTIONS] [FILE]\n", "--format <NAME>", "sarif"] {
+        assert!(one.contains(part) && short.contains(part), "{part}: {one}{short}");
+    }
+    assert!(one.contains("\nExit status:\n") && one.contains("\nExamples:\n"), "{one}");
+    assert!(short.len() < one.len() && !short.contains("Exit status"), "{short}");
+    assert!(!all.contains('\x1b') && !one.contains('\x1b'), "no colours without a terminal");
+    let version = format!("weir {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(text(&["version"]), version);
+    assert_eq!(text(&["--version"]), version);
+    assert!(text(&["version", "--build"]).contains("\nnginx version: nginx/1."));
+}
+
+#[test]
+fn misspelt_commands_and_options_get_suggestions() {
+    for (args, tip) in [
+        (&["sevre"][..], "a similar subcommand exists: 'serve'"),
+        (&["help", "sevre"], "a similar subcommand exists: 'serve'"),
+        (&["--hepl"], "a similar argument exists: '--help'"),
+        (&["lint", "--fromat", "json"], "a similar argument exists: '--format'"),
+        (&["lint", "--format", "jsn"], "a similar value exists: 'json'"),
+    ] {
+        let output = Command::new(BINARY).args(args).output().unwrap();
+        let (code, text) = outcome(&output);
+        assert!(code == Some(2) && text.contains(tip), "{args:?}: {code:?} {text}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_program_called_nginx_answers_as_nginx() {
+    use std::os::unix::process::CommandExt;
+    let run = |arg: &str| Command::new(BINARY).arg0("nginx").arg(arg).output().unwrap();
+    for switch in ["-v", "-V", "-h"] {
+        let output = run(switch);
+        let (code, text) = outcome(&output);
+        let first = text.lines().next().unwrap_or_default();
+        let version = first.strip_prefix("nginx version: nginx/").expect("nginx's line");
+        assert!(version.starts_with(|c: char| c.is_ascii_digit()), "{text}");
+        assert_eq!(text.matches("nginx version:").count(), 1, "{text}");
+        assert!(code == Some(0) && output.stdout.is_empty());
+    }
+    assert!(outcome(&run("-V")).1.contains("\nconfigure arguments: --prefix="));
+    // Words of nginx's for what is none of its options.
+    assert_eq!(outcome(&run("sevre")), (Some(1), "weir: invalid option: \"sevre\"\n".to_owned()));
+}
+
+#[test]
+fn validate_is_the_switch_t() {
+    let site = site(1, "", SERVER);
+    let file = site.prefix().join("conf/weir.conf");
+    let of = |args: &[&str]| {
+        Command::new(BINARY).arg("validate").args(args).arg("-p").arg(site.prefix()).output()
+    };
+    let path = file.to_string_lossy();
+    let wanted = outcome(&site.run(&["-t"]));
+    assert_eq!(outcome(&of(&[&path]).unwrap()), wanted);
+    assert_eq!(outcome(&of(&["-c", "conf/weir.conf"]).unwrap()), wanted);
+    assert_eq!(outcome(&of(&[&path, "-q"]).unwrap()), (Some(0), String::new()));
+    let dump = of(&[&path, "-q", "--dump"]).unwrap();
+    assert!(dump.stdout.starts_with(b"# configuration file "));
+    std::fs::write(&file, "nonsense on;").unwrap();
+    let (code, text) = outcome(&of(&[&path]).unwrap());
+    assert!(code == Some(1) && text.contains("unknown directive \"nonsense\" in "), "{text}");
 }
 
 #[test]
@@ -197,7 +291,7 @@ fn every_command_tells_how_it_is_used() {
                 .expect("run weir");
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(output.status.success(), "{command} {help}");
-            assert!(text.starts_with(&format!("usage: weir {command}")), "{text}");
+            assert!(text.contains(&format!("\nUsage: weir {command}")), "{text}");
         }
     }
 }

@@ -206,14 +206,14 @@ fn a_client_is_logged_in_full_for_a_while() {
 fn mistakes_are_told() {
     let weir = site(&backends(), testkit::Driver::usual());
     for (words, message) in [
-        (&["debug"][..], "--client needs a range"),
+        (&["debug"][..], "--client <CIDR>"),
         (&["debug", "--client", "10.0.0.0/99"], "invalid network \"10.0.0.0/99\""),
         (&["debug", "--client", "10.0.0.0/8", "--for", "2x"], "invalid time \"2x\""),
         (&["debug", "--client", "10.0.0.0/8", "--for", "2d"], "a day at most"),
         (&["tail"], "--slow is needed"),
         (&["tail", "--slow", "--last", "x"], "invalid number \"x\""),
         (&["top", "--count", "x"], "invalid number \"x\""),
-        (&["top", "now"], "unexpected argument now"),
+        (&["top", "now"], "unexpected argument 'now'"),
         (&["top", "--pid", "/no/such.pid"], "no server runs with this pid file"),
     ] {
         let output = command(&weir, words);

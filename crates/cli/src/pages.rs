@@ -1,0 +1,253 @@
+//! `weir man`: the manual pages, made of the declarations: weir(8), and weir-NAME(1) of each
+//! command.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::builder::ValueParser;
+use clap::{Arg, ArgMatches};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+use server::layout::layout;
+
+use crate::commands::{COMMANDS, root};
+use crate::declared::{Command, Entries, PLAIN, Run, print};
+use crate::{line, manual};
+
+/// `weir man`
+pub const COMMAND: Command = Command {
+    name: "man",
+    doc: "print a manual page",
+    about: "In roff, for man or a package. Without COMMAND, prints weir(8), the page of the server \
+            and its switches.",
+    args: || {
+        let folder = line::valued("directory", "DIR", "Write all pages into this folder");
+        vec![
+            Arg::new("COMMAND").help("The command whose page is printed"),
+            folder.value_parser(ValueParser::path_buf()).conflicts_with("COMMAND"),
+        ]
+    },
+    examples: &[
+        ("weir man | man -l -", "Read weir(8)."),
+        ("weir man serve | man -l -", "Read weir-serve(1)."),
+        ("weir man --directory share/man", "Write weir.8, weir-serve.1 and so on."),
+    ],
+    run: Run::Parsed(run),
+    ..PLAIN
+};
+
+fn run(matches: &ArgMatches) -> ExitCode {
+    let done = match (matches.get_one::<PathBuf>("directory"), matches.get_one("COMMAND")) {
+        (Some(folder), _) => write_all(folder).map(|()| String::new()),
+        (None, Some(name)) => of_command(name),
+        (None, None) => of_server().map_err(|e| e.to_string()),
+    };
+    match done {
+        Ok(text) => print(&text),
+        Err(message) => {
+            eprintln!("weir man: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn write_all(folder: &Path) -> Result<(), String> {
+    let write = |name: String, text: String| {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    write("weir.8".to_owned(), of_server().map_err(|e| e.to_string())?)?;
+    for command in COMMANDS {
+        let text = page(command).map_err(|e| e.to_string())?;
+        write(format!("weir-{}.1", command.name), text)?;
+    }
+    Ok(())
+}
+
+fn of_command(name: &String) -> Result<String, String> {
+    let command = COMMANDS.iter().find(|command| command.name == name);
+    let command = command.ok_or_else(|| format!("there is no command \"{name}\""))?;
+    page(command).map_err(|e| e.to_string())
+}
+
+/// The files of the server, for its page.
+fn files() -> Vec<(String, &'static str)> {
+    let prefix = Path::new(layout().prefix);
+    let conf = prefix.join(layout().conf_path).display().to_string();
+    vec![
+        (conf, "The configuration file; -c sets another."),
+        (
+            layout().prefix.to_owned(),
+            "The prefix, which relative paths are below; -p sets another.",
+        ),
+    ]
+}
+
+const ENVIRONMENT: Entries = &[
+    (
+        "RUNTIME_DIRECTORY, STATE_DIRECTORY, LOGS_DIRECTORY",
+        "Folders of systemd for the pid file, temporary files and logs that only built-in defaults \
+         name, if the prefix cannot be written.",
+    ),
+    (
+        "XDG_RUNTIME_DIR, XDG_STATE_HOME, HOME, TMPDIR",
+        "The same folders for users other than root.",
+    ),
+    ("LISTEN_FDS, LISTEN_PID", "Sockets that systemd passes."),
+    ("NO_COLOR", "If it is set, help and errors have no colours."),
+];
+
+const SIGNALS: Entries = &[
+    ("TERM, INT", "Stop at once."),
+    ("QUIT", "Finish the requests in flight, then stop."),
+    ("HUP", "Reload the configuration; if it has an error, the old one stays in effect."),
+    ("USR1", "Reopen the log files, after a rotation."),
+    ("USR2", "Upgrade: start the new binary next to this one, on the same sockets."),
+    ("WINCH", "Stop the workers once their requests are finished, but keep the master."),
+];
+
+/// weir(8).
+fn of_server() -> io::Result<String> {
+    let source = format!("weir {}", server::VERSION);
+    let root = root()
+        .override_usage(format!("weir {}\nweir COMMAND [ARGUMENT...]", manual::usage().join(" ")));
+    let man = Man::new(root.clone()).section("8").source(source).manual("Weir").title("WEIR");
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    let mut roff = Roff::default();
+    roff.control("SH", ["COMMANDS"]);
+    for command in COMMANDS {
+        roff.control("TP", []);
+        roff.text([bold(format!("weir-{}", command.name)), roman("(1)")]);
+        roff.text([roman(line::capital(command.doc) + ".")]);
+    }
+    roff.control("SH", ["SIGNALS"]);
+    roff.text([roman("To the master, whose process id is in the pid file:")]);
+    entries(&mut roff, SIGNALS);
+    roff.control("SH", ["EXIT STATUS"]);
+    roff.text([roman(
+        "0 on success, 1 on failure. Commands list theirs on their own pages. A worker that exits \
+         with 2 is not restarted.",
+    )]);
+    roff.control("SH", ["FILES"]);
+    let files = files();
+    entries(&mut roff, &files.iter().map(|(path, doc)| (&**path, *doc)).collect::<Vec<_>>());
+    roff.control("SH", ["ENVIRONMENT"]);
+    entries(&mut roff, ENVIRONMENT);
+    roff.control("SH", ["EXAMPLES"]);
+    entries(&mut roff, manual::EXAMPLES);
+    see_also(&mut roff, COMMANDS.iter().map(|command| command.name));
+    roff.to_writer(&mut out)?;
+    Ok(without_preamble(&String::from_utf8_lossy(&out)))
+}
+
+/// weir-NAME(1).
+fn page(command: &Command) -> io::Result<String> {
+    let source = format!("weir {}", server::VERSION);
+    let declared = command.declared();
+    let declared = declared.bin_name(format!("weir {}", command.name));
+    let declared = declared.display_name(format!("weir-{}", command.name));
+    let title = format!("WEIR-{}", command.name.to_uppercase());
+    let man = Man::new(declared).title(title).source(source).manual("Weir");
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    let mut roff = Roff::default();
+    for (name, list) in command.sections() {
+        roff.control("SH", [name.to_uppercase().as_str()]);
+        entries(&mut roff, &list);
+    }
+    see_also(&mut roff, ["explain", "validate"].into_iter().filter(|name| *name != command.name));
+    roff.to_writer(&mut out)?;
+    Ok(without_preamble(&String::from_utf8_lossy(&out)))
+}
+
+/// Each part that roff writes begins with a definition of the apostrophe for troffs that lack
+/// `\(aq`: groff and mandoc have it.
+fn without_preamble(text: &str) -> String {
+    text.replace(".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n", "").replace("\\*(Aq", "\\(aq")
+}
+
+fn entries(roff: &mut Roff, list: &[(&str, &str)]) {
+    for (term, text) in list {
+        roff.control("TP", []);
+        roff.text([bold(*term)]);
+        roff.text([roman(line::capital(text))]);
+    }
+}
+
+fn see_also<'a>(roff: &mut Roff, commands: impl Iterator<Item = &'a str>) {
+    roff.control("SH", ["SEE ALSO"]);
+    let mut list = vec![bold("weir"), roman("(8)")];
+    for name in commands {
+        list.extend([roman(", "), bold(format!("weir-{name}")), roman("(1)")]);
+    }
+    roff.text(list);
+    roff.text([roman("The reference of directives: docs/directives.md")]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(text: &str) -> String {
+        text.replace("\\-", "-").replace("\\fB", "").replace("\\fI", "").replace("\\fR", "")
+    }
+
+    #[test]
+    fn pages_name_every_option_and_section() {
+        for command in COMMANDS {
+            let page = plain(&page(command).unwrap());
+            let title = format!(".TH WEIR-{} 1", command.name.to_uppercase());
+            assert!(page.starts_with(&title), "{page}");
+            for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES"] {
+                assert!(page.contains(&format!(".SH {section}\n")), "{}: {section}", command.name);
+            }
+            assert!(page.contains(".SH \"EXIT STATUS\"\n"), "{page}");
+            for arg in command.declared().get_arguments().filter(|arg| !arg.is_positional()) {
+                let name = match (arg.get_long(), arg.get_short()) {
+                    (Some(long), _) => format!("--{long}"),
+                    (None, short) => format!("-{}", short.unwrap()),
+                };
+                assert!(page.contains(&name), "{}: {name}", command.name);
+            }
+        }
+        let page = plain(&of_server().unwrap());
+        for command in COMMANDS {
+            assert!(page.contains(&format!("weir-{}(1)", command.name)), "{page}");
+        }
+        for letter in "hvVtTqspecg".chars() {
+            assert!(page.contains(&format!("\n-{letter}")), "{letter}: {page}");
+        }
+    }
+
+    /// groff has no complaint, where it is installed.
+    #[test]
+    fn groff_can_read_them() {
+        use std::io::Write;
+        use std::process::{Command, Stdio};
+        let pages = COMMANDS.iter().map(|command| page(command).unwrap());
+        for page in pages.chain([of_server().unwrap()]) {
+            let child = Command::new("groff")
+                .args(["-man", "-Tutf8", "-ww", "-z"])
+                .stdin(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn();
+            let Ok(mut child) = child else { return };
+            child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+            let output = child.wait_with_output().unwrap();
+            let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success() && told.is_empty(), "{told}\n{page}");
+        }
+    }
+}
