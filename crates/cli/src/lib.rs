@@ -28,8 +28,6 @@ mod migrate;
 mod pages;
 mod reload;
 mod serve;
-mod serve_domains;
-mod serve_proxy;
 mod switches;
 mod tail;
 mod target;

@@ -1,0 +1,147 @@
+//! The address of `weir serve`: from the options, or the first free port; and how others in the
+//! network reach it.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+
+/// Ports that are tried when none is named.
+const TRIED: u16 = 10;
+
+/// The options about addresses, as they were typed.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub listen: Option<String>,
+    pub port: Option<u16>,
+    pub lan: bool,
+}
+
+/// An address that was free a moment ago.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Chosen {
+    pub address: SocketAddr,
+    /// The usual port, if another program has it.
+    pub taken: Option<u16>,
+}
+
+impl Asked {
+    /// Chooses the address. `usual` is the first port that is tried if none is named.
+    ///
+    /// # Errors
+    /// It is no address, or the named one cannot be had; then the message names a free port.
+    pub fn choose(&self, usual: u16) -> Result<Chosen, String> {
+        if let Some(text) = &self.listen {
+            return named(parse(text, usual)?);
+        }
+        let host = IpAddr::from(if self.lan { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST });
+        if let Some(port) = self.port {
+            return named(SocketAddr::new(host, port));
+        }
+        let address = free_from(SocketAddr::new(host, usual)).ok_or_else(|| {
+            format!("ports {usual} to {} are taken: name one with --port", usual + TRIED - 1)
+        })?;
+        Ok(Chosen { address, taken: (address.port() != usual).then_some(usual) })
+    }
+}
+
+/// An address that was named: the server will get it, as far as can be told before. Its
+/// announcement is the first that people read.
+fn named(address: SocketAddr) -> Result<Chosen, String> {
+    let error = match TcpListener::bind(address) {
+        // Port 0 is any free one.
+        Ok(socket) => {
+            let address = socket.local_addr().unwrap_or(address);
+            return Ok(Chosen { address, taken: None });
+        }
+        Err(e) => e,
+    };
+    let next = || free_from(SocketAddr::new(address.ip(), address.port().checked_add(1)?));
+    let hint = match error.kind() {
+        ErrorKind::AddrInUse => next().map(|free| format!("port {} is free", free.port())),
+        ErrorKind::PermissionDenied => {
+            Some("ports below 1024 are root's: name another one with --port".to_owned())
+        }
+        _ => None,
+    };
+    Err(format!("{address}: {error}{}", hint.map(|hint| format!("; {hint}")).unwrap_or_default()))
+}
+
+/// The first address from this one up whose port is free.
+fn free_from(first: SocketAddr) -> Option<SocketAddr> {
+    let ports = first.port()..=first.port().saturating_add(TRIED - 1);
+    let mut all = ports.map(|port| SocketAddr::new(first.ip(), port));
+    all.find(|address| TcpListener::bind(address).is_ok())
+}
+
+/// `8080`, `:8080`, `127.0.0.1`, `localhost:8080` and so on, as an address with a port.
+fn parse(text: &str, usual: u16) -> Result<SocketAddr, String> {
+    let typed = text.trim_start_matches("http://").trim_start_matches("https://");
+    let typed = typed.trim_end_matches('/');
+    let full = match typed.parse::<u16>() {
+        Ok(port) => format!("127.0.0.1:{port}"),
+        Err(_) if typed.starts_with(':') => format!("127.0.0.1{typed}"),
+        Err(_) if typed.to_socket_addrs().is_ok() => typed.to_owned(),
+        Err(_) => format!("{typed}:{usual}"),
+    };
+    match full.to_socket_addrs().map(|mut all| all.next()) {
+        Ok(Some(address)) => Ok(address),
+        _ => Err(format!("\"{text}\" is not an address to listen on")),
+    }
+}
+
+/// This machine's address in its network: that of packets to elsewhere. Nothing is sent, because
+/// the address belongs to documentation (RFC 5737) and connecting a datagram socket only chooses a
+/// route.
+pub fn in_network() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
+}
+
+/// The address for a browser on this machine: wildcards are reached through the loopback address.
+pub fn local(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from(std::net::Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_in_the_forms_people_type() {
+        let of = |text: &str| parse(text, 8080).map(|address| address.to_string());
+        assert_eq!(of("9000").unwrap(), "127.0.0.1:9000");
+        assert_eq!(of(":9000").unwrap(), "127.0.0.1:9000");
+        assert_eq!(of("127.0.0.1").unwrap(), "127.0.0.1:8080");
+        assert_eq!(of("http://0.0.0.0:80/").unwrap(), "0.0.0.0:80");
+        assert!(of("no such host").is_err());
+        assert_eq!(local("0.0.0.0:80".parse().unwrap()).to_string(), "127.0.0.1:80");
+        assert_eq!(local("[::]:80".parse().unwrap()).to_string(), "[::1]:80");
+    }
+
+    #[test]
+    fn a_taken_port_is_avoided_or_an_error_that_names_a_free_one() {
+        // Below the ports that the system gives to clients: the ones after it are ours to try.
+        let (socket, port) = (20_000..32_000)
+            .step_by(37)
+            .find_map(|port| {
+                let free = |port| TcpListener::bind(("127.0.0.1", port)).ok();
+                let (socket, _next) = (free(port)?, free(port + 1)?);
+                Some((socket, port))
+            })
+            .unwrap();
+        let chosen = Asked::default().choose(port).unwrap();
+        assert_eq!((chosen.address.port(), chosen.taken), (port + 1, Some(port)));
+        let error = Asked { port: Some(port), ..Asked::default() }.choose(8080).unwrap_err();
+        assert!(error.contains("in use") && error.contains("; port "), "{error}");
+        assert!(error.ends_with(&format!("{} is free", port + 1)), "{error}");
+        drop(socket);
+        let chosen = Asked { port: Some(port), ..Asked::default() }.choose(8080).unwrap();
+        assert_eq!((chosen.address.port(), chosen.taken), (port, None));
+    }
+}
