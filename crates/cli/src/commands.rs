@@ -12,7 +12,7 @@ use crate::flags::FLAGS;
 
 use crate::{
     build, completions, config, container, debug, diff, explain, line, lint, lsp, manual, migrate,
-    pages, reload, serve, tail, top, validate,
+    pages, reload, serve, tail, top, trust, validate,
 };
 
 /// All commands, in the order of the help text.
@@ -29,6 +29,7 @@ pub const COMMANDS: &[&Command] = &[
     &migrate::COMMAND,
     &config::COMMAND,
     &lsp::COMMAND,
+    &trust::COMMAND,
     &container::COMMAND,
     &build::COMMAND,
     &completions::COMMAND,

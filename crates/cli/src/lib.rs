@@ -8,6 +8,7 @@
 //! their tables into the list of modules.
 #![forbid(unsafe_code)]
 
+mod authority;
 mod build;
 mod commands;
 mod completions;
@@ -32,6 +33,7 @@ mod switches;
 mod tail;
 mod target;
 mod top;
+mod trust;
 mod validate;
 mod watching;
 

@@ -4,6 +4,8 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 
+use pki::issue::local::is_local;
+
 /// Ports that are tried when none is named.
 const TRIED: u16 = 10;
 
@@ -21,6 +23,24 @@ pub struct Chosen {
     pub address: SocketAddr,
     /// The usual port, if another program has it.
     pub taken: Option<u16>,
+}
+
+impl Chosen {
+    /// Host and port of a URL under TLS on this machine.
+    pub fn host(&self) -> String {
+        let ip = self.address.ip();
+        match ip.is_loopback() || ip.is_unspecified() {
+            true => format!("localhost:{}", self.address.port()),
+            false => self.address.to_string(),
+        }
+    }
+
+    /// The addresses that a certificate needs besides those of this machine alone.
+    pub fn certified(&self) -> Vec<IpAddr> {
+        let ip = self.address.ip();
+        let own = if ip.is_unspecified() { in_network() } else { Some(ip) };
+        own.filter(|ip| !ip.is_loopback() && is_local(*ip)).into_iter().collect()
+    }
 }
 
 impl Asked {

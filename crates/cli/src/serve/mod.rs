@@ -22,12 +22,14 @@ use std::process::ExitCode;
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, ValueHint, value_parser};
+use pki::issue::local::is_local;
 use server::environ::Environ;
 use server::start;
 use server::typed::Typed;
 
+use crate::authority::{self, Authority};
 use crate::declared::{Command, PLAIN, Run};
-use crate::line;
+use crate::{line, trust};
 use account::Account;
 use content::{Content, FolderOptions};
 use domains::{Domains, Https, is_domain};
@@ -35,6 +37,8 @@ use proxy::{Proxied, Trust};
 
 /// The first port that is tried.
 const PORT: u16 = 8080;
+/// The same under TLS.
+const HTTPS_PORT: u16 = 8443;
 
 /// `weir serve`
 pub const COMMAND: Command = Command {
@@ -50,10 +54,12 @@ pub const COMMAND: Command = Command {
             that is root.",
     args,
     files: &[
+        ("~/.local/share/weir/", "The authority of --https; weir trust installs it."),
         ("/tmp/weir-serve-PID/", "The configuration that it runs, and temporary files."),
         ("/var/lib/weir/, ~/.local/state/weir/", "Keys and certificates of domains."),
     ],
     environment: &[
+        ("XDG_DATA_HOME", "The folder of the authority, in place of ~/.local/share."),
         ("TMPDIR", "The folder for temporary files, in place of /tmp."),
         ("STATE_DIRECTORY, XDG_STATE_HOME", "The folder for keys of domains."),
     ],
@@ -62,6 +68,7 @@ pub const COMMAND: Command = Command {
         ("weir serve ./public --port 3000 --lan", "A folder, for all in the network."),
         ("weir serve report.pdf --lan", "One file, and nothing else."),
         ("weir serve dist --spa", "An application whose paths are all index.html."),
+        ("weir serve --https", "HTTPS for localhost; see weir trust."),
         ("weir serve --proxy localhost:3000", "Another server."),
         ("weir serve example.com --proxy localhost:3000", "A server behind HTTPS."),
     ],
@@ -84,6 +91,11 @@ fn args() -> Vec<Arg> {
             .conflicts_with("listen"),
         line::option("lan", "Also serve the network, not only this machine")
             .conflicts_with("listen"),
+        line::option(
+            "https",
+            "Serve HTTPS for localhost, with a certificate of your own authority",
+        )
+        .visible_alias("tls"),
         line::valued("listen", "ADDR", "The address to listen on: host:port, host or port"),
         line::option("spa", "Answer unknown paths with index.html")
             .conflicts_with_all(["no-browse", "proxy"]),
@@ -119,6 +131,7 @@ struct Asked {
     address: address::Asked,
     proxy: Option<String>,
     insecure: bool,
+    https: bool,
     quiet: bool,
     user: Option<String>,
     domains: Domains,
@@ -128,6 +141,8 @@ struct Asked {
 enum Door {
     /// In plain text.
     Plain(address::Chosen),
+    /// Under TLS, with a certificate of the user's own authority.
+    Local(address::Chosen, Authority),
     /// At these domains, under TLS.
     Secured(Https),
 }
@@ -156,6 +171,11 @@ fn run(matches: &ArgMatches) -> ExitCode {
     let conf_file = place.0.join("nginx.conf");
     if let Err(e) = fs::write(&conf_file, configuration::text(&site)) {
         return refuse(&format!("{}: {e}", conf_file.display()));
+    }
+    if let Door::Local(at, authority) = &site.door
+        && let Err(message) = authority.certify(&at.certified(), &place.0)
+    {
+        return refuse(&message);
     }
     print!("{}", site.announcement());
     let typed = Typed {
@@ -188,6 +208,7 @@ fn parse(matches: &ArgMatches) -> Result<Asked, String> {
         },
         proxy: text("proxy"),
         insecure: matches.get_flag("insecure"),
+        https: matches.get_flag("https"),
         quiet: matches.get_flag("quiet"),
         user: text("user"),
         domains: Domains::new(text),
@@ -219,6 +240,9 @@ fn parse(matches: &ArgMatches) -> Result<Asked, String> {
         Asked { domains, address, .. } if !domains.names.is_empty() && address.lan => {
             "domains are served to all: --lan is for a server without them"
         }
+        Asked { domains, https: true, .. } if !domains.names.is_empty() => {
+            "domains are served over HTTPS anyway: --https is for localhost"
+        }
         _ => return Ok(asked),
     };
     Err(message.to_owned())
@@ -237,6 +261,16 @@ impl Site {
             (false, Some(_)) => return Err("--user is for root".to_owned()),
         };
         let door = match asked.domains.names.is_empty() {
+            true if asked.https => {
+                let at = asked.address.choose(HTTPS_PORT)?;
+                if !at.address.ip().is_unspecified() && !is_local(at.address.ip()) {
+                    return Err(format!(
+                        "--https: {} is not an address of this machine or of a private network",
+                        at.address.ip()
+                    ));
+                }
+                Door::Local(at, Authority::open(authority::folder()?)?)
+            }
             true => Door::Plain(asked.address.choose(PORT)?),
             false => {
                 let port = asked.address.port.map(|port| port.to_string());
@@ -276,35 +310,44 @@ impl Door {
     fn url(&self) -> String {
         match self {
             Door::Plain(at) => format!("http://{}/", address::local(at.address)),
+            Door::Local(at, _) => format!("https://{}/", at.host()),
             Door::Secured(https) => https.shown(),
         }
     }
 
     /// Further lines of the announcement. `path` is that of URLs.
     fn explain(&self, path: &str) -> String {
-        let at = match self {
-            Door::Plain(at) => at,
+        let (scheme, at) = match self {
+            Door::Plain(at) => ("http", at),
+            Door::Local(at, _) => ("https", at),
             Door::Secured(https) => return https.explain(),
+        };
+        let trust = match self {
+            Door::Local(_, authority) if !trust::is_trusted(authority) => format!(
+                "Browsers warn of its certificate until \"weir trust\" has installed {}.\n",
+                authority.certificate().display()
+            ),
+            _ => String::new(),
         };
         let port = at.address.port();
         let taken = at.taken.map(|taken| format!("Port {taken} is taken: {port} is used.\n"));
         let network = match (at.address.ip(), address::in_network()) {
             (ip, Some(own)) if ip.is_unspecified() => {
                 let own = std::net::SocketAddr::new(own, port);
-                format!("In the network: http://{own}/{path}\n")
+                format!("In the network: {scheme}://{own}/{path}\n")
             }
             (ip, Some(own)) if ip.is_loopback() => {
                 format!("Only this machine can reach it; --lan serves the network, at {own}.\n")
             }
             _ => String::new(),
         };
-        taken.unwrap_or_default() + &network
+        taken.unwrap_or_default() + &network + &trust
     }
 
     /// The directives of `http` that its server needs.
     fn http(&self) -> String {
         match self {
-            Door::Plain(_) => String::new(),
+            Door::Plain(_) | Door::Local(..) => String::new(),
             Door::Secured(https) => https.http(),
         }
     }
@@ -313,6 +356,13 @@ impl Door {
     fn server(&self) -> String {
         match self {
             Door::Plain(at) => format!("listen {};\n", at.address),
+            Door::Local(at, _) => format!(
+                "listen {} ssl;\nhttp2 on;\nssl_certificate {};\nssl_certificate_key {};\n\
+                 error_page 497 =301 https://$http_host$request_uri;\n",
+                at.address,
+                authority::SERVER[0],
+                authority::SERVER[1]
+            ),
             Door::Secured(https) => https.server(),
         }
     }
@@ -373,6 +423,7 @@ mod tests {
             &["--lan", "--listen", "80"],
             &["--spa", "--no-browse"],
             &["a.test", "--lan"],
+            &["a.test", "--https"],
             &["--email", "a@a.test"],
             &["--listen"],
         ] {

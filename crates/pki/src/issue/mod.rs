@@ -3,6 +3,8 @@
 //!
 //! rcgen encodes requests and certificates; keys stay within this module but for [`Key::to_pem`].
 
+pub mod local;
+
 use std::net::IpAddr;
 
 use aws_lc_rs::digest::{SHA256, digest};

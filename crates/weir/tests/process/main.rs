@@ -25,6 +25,7 @@ mod processes;
 mod quic_sockets;
 mod reload;
 mod serve;
+mod serve_https;
 mod sharding;
 mod systemd;
 mod upgrade;
