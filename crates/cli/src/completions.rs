@@ -49,7 +49,9 @@ fn script(shell: &str) -> Option<String> {
     let mut text = Vec::new();
     generate(shell, &mut commands::root(), "weir", &mut text);
     text.flush().ok()?;
-    String::from_utf8(text).ok()
+    // To fish a bare ? is a pattern, which no file matches.
+    let text = String::from_utf8(text).ok()?;
+    Some(if shell == Shell::Fish { text.replace(" -s ? ", " -s '?' ") } else { text })
 }
 
 #[cfg(test)]
@@ -65,7 +67,7 @@ mod tests {
             let script = script(shell).unwrap();
             for flag in FLAGS {
                 let offered = |c: char| {
-                    let forms = [format!("-{c}"), format!("-s {c}"), format!("-s '{c}'")];
+                    let forms = [format!("-{c}"), format!("-s {c} "), format!("-s '{c}'")];
                     forms.iter().any(|form| script.contains(form))
                 };
                 assert!(flag.letters.chars().all(offered), "{shell}: {}", flag.letters);
@@ -79,6 +81,7 @@ mod tests {
                 }
             }
         }
+        assert!(!script("fish").unwrap().contains("-s ?"), "a pattern that no file matches");
         assert!(script("csh").is_none());
     }
 

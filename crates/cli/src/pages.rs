@@ -111,12 +111,10 @@ const SIGNALS: Entries = &[
 
 /// weir(8).
 fn of_server() -> io::Result<String> {
-    let source = format!("weir {}", server::VERSION);
     let root = root()
         .override_usage(format!("weir {}\nweir COMMAND [ARGUMENT...]", manual::usage().join(" ")));
-    let man = Man::new(root.clone()).section("8").source(source).manual("Weir").title("WEIR");
-    let mut out = Vec::new();
-    man.render_title(&mut out)?;
+    let man = Man::new(root);
+    let mut out = title("WEIR", "8");
     man.render_name_section(&mut out)?;
     man.render_synopsis_section(&mut out)?;
     man.render_description_section(&mut out)?;
@@ -148,16 +146,49 @@ fn of_server() -> io::Result<String> {
     Ok(without_preamble(&String::from_utf8_lossy(&out)))
 }
 
+/// The first line. clap_mangen's lacks quotes around the date, which is empty, and the arguments
+/// behind it come to be one too early.
+fn title(name: &str, section: &str) -> Vec<u8> {
+    format!(".TH {name} {section} \"\" \"weir {}\" \"Weir\"\n", server::VERSION).into_bytes()
+}
+
+/// The forms of all arguments: `weir lint [--habits] [--format NAME] … [FILE]`.
+fn synopsis(command: &Command) -> String {
+    let declared = command.declared();
+    let mut out = format!("weir {}", command.name);
+    let (words, options): (Vec<_>, Vec<_>) =
+        declared.get_arguments().partition(|arg| arg.is_positional());
+    for arg in options.into_iter().chain(words) {
+        let value = arg.get_value_names().and_then(|names| names.first());
+        let value = match (value, arg.is_positional()) {
+            (Some(value), _) if arg.get_action().takes_values() => value.as_str(),
+            (_, true) => arg.get_id().as_str(),
+            _ => "",
+        };
+        let name = match (arg.get_long(), arg.get_short()) {
+            (Some(long), _) => format!("--{long}"),
+            (None, Some(short)) => format!("-{short}"),
+            (None, None) => String::new(),
+        };
+        let form = format!("{name} {value}");
+        let many = arg.get_num_args().is_some_and(|range| range.max_values() > 1);
+        let many = many || matches!(arg.get_action(), clap::ArgAction::Append);
+        let dots = if many { "..." } else { "" };
+        let form = form.trim();
+        match arg.is_required_set() {
+            true => out.push_str(&format!(" {form}{dots}")),
+            false => out.push_str(&format!(" [{form}]{dots}")),
+        }
+    }
+    out
+}
+
 /// weir-NAME(1).
 fn page(command: &Command) -> io::Result<String> {
-    let source = format!("weir {}", server::VERSION);
-    let declared = command.declared();
+    let declared = command.declared().override_usage(synopsis(command));
     let declared = declared.bin_name(format!("weir {}", command.name));
-    let declared = declared.display_name(format!("weir-{}", command.name));
-    let title = format!("WEIR-{}", command.name.to_uppercase());
-    let man = Man::new(declared).title(title).source(source).manual("Weir");
-    let mut out = Vec::new();
-    man.render_title(&mut out)?;
+    let man = Man::new(declared.display_name(format!("weir-{}", command.name)));
+    let mut out = title(&format!("WEIR-{}", command.name.to_uppercase()), "1");
     man.render_name_section(&mut out)?;
     man.render_synopsis_section(&mut out)?;
     man.render_description_section(&mut out)?;
@@ -214,6 +245,11 @@ mod tests {
                 assert!(page.contains(&format!(".SH {section}\n")), "{}: {section}", command.name);
             }
             assert!(page.contains(".SH \"EXIT STATUS\"\n"), "{page}");
+            let first = page.lines().next().unwrap();
+            assert!(
+                first.ends_with(&format!(" 1 \"\" \"weir {}\" \"Weir\"", server::VERSION)),
+                "{first}"
+            );
             for arg in command.declared().get_arguments().filter(|arg| !arg.is_positional()) {
                 let name = match (arg.get_long(), arg.get_short()) {
                     (Some(long), _) => format!("--{long}"),
@@ -222,6 +258,16 @@ mod tests {
                 assert!(page.contains(&name), "{}: {name}", command.name);
             }
         }
+        let of = |name: &str| COMMANDS.iter().find(|command| command.name == name).unwrap();
+        let lint = "weir lint [--habits] [--format NAME] [--rules] [--help] [FILE]";
+        assert_eq!(synopsis(of("lint")), lint);
+        assert!(synopsis(of("explain")).contains("[-H FIELD]..."), "{}", synopsis(of("explain")));
+        assert!(synopsis(of("explain")).ends_with(" URL"));
+        assert!(
+            synopsis(of("serve")).ends_with("[DIR|FILE|DOMAIN]..."),
+            "{}",
+            synopsis(of("serve"))
+        );
         let page = plain(&of_server().unwrap());
         for command in COMMANDS {
             assert!(page.contains(&format!("weir-{}(1)", command.name)), "{page}");

@@ -210,6 +210,11 @@ fn server(ws: &Workspace, program: &Path) -> Result<Vec<Entry>, String> {
 fn manual(ws: &Workspace, program: &str, work: &Path) -> Result<Vec<Entry>, String> {
     let folder = work.join("man");
     let failed = |e: std::io::Error| format!("{}: {e}", folder.display());
+    // Of another version, which may have had other commands.
+    match fs::remove_dir_all(&folder) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
+        _ => {}
+    }
     run::output(ws, program, &["man", "--directory", &folder.to_string_lossy()])?;
     let names = fs::read_dir(&folder).map_err(failed)?.map(|entry| entry.map(|e| e.file_name()));
     let mut names: Vec<_> = names.collect::<Result<_, _>>().map_err(failed)?;

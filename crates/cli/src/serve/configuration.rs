@@ -12,6 +12,9 @@ const COMPRESSED: &str = "text/css text/plain text/javascript text/xml text/mark
                           application/xml application/rss+xml application/atom+xml \
                           application/wasm image/svg+xml font/ttf font/otf";
 
+/// Types that are UTF-8 where nobody says otherwise, as listings are; text/html always counts.
+const UTF_8: &str = "text/plain text/css text/markdown text/javascript application/javascript";
+
 /// Lines of requests as people read them. Values are escaped, so that no request writes to the
 /// terminal what it likes.
 const ACCESS: &str = r#"map $time_iso8601 $weir_clock {
@@ -39,8 +42,9 @@ pub fn text(site: &Site) -> Vec<u8> {
     let compression = match content {
         Content::Proxied(_) => String::new(),
         _ => format!(
-            "gzip on;\ngzip_vary on;\ngzip_types {COMPRESSED};\nbrotli on;\n\
-             brotli_types {COMPRESSED};\nzstd on;\nzstd_types {COMPRESSED};\n"
+            "charset utf-8;\ncharset_types {UTF_8};\ngzip on;\ngzip_vary on;\n\
+             gzip_types {COMPRESSED};\nbrotli on;\nbrotli_types {COMPRESSED};\n\
+             zstd on;\nzstd_types {COMPRESSED};\n"
         ),
     };
     let (http, server) = (door.http(), door.server());

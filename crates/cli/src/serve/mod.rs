@@ -93,9 +93,9 @@ fn args() -> Vec<Arg> {
             .conflicts_with("listen"),
         line::option(
             "https",
-            "Serve HTTPS for localhost, with a certificate of your own authority",
+            "Serve HTTPS for localhost, by an authority of your own (also --tls)",
         )
-        .visible_alias("tls"),
+        .alias("tls"),
         line::valued("listen", "ADDR", "The address to listen on: host:port, host or port"),
         line::option("spa", "Answer unknown paths with index.html")
             .conflicts_with_all(["no-browse", "proxy"]),

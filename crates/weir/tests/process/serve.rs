@@ -123,9 +123,12 @@ fn in_an_empty_folder_there_is_a_welcome_page() {
 fn without_a_word_the_current_folder_is_served() {
     let folder = Folder::new("current");
     folder.write("a.txt", "hello");
+    folder.write("\u{fc}.txt", "hello");
     let served = Served::start_in(&folder, &[]);
     assert_eq!(served.get("/a.txt").body, b"hello");
-    assert!(served.get("/").text().contains("a.txt"));
+    let list = served.get("/");
+    assert_eq!(list.header("Content-Type"), Some("text/html; charset=utf-8"));
+    assert!(list.text().contains("a.txt") && list.text().contains(">\u{fc}.txt<"));
     let said = served.interrupt();
     let full = folder.canonicalize().unwrap();
     assert!(said.contains(&format!("serves {} at ", full.display())), "{said}");
@@ -143,7 +146,10 @@ fn a_file_is_served_and_nothing_else() {
     folder.write("other.txt", "secret");
     let served = Served::start(&[&folder.join("a b$.txt").to_string_lossy()]);
     let file = served.get("/a%20b%24.txt");
-    assert_eq!((file.status, file.header("Content-Type")), (200, Some("text/plain")));
+    assert_eq!(
+        (file.status, file.header("Content-Type")),
+        (200, Some("text/plain; charset=utf-8"))
+    );
     assert_eq!(file.body, b"hello");
     let moved = served.get("/");
     let target = moved.header("Location").unwrap();
