@@ -11,8 +11,8 @@ use crate::declared::{Command, PLAIN, Run, print, told};
 use crate::flags::FLAGS;
 
 use crate::{
-    build, completions, config, container, debug, diff, explain, line, lint, lsp, manual, migrate,
-    pages, reload, serve, tail, top, trust, validate,
+    build, completions, config, container, debug, diff, explain, healthcheck, line, lint, lsp,
+    manual, migrate, pages, reload, serve, tail, top, trust, validate,
 };
 
 /// All commands, in the order of the help text.
@@ -21,6 +21,7 @@ pub const COMMANDS: &[&Command] = &[
     &validate::COMMAND,
     &explain::COMMAND,
     &reload::COMMAND,
+    &healthcheck::COMMAND,
     &diff::COMMAND,
     &top::COMMAND,
     &tail::COMMAND,

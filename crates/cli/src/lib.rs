@@ -20,6 +20,7 @@ mod diff;
 mod explain;
 mod features;
 mod flags;
+mod healthcheck;
 mod json;
 mod line;
 mod lint;

@@ -15,6 +15,7 @@ mod docs;
 mod examples;
 mod explain;
 mod fresh;
+mod healthcheck;
 mod lint;
 mod load;
 mod log_readers;
