@@ -16,7 +16,7 @@ const TIERS: &[&[&str]] = &[
     &["mail-proto"],
     &["http-wire", "proto", "mp4", "ssi", "xslt"],
     &["pki"],
-    &["tls"],
+    &["tls", "listing"],
     &["net"],
     &["quic"],
     &["engine"],
@@ -58,6 +58,7 @@ const WITHOUT_EVENT: &[&str] = &[
     "mp4",
     "ssi",
     "xslt",
+    "listing",
 ];
 
 /// Checks every member's manifest.

@@ -17,6 +17,7 @@ use http::output::{Body, BodySource, NextPiece};
 use http::request::Request;
 use http_wire::h1::Method;
 use http_wire::uri::{Escape, escape, escape_html};
+use listing::{Entry, Order, name_column, rounded_size};
 use mem::Chain;
 use os::file::FileKind;
 
@@ -52,6 +53,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         },
     ),
     directive(
+        "autoindex_page",
+        HSL,
+        Args::FLAG,
+        "off",
+        "HTML listings as pages for people: sortable, names whole, dark mode. Weir's own.",
+        |cx, n| value::set_flag(&mut cx.loc::<AutoindexConf>().page, n),
+    ),
+    directive(
         "autoindex_localtime",
         HSL,
         Args::FLAG,
@@ -72,6 +81,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Format {
     Html,
+    /// `autoindex_page on`
+    Page,
     Json,
     Jsonp,
     Xml,
@@ -81,6 +92,7 @@ engine::settings! {
     struct AutoindexConf {
         on: Option<bool>,
         format: Option<Format>,
+        page: Option<bool>,
         localtime: Option<bool>,
         exact_size: Option<bool>,
     }
@@ -90,7 +102,10 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let conf = l.conf::<AutoindexConf>();
     if conf.on == Some(true) {
         p.content.push(Box::new(Autoindex {
-            format: conf.format.unwrap_or(Format::Html),
+            format: match conf.format.unwrap_or(Format::Html) {
+                Format::Html if conf.page == Some(true) => Format::Page,
+                format => format,
+            },
             style: Style {
                 localtime: conf.localtime.unwrap_or(false),
                 exact_size: conf.exact_size.unwrap_or(true),
@@ -155,16 +170,21 @@ impl Autoindex {
         }
         r.out.status = 200;
         r.out.content_type = Some(Bytes::from_static(match format {
-            Format::Html => b"text/html",
+            Format::Html | Format::Page => b"text/html",
             Format::Json => b"application/json",
             Format::Jsonp => b"application/javascript",
             Format::Xml => b"text/xml",
         }));
-        if format == Format::Xml {
+        if matches!(format, Format::Xml | Format::Page) {
             r.out.charset = Some(Bytes::from_static(b"utf-8"));
         }
-        let (entries, style) = (listing.entries.into_iter(), self.style);
-        let list = List { entries, format, callback, style, begun: false };
+        let (mut entries, style) = (listing.entries, self.style);
+        let order = Order::new(r.arg(b"sort"), r.arg(b"order"));
+        if format == Format::Page {
+            entries.sort_by(|a, b| order.compare(&entry(a), &entry(b)));
+        }
+        let list =
+            List { entries: entries.into_iter(), order, format, callback, style, begun: false };
         r.out.body = Body::Stream(Box::new(list));
         Poll::Ready(Verdict::Done)
     }
@@ -204,6 +224,7 @@ const PIECE: usize = 32 << 10;
 /// The list is written when it is sent: only then is it known in which charset.
 struct List {
     entries: std::vec::IntoIter<DirEntry>,
+    order: Order,
     format: Format,
     callback: Option<Vec<u8>>,
     style: Style,
@@ -229,6 +250,7 @@ impl List {
         {
             match self.format {
                 Format::Html => html(&mut out, &e, self.style, zone, utf8),
+                Format::Page => listing::entry(&entry(&e), zone, &mut out),
                 Format::Xml => xml(&mut out, &e),
                 Format::Json | Format::Jsonp => {
                     out.extend_from_slice(separator);
@@ -252,6 +274,7 @@ impl List {
                 escape_html(&r.uri, out);
                 out.extend_from_slice(b"</h1><hr><pre><a href=\"../\">../</a>\r\n");
             }
+            Format::Page => listing::begin(&r.uri, self.order, out),
             Format::Xml => out.extend_from_slice(b"<?xml version=\"1.0\"?>\r\n<list>\r\n"),
             Format::Json | Format::Jsonp => {
                 if let Some(name) = &self.callback {
@@ -266,6 +289,7 @@ impl List {
 
     fn end(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(match self.format {
+            Format::Page => return listing::end(out),
             Format::Html => b"</pre><hr></body>\r\n</html>\r\n",
             Format::Xml => b"</list>\r\n",
             Format::Json | Format::Jsonp => b"\r\n]",
@@ -291,8 +315,11 @@ impl BodySource for List {
     }
 }
 
-/// The width of names in HTML lists, in characters.
-const NAME_WIDTH: usize = 50;
+fn entry(e: &DirEntry) -> Entry<'_> {
+    let folder = e.kind == FileKind::Dir;
+    let size = if e.kind == FileKind::File { size(e) } else { 0 };
+    Entry { name: &e.name, folder, size, mtime: mtime(e) }
+}
 
 fn mtime(e: &DirEntry) -> i64 {
     e.meta.map_or(0, |m| m.mtime_sec)
@@ -307,7 +334,7 @@ fn html(out: &mut Vec<u8>, e: &DirEntry, style: Style, zone: i64, utf8: bool) {
     out.extend_from_slice(b"<a href=\"");
     escape(&e.name, Escape::UriComponent, out);
     out.extend_from_slice(if dir { b"/\">" } else { b"\">" });
-    html_name(out, &e.name, dir, utf8);
+    name_column(out, &e.name, dir, utf8);
     let t = Civil::from_unix(mtime(e) + zone);
     let (day, month, year, hour, min) = (t.day, t.month_name(), t.year, t.hour, t.min);
     // Writing to a Vec cannot fail.
@@ -319,43 +346,6 @@ fn html(out: &mut Vec<u8>, e: &DirEntry, style: Style, zone: i64, utf8: bool) {
         (false, false) => rounded_size(out, size(e)),
     }
     out.extend_from_slice(b"\r\n");
-}
-
-/// A name in its column: cut and marked where it is too long, filled with spaces behind the link.
-fn html_name(out: &mut Vec<u8>, name: &[u8], dir: bool, utf8: bool) {
-    let text = if utf8 { std::str::from_utf8(name).ok() } else { None };
-    let len = text.map_or(name.len(), |t| t.chars().count());
-    if len > NAME_WIDTH {
-        let kept = NAME_WIDTH - 3;
-        let end = text.and_then(|t| t.char_indices().nth(kept)).map_or(kept, |(i, _)| i);
-        escape_html(&name[..end], out);
-        out.extend_from_slice(b"..&gt;</a>");
-        return;
-    }
-    escape_html(name, out);
-    let mut width = len;
-    if dir && width < NAME_WIDTH {
-        out.push(b'/');
-        width += 1;
-    }
-    out.extend_from_slice(b"</a>");
-    out.resize(out.len() + NAME_WIDTH - width, b' ');
-}
-
-/// A size to the unit that it is told in, rounded to the nearest.
-fn rounded_size(out: &mut Vec<u8>, size: u64) {
-    let (unit, letter) = match size {
-        0..=9_999 => {
-            // Writing to a Vec cannot fail.
-            let _ = write!(out, " {size:>6}");
-            return;
-        }
-        10_000..0x10_0000 => (1 << 10, 'K'),
-        0x10_0000..0x4000_0000 => (1 << 20, 'M'),
-        _ => (1 << 30, 'G'),
-    };
-    let rounded = size / unit + u64::from(size % unit > unit / 2 - 1);
-    let _ = write!(out, "{rounded:>6}{letter}");
 }
 
 fn kind_name(e: &DirEntry) -> &'static [u8] {
@@ -400,49 +390,4 @@ fn xml(out: &mut Vec<u8>, e: &DirEntry) {
     out.extend_from_slice(b"</");
     out.extend_from_slice(kind);
     out.extend_from_slice(b">\r\n");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(text: &str, dir: bool, utf8: bool) -> String {
-        let mut out = Vec::new();
-        html_name(&mut out, text.as_bytes(), dir, utf8);
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn names_fill_their_column() {
-        assert_eq!(name("a", false, false), format!("a</a>{}", " ".repeat(49)));
-        assert_eq!(name("a", true, false), format!("a/</a>{}", " ".repeat(48)));
-        let fifty = "0".repeat(50);
-        assert_eq!(name(&fifty, true, false), format!("{fifty}</a>"));
-        let longer = "0".repeat(51);
-        assert_eq!(name(&longer, true, false), format!("{}..&gt;</a>", "0".repeat(47)));
-        assert_eq!(name("<&>", false, false), format!("&lt;&amp;&gt;</a>{}", " ".repeat(47)));
-        assert_eq!(name("фф", false, true), format!("фф</a>{}", " ".repeat(48)));
-        assert_eq!(name("фф", false, false), format!("фф</a>{}", " ".repeat(46)));
-        assert_eq!(name(&"ф".repeat(51), false, true), format!("{}..&gt;</a>", "ф".repeat(47)));
-    }
-
-    #[test]
-    fn sizes_are_rounded() {
-        for (size, want) in [
-            (0, "      0"),
-            (9_999, "   9999"),
-            (10_000, "    10K"),
-            (10_751, "    10K"),
-            (10_752, "    11K"),
-            ((1 << 20) - 1, "  1024K"),
-            (1 << 20, "     1M"),
-            ((1 << 20) + (1 << 19), "     2M"),
-            (1 << 30, "     1G"),
-            (5 << 40, "  5120G"),
-        ] {
-            let mut out = Vec::new();
-            rounded_size(&mut out, size);
-            assert_eq!(String::from_utf8(out).unwrap(), want, "{size}");
-        }
-    }
 }

@@ -10,8 +10,8 @@ use super::proxy::Proxied;
 /// The content of the site.
 #[derive(Debug)]
 pub enum Content {
-    /// The current folder has no files.
-    Welcome,
+    /// A page takes the place of the current folder, for this reason.
+    Welcome(String),
     /// A folder.
     Folder { path: PathBuf, options: FolderOptions },
     /// A file, and no other one.
@@ -60,7 +60,7 @@ impl Content {
         }
         let empty = is_empty(&full).map_err(fail)?;
         if path.is_none() && empty {
-            return Ok(Content::Welcome);
+            return Ok(Content::Welcome("This folder has no files".to_owned()));
         }
         if options.spa && !full.join("index.html").is_file() {
             return Err(format!("--spa: {} has no index.html", full.display()));
@@ -72,16 +72,16 @@ impl Content {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Content::Folder { path, .. } | Content::File { path } => Some(path),
-            Content::Welcome | Content::Proxied(_) => None,
+            Content::Welcome(_) | Content::Proxied(_) => None,
         }
     }
 
     /// What it is, after "Weir", and further lines.
     pub fn explain(&self) -> (String, String) {
         match self {
-            Content::Welcome => {
-                let more = "This folder has no files: a welcome page takes their place.\n";
-                ("serves its welcome page".to_owned(), more.to_owned())
+            Content::Welcome(why) => {
+                let more = format!("{why}: a welcome page takes its place.\n");
+                ("serves its welcome page".to_owned(), more)
             }
             Content::File { path } => (format!("serves {}", path.display()), String::new()),
             Content::Folder { path, options } => {
@@ -116,14 +116,14 @@ impl Content {
                 "geo $weir_dollar { default \"$\"; }\n"
             }
             Content::Proxied(to) => to.around(),
-            Content::Welcome => "",
+            Content::Welcome(_) => "",
         }
     }
 
     /// The directives of the server.
     pub fn server(&self) -> Vec<u8> {
         match self {
-            Content::Welcome => b"location / { welcome_page; }\n".to_vec(),
+            Content::Welcome(_) => b"location / { welcome_page; }\n".to_vec(),
             Content::Proxied(to) => to.location().into_bytes(),
             Content::Folder { path, options } => {
                 let mut out = root(path);
@@ -138,7 +138,7 @@ impl Content {
                         b"location / { try_files $uri $uri/index.html /index.html; }\n"
                     }
                     FolderOptions { no_browse: true, .. } => b"",
-                    _ => b"autoindex on;\nautoindex_exact_size off;\n",
+                    _ => b"autoindex on;\nautoindex_page on;\nautoindex_localtime on;\n",
                 });
                 out
             }

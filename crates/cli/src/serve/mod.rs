@@ -251,12 +251,20 @@ fn parse(matches: &ArgMatches) -> Result<Asked, String> {
 impl Site {
     /// Checks what was typed against the system.
     fn new(asked: Asked, environ: &Environ) -> Result<Site, String> {
-        let content = match &asked.proxy {
+        let mut content = match &asked.proxy {
             Some(url) => Content::Proxied(Proxied::new(url, Trust::choose(asked.insecure))?),
             None => Content::local(asked.path.as_deref(), asked.folder)?,
         };
         let account = match (os::process::geteuid().is_root(), &asked.user) {
-            (true, named) => Some(account::choose(named.as_deref(), content.path())?),
+            (true, named) => Some(match account::choose(named.as_deref(), content.path()) {
+                Ok(account) => account,
+                // Nobody has asked for this folder: a first try as root shows something.
+                Err(why) if asked.path.is_none() && asked.folder == FolderOptions::default() => {
+                    content = Content::Welcome(why);
+                    account::choose(named.as_deref(), None)?
+                }
+                Err(why) => return Err(why),
+            }),
             (false, None) => None,
             (false, Some(_)) => return Err("--user is for root".to_owned()),
         };

@@ -37,6 +37,49 @@ fn site(driver: testkit::Driver) -> Weir {
     weir
 }
 
+/// Pages for people: sorted by the column that the URL names, names whole.
+#[test]
+fn pages() {
+    let long = format!("{}.txt", "\u{444}".repeat(60));
+    let site = |driver| {
+        Site::new(built_binary(), driver)
+            .file("html/d/small.txt", "x")
+            .file("html/d/Big.txt", "x".repeat(3000))
+            .file("html/d/<b>\n.txt", "")
+            .file(&format!("html/d/{long}"), "xx")
+            .file("html/d/sub/a", "")
+            .http(
+                "server { listen 127.0.0.1:%PORT0%; charset koi8-r;
+                     location / { autoindex on; autoindex_page on; }
+                     location /json/ { alias html/; autoindex on; autoindex_page on;
+                                       autoindex_format json; } }",
+            )
+            .start()
+    };
+    each_site(site, |weir| {
+        let names = |query: &str| {
+            let page = weir.get(&format!("/d/{query}"));
+            assert_eq!(page.header("Content-Type"), Some("text/html; charset=utf-8"));
+            let text = page.text();
+            let row = |line: &str| {
+                Some(line.split_once("<td><a href=\"")?.1.split_once('"')?.0.to_owned())
+            };
+            text.lines().filter_map(row).collect::<Vec<_>>()
+        };
+        let encoded = format!("./{}.txt", "%D1%84".repeat(60));
+        let odd = "./%3Cb%3E%0A.txt";
+        assert_eq!(names(""), ["../", "./sub/", odd, "./Big.txt", "./small.txt", &encoded]);
+        let by_size = ["../", "./sub/", "./Big.txt", &encoded, "./small.txt", odd];
+        assert_eq!(names("?sort=size&order=desc"), by_size);
+        let text = weir.get("/d/").text();
+        assert!(text.contains(&format!(">{long}</a></td><td>2 B</td>")), "{text}");
+        assert!(text.contains(">&lt;b&gt;\u{fffd}.txt</a>") && text.contains(">2.9 KB<"), "{text}");
+        assert!(text.contains("<h1><a href=\"../\">/</a> d /</h1>"), "{text}");
+        assert!(text.contains("name=\"viewport\"") && text.contains("prefers-color-scheme"));
+        assert!(weir.get("/json/d/").text().starts_with('['), "other formats stay");
+    });
+}
+
 #[test]
 fn lists() {
     each_site(site, |weir| {

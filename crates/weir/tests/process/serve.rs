@@ -135,7 +135,7 @@ fn without_a_word_the_current_folder_is_served() {
     // Named, an empty folder is a folder.
     let empty = Folder::new("named");
     let served = Served::start(&[&empty.to_string_lossy()]);
-    assert!(served.get("/").text().contains("Index of /"));
+    assert!(served.get("/").text().contains("<h1>/</h1>"));
     served.interrupt();
 }
 
