@@ -30,6 +30,8 @@ pub mod h3_frames;
 pub mod hpack_decode;
 pub mod hpack_encode;
 pub mod hpack_h2;
+pub mod jose_keys;
+pub mod jose_token;
 pub mod keyval_tables;
 pub mod mail;
 pub mod mp4_cut;

@@ -1,0 +1,126 @@
+//! Encrypted tokens (RFC 7516) in the compact form:
+//! `header.encrypted key.initialization vector.ciphertext.tag`.
+
+mod content;
+mod key_wrap;
+
+use aws_lc_rs::rsa;
+use serde_json::{Map, Value};
+use zeroize::Zeroizing;
+
+use crate::alg::Hash;
+use crate::header::{Header, Limits, decode, split};
+use crate::jwk::{Key, Material};
+use crate::{ContentEncryption, Error, KeyManagement, KeySet, Part};
+
+/// A decrypted token. Unless its key is shared with the issuer alone, anybody may have made it: a
+/// public key encrypts for everyone.
+#[derive(Debug)]
+pub struct Decrypted {
+    /// The header.
+    pub header: Map<String, Value>,
+    /// The plaintext.
+    pub plaintext: Vec<u8>,
+}
+
+/// The parts of a token.
+struct Parts<'a> {
+    /// The encoded header, which the tag covers.
+    aad: &'a [u8],
+    encrypted_key: Vec<u8>,
+    iv: Vec<u8>,
+    ciphertext: Vec<u8>,
+    tag: Vec<u8>,
+}
+
+/// Decrypts a token with one of the keys.
+///
+/// # Errors
+/// The token is malformed or has a member that is refused, no key fits, or none decrypts it. The
+/// reason is not told apart, because it would say which part an attacker got right.
+pub fn decrypt(token: &[u8], keys: &KeySet, limits: Limits) -> Result<Decrypted, Error> {
+    let [aad, encrypted_key, iv, ciphertext, tag] = split::<5>(token, limits)?;
+    let header = Header::parse(aad)?;
+    let parts = Parts {
+        aad,
+        encrypted_key: decode(encrypted_key, Part::EncryptedKey)?,
+        iv: decode(iv, Part::Iv)?,
+        ciphertext: decode(ciphertext, Part::Ciphertext)?,
+        tag: decode(tag, Part::Tag)?,
+    };
+    let alg = KeyManagement::parse(header.alg()?)?;
+    let enc = header.text("enc", "enc is no string")?.ok_or(Error::Header("enc is missing"))?;
+    let enc = ContentEncryption::parse(enc)?;
+    let wrap = match alg {
+        KeyManagement::AesGcmKw(_) => Some(GcmWrap::of(&header)?),
+        _ => None,
+    };
+    for key in keys.candidates(header.kid(), |key| key.decrypts(alg, enc))? {
+        let Some(cek) = content_key(key, alg, enc, &parts, wrap.as_ref()) else { continue };
+        if let Some(plaintext) = content::decrypt(enc, &cek, &parts) {
+            return Ok(Decrypted { header: header.members, plaintext });
+        }
+    }
+    Err(Error::Decryption)
+}
+
+/// What the header has of a key wrapped with AES-GCM (RFC 7518 section 4.7.1).
+struct GcmWrap {
+    iv: Vec<u8>,
+    tag: Vec<u8>,
+}
+
+impl GcmWrap {
+    fn of(header: &Header) -> Result<GcmWrap, Error> {
+        let missing = Error::Header("iv or tag of the encrypted key is missing or no string");
+        let wrong = Error::Header("iv or tag of the encrypted key is no base64url of its length");
+        let part = |name, bytes| {
+            let text = header.members.get(name).and_then(Value::as_str).ok_or(missing)?;
+            let part = crate::base64url::decode(text.as_bytes());
+            part.filter(|part| part.len() == bytes).ok_or(wrong)
+        };
+        Ok(GcmWrap { iv: part("iv", 12)?, tag: part("tag", 16)? })
+    }
+}
+
+/// The key of the content.
+fn content_key(
+    key: &Key,
+    alg: KeyManagement,
+    enc: ContentEncryption,
+    parts: &Parts<'_>,
+    wrap: Option<&GcmWrap>,
+) -> Option<Zeroizing<Vec<u8>>> {
+    let cek = match (&key.material, alg) {
+        // RFC 7516 section 5.2 step 10: nothing is encrypted, so the part is empty.
+        (Material::Secret(secret), KeyManagement::Direct) if parts.encrypted_key.is_empty() => {
+            secret.clone()
+        }
+        (Material::Secret(secret), KeyManagement::AesKw(_)) => {
+            key_wrap::unwrap(secret, &parts.encrypted_key)?
+        }
+        (Material::Secret(secret), KeyManagement::AesGcmKw(_)) => {
+            let wrap = wrap?;
+            let cek = content::open_gcm(secret, &wrap.iv, b"", &parts.encrypted_key, &wrap.tag)?;
+            Zeroizing::new(cek)
+        }
+        (Material::Rsa { private: Some(private), .. }, alg) => {
+            let oaep = match alg {
+                KeyManagement::RsaOaep => &rsa::OAEP_SHA1_MGF1SHA1,
+                KeyManagement::RsaOaepSha2(Hash::Sha256) => &rsa::OAEP_SHA256_MGF1SHA256,
+                KeyManagement::RsaOaepSha2(Hash::Sha384) => &rsa::OAEP_SHA384_MGF1SHA384,
+                KeyManagement::RsaOaepSha2(Hash::Sha512) => &rsa::OAEP_SHA512_MGF1SHA512,
+                _ => return None,
+            };
+            let mut out = Zeroizing::new(vec![0; private.min_output_size()]);
+            let n = private.decrypt(oaep, &parts.encrypted_key, &mut out, None).ok()?.len();
+            out.truncate(n);
+            out
+        }
+        _ => return None,
+    };
+    (cek.len() == enc.key_bytes()).then_some(cek)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! The key itself, by type: `oct`, `RSA`, `EC` and `OKP`.
+
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::rsa::{self, KeyPairComponents, PublicKeyComponents};
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, ED25519,
+    ParsedPublicKey,
+};
+use serde_json::{Map, Value};
+use zeroize::Zeroizing;
+
+use super::Flaw;
+use crate::alg::Hash;
+use crate::{KeyManagement, Signing, base64url};
+
+/// RFC 7518 sections 3.3 and 4.3: 2048 bits or more. The upper bound is that of the cryptography,
+/// and limits the time of a check.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
+
+/// A curve, with the one algorithm of signatures that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Curve {
+    P256,
+    P384,
+    P521,
+}
+
+impl Curve {
+    pub(crate) fn hash(self) -> Hash {
+        match self {
+            Curve::P256 => Hash::Sha256,
+            Curve::P384 => Hash::Sha384,
+            Curve::P521 => Hash::Sha512,
+        }
+    }
+
+    /// Bytes of a coordinate; a signature has two of such numbers.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Curve::P256 => 32,
+            Curve::P384 => 48,
+            Curve::P521 => 66,
+        }
+    }
+}
+
+pub(crate) enum Material {
+    Secret(Zeroizing<Vec<u8>>),
+    Rsa {
+        public: PublicKeyComponents<Vec<u8>>,
+        /// For decryption.
+        private: Option<rsa::OaepPrivateDecryptingKey>,
+    },
+    Ec(Curve, ParsedPublicKey),
+    Ed25519(ParsedPublicKey),
+}
+
+impl Material {
+    pub(super) fn parse(members: &Map<String, Value>) -> Result<Material, Flaw> {
+        let Some(Value::String(kty)) = members.get("kty") else {
+            return Err(Flaw::Malformed("kty is missing or no string"));
+        };
+        match kty.as_str() {
+            "oct" => {
+                let secret = bytes(members, "k", "k is missing or no base64url")?;
+                if secret.is_empty() {
+                    return Err(Flaw::Malformed("k is empty"));
+                }
+                Ok(Material::Secret(secret))
+            }
+            "RSA" => rsa(members),
+            "EC" => ec(members),
+            "OKP" => okp(members),
+            _ => Err(Flaw::Unsupported("its type (kty) is not supported")),
+        }
+    }
+
+    /// Whether signatures of the algorithm are made with keys of this type. Length is not asked
+    /// for: a secret that is too short gets an error of its own.
+    pub(crate) fn can_sign(&self, alg: Signing) -> bool {
+        match (self, alg) {
+            (Material::Secret(_), Signing::Hmac(_))
+            | (Material::Rsa { .. }, Signing::RsaPkcs1(_) | Signing::RsaPss(_))
+            | (Material::Ed25519(_), Signing::Ed25519) => true,
+            (Material::Ec(curve, _), Signing::Ecdsa(hash)) => curve.hash() == hash,
+            _ => false,
+        }
+    }
+
+    /// Whether keys of this type and length are for the algorithm. A secret of another length is
+    /// none, because a shorter or longer one cannot be meant.
+    pub(super) fn is_of(&self, alg: KeyManagement) -> bool {
+        match (self, alg) {
+            (Material::Secret(_), KeyManagement::Direct)
+            | (Material::Rsa { .. }, KeyManagement::RsaOaep | KeyManagement::RsaOaepSha2(_)) => {
+                true
+            }
+            (
+                Material::Secret(secret),
+                KeyManagement::AesKw(bytes) | KeyManagement::AesGcmKw(bytes),
+            ) => secret.len() == bytes,
+            _ => false,
+        }
+    }
+
+    /// The same of a key that can decrypt: providers publish public keys that clients encrypt with.
+    pub(super) fn can_decrypt(&self, alg: KeyManagement) -> bool {
+        self.is_of(alg) && !matches!(self, Material::Rsa { private: None, .. })
+    }
+}
+
+fn bytes(
+    members: &Map<String, Value>,
+    name: &str,
+    wrong: &'static str,
+) -> Result<Zeroizing<Vec<u8>>, Flaw> {
+    let text = members.get(name).and_then(Value::as_str);
+    let bytes = text.and_then(|text| base64url::decode(text.as_bytes()));
+    bytes.map(Zeroizing::new).ok_or(Flaw::Malformed(wrong))
+}
+
+/// A number without the zeros that some writers put in front, contrary to RFC 7518 section 2.
+fn number(
+    members: &Map<String, Value>,
+    name: &str,
+    wrong: &'static str,
+) -> Result<Zeroizing<Vec<u8>>, Flaw> {
+    let mut number = bytes(members, name, wrong)?;
+    let zeros = number.iter().take_while(|byte| **byte == 0).count();
+    number.drain(..zeros);
+    if number.is_empty() { Err(Flaw::Malformed(wrong)) } else { Ok(number) }
+}
+
+fn rsa(members: &Map<String, Value>) -> Result<Material, Flaw> {
+    let n = number(members, "n", "n is missing or no base64url of a number")?;
+    let e = number(members, "e", "e is missing or no base64url of a number")?;
+    let bits = n.len() * 8 - n[0].leading_zeros() as usize;
+    if bits < *RSA_BITS.start() {
+        return Err(Flaw::Unsupported("its RSA modulus is shorter than 2048 bits"));
+    }
+    if bits > *RSA_BITS.end() {
+        return Err(Flaw::Unsupported("its RSA modulus is longer than 8192 bits"));
+    }
+    // Signatures by an exponent of 1 are the padded hash itself: anybody can make them.
+    if e.len() > 4 || e.last().is_some_and(|last| last % 2 == 0) || e[..] == [1] {
+        return Err(Flaw::Malformed("e is no odd number from 3 to 2^32"));
+    }
+    if n.last().is_some_and(|last| last % 2 == 0) {
+        return Err(Flaw::Malformed("n is even"));
+    }
+    let public = PublicKeyComponents { n: n.to_vec(), e: e.to_vec() };
+    let private = match members.contains_key("d") {
+        true => Some(rsa_private(members, &public)?),
+        false => None,
+    };
+    Ok(Material::Rsa { public, private })
+}
+
+fn rsa_private(
+    members: &Map<String, Value>,
+    public: &PublicKeyComponents<Vec<u8>>,
+) -> Result<rsa::OaepPrivateDecryptingKey, Flaw> {
+    if members.contains_key("oth") {
+        return Err(Flaw::Unsupported("its RSA modulus has more than two primes"));
+    }
+    let part =
+        |name| number(members, name, "one of d, p, q, dp, dq and qi is missing or no number");
+    let components = KeyPairComponents {
+        public_key: PublicKeyComponents { n: &public.n[..], e: &public.e[..] },
+        d: part("d")?,
+        p: part("p")?,
+        q: part("q")?,
+        dP: part("dp")?,
+        dQ: part("dq")?,
+        qInv: part("qi")?,
+    };
+    let wrong = Flaw::Malformed("the numbers of the RSA key do not belong together");
+    let slices = KeyPairComponents {
+        public_key: components.public_key,
+        d: &components.d[..],
+        p: &components.p[..],
+        q: &components.q[..],
+        dP: &components.dP[..],
+        dQ: &components.dQ[..],
+        qInv: &components.qInv[..],
+    };
+    let Ok(pair) = rsa::KeyPair::from_components(&slices) else { return Err(wrong) };
+    let Ok(der) = AsDer::<aws_lc_rs::encoding::Pkcs8V1Der<'_>>::as_der(&pair) else {
+        return Err(wrong);
+    };
+    let key = rsa::PrivateDecryptingKey::from_pkcs8(der.as_ref()).ok();
+    key.and_then(|key| rsa::OaepPrivateDecryptingKey::new(key).ok()).ok_or(wrong)
+}
+
+fn ec(members: &Map<String, Value>) -> Result<Material, Flaw> {
+    let Some(Value::String(name)) = members.get("crv") else {
+        return Err(Flaw::Malformed("crv is missing or no string"));
+    };
+    let (curve, algorithm) = match name.as_str() {
+        "P-256" => (Curve::P256, &ECDSA_P256_SHA256_FIXED),
+        "P-384" => (Curve::P384, &ECDSA_P384_SHA384_FIXED),
+        "P-521" => (Curve::P521, &ECDSA_P521_SHA512_FIXED),
+        _ => return Err(Flaw::Unsupported("its curve is not supported")),
+    };
+    let mut point = vec![4];
+    for name in ["x", "y"] {
+        // RFC 7518 section 6.2.1.2: all bytes of the coordinate, leading zeros among them.
+        let coordinate = bytes(members, name, "x or y is missing or no base64url")?;
+        if coordinate.len() != curve.bytes() {
+            return Err(Flaw::Malformed("x or y has another length than the curve's numbers"));
+        }
+        point.extend_from_slice(&coordinate);
+    }
+    match ParsedPublicKey::new(algorithm, &point) {
+        Ok(key) => Ok(Material::Ec(curve, key)),
+        Err(_) => Err(Flaw::Malformed("the point is not on the curve")),
+    }
+}
+
+fn okp(members: &Map<String, Value>) -> Result<Material, Flaw> {
+    match members.get("crv").and_then(Value::as_str) {
+        Some("Ed25519") => {}
+        Some("Ed448") => return Err(Flaw::Unsupported("Ed448 is not supported")),
+        Some(_) => return Err(Flaw::Unsupported("its curve is not supported")),
+        None => return Err(Flaw::Malformed("crv is missing or no string")),
+    }
+    let x = bytes(members, "x", "x is missing or no base64url")?;
+    if x.len() != 32 {
+        return Err(Flaw::Malformed("x has not the 32 bytes of Ed25519"));
+    }
+    match ParsedPublicKey::new(&ED25519, &x[..]) {
+        Ok(key) => Ok(Material::Ed25519(key)),
+        Err(_) => Err(Flaw::Malformed("x is no public key of Ed25519")),
+    }
+}

@@ -1,0 +1,90 @@
+//! Signed tokens (RFC 7515) in the compact form: `header.payload.signature`.
+
+use aws_lc_rs::{hmac, signature};
+use serde_json::{Map, Value};
+
+use crate::alg::Hash;
+use crate::header::{Header, Limits, decode, split};
+use crate::jwk::{Key, Material};
+use crate::{Error, KeySet, Part, Signing};
+
+/// A token whose signature is valid. Its claims are not checked yet.
+#[derive(Debug)]
+pub struct Verified {
+    /// The header.
+    pub header: Map<String, Value>,
+    /// The payload.
+    pub payload: Vec<u8>,
+}
+
+/// Verifies a signed token with one of the keys.
+///
+/// # Errors
+/// The token is malformed or has a member that is refused, no key fits, or no key that fits made
+/// the signature.
+pub fn verify(token: &[u8], keys: &KeySet, limits: Limits) -> Result<Verified, Error> {
+    let [header, payload, signature] = split::<3>(token, limits)?;
+    let signed = &token[..header.len() + 1 + payload.len()];
+    let header = Header::parse(header)?;
+    let payload = decode(payload, Part::Payload)?;
+    let signature = decode(signature, Part::Signature)?;
+    let alg = Signing::parse(header.alg()?)?;
+    let mut why = Error::Signature;
+    for key in keys.candidates(header.kid(), |key| key.verifies(alg))? {
+        match check(key, alg, signed, &signature) {
+            Ok(()) => return Ok(Verified { header: header.members, payload }),
+            Err(e @ Error::KeyTooShort { .. }) => why = e,
+            Err(_) => {}
+        }
+    }
+    Err(why)
+}
+
+fn check(key: &Key, alg: Signing, signed: &[u8], signature: &[u8]) -> Result<(), Error> {
+    let is_valid = match (&key.material, alg) {
+        (Material::Secret(secret), Signing::Hmac(hash)) => {
+            // RFC 7518 section 3.2: a shorter key can be found by trying.
+            if secret.len() < hash.bytes() {
+                return Err(Error::KeyTooShort { bytes: hash.bytes() });
+            }
+            let key = hmac::Key::new(hmac_algorithm(hash), secret);
+            hmac::verify(&key, signed, signature).is_ok()
+        }
+        (Material::Rsa { public, .. }, Signing::RsaPkcs1(hash)) => {
+            let parameters = match hash {
+                Hash::Sha256 => &signature::RSA_PKCS1_2048_8192_SHA256,
+                Hash::Sha384 => &signature::RSA_PKCS1_2048_8192_SHA384,
+                Hash::Sha512 => &signature::RSA_PKCS1_2048_8192_SHA512,
+            };
+            public.verify(parameters, signed, signature).is_ok()
+        }
+        (Material::Rsa { public, .. }, Signing::RsaPss(hash)) => {
+            let parameters = match hash {
+                Hash::Sha256 => &signature::RSA_PSS_2048_8192_SHA256,
+                Hash::Sha384 => &signature::RSA_PSS_2048_8192_SHA384,
+                Hash::Sha512 => &signature::RSA_PSS_2048_8192_SHA512,
+            };
+            public.verify(parameters, signed, signature).is_ok()
+        }
+        // RFC 7518 section 3.4: r and s one after the other, never DER.
+        (Material::Ec(curve, key), Signing::Ecdsa(hash)) if curve.hash() == hash => {
+            signature.len() == 2 * curve.bytes() && key.verify_sig(signed, signature).is_ok()
+        }
+        (Material::Ed25519(key), Signing::Ed25519) => {
+            signature.len() == 64 && key.verify_sig(signed, signature).is_ok()
+        }
+        _ => false,
+    };
+    if is_valid { Ok(()) } else { Err(Error::Signature) }
+}
+
+pub(crate) fn hmac_algorithm(hash: Hash) -> hmac::Algorithm {
+    match hash {
+        Hash::Sha256 => hmac::HMAC_SHA256,
+        Hash::Sha384 => hmac::HMAC_SHA384,
+        Hash::Sha512 => hmac::HMAC_SHA512,
+    }
+}
+
+#[cfg(test)]
+mod tests;
