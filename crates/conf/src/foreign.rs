@@ -113,7 +113,7 @@ mod tests {
             ("testcookie", "testcookie-nginx-module"),
             ("set_cookie_flag", "nginx_cookie_flag_module"),
             ("opentracing", "nginx-opentracing"),
-            ("auth_jwt", "NGINX Plus"),
+            ("auth_jwt_key_request", "NGINX Plus"),
             ("app_protect_enable", "F5 WAF for NGINX"),
             ("proxy_connect", "ngx_http_proxy_connect_module"),
             ("ssl", "nginx before 1.25.1"),
@@ -137,7 +137,7 @@ mod tests {
         for (file, module) in [
             ("http_sticky", "nginx-sticky-module-ng"),
             ("http_substitutions_filter", "ngx_http_substitutions_filter_module"),
-            ("http_auth_jwt", "NGINX Plus"),
+            ("http_hls", "NGINX Plus"),
             ("http_datadog", "nginx-datadog"),
             ("http_shibboleth", "nginx-http-shibboleth"),
         ] {

@@ -6,6 +6,7 @@
 pub mod access;
 pub mod addition;
 pub mod auth_basic;
+pub mod auth_jwt;
 pub mod auth_request;
 pub mod auth_require;
 pub mod autoindex;
@@ -87,6 +88,7 @@ pub static MODULES: Modules = &[
     &empty_gif::MODULE,
     &access::MODULE,
     &auth_basic::MODULE,
+    &auth_jwt::MODULE,
     &auth_request::MODULE,
     // It looks at what the modules before it have found.
     &auth_require::MODULE,

@@ -118,3 +118,16 @@ fn error_texts_have_nothing_of_the_token() {
     let e = parse_claims(b"{\"a\":SECRET}").unwrap_err();
     assert_eq!(e.to_string(), "the claims: invalid JSON at line 1 column 6");
 }
+
+#[test]
+fn sets_are_merged() {
+    use std::sync::Arc;
+    let one = Arc::new(set(&key_of("HS256")));
+    let other = Arc::new(set(&key_of("ES256")));
+    let both = KeySet::merged(&[one.clone(), other]).unwrap();
+    for alg in ["HS256", "ES256"] {
+        assert!(opened(&token_of(alg), &both).is_ok(), "{alg}");
+    }
+    assert!(opened(&token_of("ES256"), &one).is_err());
+    assert_eq!(KeySet::merged(&vec![one; 257]).unwrap_err(), Error::TooManyKeys);
+}

@@ -3,6 +3,7 @@
 mod material;
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -134,9 +135,9 @@ fn operations(ops: &Value) -> Result<Operations, Flaw> {
 }
 
 /// Keys from one or several documents.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct KeySet {
-    keys: Vec<Key>,
+    keys: Vec<Arc<Key>>,
     ignored: Vec<Error>,
 }
 
@@ -171,28 +172,31 @@ impl KeySet {
 
     fn add(&mut self, index: usize, members: &Map<String, Value>) -> Result<(), Error> {
         match Key::parse(members) {
-            Ok(key) => self.keys.push(key),
+            Ok(key) => self.keys.push(Arc::new(key)),
             Err(Flaw::Unsupported(what)) => self.ignored.push(Error::Key { index, what }),
             Err(Flaw::Malformed(what)) => return Err(Error::Key { index, what }),
         }
         Ok(())
     }
 
-    /// Adds the keys of another document.
+    /// The keys of several documents as one set. The keys themselves are shared, not copied.
     ///
     /// # Errors
     /// The set would have too many keys.
-    pub fn extend(&mut self, other: KeySet) -> Result<(), Error> {
-        if self.keys.len() + other.keys.len() > KEYS_MAX {
+    pub fn merged(sets: &[Arc<KeySet>]) -> Result<Arc<KeySet>, Error> {
+        if let [only] = sets {
+            return Ok(only.clone());
+        }
+        let keys: Vec<_> = sets.iter().flat_map(|set| set.keys.iter().cloned()).collect();
+        let ignored = sets.iter().flat_map(|set| set.ignored.iter().copied()).collect();
+        if keys.len() > KEYS_MAX {
             return Err(Error::TooManyKeys);
         }
-        self.keys.extend(other.keys);
-        self.ignored.extend(other.ignored);
-        Ok(())
+        Ok(Arc::new(KeySet { keys, ignored }))
     }
 
     /// The keys.
-    pub fn keys(&self) -> &[Key] {
+    pub fn keys(&self) -> &[Arc<Key>] {
         &self.keys
     }
 
@@ -208,7 +212,7 @@ impl KeySet {
         kid: Option<&str>,
         fits: impl Fn(&Key) -> bool,
     ) -> Result<Vec<&Key>, Error> {
-        let is_named = |key: &&Key| match (kid, key.kid()) {
+        let is_named = |key: &&Arc<Key>| match (kid, key.kid()) {
             (Some(wanted), Some(kid)) => kid == wanted,
             _ => true,
         };
@@ -216,7 +220,7 @@ impl KeySet {
         if named.peek().is_none() {
             return Err(Error::UnknownKid);
         }
-        let fitting: Vec<&Key> = named.filter(|key| fits(key)).collect();
+        let fitting: Vec<&Key> = named.filter(|key| fits(key)).map(Arc::as_ref).collect();
         if fitting.is_empty() { Err(Error::NoKey) } else { Ok(fitting) }
     }
 }

@@ -10,6 +10,7 @@ mod tmpfs;
 mod access;
 mod aio;
 mod api;
+mod auth_jwt;
 mod auth_require;
 mod autoindex;
 mod bodies;
