@@ -113,21 +113,21 @@ impl PhaseHandler for Handler {
             r.log(Level::Info, format_args!("no JSON Web Token was provided"));
             return Step::Now(ask(r, &realm, 401, None));
         };
-        if conf.files().is_empty() {
-            let m = "\"auth_jwt\" has no keys: there is no \"auth_jwt_key_file\"";
+        if conf.files().is_empty() && conf.requests().is_empty() {
+            let m = "\"auth_jwt\" has no keys: it needs \"auth_jwt_key_file\" or \
+                     \"auth_jwt_key_request\"";
             r.log(Level::Error, format_args!("{m}"));
-            return Step::Now(unchecked(r));
+            return Step::Now(over(r, Verdict::Status(500)));
         }
-        let cache_ms = conf.cache_ms.unwrap_or(0);
-        let fresh: Option<Vec<_>> =
-            conf.files().iter().map(|file| file.fresh(r, cache_ms)).collect();
-        if let Some(sets) = fresh
+        if let Some(sets) = at_hand(r, conf)
             && let Ok(keys) = KeySet::merged(&sets)
             && !is_costly(conf.token_type(), &keys)
         {
             let leeway_s = conf.leeway_s.unwrap_or(0);
             let result = check(&token, &keys, conf.token_type(), leeway_s);
-            return Step::Now(decide(r, conf, &realm, result));
+            if !is_unknown(&result) || conf.requests().is_empty() {
+                return Step::Now(decide(r, conf, &realm, result));
+            }
         }
         Step::Wait(Box::pin(slowly(r, realm, token)))
     }
@@ -142,44 +142,85 @@ pub(super) fn is_costly(token_type: TokenType, keys: &KeySet) -> bool {
 async fn slowly(r: &mut Request, realm: Bytes, token: Bytes) -> Verdict {
     let loc = r.loc.clone();
     let Some(conf) = loc.confs.get::<JwtConf>() else { return Verdict::Status(500) };
+    let mut result = match all_keys(r, conf, false).await {
+        Ok(keys) => checked(r, conf, keys, token.clone()).await,
+        Err(verdict) => return over(r, verdict),
+    };
+    let others = |r: &mut Request| conf.requests().iter().any(|of| of.may_have_others(r));
+    if matches!(&result, Ok(result) if is_unknown(result)) && others(r) {
+        result = match all_keys(r, conf, true).await {
+            Ok(keys) => checked(r, conf, keys, token).await,
+            Err(verdict) => return over(r, verdict),
+        };
+    }
+    match result {
+        Ok(result) => decide(r, conf, &realm, result),
+        Err(verdict) => over(r, verdict),
+    }
+}
+
+/// Whether the issuer may have a key that is not known here yet.
+fn is_unknown(result: &Result<Accepted, Error>) -> bool {
+    matches!(result, Err(Error::UnknownKid))
+}
+
+/// The keys, if none has to be waited for.
+fn at_hand(r: &mut Request, conf: &JwtConf) -> Option<Vec<Arc<KeySet>>> {
+    let cache_ms = conf.cache_ms.unwrap_or(0);
+    let mut sets = Vec::new();
+    for file in conf.files() {
+        sets.push(file.fresh(r, cache_ms)?);
+    }
+    for request in conf.requests() {
+        sets.push(request.fresh(r)?);
+    }
+    Some(sets)
+}
+
+/// The keys of all files and subrequests.
+async fn all_keys(r: &mut Request, conf: &JwtConf, anew: bool) -> Result<Arc<KeySet>, Verdict> {
+    let cache_ms = conf.cache_ms.unwrap_or(0);
     let mut sets: Vec<Arc<KeySet>> = Vec::new();
     for file in conf.files() {
-        let set = match file.fresh(r, conf.cache_ms.unwrap_or(0)) {
+        sets.push(match file.fresh(r, cache_ms) {
             Some(set) => set,
-            None => match file.read(r).await {
-                Some(set) => set,
-                None => return unchecked(r),
-            },
-        };
-        sets.push(set);
+            None => file.read(r).await.ok_or(Verdict::Status(500))?,
+        });
     }
-    let keys = match KeySet::merged(&sets) {
-        Ok(keys) => keys,
-        Err(e) => {
-            r.log(Level::Error, format_args!("keys of \"auth_jwt_key_file\": {e}"));
-            return unchecked(r);
-        }
-    };
+    for request in conf.requests() {
+        sets.push(match request.fresh(r).filter(|_| !anew) {
+            Some(set) => set,
+            None => request.fetch(r, cache_ms).await?,
+        });
+    }
+    KeySet::merged(&sets).map_err(|e| {
+        r.log(Level::Error, format_args!("keys of \"auth_jwt\": {e}"));
+        Verdict::Status(500)
+    })
+}
+
+/// The check, in a thread if it may take long.
+async fn checked(
+    r: &mut Request,
+    conf: &JwtConf,
+    keys: Arc<KeySet>,
+    token: Bytes,
+) -> Result<Result<Accepted, Error>, Verdict> {
     let (token_type, leeway_s) = (conf.token_type(), conf.leeway_s.unwrap_or(0));
-    let result = if is_costly(token_type, &keys) {
-        let task = move || check(&token, &keys, token_type, leeway_s);
-        match event::pool::run_blocking(task).await {
-            Ok(result) => result,
-            Err(e) => {
-                r.log(Level::Crit, format_args!("JSON Web Token not checked: {e}"));
-                return unchecked(r);
-            }
-        }
-    } else {
-        check(&token, &keys, token_type, leeway_s)
-    };
-    decide(r, conf, &realm, result)
+    if !is_costly(token_type, &keys) {
+        return Ok(check(&token, &keys, token_type, leeway_s));
+    }
+    let task = move || check(&token, &keys, token_type, leeway_s);
+    event::pool::run_blocking(task).await.map_err(|e| {
+        r.log(Level::Crit, format_args!("JSON Web Token not checked: {e}"));
+        Verdict::Status(500)
+    })
 }
 
 /// The token could not be checked: it has no claims.
-fn unchecked(r: &mut Request) -> Verdict {
+fn over(r: &mut Request, verdict: Verdict) -> Verdict {
     *outcome(r) = Outcome::Refused;
-    Verdict::Status(500)
+    verdict
 }
 
 fn decide(

@@ -3,6 +3,7 @@
 
 mod check;
 mod keys;
+mod requests;
 mod variables;
 
 use std::rc::Rc;
@@ -16,6 +17,7 @@ use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{LocView, Module, Pipeline};
 use keys::KeyFile;
+use requests::KeyRequest;
 
 const HSLX: C = HSL.or(C::LIMIT_EXCEPT);
 
@@ -64,11 +66,24 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         },
     ),
     directive(
+        "auth_jwt_key_request",
+        HSLX,
+        Args::T1,
+        "",
+        "The URI of a subrequest that responds with a key or set of keys (JWK, JWKS).",
+        |cx, n| {
+            let request = KeyRequest::of(cx, n)?;
+            let requests = cx.loc::<JwtConf>().requests.get_or_insert_default();
+            Rc::make_mut(requests).push(Rc::new(request));
+            Ok(())
+        },
+    ),
+    directive(
         "auth_jwt_key_cache",
         HSL,
         Args::T1,
         "0",
-        "The time for which keys that were read are used before their file is read again.",
+        "The time for which keys are used before they are read or fetched again.",
         |cx, n| set_msec(&mut cx.loc::<JwtConf>().cache_ms, n),
     ),
     directive(
@@ -135,6 +150,7 @@ engine::settings! {
         auth: Option<Auth>,
         token_type: Option<TokenType>,
         files: Option<Rc<Vec<Rc<KeyFile>>>>,
+        requests: Option<Rc<Vec<Rc<KeyRequest>>>>,
         cache_ms: Option<u64>,
         leeway_s: Option<u64>,
         require: Option<Rc<Vec<Require>>>,
@@ -150,6 +166,10 @@ impl JwtConf {
 
     fn files(&self) -> &[Rc<KeyFile>] {
         self.files.as_ref().map_or(&[], |files| files)
+    }
+
+    fn requests(&self) -> &[Rc<KeyRequest>] {
+        self.requests.as_ref().map_or(&[], |requests| requests)
     }
 
     fn token_type(&self) -> TokenType {

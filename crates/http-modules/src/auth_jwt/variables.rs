@@ -79,7 +79,8 @@ fn accepted(r: &mut Request) -> Option<Rc<Accepted>> {
     }
     let loc = r.loc.clone();
     let conf = loc.confs.get::<JwtConf>().filter(|conf| conf.is_on())?;
-    if conf.token_type() != TokenType::Signed || conf.files().is_empty() {
+    let has_files_alone = !conf.files().is_empty() && conf.requests().is_empty();
+    if conf.token_type() != TokenType::Signed || !has_files_alone {
         return None;
     }
     let sets: Option<Vec<_>> = conf.files().iter().map(|file| file.fixed()).collect();

@@ -44,6 +44,18 @@ const CONF: &str = "
         }
         location /by-kid/ { auth_jwt k; auth_jwt_key_file kid-$jwt_header_kid.json; alias html/; }
         location /by-arg/ { auth_jwt k; auth_jwt_key_file $arg_f; alias html/; }
+        location /asks/ {
+            auth_jwt r; auth_jwt_key_file decrypt.json; auth_jwt_key_request /keys/public.json;
+            alias html/;
+        }
+        location /keeps/ {
+            auth_jwt r; auth_jwt_key_file decrypt.json; auth_jwt_key_request /keys/$arg_k;
+            auth_jwt_key_cache 1h; alias html/;
+        }
+        location /keys/ {
+            internal; alias keys/; log_subrequest on; access_log logs/keys.log;
+            subrequest_output_buffer_size 16k;
+        }
         location /early/ {
             auth_jwt e; if ($jwt_claim_sub != alice) { return 402; } alias html/;
         }
@@ -54,6 +66,8 @@ fn site(driver: Driver) -> Site {
         .file("html/a.txt", "hello")
         .file("conf/public.json", issued(&["public"]).to_string())
         .file("conf/secret.json", issued(&["secret"]).to_string())
+        .file("keys/public.json", issued(&["public"]).to_string())
+        .file("keys/bad.json", "{")
         .file("conf/kid-oct.json", issued(&["secret"]).to_string())
         .file("conf/decrypt.json", issued(&["decrypt"]).to_string())
         .http(CONF)
@@ -191,6 +205,37 @@ fn key_files_are_chosen_by_variables_and_read_again() {
             assert_eq!(with(&weir, "/a.txt", "forged").status, 200);
             weir.log("error.log").contains("the keys read before stay in use")
         });
+    });
+}
+
+#[test]
+fn keys_come_from_subrequests() {
+    each_site(start, |weir| {
+        for name in ["rsa", "ec"] {
+            let response = with(&weir, "/asks/a.txt", name);
+            assert_eq!((response.status, response.header("X-Sub")), (200, Some("alice")), "{name}");
+        }
+        assert_eq!(with(&weir, "/asks/a.txt", "oct").status, 401);
+        assert_eq!(weir.get("/asks/a.txt").status, 401);
+        assert_eq!(weir.get("/keys/public.json").status, 404);
+        for name in ["rsa", "ec", "oct", "rsa"] {
+            let status = if name == "oct" { 401 } else { 200 };
+            assert_eq!(with(&weir, "/keeps/a.txt?k=public.json", name).status, status, "{name}");
+        }
+        for bad in ["bad.json", "none.json"] {
+            let path = format!("/keeps/a.txt?k={bad}");
+            assert_eq!(with(&weir, &path, "rsa").status, 500, "{bad}");
+        }
+        // What was fetched is kept.
+        weir.write("keys/public.json", "{");
+        assert_eq!(with(&weir, "/keeps/a.txt?k=public.json", "rsa").status, 200);
+        assert_eq!(with(&weir, "/asks/a.txt", "rsa").status, 500);
+        weir.wait_for_log("error.log", "keys of \"/keys/none.json\": the status is 404");
+        weir.wait_for_log("error.log", "keys of \"/keys/bad.json\": the keys: invalid JSON");
+        // Three without the cache, one with it, two that failed, and one for the file of the end.
+        let log = weir.stop_and_read("keys.log");
+        let fetches = log.lines().filter(|line| !line.contains("GET /keys/"));
+        assert_eq!(fetches.count(), 7, "{log}");
     });
 }
 

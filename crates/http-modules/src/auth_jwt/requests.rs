@@ -1,0 +1,157 @@
+//! Keys that a subrequest fetches, by `auth_jwt_key_request`.
+//!
+//! With `auth_jwt_key_cache`, one request fetches new keys when the old ones have aged; requests
+//! that come before it is done use the old ones, and so do all while the provider is away. A token
+//! with an unknown `kid` has them fetched at once, because the provider may have changed its keys,
+//! but no more often than [`UNKNOWN_KID_MS`].
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use base::log::{Level, lossy};
+use bytes::Bytes;
+use conf::template::Template;
+use conf::{ConfError, Node};
+use http::cx::Cx;
+use http::module::Verdict;
+use http::request::Request;
+use http::subrequest::{Subrequest, Use};
+use jose::KeySet;
+
+/// Locations that a URI with variables may have meant, each with its keys.
+const URIS_MAX: usize = 64;
+/// The time until the next fetch where one failed, or its client has left.
+const RETRY_MS: u64 = 1000;
+/// The least age of keys that a token with an unknown `kid` has fetched again.
+const UNKNOWN_KID_MS: u64 = 10_000;
+
+/// `auth_jwt_key_request`.
+pub(super) struct KeyRequest {
+    uri: Template,
+    fetched: RefCell<Vec<Entry>>,
+}
+
+struct Entry {
+    uri: Bytes,
+    keys: Arc<KeySet>,
+    /// When the keys came.
+    at_ms: u64,
+    /// When they are to be fetched again.
+    next_ms: u64,
+}
+
+impl Entry {
+    /// Whether an unknown `kid` is a reason to fetch the keys. The next one waits, whatever comes
+    /// of this one.
+    fn takes_turn(&mut self, now_ms: u64) -> bool {
+        let is_due = now_ms >= self.at_ms + UNKNOWN_KID_MS;
+        if is_due {
+            self.at_ms = now_ms;
+        }
+        is_due
+    }
+}
+
+impl KeyRequest {
+    pub(super) fn of(cx: &mut Cx, n: &Node) -> Result<KeyRequest, ConfError> {
+        let uri = cx.template(n.arg(0)?)?;
+        Ok(KeyRequest { uri, fetched: RefCell::default() })
+    }
+
+    /// The keys, if they need not be fetched. A caller that gets none is to call
+    /// [`KeyRequest::fetch`].
+    pub(super) fn fresh(&self, r: &mut Request) -> Option<Arc<KeySet>> {
+        let uri = r.eval(&self.uri);
+        let fetched = self.fetched.borrow();
+        let entry = fetched.iter().find(|entry| entry.uri == uri)?;
+        (base::time::now_ms() < entry.next_ms).then(|| entry.keys.clone())
+    }
+
+    /// Whether the keys are old enough that a token with an unknown `kid` has them fetched.
+    pub(super) fn may_have_others(&self, r: &mut Request) -> bool {
+        let uri = r.eval(&self.uri);
+        let now_ms = base::time::now_ms();
+        let mut fetched = self.fetched.borrow_mut();
+        let entry = fetched.iter_mut().find(|entry| entry.uri == uri);
+        entry.is_some_and(|entry| entry.takes_turn(now_ms))
+    }
+
+    /// The keys, fetched by a subrequest.
+    ///
+    /// # Errors
+    /// There are none, which was logged, or the request is over.
+    pub(super) async fn fetch(
+        &self,
+        r: &mut Request,
+        cache_ms: u64,
+    ) -> Result<Arc<KeySet>, Verdict> {
+        let uri = r.eval(&self.uri);
+        let retry_ms = base::time::now_ms() + RETRY_MS;
+        if let Some(entry) = self.fetched.borrow_mut().iter_mut().find(|entry| entry.uri == uri) {
+            entry.next_ms = entry.next_ms.max(retry_ms);
+        }
+        let made = ask(r, &uri).await?;
+        let mut fetched = self.fetched.borrow_mut();
+        let known = fetched.iter().position(|entry| entry.uri == uri);
+        match (made, known) {
+            (Ok(keys), known) => {
+                let (keys, at_ms) = (Arc::new(keys), base::time::now_ms());
+                if cache_ms > 0 {
+                    known.map(|i| fetched.swap_remove(i));
+                    if fetched.len() == URIS_MAX {
+                        let oldest = (0..URIS_MAX).min_by_key(|i| fetched[*i].at_ms);
+                        fetched.swap_remove(oldest.unwrap_or(0));
+                    }
+                    let next_ms = at_ms + cache_ms;
+                    fetched.push(Entry { uri, keys: keys.clone(), at_ms, next_ms });
+                }
+                Ok(keys)
+            }
+            (Err(what), Some(i)) => {
+                let uri = lossy(&uri);
+                let m = format_args!("keys of \"{uri}\": {what}; the keys fetched before stay");
+                r.log(Level::Error, m);
+                Ok(fetched[i].keys.clone())
+            }
+            (Err(what), None) => {
+                r.log(Level::Error, format_args!("keys of \"{}\": {what}", lossy(&uri)));
+                Err(Verdict::Status(500))
+            }
+        }
+    }
+}
+
+/// Makes the subrequest. The inner error is a text for the log.
+async fn ask(r: &mut Request, uri: &Bytes) -> Result<Result<KeySet, String>, Verdict> {
+    let (path, args) = match memchr::memchr(b'?', uri) {
+        Some(at) => (uri.slice(..at), uri.slice(at + 1..)),
+        None => (uri.clone(), Bytes::new()),
+    };
+    let ask = Subrequest { take: Use::Memory, with_body: false, ..Subrequest::new(path, args) };
+    let Ok(handle) = r.subrequest(ask) else { return Ok(Err("no subrequest".to_owned())) };
+    r.await_subrequest(&handle).await?;
+    if handle.status() != 200 {
+        return Ok(Err(format!("the status is {}", handle.status())));
+    }
+    let mut body = handle.body();
+    let mut text = Vec::new();
+    while let Some(piece) = body.pop_front() {
+        text.extend_from_slice(piece.memory().unwrap_or_default());
+    }
+    Ok(KeySet::parse(&text).map_err(|e| e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arc, Bytes, Entry, KeySet, UNKNOWN_KID_MS};
+
+    #[test]
+    fn unknown_key_ids_fetch_keys_a_bounded_number_of_times() {
+        let keys = Arc::new(KeySet::default());
+        let mut entry = Entry { uri: Bytes::new(), keys, at_ms: 5, next_ms: 0 };
+        assert!(!entry.takes_turn(4 + UNKNOWN_KID_MS));
+        assert!(entry.takes_turn(5 + UNKNOWN_KID_MS));
+        assert!(!entry.takes_turn(6 + UNKNOWN_KID_MS));
+        assert!(entry.takes_turn(5 + 2 * UNKNOWN_KID_MS));
+    }
+}
