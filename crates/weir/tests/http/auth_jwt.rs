@@ -44,6 +44,7 @@ const CONF: &str = "
         }
         location /by-kid/ { auth_jwt k; auth_jwt_key_file kid-$jwt_header_kid.json; alias html/; }
         location /by-arg/ { auth_jwt k; auth_jwt_key_file $arg_f; alias html/; }
+        location /except/ { limit_except POST { auth_jwt x; } alias html/; }
         location /asks/ {
             auth_jwt r; auth_jwt_key_file decrypt.json; auth_jwt_key_request /keys/public.json;
             alias html/;
@@ -94,6 +95,9 @@ fn tokens_open_locations_and_become_variables() {
         let lower = format!("authorization: bEARER  {}\r\n", token("oct"));
         assert_eq!(weir.request("GET", "/a.txt", &lower).status, 200);
         assert_eq!(weir.get("/off/a.txt").status, 200);
+        assert_eq!(weir.get("/except/a.txt").status, 401);
+        assert_eq!(with(&weir, "/except/a.txt", "oct").header("X-Sub"), Some("alice"));
+        assert_eq!(weir.request("POST", "/except/a.txt", "").status, 405);
         let cookie = format!("Cookie: token={}\r\n", token("ec"));
         assert_eq!(weir.request("GET", "/cookie/a.txt", &cookie).status, 200);
         assert_eq!(with(&weir, "/cookie/a.txt", "ec").status, 401);
