@@ -32,13 +32,10 @@ use super::turn::with;
 /// and is memory in use.
 const GROUP: usize = 32;
 
-/// The longest wait of a group's first task, in microseconds. It is compared after every fourth
-/// poll, so the wait can be longer by four polls. Clients should not wait longer for a response
-/// that is ready only because other requests take long to prepare.
+/// The longest wait of a group's first task, in microseconds. It is compared after each poll, so
+/// the wait can be longer by the poll that exceeds it. Clients should not wait longer for a
+/// response that is ready only because other requests take long to prepare.
 const WAIT_US: u64 = 150;
-
-/// The polls between two readings of the exact clock, which cost 25 ns and 150 instructions each.
-const POLLS_PER_READING: u32 = 4;
 
 /// The group of tasks that wait in `gather`.
 #[derive(Default)]
@@ -49,8 +46,6 @@ pub(super) struct Gathering {
     behind: usize,
     /// When the group stops waiting, in microseconds of the exact clock.
     until_us: u64,
-    /// Polls since the clock was read.
-    polls: u32,
 }
 
 impl Gathering {
@@ -64,23 +59,17 @@ impl Gathering {
     pub(super) fn put_aside(&mut self, task: u32) {
         if self.aside.is_empty() {
             self.until_us = exact_us() + WAIT_US;
-            self.polls = 0;
         }
         self.aside.push(task);
     }
 
     /// Whether the group continues now: it is large enough, nobody else can join, or its time is
     /// over.
-    fn is_full(&mut self) -> bool {
+    fn is_full(&self) -> bool {
         match self.aside.len() {
             0 => false,
-            n => n >= GROUP || self.behind == 0 || self.is_late(),
+            n => n >= GROUP || self.behind == 0 || exact_us() >= self.until_us,
         }
-    }
-
-    fn is_late(&mut self) -> bool {
-        self.polls += 1;
-        self.polls.is_multiple_of(POLLS_PER_READING) && exact_us() >= self.until_us
     }
 }
 
