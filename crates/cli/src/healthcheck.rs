@@ -29,7 +29,7 @@ pub const COMMAND: Command = Command {
             of an https URL is not verified, because a check asks its own machine, by an address \
             that certificates rarely name.",
     args: || {
-        let url = clap::Arg::new("URL").help("http://HOST[:PORT][/PATH] or https://…");
+        let url = clap::Arg::new("URL").help("http://HOST[:PORT][/PATH], or the same with https");
         let timeout = "How long the answer may take, for example 500ms [default: 5s]";
         let own = [url, line::valued("timeout", "TIME", timeout), line::pid()];
         own.into_iter().chain(line::switches("cpge")).collect()
