@@ -253,10 +253,7 @@ impl Store {
     /// See [`Refused`]. With `evicts`, entries that were stored longest ago make room.
     pub fn put(&self, change: Change, evicts: bool, pair: &Pair) -> Result<(), Refused> {
         let form = self.form(&pair.key).ok_or(Refused::BadKey)?;
-        let too_long = |_| Refused::TooLong;
-        let key_len = u16::try_from(pair.key.len()).map_err(too_long)?;
-        let hash = self.hash(&form);
-        let bytes = [&hash[..], &key_len.to_le_bytes(), &pair.key, &pair.value].concat();
+        let bytes = self.bytes(&form, pair);
         if bytes.len() > KEY_MAX || !self.table.fits(bytes.len()) {
             return Err(Refused::TooLong);
         }
@@ -270,12 +267,11 @@ impl Store {
         if let Some((entry, pair)) = &before {
             self.take_out(&mut t, *entry, &pair.key);
         }
-        let key = self.table.key(&bytes);
         let mut evicted = 0;
-        while t.insert(key, Expiry(pair.expires_ms)).is_err() {
+        while !self.insert(&mut t, &form, &bytes, pair.expires_ms) {
             if evicted == 0 {
                 self.drop_expired(&mut t, SWEEP_FULL, now_ms);
-                if t.insert(key, Expiry(pair.expires_ms)).is_ok() {
+                if self.insert(&mut t, &form, &bytes, pair.expires_ms) {
                     break;
                 }
             }
@@ -283,7 +279,8 @@ impl Store {
             let Some(oldest) = oldest else {
                 // The old value stays; its room has not been given away.
                 if let Some((_, old)) = before {
-                    self.restore(&mut t, &old);
+                    // The same key, maybe written in another way.
+                    self.insert(&mut t, &form, &self.bytes(&form, &old), old.expires_ms);
                 }
                 return Err(Refused::Full);
             };
@@ -291,22 +288,32 @@ impl Store {
             let key = read(&t, oldest).map(|pair| pair.key).unwrap_or_default();
             self.take_out(&mut t, oldest, &key);
         }
-        if let Some(length) = self.length(&form) {
-            self.lengths.add(length);
-        }
         self.changed();
         Ok(())
     }
 
-    fn restore(&self, t: &mut Locked<'_, Expiry>, old: &Pair) {
-        let Some(form) = self.form(&old.key) else { return };
-        let key_len = (old.key.len() as u16).to_le_bytes();
-        let bytes = [&self.hash(&form)[..], &key_len, &old.key, &old.value].concat();
-        if t.insert(self.table.key(&bytes), Expiry(old.expires_ms)).is_ok()
-            && let Some(length) = self.length(&form)
-        {
+    /// A pair as it stands in the table: the hash, the length of the key, key and value.
+    fn bytes(&self, form: &[u8], pair: &Pair) -> Vec<u8> {
+        // A key that is cut here is longer than an entry can be, and so refused.
+        let key_len = (pair.key.len() as u16).to_le_bytes();
+        [&self.hash(form)[..], &key_len, &pair.key, &pair.value].concat()
+    }
+
+    /// Adds an entry; false if there is no room.
+    fn insert(
+        &self,
+        t: &mut Locked<'_, Expiry>,
+        form: &[u8],
+        bytes: &[u8],
+        expires_ms: u64,
+    ) -> bool {
+        if t.insert(self.table.key(bytes), Expiry(expires_ms)).is_err() {
+            return false;
+        }
+        if let Some(length) = self.length(form) {
             self.lengths.add(length);
         }
+        true
     }
 
     /// Takes expired entries out, of the next ones in the table.

@@ -80,7 +80,7 @@ impl Content {
     pub fn explain(&self) -> (String, String) {
         match self {
             Content::Welcome(why) => {
-                let more = format!("{why}: a welcome page takes its place.\n");
+                let more = format!("{why}. A welcome page takes its place.\n");
                 ("serves its welcome page".to_owned(), more)
             }
             Content::File { path } => (format!("serves {}", path.display()), String::new()),
