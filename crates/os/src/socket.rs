@@ -45,6 +45,12 @@ pub fn bind(fd: impl AsFd, addr: &SockAddr) -> io::Result<()> {
     Ok(rustix::net::bind(fd, &addr.to_any()?)?)
 }
 
+/// Sets the permissions that the file of a unix socket gets when it is bound, less the umask.
+/// Linux makes the file with the mode of the socket's own inode.
+pub fn set_file_mode(fd: impl AsFd, mode: u32) -> io::Result<()> {
+    Ok(rustix::fs::fchmod(fd, rustix::fs::Mode::from_raw_mode(mode))?)
+}
+
 /// Starts listening; calling it again changes the backlog.
 pub fn listen(fd: impl AsFd, backlog: i32) -> io::Result<()> {
     Ok(rustix::net::listen(fd, backlog)?)

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use base::log;
 use base::log::{Level, Log, os_error};
 use os::fd::Awaited;
 use os::signal::{Received, SignalFd};
+use os::{SockAddr, UnixAddr};
 
 use super::{Answer, QUESTION_BYTES_MAX, socket_of, with_address};
 use crate::signals;
@@ -20,8 +22,10 @@ use crate::signals;
 const CLIENTS_MAX: usize = 16;
 /// A client has this long to ask, and to take its answer.
 const CLIENT_TIME: Duration = Duration::from_secs(10);
-/// The mode of the socket file is 0600.
-const UMASK: u32 = 0o177;
+/// Others can neither ask nor stop the server.
+const MODE: u32 = 0o600;
+/// Clients that the kernel holds until the master takes them.
+const BACKLOG: i32 = 128;
 
 /// An occurrence that the master answers to.
 #[derive(Debug)]
@@ -229,12 +233,15 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     if fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
         fs::remove_file(path)?;
     }
-    let before = os::process::umask(UMASK);
-    let listener = with_address(path, |address| UnixListener::bind(address));
-    os::process::umask(before);
-    let listener = listener?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    with_address(path, |address| {
+        let address = SockAddr::Unix(UnixAddr::from_path(address.as_os_str().as_bytes())?);
+        let socket = os::socket::socket(&address, os::socket::Kind::Stream)?;
+        // The mode is set before the file exists. An umask would be the whole process's.
+        os::socket::set_file_mode(&socket, MODE)?;
+        os::socket::bind(&socket, &address)?;
+        os::socket::listen(&socket, BACKLOG)?;
+        Ok(UnixListener::from(socket))
+    })
 }
 
 #[cfg(test)]
@@ -275,7 +282,7 @@ mod tests {
         let pid_file = folder.join("pid");
         let mut control = control(&pid_file);
         let socket = socket_of(&pid_file).unwrap();
-        assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, MODE);
         let body = vec![b'x'; 3 << 20];
         let asking = std::thread::spawn(move || ask(&socket, "config all"));
         let (id, text) = question(&mut control);
