@@ -98,6 +98,15 @@ fn duplicate(name: &str) -> Fault {
     Fault::in_file(format!("duplicate mp4 {name} atom"))
 }
 
+/// The length of a film in milliseconds, from the content of its `moov` atom; `None` where it is
+/// not told.
+///
+/// # Errors
+/// A contradiction in the file.
+pub fn length_ms(moov: &[u8]) -> Result<Option<u64>, Fault> {
+    movie::length_ms(moov)
+}
+
 /// Cuts a part of a film, from the content of its `moov` atom.
 ///
 /// # Errors

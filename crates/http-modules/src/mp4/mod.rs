@@ -1,13 +1,14 @@
 //! `mp4`: films from a time on, and to a time (`?start=SECONDS&end=SECONDS`), which players can
-//! seek in without having all of them.
+//! seek in without having all of them. `mp4_limit_rate` sends a film about as fast as it is
+//! watched.
 
 mod walk;
 
 use ::mp4::Window;
 use bytes::Bytes;
-use conf::ConfError;
 use conf::table::{Args, Contexts, Directive};
-use conf::value::{set_flag, set_size};
+use conf::value::{self, set_flag, set_msec, set_size};
+use conf::{ConfError, Node};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::files::{self, OpenFile};
@@ -55,6 +56,22 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         |cx, n| set_size(&mut cx.loc::<Mp4Conf>().max_buffer_size, n),
     ),
     directive(
+        "mp4_limit_rate",
+        HSL,
+        Args::T1,
+        "off",
+        "Limits the rate to the film's average bitrate times this factor; `on` is 1.1.",
+        |cx, n| value::set_once(&mut cx.loc::<Mp4Conf>().limit_rate, n, factor),
+    ),
+    directive(
+        "mp4_limit_rate_after",
+        HSL,
+        Args::T1,
+        "60s",
+        "The playing time at the start of a response that mp4_limit_rate does not limit.",
+        |cx, n| set_msec(&mut cx.loc::<Mp4Conf>().limit_rate_after, n),
+    ),
+    directive(
         "mp4_start_key_frame",
         HSL,
         Args::FLAG,
@@ -69,6 +86,22 @@ engine::settings! {
         buffer_size: Option<usize>,
         max_buffer_size: Option<usize>,
         start_key_frame: Option<bool>,
+        /// Thousandths of the average bitrate; 0 is no limit.
+        limit_rate: Option<u64>,
+        /// Milliseconds.
+        limit_rate_after: Option<u64>,
+    }
+}
+
+/// `on | off | FACTOR`, in thousandths.
+fn factor(n: &Node) -> Result<u64, ConfError> {
+    match n.arg(0)?.bytes() {
+        b"on" => Ok(1100),
+        b"off" => Ok(0),
+        text => {
+            let factor = milliseconds(text).filter(|thousandths| *thousandths > 0);
+            factor.ok_or_else(|| ConfError::directive(n, "invalid value"))
+        }
     }
 }
 
@@ -89,6 +122,8 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
                 moov_max: conf.max_buffer_size.unwrap_or(10 << 20) as u64,
             },
             key_frame: conf.start_key_frame.unwrap_or(false),
+            rate: conf.limit_rate.unwrap_or(0),
+            after_ms: conf.limit_rate_after.unwrap_or(60_000),
         }));
     }
     Ok(())
@@ -97,6 +132,18 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 struct Mp4 {
     limits: Limits,
     key_frame: bool,
+    /// Thousandths of the average bitrate; 0 is no limit.
+    rate: u64,
+    /// The playing time before the limit.
+    after_ms: u64,
+}
+
+/// What a file was found to be.
+struct Found {
+    /// The part that is asked for; `None`: the file as it is.
+    film: Option<Film>,
+    /// The length of the whole film, in milliseconds, where it is needed and told.
+    length_ms: Option<u64>,
 }
 
 impl PhaseHandler for Mp4 {
@@ -105,7 +152,8 @@ impl PhaseHandler for Mp4 {
             return Step::Now(verdict);
         }
         match self.window(r) {
-            Some(window) => Step::Wait(Box::pin(self.cut(r, window))),
+            None if self.rate > 0 => Step::Wait(Box::pin(self.cut(r, None))),
+            Some(window) => Step::Wait(Box::pin(self.cut(r, Some(window)))),
             None => files::step(r, |r| {
                 let path = r.map_path();
                 files::try_open(r, &path).map(|opened| match opened {
@@ -138,7 +186,7 @@ impl Mp4 {
 
     /// Looks for the index and cuts it: in a thread, since the file may be anywhere in it, and an
     /// index has up to megabytes.
-    async fn cut(&self, r: &mut Request, window: Window) -> Verdict {
+    async fn cut(&self, r: &mut Request, window: Option<Window>) -> Verdict {
         let path = r.map_path();
         let file = match files::open(r, &path).await {
             Ok(file) if file.meta().is_file() => file,
@@ -147,6 +195,7 @@ impl Mp4 {
         };
         let (limits, align) = (self.limits, r.loc.core.directio_alignment as usize);
         let (content, fd, len) = (file.content.clone(), file.fd.clone(), file.meta().size);
+        let is_limited = self.rate > 0;
         let task = move || {
             let mut read = |pos: u64, len: usize| match (&content, &fd) {
                 (Some(content), _) => {
@@ -156,7 +205,15 @@ impl Mp4 {
                 (None, Some(fd)) => files::read_waiting(fd, pos, len, align),
                 (None, None) => Ok(Bytes::new()),
             };
-            walk::film(&mut read, len, limits, &window)
+            let length_ms = match is_limited {
+                true => walk::length_ms(&mut read, len, limits)?,
+                false => None,
+            };
+            let film = match &window {
+                Some(window) => walk::film(&mut read, len, limits, window)?,
+                None => None,
+            };
+            Ok(Found { film, length_ms })
         };
         let found = match r.pool() {
             Ok(None) => task(),
@@ -168,8 +225,21 @@ impl Mp4 {
             Err(_) => return Verdict::Status(500),
         };
         match found {
-            Ok(None) => whole(r, &file),
-            Ok(Some(film)) => send_film(r, &file, film),
+            Ok(Found { film, length_ms }) => {
+                if let Some(ms) = length_ms.filter(|ms| *ms > 0) {
+                    let bytes_in =
+                        |ms_played: u64| u128::from(len) * u128::from(ms_played) / u128::from(ms);
+                    let rate = bytes_in(1000) * u128::from(self.rate) / 1000;
+                    r.rates.limit = Some(u64::try_from(rate).unwrap_or(u64::MAX).max(1));
+                    r.rates.after = u64::try_from(bytes_in(self.after_ms)).ok();
+                }
+                match film {
+                    None => whole(r, &file),
+                    Some(film) => send_film(r, &file, film),
+                }
+            }
+            // A file that is no film, as a whole, has no bitrate.
+            Err(Trouble::Fault(_)) if window.is_none() => whole(r, &file),
             Err(trouble) => {
                 log(r, &path, trouble);
                 Verdict::Status(500)

@@ -91,6 +91,26 @@ pub(super) fn film(
     Ok(Some(Film { head: Bytes::from(head), data: cut.data }))
 }
 
+/// The length of a film in milliseconds; `None` where it is not told.
+pub(super) fn length_ms(
+    read: Read<'_>,
+    file_len: u64,
+    limits: Limits,
+) -> Result<Option<u64>, Trouble> {
+    let mut file = File { read, len: file_len, limits, at: 0, buffer: Bytes::new() };
+    let mut pos = 0;
+    while pos < file_len {
+        let head = file.bytes(pos, HEADER_MAX.min((file_len - pos) as usize))?;
+        let Some(header) = Header::read(&head, file_len - pos)? else { break };
+        if &header.name == b"moov" {
+            let moov = file.index(pos + header.len, header.size - header.len)?;
+            return Ok(::mp4::length_ms(&moov)?);
+        }
+        pos += header.size;
+    }
+    Ok(None)
+}
+
 struct File<'a> {
     read: Read<'a>,
     len: u64,

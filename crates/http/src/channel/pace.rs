@@ -36,9 +36,10 @@ pub(crate) enum Allowed {
 impl Pace {
     /// The pace of a response that may take `rate` bytes a second, which is not 0.
     pub(crate) fn new(r: &mut Request, rate: u64) -> Pace {
-        let after = match r.loc.core.limit_rate_after.clone() {
-            Some(t) => conf::value::parse_offset(&r.eval(&t)).unwrap_or(0),
-            None => 0,
+        let after = match (r.rates.after, r.loc.core.limit_rate_after.clone()) {
+            (Some(after), _) => after,
+            (None, Some(t)) => conf::value::parse_offset(&r.eval(&t)).unwrap_or(0),
+            (None, None) => 0,
         };
         Pace { rate, after }
     }

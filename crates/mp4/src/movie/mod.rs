@@ -31,6 +31,12 @@ impl<'a> Movie<'a> {
     }
 }
 
+pub(super) fn length_ms(moov: &[u8]) -> Result<Option<u64>, Fault> {
+    let told = |mvhd: &Timed<'_>| mvhd.duration > 0 && mvhd.timescale > 0;
+    let mvhd = Movie::read(moov)?.mvhd.filter(told);
+    Ok(mvhd.map(|mvhd| mvhd.duration.saturating_mul(1000) / u64::from(mvhd.timescale)))
+}
+
 pub(super) fn cut(moov: &[u8], layout: &Layout, window: &Window) -> Result<Cut, Fault> {
     let movie = Movie::read(moov)?;
     let timescale = movie.mvhd.map_or(0, |mvhd| mvhd.timescale);

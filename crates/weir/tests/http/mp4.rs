@@ -11,6 +11,9 @@ const HTTP: &str = "
         location / { mp4; index index.html; }
         location /small/ { alias html/; mp4; mp4_buffer_size 64; mp4_max_buffer_size 100; }
         location /key/ { alias html/; mp4; mp4_start_key_frame on; }
+        location /watched/ { alias html/; mp4; mp4_limit_rate 0.01; mp4_limit_rate_after 4s;
+            add_header X-Rate $limit_rate; }
+        location /rate/ { alias html/; mp4; mp4_limit_rate on; add_header X-Rate $limit_rate; }
         location /off/ { alias html/; mp4; aio off; sendfile off; }
         location /flv/ { alias html/; flv; if ($arg_x) { set $y 1; } }
         location /page/ { alias html/; ssi on; ssi_types *; }
@@ -118,6 +121,28 @@ fn films_from_a_time_on() {
         assert_eq!(weir.get("/").text(), "an index");
         let head = weir.request("HEAD", "/first.mp4?start=2", "");
         assert!(head.header("Content-Length").is_some_and(|n| n.starts_with("500")));
+    });
+}
+
+#[test]
+fn films_go_as_fast_as_they_are_watched() {
+    each_site(site, |weir| {
+        let len = film(10_000, true).len() as u64;
+        let a_second = len * 1000 / 4000;
+        let rate = |path: &str| {
+            let r = weir.request("HEAD", path, "");
+            (r.status, r.header("X-Rate").and_then(|rate| rate.parse::<u64>().ok()))
+        };
+        for path in ["/rate/first.mp4", "/rate/last.mp4", "/rate/first.mp4?start=1"] {
+            assert_eq!(rate(path), (200, Some(a_second * 1100 / 1000)), "{path}");
+        }
+        // What is no film has no rate.
+        assert_eq!(rate("/rate/text.mp4"), (200, Some(0)));
+        assert_eq!(rate("/rate/missing.mp4"), (404, None));
+        // The first four seconds are free, which are all: at the rate it would take minutes.
+        let r = weir.get("/watched/first.mp4");
+        assert_eq!(r.header("X-Rate"), Some((a_second / 100).to_string().as_str()));
+        assert_eq!(r.body.len() as u64, len);
     });
 }
 
