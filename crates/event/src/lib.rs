@@ -34,8 +34,8 @@ pub use runtime::clients::{Standing, forget_standings};
 pub use runtime::spare::spare_time;
 pub use runtime::task::{self, TaskId, spawn};
 pub use runtime::turn::{
-    Loop, Options, Presence, Room, Stats, connections_in_use, connections_max, descriptor_closed,
-    driver_name, posted, presence, room, stats, turn,
+    Loop, Options, Presence, Room, STALL_MS, Stats, connections_in_use, connections_max,
+    descriptor_closed, driver_name, posted, presence, room, stats, turn,
 };
 pub use runtime::victims::{
     Asked, displace, forget_unmoved, give_back, shed, shed_parked, shed_unmoved,

@@ -259,3 +259,35 @@ fn a_future_with_a_waker_of_its_own_does_not_wait_for_others() {
         assert_eq!(ready.get(), 3);
     });
 }
+
+/// The lines that a loop logs in whose turn a task takes 5 ms.
+fn said_of_a_long_turn(options: event::Options) -> String {
+    let (log, lines) = base::log::capture(base::log::Level::Warn);
+    base::log::set_default(log);
+    let mut event_loop = event::Loop::new(options).expect("a loop");
+    let done = event_loop.block_on(async {
+        next_turn().await;
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_millis(5) {
+            std::hint::spin_loop();
+        }
+        next_turn().await;
+        next_turn().await;
+    });
+    done.expect("its end");
+    lines.take()
+}
+
+#[test]
+fn a_turn_that_serves_nobody_else_for_long_is_logged() {
+    let options = |stall_ms, timer_resolution_ms| event::Options {
+        stall_ms,
+        timer_resolution_ms,
+        ..event::Options::default()
+    };
+    let told = said_of_a_long_turn(options(2, 0));
+    assert!(told.contains("a turn of the event loop took"), "{told:?}");
+    assert_eq!(said_of_a_long_turn(options(60_000, 0)), "");
+    // The clock of such a loop does not tell.
+    assert_eq!(said_of_a_long_turn(options(2, 10)), "");
+}

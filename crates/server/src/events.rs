@@ -25,6 +25,7 @@ pub struct EventsBlock {
     pub(crate) accept_mutex: Option<bool>,
     pub(crate) accept_mutex_delay_ms: Option<u64>,
     pub(crate) epoll_events: Option<usize>,
+    pub(crate) stall_ms: Option<u64>,
     pub(crate) aio_requests: Option<usize>,
     pub(crate) debug_connections: Vec<Origin>,
 }
@@ -85,6 +86,13 @@ pub static DIRECTIVES: &[Directive<MainBlock>] = &[
         "off",
         "Accepts all pending connections per event rather than one.",
         |d, n| set_flag(&mut d.events.get_or_insert_default().multi_accept, n),
+    ),
+    events(
+        "stall_threshold",
+        Args::T1,
+        "1000ms",
+        "Logs a warning if the event loop serves nobody else for longer than this.",
+        |d, n| set_msec(&mut d.events.get_or_insert_default().stall_ms, n),
     ),
     events(
         "use",
@@ -190,13 +198,15 @@ mod tests {
     fn values() {
         let d = read(
             "events { use epoll; worker_connections 99; multi_accept on; accept_mutex on; \
-             accept_mutex_delay 5ms; epoll_events 16; worker_aio_requests 64; \
+             accept_mutex_delay 5ms; stall_threshold 20ms; epoll_events 16; \
+             worker_aio_requests 64; \
              debug_connection 10.0.0.0/8; debug_connection unix:; }",
         );
         let e = d.unwrap().events.unwrap();
         assert_eq!((e.driver, e.connections), (Some(DriverKind::Epoll), Some(99)));
         assert_eq!((e.multi_accept, e.accept_mutex), (Some(true), Some(true)));
         assert_eq!(e.accept_mutex_delay_ms, Some(5));
+        assert_eq!(e.stall_ms, Some(20));
         assert_eq!((e.epoll_events, e.aio_requests), (Some(16), Some(64)));
         assert_eq!(e.debug_connections.len(), 2);
     }

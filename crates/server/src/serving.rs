@@ -55,6 +55,7 @@ pub fn loop_options(settings: &Settings, lock: &Rc<ShmLock>) -> event::Options {
         accept_mutex,
         accept_mutex_delay_ms: events.accept_mutex_delay_ms,
         timer_resolution_ms: settings.timer_resolution_ms,
+        stall_ms: events.stall_ms,
         epoll_events: events.epoll_events,
     }
 }

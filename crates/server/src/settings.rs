@@ -78,6 +78,8 @@ pub struct Events {
     pub accept_mutex_delay_ms: u64,
     /// The most events of one call of epoll_wait.
     pub epoll_events: usize,
+    /// A longer turn of the loop is logged, ms.
+    pub stall_ms: u64,
     /// The most reads under way in a worker's ring.
     pub aio_requests: usize,
     /// Clients whose connections are logged in full.
@@ -93,6 +95,7 @@ impl Events {
             accept_mutex: draft.accept_mutex.unwrap_or(false),
             accept_mutex_delay_ms: draft.accept_mutex_delay_ms.unwrap_or(500),
             epoll_events: draft.epoll_events.unwrap_or(event::EPOLL_EVENTS),
+            stall_ms: draft.stall_ms.unwrap_or(event::STALL_MS),
             aio_requests: draft.aio_requests.unwrap_or(files::RING_READS),
             debug_connections: draft.debug_connections.into(),
         }

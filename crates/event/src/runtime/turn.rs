@@ -39,9 +39,15 @@ pub struct Options {
     pub accept_mutex_delay_ms: u64,
     /// Interval between readings of the clock, in milliseconds; 0: after each wait.
     pub timer_resolution_ms: u64,
+    /// A turn that takes longer is logged, unless `timer_resolution_ms` makes the clock too coarse
+    /// for it, in milliseconds.
+    pub stall_ms: u64,
     /// Events that one call of `epoll_wait` collects at most (`epoll_events`); not 0.
     pub epoll_events: usize,
 }
+
+/// The default of `stall_threshold`, in milliseconds.
+pub const STALL_MS: u64 = 1000;
 
 impl Default for Options {
     fn default() -> Options {
@@ -52,6 +58,7 @@ impl Default for Options {
             accept_mutex: None,
             accept_mutex_delay_ms: 500,
             timer_resolution_ms: 0,
+            stall_ms: STALL_MS,
             epoll_events: crate::driver::EPOLL_EVENTS,
         }
     }
@@ -293,6 +300,7 @@ impl Inner {
 pub struct Loop {
     accept_lock: Option<Box<dyn AcceptLock>>,
     accept_delay_ms: u64,
+    stall_ms: u64,
     /// Kept for its capacity.
     batch: Batch,
     /// When the last wait ended, on the coarse clock.
@@ -348,6 +356,7 @@ impl Loop {
         Ok(Loop {
             accept_lock: options.accept_mutex,
             accept_delay_ms: options.accept_mutex_delay_ms,
+            stall_ms: if timer_resolution_ms > 0 { u64::MAX } else { options.stall_ms },
             batch: Batch::default(),
             woken_ms: coarse_ms(),
             not_send: PhantomData,
@@ -457,6 +466,9 @@ impl Loop {
     fn account(&mut self, busy_ms: u64) {
         let now = coarse_ms();
         let wait_ms = now - self.woken_ms - busy_ms;
+        if busy_ms > self.stall_ms {
+            stalled(busy_ms);
+        }
         self.woken_ms = now;
         with(|inner| {
             let stats = &mut inner.core.stats;
@@ -600,4 +612,10 @@ pub fn descriptor_closed() {
             inner.feed();
         }
     });
+}
+
+#[cold]
+fn stalled(ms: u64) {
+    let m = "a turn of the event loop took";
+    base::log!(base::log::default(), Level::Warn, None, "{m} {ms} ms, in which nothing else ran");
 }
