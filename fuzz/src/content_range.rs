@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use http_modules::range::{copy_range, pieces};
-use mem::{Buf, Chain};
 use http_wire::range::{ContentRange, RangeSelection, parse, start_of_one};
+use mem::{Buf, Chain};
 
 /// An accepted field, written and read again, is the same; both readers of a single range agree on
 /// its start; parts that are cut from a body in pieces are those of the body.

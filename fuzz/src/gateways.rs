@@ -1,7 +1,7 @@
 //! The streams of FastCGI responders and memcached.
 
-use proto::fastcgi::{Event, Reader, Stream};
 use http_wire::h1::{ResponseHead, ResponseParser, ResponseStep};
+use proto::fastcgi::{Event, Reader, Stream};
 use proto::memcached::{self, Reply, Value};
 
 /// Pieces, whose size the first byte chooses, give the same result as the whole.

@@ -9,11 +9,11 @@ use std::rc::Rc;
 use bytes::Bytes;
 use event::testing::connect;
 use event::{Deadline, Listener, Sock};
-use mem::{Chain, Page};
-use os::SockAddr;
 use http_wire::h2::frame::{FRAME_MAX, PREFACE};
 use http_wire::h2::hpack::Decoder;
 use http_wire::h2::read::{Event, Reader};
+use mem::{Chain, Page};
+use os::SockAddr;
 use testkit::h2::{Frame, Reply, block, setting};
 
 use crate::simulated::{self, World};

@@ -1,8 +1,8 @@
 //! Header blocks as they arrive.
 
+use http_wire::h2::hpack::{Decoder, Encoder, HpackError};
 use loona_hpack::decoder::DecoderError;
 use loona_hpack::decoder::StringDecodingError::HuffmanDecoderError;
-use http_wire::h2::hpack::{Decoder, Encoder, HpackError};
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 

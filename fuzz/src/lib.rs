@@ -35,6 +35,7 @@ pub mod jose_token;
 pub mod keyval_tables;
 pub mod mail;
 pub mod mp4_cut;
+pub mod mqtt_connect;
 pub mod otlp;
 pub mod proxy_protocol;
 pub mod qpack_decode;

@@ -3,9 +3,9 @@
 
 use std::cell::RefCell;
 
-use loona_hpack::huffman::{HuffmanDecoder, HuffmanDecoderError};
 use http_wire::h3::{Code, Ends, Fault};
 use http_wire::qpack::{Decoded, Decoder, Encoder, Limits, OVERHEAD};
+use loona_hpack::huffman::{HuffmanDecoder, HuffmanDecoderError};
 
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 

@@ -4,10 +4,10 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use proto::acme::{Identifier, certificate_id};
 use pki::issue::covers;
 use pki::verify::{Purpose, Rules, Store, Verdict, check_host};
 use pki::x509::Certificate;
+use proto::acme::{Identifier, certificate_id};
 
 /// The root, whose key nobody has.
 static ROOT: &[u8] = include_bytes!("../seeds/tls_certificate/root");

@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use testkit::certificates::{Draft, Key, KeyKind, der, signed};
 use pki::ocsp::{Answer, Error, Query, Signers, response_of_file};
 use pki::x509::Certificate;
+use testkit::certificates::{Draft, Key, KeyKind, der, signed};
 
 const NOW: i64 = 1_800_000_000;
 const SKEW: i64 = 300;

@@ -13,6 +13,8 @@ pub mod limit_conn;
 pub mod limit_req;
 pub mod log;
 pub mod map;
+pub mod mqtt_filter;
+pub mod mqtt_preread;
 pub mod num_map;
 pub mod pass;
 pub mod realip;
@@ -40,7 +42,9 @@ pub static MODULES: Modules = &[
     &keyval::MODULE,
     &stream::ssl::MODULE,
     &ssl_preread::MODULE,
+    &mqtt_preread::MODULE,
     &set::MODULE,
+    &mqtt_filter::MODULE,
     &return_::MODULE,
     &pass::MODULE,
     &stream::proxy::directives::MODULE,

@@ -95,6 +95,9 @@ pub struct Pipeline {
     pub access: Vec<Handler>,
     /// Inspects the first bytes.
     pub preread: Vec<PrereadHandler>,
+    /// The number of bytes that a handler of that phase may need, if it is more than
+    /// `preread_buffer_size`.
+    pub preread_max: usize,
     /// Sets variables.
     pub set: Vec<Handler>,
     /// Serves the session.

@@ -66,16 +66,16 @@ pub(crate) async fn preread(s: &mut StreamSession) -> Result<(), u16> {
             }
             let ms = server.core.preread_timeout;
             let until = *until.get_or_insert_with(|| Deadline::in_ms(ms));
-            rarely(read_more(s, server.core.preread_buffer_size, until)).await?;
+            rarely(read_more(s, until)).await?;
         }
     }
     Ok(())
 }
 
 /// Reads more bytes for the preread handlers.
-async fn read_more(s: &mut StreamSession, max: usize, until: Deadline) -> Result<(), u16> {
-    let have = s.preread.len();
-    if have >= max {
+async fn read_more(s: &mut StreamSession, until: Deadline) -> Result<(), u16> {
+    let (size, have) = (s.server.core.preread_buffer_size, s.preread.len());
+    if have >= size.max(s.server.pipeline.preread_max) {
         s.log(Level::Error, format_args!("preread buffer full while prereading client data"));
         return Err(status::BAD_REQUEST);
     }
@@ -84,7 +84,9 @@ async fn read_more(s: &mut StreamSession, max: usize, until: Deadline) -> Result
     if have == 0 {
         // Waits first, so that an idle session holds no buffer.
         sock.readable(until).await.map_err(|e| failed(s, &e))?;
-        page = Page::try_with_room(max).map_err(|_| status::INTERNAL)?;
+        page = Page::try_with_room(size).map_err(|_| status::INTERNAL)?;
+    } else if page.spare() == 0 {
+        page.try_reserve(have).map_err(|_| status::INTERNAL)?;
     }
     let received = sock.recv_into(&mut page, until).await;
     let more = page.len() - have;
