@@ -42,6 +42,8 @@ static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED, TLS);
 const SHARED: &[Directive<Cx>] = &named(
     &[
         "grpc_bind",
+        "grpc_bind_dynamic",
+        "grpc_allow_upstream",
         "grpc_socket_keepalive",
         "grpc_connect_timeout",
         "grpc_send_timeout",
@@ -50,6 +52,7 @@ const SHARED: &[Directive<Cx>] = &named(
         "grpc_next_upstream",
         "grpc_next_upstream_tries",
         "grpc_next_upstream_timeout",
+        "grpc_request_dynamic",
         "grpc_socket_rcvbuf",
         "grpc_socket_sndbuf",
         "grpc_hide_header",
@@ -57,7 +60,12 @@ const SHARED: &[Directive<Cx>] = &named(
         "grpc_ignore_headers",
         "grpc_intercept_errors",
     ],
-    &[Group::<GrpcConf>::CONNECTING, Group::<GrpcConf>::SOCKETS, Group::<GrpcConf>::FIELDS],
+    &[
+        Group::<GrpcConf>::CONNECTING,
+        Group::<GrpcConf>::REQUESTS,
+        Group::<GrpcConf>::SOCKETS,
+        Group::<GrpcConf>::FIELDS,
+    ],
 );
 
 /// TLS to servers.

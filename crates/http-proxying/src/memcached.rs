@@ -45,6 +45,8 @@ static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
 const SHARED: &[Directive<Cx>] = &named(
     &[
         "memcached_bind",
+        "memcached_bind_dynamic",
+        "memcached_allow_upstream",
         "memcached_socket_keepalive",
         "memcached_connect_timeout",
         "memcached_send_timeout",
@@ -93,6 +95,7 @@ impl Shared for MemcachedConf {
     const NEXT_UPSTREAM: &[(&str, u64)] = &[
         ("error", next::ERROR),
         ("timeout", next::TIMEOUT),
+        ("denied", next::DENIED),
         ("invalid_response", next::INVALID_HEADER),
         ("not_found", next::HTTP_404),
         ("off", next::OFF),

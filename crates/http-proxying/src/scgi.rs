@@ -25,6 +25,8 @@ const OWN: &[Directive<Cx>] =
 const SHARED: &[Directive<Cx>] = &named(
     &[
         "scgi_bind",
+        "scgi_bind_dynamic",
+        "scgi_allow_upstream",
         "scgi_socket_keepalive",
         "scgi_connect_timeout",
         "scgi_send_timeout",
@@ -33,6 +35,7 @@ const SHARED: &[Directive<Cx>] = &named(
         "scgi_next_upstream",
         "scgi_next_upstream_tries",
         "scgi_next_upstream_timeout",
+        "scgi_request_dynamic",
         "scgi_socket_rcvbuf",
         "scgi_socket_sndbuf",
         "scgi_hide_header",

@@ -31,6 +31,8 @@ static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
 const SHARED: &[Directive<Cx>] = &named(
     &[
         "tunnel_bind",
+        "tunnel_bind_dynamic",
+        "tunnel_allow_upstream",
         "tunnel_socket_keepalive",
         "tunnel_connect_timeout",
         "tunnel_send_timeout",
@@ -67,8 +69,12 @@ engine::settings! {
 }
 
 impl Shared for TunnelConf {
-    const NEXT_UPSTREAM: &[(&str, u64)] =
-        &[("error", next::ERROR), ("timeout", next::TIMEOUT), ("off", next::OFF)];
+    const NEXT_UPSTREAM: &[(&str, u64)] = &[
+        ("error", next::ERROR),
+        ("timeout", next::TIMEOUT),
+        ("denied", next::DENIED),
+        ("off", next::OFF),
+    ];
 
     fn shared(&mut self) -> &mut Draft {
         &mut self.up

@@ -25,6 +25,8 @@ static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED, TLS);
 const SHARED: &[Directive<Cx>] = &named(
     &[
         "uwsgi_bind",
+        "uwsgi_bind_dynamic",
+        "uwsgi_allow_upstream",
         "uwsgi_socket_keepalive",
         "uwsgi_connect_timeout",
         "uwsgi_send_timeout",
@@ -33,6 +35,7 @@ const SHARED: &[Directive<Cx>] = &named(
         "uwsgi_next_upstream",
         "uwsgi_next_upstream_tries",
         "uwsgi_next_upstream_timeout",
+        "uwsgi_request_dynamic",
         "uwsgi_socket_rcvbuf",
         "uwsgi_socket_sndbuf",
         "uwsgi_hide_header",

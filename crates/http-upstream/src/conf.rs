@@ -41,6 +41,8 @@ pub mod next {
     pub const HTTP_429: u64 = 1 << 10;
     /// Also retry non-idempotent methods.
     pub const NON_IDEMPOTENT: u64 = 1 << 11;
+    /// `*_allow_upstream` denies the server.
+    pub const DENIED: u64 = 1 << 14;
     /// No server is available; cannot be configured.
     pub const NO_LIVE: u64 = 1 << 12;
     /// A cached response is being updated; for caches only.
@@ -52,6 +54,7 @@ pub mod next {
     pub const WORDS: &[(&str, u64)] = &[
         ("error", ERROR),
         ("timeout", TIMEOUT),
+        ("denied", DENIED),
         ("invalid_header", INVALID_HEADER),
         ("non_idempotent", NON_IDEMPOTENT),
         ("http_500", HTTP_500),
@@ -69,6 +72,7 @@ pub mod next {
     pub const GATEWAY_WORDS: &[(&str, u64)] = &[
         ("error", ERROR),
         ("timeout", TIMEOUT),
+        ("denied", DENIED),
         ("invalid_header", INVALID_HEADER),
         ("non_idempotent", NON_IDEMPOTENT),
         ("http_500", HTTP_500),
@@ -182,6 +186,12 @@ draft! {
     pass_headers: Vec<Bytes>,
     /// `*_bind`
     bind: Bind,
+    /// `*_bind_dynamic`
+    bind_dynamic: bool,
+    /// `*_allow_upstream`
+    allow: Rc<[Template]>,
+    /// `*_request_dynamic`
+    request_dynamic: bool,
     /// `*_store`
     store: Store,
     /// `*_store_access`
@@ -253,6 +263,12 @@ pub struct Conf {
     pub force_ranges: bool,
     /// Socket options of upstream connections.
     pub socket: SocketConf,
+    /// Evaluate our own address anew for each server.
+    pub bind_dynamic: bool,
+    /// Values that must be set before a server is asked.
+    pub allow: Rc<[Template]>,
+    /// Make the request anew for each server.
+    pub request_dynamic: bool,
     /// Milliseconds.
     pub connect_timeout: u64,
     /// The timeout between two writes, in milliseconds.
@@ -403,6 +419,9 @@ impl Draft {
                 rcvbuf: self.socket_rcvbuf.unwrap_or(0),
                 sndbuf: self.socket_sndbuf.unwrap_or(0),
             },
+            bind_dynamic: self.bind_dynamic.unwrap_or(false),
+            allow: self.allow.clone().unwrap_or_default(),
+            request_dynamic: self.request_dynamic.unwrap_or(false),
             connect_timeout: self.connect_timeout.unwrap_or(60_000),
             send_timeout: self.send_timeout.unwrap_or(60_000),
             read_timeout: self.read_timeout.unwrap_or(60_000),

@@ -11,6 +11,7 @@
 //! ```
 
 use std::marker::PhantomData;
+use std::rc::Rc;
 
 use bytes::Bytes;
 
@@ -70,6 +71,21 @@ impl<T: Shared> Group<T> {
             "off",
             "The local address for upstream connections; `transparent` uses a client's address.",
             set_bind::<T>,
+        ),
+        shared(
+            "_bind_dynamic",
+            Args::FLAG,
+            "off",
+            "Evaluates the address of the `_bind` directive anew for each server that is tried.",
+            |cx, n| set_flag(&mut draft::<T>(cx).bind_dynamic, n),
+        ),
+        shared(
+            "_allow_upstream",
+            Args::ONE_MORE,
+            "",
+            "Asks a server only if none of the values is empty or \"0\", for example of \
+             $upstream_last_addr; 403 otherwise.",
+            set_allow::<T>,
         ),
         shared(
             "_socket_keepalive",
@@ -146,6 +162,15 @@ impl<T: Shared> Group<T> {
             |cx, n| set_size(&mut draft::<T>(cx).socket_sndbuf, n),
         ),
     ];
+
+    /// `*_request_dynamic`
+    pub const REQUESTS: &'static [Directive<Cx>] = &[shared(
+        "_request_dynamic",
+        Args::FLAG,
+        "off",
+        "Makes the request anew for each server that is tried, so that it can name the server.",
+        |cx, n| set_flag(&mut draft::<T>(cx).request_dynamic, n),
+    )];
 
     /// `*_send_lowat`, which has no effect on Linux.
     pub const SEND_LOWAT: &'static [Directive<Cx>] = &[shared(
@@ -293,8 +318,14 @@ impl<T: Caching> Group<T> {
     ];
 
     /// All groups of modules that forward and cache responses.
-    pub const CACHED: &'static [&'static [Directive<Cx>]] =
-        &[Self::CONNECTING, Self::SOCKETS, Self::FIELDS, Self::PASSING, Self::CACHING];
+    pub const CACHED: &'static [&'static [Directive<Cx>]] = &[
+        Self::CONNECTING,
+        Self::REQUESTS,
+        Self::SOCKETS,
+        Self::FIELDS,
+        Self::PASSING,
+        Self::CACHING,
+    ];
 
     /// The cache, for modules that have one.
     pub const CACHING: &'static [Directive<Cx>] = &[
@@ -484,6 +515,15 @@ pub(crate) fn set_bind<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError
     let bind = Bind::parse(cx, n)?;
     draft::<T>(cx).bind = Some(bind);
     Ok(())
+}
+
+/// `*_allow_upstream VALUE …`
+///
+/// # Errors
+/// `is duplicate`, and errors in the values.
+pub(crate) fn set_allow<T: Shared>(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let values = n.args.iter().map(|word| cx.template(word)).collect::<Result<Rc<[_]>, _>>()?;
+    value::set_once(&mut draft::<T>(cx).allow, n, |_| Ok(values))
 }
 
 /// `*_store on | off | PATH`

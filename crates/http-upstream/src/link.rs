@@ -5,7 +5,7 @@ use std::rc::Rc;
 use os::SockAddr;
 use upstream::balance::ServerOutcome;
 use upstream::lease::Lease;
-use upstream::pool::Pool;
+use upstream::pool::{Owner, Pool, Use};
 use upstream::wire::Wire;
 
 /// The connection, the lease and the protocol of an exchange.
@@ -14,6 +14,8 @@ pub(crate) struct Link {
     pub addr: SockAddr,
     pub pool: Option<Rc<Pool>>,
     pub tag: usize,
+    pub apart: bool,
+    pub owner: Option<Rc<Owner>>,
     pub lease: Lease,
 }
 
@@ -24,7 +26,8 @@ impl Link {
         // A stream only closes itself; other exchanges use its connection.
         let wire = self.wire.take();
         if let (Some(Wire::Conn(conn)), Some(pool), true) = (wire, &self.pool, reusable) {
-            pool.put(conn, &self.addr, self.tag, gate);
+            let of = Use { tag: self.tag, apart: self.apart, owner: self.owner.as_ref() };
+            pool.put(conn, &self.addr, of, gate);
         }
     }
 }

@@ -57,6 +57,15 @@ const OWN: &[Directive<Cx>] = &[
         set::queue,
     ),
     directive(
+        "ntlm",
+        C::UPSTREAM,
+        Args::NONE,
+        "",
+        "Binds a client connection that authenticates by NTLM or Negotiate to one upstream \
+         connection.",
+        set::ntlm,
+    ),
+    directive(
         "keepalive",
         C::UPSTREAM,
         Args::T12,

@@ -1,5 +1,7 @@
 //! The `$upstream_…` variables.
 
+use std::io::Write;
+
 use base::ascii::{eq_ignore_case, is_name_of_field, write_millis, write_u64};
 use http::exchanges::{Attempt, Exchanges};
 use http::request::Request;
@@ -127,6 +129,14 @@ pub(crate) static VARIABLES: &[VarDef] = &[
         let Some(peer) = last.filter(|peer| !peer.spec.server.is_empty()) else { return false };
         out.extend_from_slice(host_of(&peer.spec.server));
         true
+    }),
+    VarDef::new("upstream_last_addr", |r, out| {
+        let Some(peer) = r.upstream().and_then(|u| u.last.as_ref()) else { return false };
+        let written = match peer.spec.addr.ip_addr() {
+            Some(ip) => write!(out, "{ip}"),
+            None => write!(out, "{}", peer.spec.addr),
+        };
+        written.is_ok()
     }),
     VarDef::new("upstream_cache_status", |r, out| {
         let text = r.exchanges().and_then(|u| u.cache_status.text());

@@ -42,6 +42,7 @@ pub struct Block {
     pub(crate) state: Option<PathBuf>,
     pub(crate) zone: Option<Word>,
     pub(crate) queue: Option<(usize, u64)>,
+    pub(crate) ntlm: bool,
     pub(crate) keepalive: Option<(usize, Reuse)>,
     pub(crate) method: Option<MakeBalancer>,
     pub(crate) affinity: Option<MakeAffinity>,

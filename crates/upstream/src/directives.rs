@@ -178,6 +178,17 @@ pub fn queue<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     cx.loc::<Block>().set_queue(n)
 }
 
+/// `ntlm`
+///
+/// # Errors
+/// `is duplicate`.
+pub fn ntlm<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
+    match std::mem::replace(&mut cx.loc::<Block>().ntlm, true) {
+        true => Err(ConfError::directive(n, "is duplicate")),
+        false => Ok(()),
+    }
+}
+
 /// `keepalive NUMBER [local|shared]`
 ///
 /// # Errors

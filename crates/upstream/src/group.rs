@@ -39,6 +39,8 @@ pub struct Group {
     pub affinity: Option<Rc<dyn Affinity>>,
     /// Sessions that wait for a server, if they may.
     pub queue: Option<Queue>,
+    /// Clients that sign in by NTLM have connections to servers of their own.
+    pub ntlm: bool,
     /// Names looked up at run time.
     pub(crate) names: Option<Rc<Names>>,
     /// The file of the servers that the API changes.
@@ -112,6 +114,7 @@ impl Group {
             balancer,
             pool,
             affinity,
+            ntlm: b.ntlm,
             queue: b.queue.map(|(max, timeout_ms)| Queue::new(max, timeout_ms)),
             names,
             state_file: b.state.map(StateFile::new),
@@ -144,6 +147,7 @@ impl Group {
             pool: None,
             affinity: None,
             queue: None,
+            ntlm: false,
             names: None,
             state_file: None,
             zone: None,

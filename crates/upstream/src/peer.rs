@@ -404,6 +404,12 @@ impl Peer {
         self.get(word::STATE) == state::LIVE && self.get(word::ORDER) == self.order
     }
 
+    /// Whether it was taken out of the upstream, is `down`, or fails its health checks: sessions
+    /// with it have no future.
+    pub fn is_out_for_good(&self) -> bool {
+        !self.is_there() || self.down() & (down::DOWN | down::UNHEALTHY) != 0
+    }
+
     /// Whether this server may be asked now, at that time in seconds.
     pub fn is_live(&self, now: i64) -> bool {
         self.down() == 0 && !self.has_failed(now) && !self.is_full() && self.is_there()

@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
+use bytes::Bytes;
 use engine::metrics::word;
 use event::Gate;
 use net::Transport;
@@ -45,11 +46,54 @@ pub struct PoolConf {
     pub streams: u32,
 }
 
+/// The client connection that connections to servers belong to, from its first request with NTLM
+/// on: a server takes whoever sends on such a connection for the user that signed in on it.
+#[derive(Default)]
+pub struct Owner {
+    /// The id of the server that it is bound to.
+    pub server: RefCell<Option<Bytes>>,
+}
+
+/// Which exchanges a connection is for.
+#[derive(Clone, Copy)]
+pub struct Use<'a> {
+    /// The location, the names under TLS, and our own address: see `apart`.
+    pub tag: usize,
+    /// Our own address is from variables: only exchanges with the same tag share it.
+    pub apart: bool,
+    /// The client connection that it is for alone.
+    pub owner: Option<&'a Rc<Owner>>,
+}
+
 struct Idle {
     conn: UpConn,
     addr: SockAddr,
     tag: usize,
+    apart: bool,
+    /// The client connection that it serves alone; it ends with it.
+    owner: Option<Weak<Owner>>,
     until_ms: u64,
+}
+
+impl Use<'_> {
+    /// Whether another worker may take the connection.
+    fn may_be_passed(&self) -> bool {
+        self.owner.is_none() && !self.apart
+    }
+}
+
+impl Idle {
+    fn is_of(&self, owner: Option<&Rc<Owner>>) -> bool {
+        match (&self.owner, owner) {
+            (None, None) => true,
+            (Some(own), Some(owner)) => std::ptr::eq(own.as_ptr(), Rc::as_ptr(owner)),
+            _ => false,
+        }
+    }
+
+    fn is_orphan(&self) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.strong_count() == 0)
+    }
 }
 
 /// A connection over HTTP/2, idle or not.
@@ -108,15 +152,19 @@ impl Pool {
 
     /// An idle connection to `addr` that still stands, the one used last; with `tls`, one under TLS
     /// that was kept with the same tag, which stands for the name and the settings as well.
-    pub fn take(&self, addr: &SockAddr, tag: usize, tls: bool) -> Option<UpConn> {
+    pub fn take(&self, addr: &SockAddr, of: Use<'_>, tls: bool) -> Option<UpConn> {
         let mut idle = self.idle.borrow_mut();
         loop {
-            let bound = self.conf.local || tls;
+            let bound = self.conf.local || tls || of.apart;
             let fits = |i: &Idle| {
-                (!bound || i.tag == tag) && i.addr == *addr && i.conn.sock.is_tls() == tls
+                (!bound || i.tag == of.tag)
+                    && i.addr == *addr
+                    && i.conn.sock.is_tls() == tls
+                    && i.apart == of.apart
+                    && i.is_of(of.owner)
             };
             let Some(at) = idle.iter().position(fits) else {
-                let handover = self.handover.as_ref().filter(|_| !tls);
+                let handover = self.handover.as_ref().filter(|_| !tls && of.may_be_passed());
                 return handover.and_then(|h| h.take(addr));
             };
             let mut conn = idle.remove(at)?.conn;
@@ -129,7 +177,7 @@ impl Pool {
     }
 
     /// Keeps a connection whose exchange is over, unless it is used up or `gate` is closed.
-    pub fn put(&self, conn: UpConn, addr: &SockAddr, tag: usize, gate: &Gate) {
+    pub fn put(&self, conn: UpConn, addr: &SockAddr, of: Use<'_>, gate: &Gate) {
         let now = base::time::now_ms();
         let old = now.saturating_sub(conn.start_ms) > self.conf.time_ms;
         if old || conn.requests >= self.conf.requests || gate.is_closed() || !conn.sock.is_quiet() {
@@ -138,6 +186,7 @@ impl Pool {
         let mut idle = self.idle.borrow_mut();
         // One to each server stays at hand; further ones are for any worker.
         if let Some(handover) = &self.handover
+            && of.may_be_passed()
             && conn.sock.can_be_passed()
             && idle.iter().any(|i| i.addr == *addr)
         {
@@ -147,7 +196,8 @@ impl Pool {
             idle.pop_back();
         }
         let until_ms = now.saturating_add(self.conf.timeout_ms);
-        idle.push_front(Idle { conn, addr: addr.clone(), tag, until_ms });
+        let (Use { tag, apart, .. }, owner) = (of, of.owner.map(Rc::downgrade));
+        idle.push_front(Idle { conn, addr: addr.clone(), tag, apart, owner, until_ms });
         self.count(idle.len());
         drop(idle);
         if !self.sweeping.replace(true) {
@@ -208,7 +258,7 @@ impl Pool {
     fn sweep(&self) -> bool {
         let now = base::time::now_ms();
         let mut idle = self.idle.borrow_mut();
-        idle.retain(|i| now < i.until_ms && i.conn.sock.is_quiet());
+        idle.retain(|i| now < i.until_ms && i.conn.sock.is_quiet() && !i.is_orphan());
         self.count(idle.len());
         let shared = self.handover.as_ref().is_some_and(|h| {
             h.sweep();

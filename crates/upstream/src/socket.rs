@@ -73,6 +73,25 @@ pub struct SocketConf {
     pub sndbuf: usize,
 }
 
+impl SocketConf {
+    /// Whether our own end depends on variables.
+    pub fn varies(&self) -> bool {
+        matches!(self.bind, Bind::To { address: LocalAddress::Template(_), .. })
+    }
+
+    /// The same with the address that the variables give now, which is returned, too. An address
+    /// that is invalid is logged and leaves the end to the system.
+    pub fn evaluated(&self, client: &mut dyn Client) -> (SocketConf, Option<SockAddr>) {
+        let Bind::To { address, transparent } = &self.bind else { return (self.clone(), None) };
+        let local = local_end(client, address);
+        let bind = local.clone().map_or(Bind::Off, |local| Bind::To {
+            address: LocalAddress::Addr(local),
+            transparent: *transparent,
+        });
+        (SocketConf { bind, ..*self }, local)
+    }
+}
+
 /// A socket's kind, for options that only TCP has.
 fn is_tcp(kind: Kind, addr: &SockAddr) -> bool {
     kind == Kind::Stream && !addr.is_unix()

@@ -34,6 +34,8 @@ static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED);
 const SHARED: &[Directive<Cx>] = &named(
     &[
         "fastcgi_bind",
+        "fastcgi_bind_dynamic",
+        "fastcgi_allow_upstream",
         "fastcgi_socket_keepalive",
         "fastcgi_connect_timeout",
         "fastcgi_send_timeout",
@@ -42,6 +44,7 @@ const SHARED: &[Directive<Cx>] = &named(
         "fastcgi_next_upstream",
         "fastcgi_next_upstream_tries",
         "fastcgi_next_upstream_timeout",
+        "fastcgi_request_dynamic",
         "fastcgi_socket_rcvbuf",
         "fastcgi_socket_sndbuf",
         "fastcgi_hide_header",
@@ -83,6 +86,7 @@ const SHARED: &[Directive<Cx>] = &named(
     ],
     &[
         Group::<FastCgiConf>::CONNECTING,
+        Group::<FastCgiConf>::REQUESTS,
         Group::<FastCgiConf>::SOCKETS,
         Group::<FastCgiConf>::FIELDS,
         Group::<FastCgiConf>::PASSING,

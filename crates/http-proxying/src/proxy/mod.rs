@@ -47,6 +47,8 @@ static DIRECTIVES: &[Directive<Cx>] = join_directives!(OWN, SHARED, TLS, CONVERT
 const SHARED: &[Directive<Cx>] = &named(
     &[
         "proxy_bind",
+        "proxy_bind_dynamic",
+        "proxy_allow_upstream",
         "proxy_socket_keepalive",
         "proxy_connect_timeout",
         "proxy_send_timeout",
@@ -55,6 +57,7 @@ const SHARED: &[Directive<Cx>] = &named(
         "proxy_next_upstream",
         "proxy_next_upstream_tries",
         "proxy_next_upstream_timeout",
+        "proxy_request_dynamic",
         "proxy_socket_rcvbuf",
         "proxy_socket_sndbuf",
         "proxy_send_lowat",
@@ -96,6 +99,7 @@ const SHARED: &[Directive<Cx>] = &named(
     ],
     &[
         Group::<ProxyConf>::CONNECTING,
+        Group::<ProxyConf>::REQUESTS,
         Group::<ProxyConf>::SOCKETS,
         Group::<ProxyConf>::SEND_LOWAT,
         Group::<ProxyConf>::FIELDS,

@@ -59,10 +59,11 @@ impl Exchange {
             return None;
         }
         let (pool, addr, tls) = (self.pool.as_ref()?, &peer.spec.addr, self.tls.is_some());
-        match self.protocol.is_stream() {
-            false => pool.take(addr, self.tag(), tls).map(Wire::Conn),
-            true => pool.open(addr, self.tag(), tls, self.is_long()).map(Wire::Stream),
+        if !self.protocol.is_stream() {
+            return pool.take(addr, self.connection_use(), tls).map(Wire::Conn);
         }
+        let bound = tls || self.bound.is_some();
+        pool.open(addr, self.tag(), bound, self.is_long()).map(Wire::Stream)
     }
 
     /// Whether the body may be long or endless, so that other requests must not wait behind it.
@@ -108,7 +109,8 @@ impl Exchange {
     /// Waits for a connection that another exchange is opening, if this one may share it.
     async fn joined(&self, r: &mut Request, peer: &Peer) -> Result<Option<Wire>, Stop> {
         let Some(pool) = &self.pool else { return Ok(None) };
-        let (addr, tag, bound) = (&peer.spec.addr, self.tag(), self.tls.is_some());
+        let (addr, tag) = (&peer.spec.addr, self.tag());
+        let bound = self.tls.is_some() || self.bound.is_some();
         let deadline = self.protocol.until().or(Deadline::in_ms(self.conf.connect_timeout));
         let watch = self.client(r);
         while let Some(dial) = pool.join(addr, tag, bound) {
@@ -148,8 +150,8 @@ impl Exchange {
 
     /// Opens a connection, with TLS if configured.
     async fn open(&self, r: &mut Request, peer: &Peer) -> Result<Transport, Stop> {
-        let sock = socket::open(r, &self.conf.socket, &peer.spec.addr)
-            .map_err(|NotOpened| Stop::Status(500))?;
+        let conf = self.bound.as_ref().map_or(&self.conf.socket, |bound| &bound.socket);
+        let sock = socket::open(r, conf, &peer.spec.addr).map_err(|NotOpened| Stop::Status(500))?;
         socket::speaks_first(&sock, &peer.spec.addr);
         let watch = self.client(r);
         let deadline = self.protocol.until().or(Deadline::in_ms(self.conf.connect_timeout));

@@ -2,8 +2,10 @@
 
 mod connect;
 mod converse;
+mod ntlm;
 mod response;
 mod retry;
+mod server;
 mod tunnel;
 
 pub use tunnel::websocket_accept;
@@ -26,7 +28,7 @@ use upstream::Target;
 use upstream::balance::{AnyPicker, RoundRobin};
 use upstream::lease::Lease;
 use upstream::peer::{Peer, ServerSpec};
-use upstream::pool::Pool;
+use upstream::pool::{Owner, Pool, Use};
 use upstream::servers::Servers;
 use upstream::wire::Wire;
 
@@ -36,6 +38,7 @@ use crate::conf::{Conf, next};
 use crate::failure::{Stop, client_gone};
 use crate::request_body::RequestBody;
 use connect::Terms;
+use server::Bound;
 
 /// A request to be proxied.
 pub struct Job {
@@ -74,6 +77,10 @@ struct Exchange {
     tls: Option<Box<Bytes>>,
     /// The TLS parameters of the attempt.
     terms: Option<Box<Terms>>,
+    /// The client's connection, if it has connections to servers of its own (`ntlm`).
+    owner: Option<Rc<Owner>>,
+    /// Our own end of connections, if variables give its address.
+    bound: Option<Box<Bound>>,
 }
 
 /// Received response headers.
@@ -124,6 +131,8 @@ pub fn run(r: &mut Request, job: Job) -> impl Future<Output = Verdict> {
         body: RequestBody::None,
         tls: tls.map(Box::new),
         terms: None,
+        owner: None,
+        bound: None,
     };
     async move {
         if r.is_traced() {
@@ -177,7 +186,12 @@ impl Exchange {
             Target::Group(group) => {
                 self.pool.clone_from(&group.pool);
                 let picker = AnyPicker::begin(group.balancer.as_ref(), r);
-                (picker, group.affinity.as_ref().map(|affinity| affinity.begin(r)))
+                let affinity = group.affinity.clone();
+                let own = match group.ntlm {
+                    true => self.own_server(r),
+                    false => None,
+                };
+                (picker, affinity.map(|affinity| affinity.begin(r)).or(own))
             }
             Target::Addr(addr) => (self.own(r, &[ServerSpec::new(addr.clone())]), None),
             Target::Name(host, port) => {
@@ -188,6 +202,9 @@ impl Exchange {
         let most = u32::try_from(self.conf.next_upstream_tries).unwrap_or(u32::MAX);
         self.tries = if most > 0 { picker.tries().min(most) } else { picker.tries() };
         self.lease = Some(Lease::new(picker, binding));
+        if !self.conf.bind_dynamic && self.conf.socket.varies() {
+            self.bind(r);
+        }
         self.start_ms = now_ms();
         Ok(())
     }
@@ -201,7 +218,9 @@ impl Exchange {
     /// An attempt with one server: connects, sends, reads the headers.
     async fn attempt(&mut self, r: &mut Request) -> Result<Answer, Stop> {
         let mut out = Chain::new();
-        self.protocol.request(r, &mut out).map_err(Stop::Status)?;
+        if !self.conf.request_dynamic {
+            self.protocol.request(r, &mut out).map_err(Stop::Status)?;
+        }
         let mut peer = self.lease.as_mut().and_then(|l| l.take_next(r));
         if peer.is_none() && r.upstream_mut().is_first() {
             peer = rarely(self.queue(r)).await?;
@@ -218,6 +237,9 @@ impl Exchange {
             r.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
             return Err(Stop::Next(next::NO_LIVE));
         };
+        if self.depends_on_server() {
+            self.at_server(r, &mut out)?;
+        }
         self.cached = false;
         if self.tls.is_some() {
             self.terms = self.terms(r);
@@ -276,7 +298,13 @@ impl Exchange {
     /// Identifies the location in connection pools that are not shared between locations.
     fn tag(&self) -> usize {
         let conf = Rc::as_ptr(&self.conf) as usize;
-        conf ^ self.terms.as_ref().map_or(0, |terms| terms.hash())
+        let bound = self.bound.as_ref().map_or(0, |bound| bound.hash);
+        conf ^ self.terms.as_ref().map_or(0, |terms| terms.hash()) ^ bound
+    }
+
+    /// Which exchanges a kept connection is for, this one among them.
+    fn connection_use(&self) -> Use<'_> {
+        Use { tag: self.tag(), apart: self.bound.is_some(), owner: self.owner.as_ref() }
     }
 
     /// The client's connection, if its end aborts the exchange.

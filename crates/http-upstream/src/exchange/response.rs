@@ -62,7 +62,8 @@ impl Exchange {
             return;
         }
         if progress == Progress::Done && self.protocol.reusable() && sink.warning.is_none() {
-            pool.put(conn, &answer.addr, self.tag(), &r.main.life.gate);
+            let gate = &r.main.life.gate;
+            pool.put(conn, &answer.addr, self.connection_use(), gate);
         }
     }
 
@@ -141,8 +142,9 @@ impl Exchange {
             r.out.add("Set-Cookie", cookie);
         }
         let Answer { rest, wire, addr, takes, out } = answer;
-        let (pool, tag) = (self.pool.take(), self.tag());
-        (Link { wire: Some(wire), addr, pool, tag, lease }, Left { rest, takes, out })
+        let (pool, tag, apart) = (self.pool.take(), self.tag(), self.bound.is_some());
+        let owner = self.owner.take();
+        (Link { wire: Some(wire), addr, pool, tag, apart, owner, lease }, Left { rest, takes, out })
     }
 
     fn upgrade(self, r: &mut Request, link: Link, rest: Bytes) -> Verdict {

@@ -87,7 +87,7 @@ impl Exchange {
             next::TIMEOUT | next::HTTP_504 => 504,
             next::HTTP_500 => 500,
             next::HTTP_503 => 503,
-            next::HTTP_403 => 403,
+            next::HTTP_403 | next::DENIED => 403,
             next::HTTP_404 => 404,
             next::HTTP_429 => 429,
             _ => 502,

@@ -43,6 +43,8 @@ pub struct Conn {
     pub(crate) tls: OnceCell<Rc<Secured>>,
     /// It ends with a reset.
     pub(crate) reset_at_end: Cell<bool>,
+    /// The owner of connections to servers that serve this client alone (`ntlm`).
+    pub owner: OnceCell<Rc<upstream::pool::Owner>>,
     /// There was no room for it when it was accepted: see [`engine::overload`].
     pub(crate) is_surplus: Cell<bool>,
 }
@@ -144,6 +146,7 @@ impl Conn {
             proxy: OnceCell::new(),
             tls: OnceCell::new(),
             reset_at_end: Cell::new(false),
+            owner: OnceCell::new(),
             is_surplus: Cell::new(false),
         }
     }
@@ -264,6 +267,7 @@ impl Conn {
             proxy: OnceCell::new(),
             tls: tls.clone(),
             reset_at_end: Cell::new(false),
+            owner: OnceCell::new(),
             is_surplus: is_surplus.clone(),
         }
     }

@@ -37,6 +37,10 @@ engine::settings! {
     pub struct ProxyDraft {
         /// `proxy_bind`
         pub bind: Option<Bind>,
+        /// `proxy_bind_dynamic`
+        pub bind_dynamic: Option<bool>,
+        /// `proxy_session_drop`
+        pub session_drop: Option<bool>,
         /// `proxy_buffer_size`
         pub buffer_size: Option<usize>,
         /// `proxy_connect_timeout`, milliseconds.
@@ -95,6 +99,10 @@ impl Conf for Pass {}
 pub struct ProxyConf {
     /// Socket options of upstream connections.
     pub socket: SocketConf,
+    /// `proxy_bind_dynamic`
+    pub bind_dynamic: bool,
+    /// `proxy_session_drop`
+    pub session_drop: bool,
     /// `proxy_buffer_size`
     pub buffer_size: usize,
     /// `proxy_connect_timeout`, milliseconds.
@@ -188,7 +196,16 @@ impl ServerTls {
     }
 }
 
+/// With `proxy_session_drop` a session that is idle looks after its server this often, in
+/// milliseconds.
+const DROP_MS: u64 = 1000;
+
 impl ProxyConf {
+    /// The longest time in which an idle session is not looked at, in milliseconds.
+    pub fn look_ms(&self) -> u64 {
+        if self.session_drop { DROP_MS } else { u64::MAX }
+    }
+
     /// The effective settings of a server.
     ///
     /// # Errors
@@ -207,6 +224,8 @@ impl ProxyConf {
                 rcvbuf: d.rcvbuf.unwrap_or(0),
                 sndbuf: d.sndbuf.unwrap_or(0),
             },
+            bind_dynamic: d.bind_dynamic.unwrap_or(false),
+            session_drop: d.session_drop.unwrap_or(false),
             buffer_size: d.buffer_size.unwrap_or(16 << 10),
             connect_timeout: d.connect_timeout.unwrap_or(60_000),
             timeout: d.timeout.unwrap_or(600_000),

@@ -13,7 +13,7 @@ use upstream::peer::Peer;
 use upstream::socket::{self, NotOpened};
 use upstream::ssl::{Shake, UpstreamTls};
 
-use super::{Proxy, Stop, header, relay};
+use super::{Others, Proxy, Stop, header, relay};
 use crate::phases::status;
 use crate::session::StreamSession;
 
@@ -23,11 +23,12 @@ impl Proxy {
         &self,
         s: &mut StreamSession,
         peer: &Peer,
-        host: &[u8],
+        others: &Others,
     ) -> Result<relay::Server, Stop> {
         let addr = &peer.spec.addr;
-        let sock = socket::open(s, &self.conf.socket, addr)
-            .map_err(|NotOpened| Stop::Status(status::INTERNAL))?;
+        let conf = others.bound.as_deref().unwrap_or(&self.conf.socket);
+        let sock =
+            socket::open(s, conf, addr).map_err(|NotOpened| Stop::Status(status::INTERNAL))?;
         if self.speaks_first(s) {
             socket::speaks_first(&sock, addr);
         }
@@ -54,7 +55,7 @@ impl Proxy {
             }
             Some(tls) => {
                 let tls = tls.of(s);
-                let sock = rarely(self.shake(s, peer, sock, (&tls, host, chain))).await?;
+                let sock = rarely(self.shake(s, peer, sock, (&tls, &others.host, chain))).await?;
                 Ok(relay::Server { sock, first: Chain::new(), nodelay: false })
             }
         }

@@ -25,7 +25,7 @@ use upstream::balance::ServerOutcome;
 use upstream::failure;
 use upstream::lease::Lease;
 use upstream::peer::Peer;
-use upstream::socket::{self, NotOpened};
+use upstream::socket::{self, NotOpened, SocketConf};
 
 use super::conf::ProxyConf;
 use super::{Choice, Others, Proxy, Stop, finish, header, relay};
@@ -202,10 +202,11 @@ impl Proxy {
         &self,
         s: &mut StreamSession,
         peer: &Peer,
+        socket: &SocketConf,
         client: &Client,
     ) -> Result<Member, Stop> {
         let addr = &peer.spec.addr;
-        let fd = socket::open_fd(s, &self.conf.socket, addr, Kind::Datagram)
+        let fd = socket::open_fd(s, socket, addr, Kind::Datagram)
             .map_err(|NotOpened| Stop::Status(status::INTERNAL))?;
         if let Err(e) = os::socket::connect(&fd, addr) {
             let (to, e) = (base::log::lossy(&peer.name), base::log::os_error(&e));
@@ -249,7 +250,8 @@ impl Turn<'_> {
         };
         // UDP has no response headers, so the server counts as responding from now on.
         lease.answering();
-        *server = Some(self.proxy.connect_udp(s, &peer, self.client)?);
+        let socket = aside.others.bound.as_deref().unwrap_or(&self.conf.socket);
+        *server = Some(self.proxy.connect_udp(s, &peer, socket, self.client)?);
         if let Some(unanswered) = &mut aside.unanswered {
             unanswered.sent = 0;
         }
@@ -311,6 +313,11 @@ impl Turn<'_> {
                 self.relay.s.log(Level::Info, m);
                 return Err(Ended::Session(status::UNAVAILABLE, ServerOutcome::Ok));
             }
+            if self.conf.session_drop && self.relay.s.exchanges.has_lost_server() {
+                let m = format_args!("{} while proxying connection", relay::SERVER_IS_OUT);
+                self.relay.s.log(Level::Info, m);
+                return Err(Ended::Session(status::OK, ServerOutcome::Ok));
+            }
             let asked = self.ask().map_err(|e| self.failed(e))?;
             if *came && self.client.is_held_up() {
                 return Ok(Pause::Busy);
@@ -345,7 +352,8 @@ impl Turn<'_> {
                 None => drop(server.watch()),
             }
         }
-        Ok(Pause::Until(up.into_iter().chain(down).fold(until, u64::min)))
+        let look = now_ms().saturating_add(self.conf.look_ms());
+        Ok(Pause::Until(up.into_iter().chain(down).chain([look]).fold(until, u64::min)))
     }
 
     fn upload_held(&mut self) -> Option<u64> {

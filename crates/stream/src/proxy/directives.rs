@@ -145,6 +145,22 @@ const OWN: &[Directive<Cx>] = &[
         |cx, n| set_rate(cx, n, |draft| &mut draft.download_rate),
     ),
     directive(
+        "proxy_bind_dynamic",
+        SS,
+        Args::FLAG,
+        "off",
+        "Evaluates the address of proxy_bind anew for each server that is tried.",
+        |cx, n| set_flag(&mut draft(cx).bind_dynamic, n),
+    ),
+    directive(
+        "proxy_session_drop",
+        SS,
+        Args::FLAG,
+        "off",
+        "Ends the sessions of a server that is removed from its group, down or unhealthy.",
+        |cx, n| set_flag(&mut draft(cx).session_drop, n),
+    ),
+    directive(
         "proxy_half_close",
         SS,
         Args::FLAG,

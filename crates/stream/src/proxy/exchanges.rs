@@ -171,6 +171,12 @@ impl Exchanges {
         }
     }
 
+    /// Whether the current attempt's server is out for good.
+    pub(crate) fn has_lost_server(&self) -> bool {
+        let peer = self.last.as_ref().and_then(|a| a.peer.as_ref());
+        peer.is_some_and(|peer| peer.is_out_for_good())
+    }
+
     /// The address of the current attempt's server.
     pub fn peer(&self) -> Option<&Bytes> {
         self.last.as_ref().map(|a| self.name(a))

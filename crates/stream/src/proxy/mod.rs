@@ -41,6 +41,7 @@ use upstream::lease::Lease;
 use upstream::peer::{Peer, ServerSpec};
 use upstream::resolver::Resolving;
 use upstream::servers::Servers;
+use upstream::socket::SocketConf;
 use upstream::{Group, NoPort, Target, Upstreams, url};
 
 use self::conf::{Pass, ProxyConf};
@@ -99,6 +100,8 @@ struct Others {
     name: Bytes,
     /// The server name for TLS.
     host: Bytes,
+    /// The socket settings with our own address, if variables give one for all servers.
+    bound: Option<Box<SocketConf>>,
     tries: u32,
     start_ms: u64,
 }
@@ -140,7 +143,7 @@ impl Proxy {
             let Choice { lease, others } = &mut choice;
             let stop = match others.take_next(lease, s) {
                 None => Stop::Status(status::BAD_GATEWAY),
-                Some(peer) => match self.connect(s, &peer, &others.host).await {
+                Some(peer) => match self.connect(s, &peer, others).await {
                     Ok(server) => {
                         choice.lease.connected();
                         return Ok(Connected { server, lease: choice.lease });
@@ -170,10 +173,16 @@ impl Proxy {
 
     /// Creates the choice of servers for a session.
     async fn choose(&self, s: &mut StreamSession) -> Result<Choice, u16> {
-        match &self.to {
-            Destination::Group(group, host) => Ok(self.choice(s, group, host.clone())),
-            Destination::Template(template, all) => rarely(self.choose_by(s, template, all)).await,
+        let mut choice = match &self.to {
+            Destination::Group(group, host) => self.choice(s, group, host.clone()),
+            Destination::Template(template, all) => {
+                rarely(self.choose_by(s, template, all)).await?
+            }
+        };
+        if !self.conf.bind_dynamic && self.conf.socket.varies() {
+            choice.others.bound = Some(Box::new(self.conf.socket.evaluated(s).0));
         }
+        Ok(choice)
     }
 
     /// The choice of servers in a group.
@@ -226,7 +235,7 @@ impl Choice {
         if conf.next_upstream_tries > 0 {
             tries = tries.min(u32::try_from(conf.next_upstream_tries).unwrap_or(u32::MAX));
         }
-        let others = Others { name, host, tries, start_ms: now_ms() };
+        let others = Others { name, host, bound: None, tries, start_ms: now_ms() };
         Choice { lease: Lease::new(picker, None), others }
     }
 }

@@ -33,6 +33,9 @@ pub(super) struct Server {
     pub nodelay: bool,
 }
 
+/// The reason that `proxy_session_drop` gives.
+pub(super) const SERVER_IS_OUT: &str = "upstream server was removed or is down";
+
 /// Why a session ends.
 enum End {
     /// A side closed its connection.
@@ -44,6 +47,8 @@ enum End {
     Slow,
     /// The session was evicted to make room for others.
     Displaced,
+    /// The server was removed, or is down (`proxy_session_drop`).
+    Dropped,
     /// A connection has failed.
     Broken(io::Error),
 }
@@ -159,7 +164,7 @@ impl<'a> Relay<'a> {
             from_server: 0,
             to_server: 0,
             moved_ms: now,
-            look_ms: now.saturating_add(conf.timeout.min(first)),
+            look_ms: now.saturating_add(conf.timeout.min(first).min(conf.look_ms())),
             pace,
             last: Event::Both,
             is_held: false,
@@ -170,6 +175,7 @@ impl<'a> Relay<'a> {
 
     /// Moves bytes in both directions as far as possible without waiting.
     fn turn(&mut self, up: &mut Way<'_>, down: &mut Way<'_>) -> Result<Turn, End> {
+        self.check_server()?;
         self.go(up, down)?;
         self.moved_ms = now_ms();
         self.count();
@@ -186,6 +192,14 @@ impl<'a> Relay<'a> {
         }
         self.is_held = resumes_at(up, down).is_some();
         Ok(Turn::Waits)
+    }
+
+    /// `proxy_session_drop`: ends the session if its server is out for good.
+    fn check_server(&self) -> Result<(), End> {
+        match self.conf.session_drop && self.s.exchanges.has_lost_server() {
+            true => Err(End::Dropped),
+            false => Ok(()),
+        }
     }
 
     /// Moves bytes in the direction of the last event; in both directions the first time.
@@ -224,6 +238,7 @@ impl<'a> Relay<'a> {
 
     /// Checks the idle timeout: ends the session, or sets the time of the next check.
     fn look(&mut self) -> Result<(), End> {
+        self.check_server()?;
         self.count();
         let pace = self.pace.as_ref().map_or(u64::MAX, |pace| pace.left());
         let (now, timeout) = (now_ms(), self.conf.timeout);
@@ -237,7 +252,7 @@ impl<'a> Relay<'a> {
             0 => timeout,
             left => left,
         };
-        self.look_ms = now.saturating_add(left.min(pace));
+        self.look_ms = now.saturating_add(left.min(pace).min(self.conf.look_ms()));
         Ok(())
     }
 }
@@ -283,6 +298,10 @@ fn say(s: &StreamSession, end: &End) {
             if overload::is_told(s.client_ip()) {
                 s.log(Level::Info, format_args!("closing a session to make room for others"));
             }
+            return;
+        }
+        End::Dropped => {
+            s.log(Level::Info, format_args!("{SERVER_IS_OUT} while proxying connection"));
             return;
         }
         End::Broken(e) => {

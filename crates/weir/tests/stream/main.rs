@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod health;
+mod mqtt;
 mod pass;
+mod session_drop;
 mod sessions;
 mod stream_site;
 mod tls;

@@ -9,12 +9,14 @@ mod tls;
 
 mod accel;
 mod balancing;
+mod chosen_server;
 mod dns;
 mod gateways;
 mod grpc;
 mod handover;
 mod health;
 mod misbehaving;
+mod ntlm;
 mod passing;
 mod peers;
 mod proxy;
