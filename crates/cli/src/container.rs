@@ -1,13 +1,14 @@
 //! `weir container [SWITCHES]`: the server as the process of a container, with the habits of
-//! nginx's image. Templates of configuration are filled in from the environment first, by the
-//! variables that the image of nginx has for it; no shell is needed.
+//! nginx's image: the scripts of `/docker-entrypoint.d` run, and templates of configuration are
+//! filled in from the environment. Templates need no shell.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
 use clap::Arg;
 use conf::pattern::Pattern;
@@ -16,6 +17,7 @@ use server::layout::layout;
 use server::start;
 
 use crate::declared::{Command, PLAIN, Run};
+use crate::entry_scripts::{self, Scripts, Variables};
 use crate::{line, manual, switches};
 
 /// Folders of templates within folders of templates.
@@ -27,7 +29,9 @@ pub const COMMAND: Command = Command {
     doc: "fill in configuration templates from the environment, then serve",
     about: "For containers: the same as the entry point of nginx's image. Each \
             templates/NAME.template next to the configuration file becomes conf.d/NAME, with \
-            ${VARIABLES} replaced by the environment's. The switches are those of the server.",
+            ${VARIABLES} replaced by the environment's, and the scripts of /docker-entrypoint.d \
+            run before and after, in the order of their names. The switches are those of the \
+            server.",
     args: || {
         let program = Arg::new("PROGRAM").help("The word nginx or weir, as for nginx's image");
         [program].into_iter().chain(line::switches("vVtTqspecg")).collect()
@@ -35,6 +39,8 @@ pub const COMMAND: Command = Command {
     files: &[
         ("templates/*.template", "Templates, next to the configuration file."),
         ("conf.d/", "The filled-in files."),
+        ("/docker-entrypoint.d/*.sh", "Scripts that are run, if they are executable."),
+        ("/docker-entrypoint.d/*.envsh", "Scripts that a shell reads, to set variables."),
     ],
     environment: &[
         ("NGINX_ENVSUBST_TEMPLATE_DIR", "The folder of templates."),
@@ -42,7 +48,8 @@ pub const COMMAND: Command = Command {
         ("NGINX_ENVSUBST_OUTPUT_DIR", "The folder of the filled-in files."),
         ("NGINX_ENVSUBST_FILTER", "A regular expression: only such variables are replaced."),
         ("NGINX_ENTRYPOINT_LOCAL_RESOLVERS", "Set: NGINX_LOCAL_RESOLVERS has the name servers."),
-        ("NGINX_ENTRYPOINT_QUIET_LOGS", "Set: no lines about files that were written."),
+        ("NGINX_ENTRYPOINT_QUIET_LOGS", "Set: no lines about scripts and written files."),
+        ("WEIR_ENTRYPOINT_DIR", "The folder of scripts, if it is another one."),
     ],
     examples: &[("weir container -g 'daemon off;'", "The server in the foreground.")],
     run: Run::Switches(run),
@@ -54,21 +61,43 @@ pub const COMMAND: Command = Command {
 fn run(args: &[OsString]) -> ExitCode {
     let is_program = |arg: &&OsString| matches!(arg.to_str(), Some("nginx" | "weir"));
     let own = if args.first().as_ref().is_some_and(is_program) { &args[1..] } else { args };
-    let done = switches::parse(own.iter().cloned()).and_then(|typed| {
-        let filled = Templates::of_environment()?.fill()?;
-        if std::env::var_os("NGINX_ENTRYPOINT_QUIET_LOGS").is_none() {
-            filled.iter().for_each(|path| eprintln!("weir container: wrote {}", path.display()));
-        }
-        Ok(typed)
-    });
+    let done = switches::parse(own.iter().cloned()).and_then(|typed| Ok((typed, prepare()?)));
     match done {
-        Ok(typed) if manual::show(&typed) => ExitCode::SUCCESS,
-        Ok(typed) => start::run(&typed, std::env::args_os().collect(), Environ::capture()),
+        Ok((typed, _)) if manual::show(&typed) => ExitCode::SUCCESS,
+        Ok((_, Some(variables))) => restart(own, &variables),
+        Ok((typed, None)) => start::run(&typed, std::env::args_os().collect(), Environ::capture()),
         Err(message) => {
             eprintln!("weir container: {message}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs the scripts and fills in the templates. Gives the variables if scripts have changed some.
+fn prepare() -> Result<Option<Variables>, String> {
+    let quiet = std::env::var_os("NGINX_ENTRYPOINT_QUIET_LOGS").is_some();
+    let folder = std::env::var_os("WEIR_ENTRYPOINT_DIR").filter(|folder| !folder.is_empty());
+    let folder = folder.unwrap_or_else(|| entry_scripts::FOLDER.into());
+    let mut scripts = Scripts::of(Path::new(&folder), std::env::vars_os().collect(), quiet)?;
+    scripts.before_templates()?;
+    let filled = Templates::of_environment(&scripts.variables)?.fill()?;
+    if !quiet {
+        filled.iter().for_each(|path| eprintln!("weir container: wrote {}", path.display()));
+    }
+    scripts.after_templates()?;
+    Ok(scripts.changed.then_some(scripts.variables))
+}
+
+/// Runs the server in the place of this process, with other variables.
+fn restart(switches: &[OsString], variables: &Variables) -> ExitCode {
+    let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+    let mut command = process::Command::new(&program);
+    if let Some(name) = std::env::args_os().next() {
+        command.arg0(name);
+    }
+    let error = command.args(switches).env_clear().envs(variables).exec();
+    eprintln!("weir container: {}: {error}", program.display());
+    ExitCode::FAILURE
 }
 
 /// Templates of configuration files.
@@ -85,10 +114,11 @@ struct Templates {
 
 impl Templates {
     /// The templates that the environment names, next to the configuration file otherwise.
-    fn of_environment() -> Result<Templates, String> {
+    fn of_environment(variables: &Variables) -> Result<Templates, String> {
         let home = Path::new(layout().prefix).join(layout().conf_path);
         let home = home.parent().unwrap_or(Path::new("")).to_owned();
-        let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let value = |name: &str| variables.get(OsStr::new(name)).cloned();
+        let named = |name: &str| value(name).filter(|value| !value.is_empty());
         let path = |name: &str, own: &str| named(name).map_or_else(|| home.join(own), Into::into);
         let filter = named("NGINX_ENVSUBST_FILTER").map(|text| {
             Pattern::new(text.as_bytes(), false).map_err(|e| format!("NGINX_ENVSUBST_FILTER: {e}"))
@@ -98,8 +128,9 @@ impl Templates {
             None => true,
             Some(filter) => filter.is_match(name).is_ok_and(|matches| matches),
         };
-        let values = std::env::vars_os()
-            .map(|(name, value)| (name.into_vec(), value.into_vec()))
+        let values = variables
+            .iter()
+            .map(|(name, value)| (name.clone().into_vec(), value.clone().into_vec()))
             .filter(|(name, _)| passes(name));
         let mut values: HashMap<_, _> = values.collect();
         if named("NGINX_ENTRYPOINT_LOCAL_RESOLVERS").is_some() {

@@ -35,8 +35,44 @@ const SITE: &str = "server {\n    listen 80;\n    root /usr/share/weir/html;\n}\
 const USERS: &str = "root:x:0:0::/:/nologin\nnobody:x:65534:65534::/:/nologin\n";
 const GROUPS: &str = "root:x:0:\nnobody:x:65534:\n";
 
-/// Writes the layout as a folder; returns its path.
-pub fn write(ws: &Workspace, program: &Path, page: &str, out: &Path) -> Result<PathBuf, String> {
+/// The shell of the image that has one: a static program, from Debian's package busybox-static.
+const BUSYBOX: &str = "/bin/busybox";
+
+/// Writes the layouts as folders, without a shell and with one; returns their paths. The second is
+/// left out on a machine without busybox.
+pub fn write(
+    ws: &Workspace,
+    program: &Path,
+    page: &str,
+    out: &Path,
+) -> Result<Vec<PathBuf>, String> {
+    let without = layout(&entries(ws, program, page)?, &out.join("weir-image"))?;
+    if !Path::new(BUSYBOX).exists() {
+        eprintln!("no image with a shell: there is no {BUSYBOX} (Debian: busybox-static)");
+        return Ok(vec![without]);
+    }
+    let mut all = entries(ws, program, page)?;
+    all.extend(shell(ws)?);
+    let with = layout(&all, &out.join("weir-image-shell"))?;
+    Ok(vec![without, with])
+}
+
+/// Busybox and the links that are its programs.
+fn shell(ws: &Workspace) -> Result<Vec<Entry>, String> {
+    let bytes = fs::read(BUSYBOX).map_err(|e| format!("{BUSYBOX}: {e}"))?;
+    let mut entries = vec![Entry::program("bin/busybox", bytes)];
+    for library in libraries(ws, Path::new(BUSYBOX))? {
+        let bytes = fs::read(&library).map_err(|e| format!("{library}: {e}"))?;
+        entries.push(Entry::program(library.trim_start_matches('/'), bytes));
+    }
+    let applets = run::output(ws, BUSYBOX, &["--list"])?;
+    let links = applets.lines().filter(|name| *name != "busybox");
+    entries.extend(links.map(|name| Entry::link(&format!("bin/{name}"), "busybox")));
+    Ok(entries)
+}
+
+/// The files of the image.
+fn entries(ws: &Workspace, program: &Path, page: &str) -> Result<Vec<Entry>, String> {
     let read = |path: &Path| fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
     let mut closed = Entry::folder("tmp");
     closed.mode = 0o1777;
@@ -48,6 +84,7 @@ pub fn write(ws: &Workspace, program: &Path, page: &str, out: &Path) -> Result<P
         Entry::file("etc/group", GROUPS),
         Entry::file("usr/share/weir/html/index.html", page),
         Entry::folder("etc/weir/templates"),
+        Entry::folder("docker-entrypoint.d"),
         // Where sites and templates for the image of nginx are mounted.
         Entry::link("etc/nginx", "weir"),
         Entry::folder("run/weir"),
@@ -63,9 +100,13 @@ pub fn write(ws: &Workspace, program: &Path, page: &str, out: &Path) -> Result<P
     if bundle.exists() {
         entries.push(Entry::file("etc/ssl/certs/ca-certificates.crt", read(bundle)?));
     }
-    let root = out.join("weir-image");
-    let _ = fs::remove_dir_all(&root);
-    let layer = blob(&root, &tar::write(&entries)?)?;
+    Ok(entries)
+}
+
+/// Writes a layout of one layer.
+fn layout(entries: &[Entry], root: &Path) -> Result<PathBuf, String> {
+    let _ = fs::remove_dir_all(root);
+    let layer = blob(root, &tar::write(entries)?)?;
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -73,19 +114,19 @@ pub fn write(ws: &Workspace, program: &Path, page: &str, out: &Path) -> Result<P
     };
     let config = format!(
         "{{\"architecture\":\"{architecture}\",\"os\":\"linux\",\"config\":{{\
-         \"ExposedPorts\":{{\"80/tcp\":{{}}}},\"Env\":[\"PATH=/usr/bin\"],\
+         \"ExposedPorts\":{{\"80/tcp\":{{}}}},\"Env\":[\"PATH=/usr/bin:/bin\"],\
          \"Entrypoint\":[\"/usr/bin/weir\",\"container\"],\"Cmd\":[\"-g\",\"daemon off;\"],\
          \"StopSignal\":\"SIGQUIT\"}},\"rootfs\":{{\"type\":\"layers\",\"diff_ids\":[\"{}\"]}},\
          \"history\":[{{\"created_by\":\"cargo xtask image\"}}]}}",
         layer.digest
     );
-    let config = blob(&root, config.as_bytes())?;
+    let config = blob(root, config.as_bytes())?;
     let manifest = format!(
         "{{\"schemaVersion\":2,\"mediaType\":\"{MANIFEST}\",\"config\":{},\"layers\":[{}]}}",
         config.descriptor("application/vnd.oci.image.config.v1+json"),
         layer.descriptor("application/vnd.oci.image.layer.v1.tar")
     );
-    let manifest = blob(&root, manifest.as_bytes())?;
+    let manifest = blob(root, manifest.as_bytes())?;
     let annotated = manifest.descriptor(MANIFEST).replacen(
         '}',
         ",\"annotations\":{\"org.opencontainers.image.ref.name\":\"latest\"}}",
@@ -96,7 +137,7 @@ pub fn write(ws: &Workspace, program: &Path, page: &str, out: &Path) -> Result<P
         let path = root.join(name);
         fs::write(&path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
     }
-    Ok(root)
+    Ok(root.to_owned())
 }
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";

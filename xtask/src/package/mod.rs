@@ -134,7 +134,7 @@ fn usual(
     }
     if wants("image") {
         let page = text(ws, "packaging/index.html")?;
-        results.push(image::write(ws, &program, &page, out)?);
+        results.extend(image::write(ws, &program, &page, out)?);
     }
     Ok(results)
 }
