@@ -11,8 +11,8 @@ use crate::declared::{Command, PLAIN, Run, print, told};
 use crate::flags::FLAGS;
 
 use crate::{
-    build, completions, config, container, debug, diff, explain, healthcheck, line, lint, lsp,
-    manual, migrate, pages, reload, serve, tail, top, trust, validate,
+    build, completions, config, container, debug, diff, docker, explain, healthcheck, line, lint,
+    lsp, manual, migrate, pages, reload, serve, tail, top, trust, validate,
 };
 
 /// All commands, in the order of the help text.
@@ -32,6 +32,7 @@ pub const COMMANDS: &[&Command] = &[
     &lsp::COMMAND,
     &trust::COMMAND,
     &container::COMMAND,
+    &docker::COMMAND,
     &build::COMMAND,
     &completions::COMMAND,
     &pages::COMMAND,

@@ -17,6 +17,7 @@ mod container;
 mod debug;
 mod declared;
 mod diff;
+mod docker;
 mod entry_scripts;
 mod explain;
 mod features;

@@ -22,7 +22,7 @@ const NOT_ASKED: u8 = 2;
 const SOME_SERVE: u8 = 3;
 
 /// The outcome of the command.
-enum End {
+pub enum End {
     /// The configuration fails its test: the server was not asked.
     TestFailed(Vec<String>),
     /// The server could not be asked.
@@ -74,7 +74,8 @@ fn run(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-fn reload(args: &Arguments) -> End {
+/// Tests the configuration, and has the server reload it.
+pub fn reload(args: &Arguments) -> End {
     let target = match Target::new(&args.typed, Level::Info) {
         Ok(target) => target,
         Err(message) => return End::NotAsked(message),
@@ -118,7 +119,8 @@ fn same_file(file: &Path, status: &Answer) -> Result<(), String> {
 }
 
 impl End {
-    fn code(&self) -> u8 {
+    /// The exit status.
+    pub fn code(&self) -> u8 {
         match self {
             End::TestFailed(_) => 1,
             End::NotAsked(_) => NOT_ASKED,
@@ -138,7 +140,8 @@ impl End {
         }
     }
 
-    fn reasons(&self) -> Vec<String> {
+    /// The reasons of a refusal.
+    pub fn reasons(&self) -> Vec<String> {
         match self {
             End::TestFailed(reasons) => reasons.clone(),
             End::NotAsked(reason) => vec![reason.clone()],

@@ -11,6 +11,7 @@ mod config;
 mod container;
 mod deferred;
 mod descriptors;
+mod docker;
 mod docs;
 mod examples;
 mod explain;
