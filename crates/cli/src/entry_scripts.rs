@@ -1,6 +1,6 @@
 //! The scripts of a container's start, `/docker-entrypoint.d`, with the rules of nginx's image:
-//! `NAME.envsh` may change the environment, `NAME.sh` is run, and others are passed over. They run in
-//! the order of their names, in which numbers count as numbers.
+//! `NAME.envsh` may change the environment, `NAME.sh` is run, and others are passed over. They run
+//! in the order of their names, in which numbers count as numbers.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -16,9 +16,36 @@ const PIPE_BYTES: usize = 4096;
 /// Opens for appending; makes the file if it is absent. For log files; `mode` is cut by the umask.
 ///
 /// Does not wait for a reader of a FIFO. It is opened for reading, too, so that it keeps lines for
-/// a reader that comes later, or again.
+/// a reader that comes later, or again. `/dev/stdout` and `/dev/stderr`, and links to them, may be
+/// sockets, which Linux does not open by name: such a one is duplicated.
 pub fn open(path: &Path, mode: u32) -> io::Result<OwnedFd> {
-    open_with(CWD, path, OFlags::empty(), mode)
+    match open_with(CWD, path, OFlags::empty(), mode) {
+        Err(e) if e.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+            own_stream(path).unwrap_or(Err(e))
+        }
+        opened => opened,
+    }
+}
+
+/// The standard output or error that a path leads to.
+fn own_stream(path: &Path) -> Option<io::Result<OwnedFd>> {
+    /// Links on the way: nginx's image has `access.log`, which leads to `/dev/stdout`.
+    const LINKS_MAX: usize = 8;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        match path.to_str()? {
+            "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" => {
+                return Some(io::stdout().as_fd().try_clone_to_owned());
+            }
+            "/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2" => {
+                return Some(io::stderr().as_fd().try_clone_to_owned());
+            }
+            _ => {}
+        }
+        let to = std::fs::read_link(&path).ok()?;
+        path = path.parent().unwrap_or(Path::new("/")).join(to);
+    }
+    None
 }
 
 /// As [`open`] within an open directory; a symbolic link fails with `ELOOP`.

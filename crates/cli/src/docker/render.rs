@@ -1,4 +1,4 @@
-//! The configuration that services get: a group of servers each, and a virtual server for each name.
+//! The configuration that services get: a group of servers each, and a virtual server a name.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -2,11 +2,13 @@
 //! server that is slow.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{BINARY, SERVER, config};
@@ -173,5 +175,53 @@ fn lines_that_a_syslog_server_does_not_take_are_counted() {
             got.push(0);
         }
         assert_eq!(got.len() + dropped.unwrap_or(0_usize), 300, "{line}");
+    });
+}
+
+/// Standard output and error are sockets in some containers and under some supervisors. Linux does
+/// not open them by name, as nginx tries to.
+#[test]
+fn standard_streams_that_are_sockets() {
+    each_driver(|driver| {
+        let folder = testkit::Folder::new("sockets");
+        let port = testkit::Port::reserve();
+        std::os::unix::fs::symlink("/dev/stdout", folder.join("access.log")).expect("link");
+        let text = format!(
+            "daemon off; pid weir.pid; error_log /dev/stderr notice; worker_processes 1;
+             events {{ use {}; }}
+             http {{ access_log access.log; access_log /dev/stdout; client_body_temp_path t;
+                 proxy_temp_path t; server {{ listen 127.0.0.1:{}; return 200 ok; }} }}",
+            driver.name(),
+            port.number()
+        );
+        folder.write("nginx.conf", text);
+        let (out, told) = UnixStream::pair().expect("a pair");
+        let (err, told_err) = UnixStream::pair().expect("a pair");
+        let child = Command::new(BINARY)
+            .args(["-c", "nginx.conf", "-e", "/dev/stderr", "-p"])
+            .arg(folder.path())
+            .stdout(Stdio::from(OwnedFd::from(told)))
+            .stderr(Stdio::from(OwnedFd::from(told_err)))
+            .spawn();
+        let mut child = child.expect("run weir");
+        let mut errors = BufReader::new(err).lines().map_while(Result::ok);
+        let mut lines = BufReader::new(out).lines().map_while(Result::ok);
+        assert!(errors.any(|line| line.contains("start worker process ")));
+        let ask = |path: &str| {
+            wait_for("the server", || TcpStream::connect(("127.0.0.1", port.number())).ok());
+            let mut c = testkit::Conn::tcp(port.number());
+            c.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+            assert_eq!(c.response().text(), "ok");
+        };
+        ask("/first");
+        assert!(lines.next().is_some_and(|line| line.contains("GET /first")));
+        assert!(lines.next().is_some_and(|line| line.contains("GET /first")));
+        testkit::signal(child.id(), "USR1");
+        assert!(errors.any(|line| line.contains("reopening logs")));
+        ask("/second");
+        assert!(lines.next().is_some_and(|line| line.contains("GET /second")));
+        testkit::signal(child.id(), "QUIT");
+        assert!(child.wait().expect("it ends").success());
+        assert!(errors.all(|line| !line.contains("emerg") && !line.contains("alert")));
     });
 }
