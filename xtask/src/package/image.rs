@@ -18,16 +18,7 @@ events {
 }
 http {
     access_log /dev/stdout;
-    types {
-        text/html html htm;
-        text/css css;
-        text/javascript js mjs;
-        text/plain txt;
-        application/json json;
-        image/svg+xml svg;
-        image/png png;
-        image/jpeg jpg jpeg;
-    }
+    include mime.types;
     include /etc/weir/conf.d/*.conf;
 }
 ";
@@ -74,11 +65,13 @@ fn shell(ws: &Workspace) -> Result<Vec<Entry>, String> {
 /// The files of the image.
 fn entries(ws: &Workspace, program: &Path, page: &str) -> Result<Vec<Entry>, String> {
     let read = |path: &Path| fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
+    let mime_types = read(&ws.root().join("packaging/mime.types"))?;
     let mut closed = Entry::folder("tmp");
     closed.mode = 0o1777;
     let mut entries = vec![
         Entry::program("usr/bin/weir", read(program)?),
         Entry::file("etc/weir/nginx.conf", CONFIGURATION),
+        Entry::file("etc/weir/mime.types", mime_types),
         Entry::file("etc/weir/conf.d/default.conf", SITE),
         Entry::file("etc/passwd", USERS),
         Entry::file("etc/group", GROUPS),
