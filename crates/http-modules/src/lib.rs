@@ -44,6 +44,7 @@ pub mod realip;
 pub mod referer;
 pub mod rewrite;
 pub mod secure_link;
+pub mod session_log;
 pub mod slice;
 pub mod split_clients;
 pub mod ssi;
@@ -106,6 +107,7 @@ pub static MODULES: Modules = &[
     &compress::precompressed::MODULE,
     &static_file::MODULE,
     &log::MODULE,
+    &session_log::MODULE,
     &slice::MODULE,
     &not_modified::MODULE,
     // nginx's place for filters of other parties: they do not see what add_header adds.

@@ -118,8 +118,37 @@ impl Format {
 
     /// Appends the line for a session, without the line feed.
     pub fn write<S: Session>(&self, s: &mut S, out: &mut Vec<u8>) {
+        self.write_parts(s, out, |_, _| false);
+    }
+
+    /// The same without the values of one variable; appends their places to `holes`.
+    pub fn write_without<S: Session>(
+        &self,
+        s: &mut S,
+        without: VarId,
+        out: &mut Vec<u8>,
+        holes: &mut Vec<usize>,
+    ) {
+        self.write_parts(s, out, |id, at| {
+            let is_it = id == without;
+            if is_it {
+                holes.push(at);
+            }
+            is_it
+        });
+    }
+
+    /// Appends the parts but for the variables that `leaves_out` says, by their place.
+    #[inline]
+    fn write_parts<S: Session>(
+        &self,
+        s: &mut S,
+        out: &mut Vec<u8>,
+        mut leaves_out: impl FnMut(VarId, usize) -> bool,
+    ) {
         for part in &self.parts {
             match part {
+                Part::Var { id, .. } | Part::Number { id, .. } if leaves_out(*id, out.len()) => {}
                 Part::Text(t) => out.extend_from_slice(t),
                 Part::Number { id, several } => json::write_number(s, *id, *several, out),
                 Part::Var { id, safe } => {

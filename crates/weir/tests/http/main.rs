@@ -43,6 +43,7 @@ mod proxy_protocol;
 mod range;
 mod refused;
 mod rewrite;
+mod session_log;
 mod splitting;
 mod ssi;
 mod stalled;
