@@ -17,7 +17,8 @@ pub const COMMAND: Command = Command {
     name: "validate",
     doc: "test a configuration: does it load?",
     about: "The same as the switch -t: reads the configuration with its includes, opens the log \
-            files and binds the listening sockets. An error names file, line and column. \
+            files and binds the listening sockets. All independent errors are reported, each with \
+            its file, line and column. \
             weir lint finds settings that load and are probably wrong.",
     args: || {
         let mut args = vec![line::file("The configuration file [default: as for -c]")];

@@ -22,6 +22,8 @@ pub struct ConfError {
     pub help: Option<String>,
     /// The line of `pos`, when the maker of the error had it at hand.
     pub line_text: Option<Bytes>,
+    /// The probable cause, where it is at another place: a line above that lacks its `;`.
+    pub cause: Option<Box<ConfError>>,
 }
 
 /// A message is cut to this many bytes, as in nginx, so that a log line has room for its place.
@@ -33,7 +35,14 @@ const SHOWN_WIDTH: usize = 100;
 impl ConfError {
     /// An error about no place in particular.
     pub fn new(message: impl Into<String>) -> ConfError {
-        ConfError { message: message.into(), pos: None, len: 0, help: None, line_text: None }
+        ConfError {
+            message: message.into(),
+            pos: None,
+            len: 0,
+            help: None,
+            line_text: None,
+            cause: None,
+        }
     }
 
     /// `MESSAGE in FILE:LINE` with the caret under `word`.
@@ -96,7 +105,8 @@ impl ConfError {
         self
     }
 
-    /// The error for people: the message with its place, the source line with a caret, the advice.
+    /// The error for people: the message with its place, the source line with a caret, the advice;
+    /// without the cause.
     /// Ends in a line feed. Control characters of the source are not passed on to the terminal.
     pub fn render_terminal(&self, sources: &[SourceFile]) -> String {
         let mut out = String::new();

@@ -10,11 +10,15 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use crate::error::{line_of, short};
-use crate::{ConfError, Pos, Word};
+use crate::tokens::{Kind, Token};
+use crate::{ConfError, Pos, Word, semicolon};
 
 /// A word of this many bytes is refused, as in nginx, whose buffer it would fill: usually a quote
 /// is missing.
 const WORD_BYTES_MAX: usize = 4096;
+
+/// The byte order mark that some editors write at the start of UTF-8 files.
+pub(crate) const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// The end of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,20 +72,23 @@ impl Lexer {
     /// nginx's, about unexpected text, a word that is too long, and a missing end.
     pub fn statement(&mut self, words: &mut Vec<Word>) -> Result<End, ConfError> {
         words.clear();
+        if self.at == 0 && self.text.starts_with(BOM) {
+            return Err(self.byte_order_mark());
+        }
         loop {
             self.skip_blanks();
             let Some(&byte) = self.text.get(self.at) else {
                 return match words.first() {
                     None => Ok(End::Eof),
-                    Some(first) => Err(self.ends_within(first)),
+                    Some(first) => Err(semicolon::explain(self.ends_within(first), words)),
                 };
             };
             match byte {
                 b';' | b'{' if words.is_empty() => return Err(self.unexpected()),
                 b'}' => {
                     if let Some(first) = words.first() {
-                        let help = not_ended(first);
-                        return Err(self.unexpected().with_help(help));
+                        let error = self.unexpected().with_help(not_ended(first));
+                        return Err(semicolon::explain(error, words));
                     }
                     self.at += 1;
                     return Ok(End::Close);
@@ -135,6 +142,56 @@ impl Lexer {
         }
         let help = format!("the block \"{}\" in line {} is not closed", short(name), name.pos.line);
         Err(self.error_at_end("unexpected end of file, expecting \"}\"").with_help(help))
+    }
+
+    /// Reads the next token, comments included, of a text that [`Lexer::statement`] accepts.
+    ///
+    /// # Errors
+    ///
+    /// Those of words.
+    pub(crate) fn token(&mut self) -> Result<Option<Token>, ConfError> {
+        if self.at == 0 && self.text.starts_with(BOM) {
+            self.at = BOM.len();
+        }
+        loop {
+            let start = self.at;
+            let Some(&byte) = self.text.get(start) else { return Ok(None) };
+            let kind = match byte {
+                b'\n' => {
+                    self.line_feed(start);
+                    self.at += 1;
+                    continue;
+                }
+                b' ' | b'\t' | b'\r' => {
+                    self.at += 1;
+                    continue;
+                }
+                b'#' => {
+                    let rest = &self.text[start..];
+                    self.at += memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+                    Kind::Comment
+                }
+                b';' | b'{' | b'}' => {
+                    self.at += 1;
+                    match byte {
+                        b';' => Kind::Semicolon,
+                        b'{' => Kind::Open,
+                        _ => Kind::Close,
+                    }
+                }
+                b'"' | b'\'' => self.quoted(byte).map(|_| Kind::Word)?,
+                _ => self.bare(None).map(|_| Kind::Word)?,
+            };
+            return Ok(Some(Token { kind, start, end: self.at }));
+        }
+    }
+
+    #[cold]
+    fn byte_order_mark(&self) -> ConfError {
+        let message = "the file begins with a byte order mark (the bytes EF BB BF), \
+                       which is not allowed";
+        self.error_here(3, message)
+            .with_help("save it as UTF-8 without the mark; \"weir fmt FILE\" removes it")
     }
 
     /// Where the next byte is, from the beginning of the text.

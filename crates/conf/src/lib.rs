@@ -8,6 +8,8 @@
 //! - [`pattern`]: regular expressions with PCRE's syntax
 //! - [`known`]: every directive of nginx, for messages about those that are not built in
 //! - [`redact`]: the text without its secrets
+//! - [`tokens`]: a file's text with its comments and layout
+//! - [`collect`]: all errors of a configuration instead of the first
 //! - [`mod@reference`]: directives as lines of text, for the reference page
 //!
 //! A file that works under nginx reads the same here, and messages are nginx's word for word. The
@@ -23,6 +25,7 @@
 //! Nothing in here may panic, hang or exhaust the stack, whatever the text is.
 #![forbid(unsafe_code)]
 
+pub mod collect;
 pub mod environment;
 mod error;
 pub mod files;
@@ -38,10 +41,12 @@ pub mod parse;
 pub mod pattern;
 pub mod redact;
 pub mod reference;
+mod semicolon;
 pub mod shares;
 mod spelling;
 pub mod table;
 pub mod template;
+pub mod tokens;
 mod tree;
 pub mod value;
 

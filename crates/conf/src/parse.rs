@@ -19,7 +19,7 @@ use crate::{ConfError, Node, SourceFile, Tree, Word};
 
 /// The end of the names of lua-nginx-module's directives that hold a program in braces. What reads
 /// files for another purpose than to run them (`weir migrate`, `weir lint`) gets past it.
-const LUA: &[u8] = b"_by_lua_block";
+pub(crate) const LUA: &[u8] = b"_by_lua_block";
 
 /// The limits and the behaviour of a parse.
 #[derive(Clone, Debug)]

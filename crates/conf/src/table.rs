@@ -9,7 +9,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::BitOr;
 
 use crate::foreign::{self, Foreign};
-use crate::{ConfError, Node, known, value};
+use crate::{ConfError, Node, collect, known, semicolon, value};
 
 /// A set of places that a directive may stand in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -407,12 +407,36 @@ impl<C> Table<C> {
         nodes.iter().try_for_each(|node| self.apply_one(cx, node, here))
     }
 
-    /// Applies one directive; see [`apply`](Table::apply).
+    /// Applies one directive; see [`apply`](Table::apply). Within [`collect::all`] an error is
+    /// kept, and the directive is treated as absent.
     ///
     /// # Errors
     ///
     /// As for [`apply`](Table::apply).
     pub fn apply_one(&self, cx: &mut C, node: &Node, here: Contexts) -> Result<(), ConfError> {
+        let before = collect::count();
+        self.try_one(cx, node, here).or_else(|error| {
+            let error = self.explain(error, node, here);
+            collect::keep(node, error, before)
+        })
+    }
+
+    /// Adds the place of a missing `;`, if one explains the error.
+    #[cold]
+    fn explain(&self, error: ConfError, node: &Node, here: Contexts) -> ConfError {
+        let is_directive = |name: &[u8]| {
+            self.find(name).iter().any(|one| one.contexts.intersects(here))
+                || known::find(name).iter().any(|one| one.contexts.intersects(here))
+        };
+        match semicolon::swallowed(&node.name, &node.args, is_directive) {
+            Some(at) if error.cause.is_none() && node.broken.is_none() => {
+                semicolon::add(error, &node.name, &node.args, at)
+            }
+            _ => error,
+        }
+    }
+
+    fn try_one(&self, cx: &mut C, node: &Node, here: Contexts) -> Result<(), ConfError> {
         if let Some(error) = &node.broken {
             return Err((**error).clone());
         }

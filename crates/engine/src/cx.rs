@@ -180,7 +180,9 @@ pub fn apply<S: Session>(
     let levels = vec![Level::new(S::BLOCK, S::Block::default())];
     let (vars, servers, folders) = (Registry::new(modules), Vec::new(), Vec::new());
     let mut cx = Cx { env, vars, levels, servers, table: table.clone(), folders, ids: 0 };
+    let before = conf::collect::count();
     table.apply(&mut cx, node.children(), S::BLOCK)?;
+    conf::collect::settle(before)?;
     for m in modules {
         if let Some(init) = m.init {
             init(&mut cx)?;

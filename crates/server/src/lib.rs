@@ -19,6 +19,7 @@ pub mod load;
 mod main_block;
 mod master;
 mod overload;
+pub mod paint;
 pub mod paths;
 mod pidfile;
 pub mod places;

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use base::log;
 use base::log::{Level, Log, Sink};
 use bytes::Bytes;
+use conf::collect::{self, Errors};
 use conf::environment::Environment;
 use conf::parse::{self, Options};
 use conf::table::Contexts;
@@ -27,6 +28,7 @@ use crate::directives::TABLE;
 use crate::engines::{self, Lasting};
 use crate::layout::ERROR_LOG_PATH;
 use crate::main_block::MainBlock;
+use crate::paint;
 use crate::paths::Paths;
 use crate::pidfile;
 use crate::settings::Settings;
@@ -114,19 +116,23 @@ pub struct Loader {
     pub reasons: Rc<Reasons>,
     /// Texts of files that an editor has not written yet, by device and inode.
     pub unsaved: HashMap<(u64, u64), Bytes>,
+    /// Reports all errors of a configuration, where the others would be found one by one. A server
+    /// that starts or reloads has no use for them.
+    pub all_errors: bool,
 }
 
 impl Loader {
     /// A loader by the command line; `directives` are those of `-g`.
     pub fn new(paths: Paths, directives: Option<Vec<u8>>, lasting: Lasting) -> Loader {
         let unsaved = HashMap::new();
-        Loader { paths, directives, lasting, reasons: Rc::default(), unsaved }
+        Loader { paths, directives, lasting, reasons: Rc::default(), unsaved, all_errors: false }
     }
 
-    /// Reads the configuration, opens nothing, and returns the error. Warnings are logged.
-    pub fn check(&self, log: &Log) -> Result<(), ConfError> {
+    /// Reads the configuration, opens nothing, and returns its errors. Warnings are logged.
+    pub fn check(&self, log: &Log) -> Vec<ConfError> {
         log::set_default(log.clone());
-        self.try_parse(Rc::new(Zones::default()), log, &mut Vec::new(), || {}).map(drop)
+        let read = || self.try_parse(Rc::new(Zones::default()), log, &mut Vec::new(), || {});
+        collect::all(read).map_or_else(|errors| errors.list, |_| Vec::new())
     }
 
     /// Reads the configuration. `running` is the one it replaces: shared zones that both have are
@@ -142,8 +148,20 @@ impl Loader {
         let mut files = Vec::new();
         let zones =
             Rc::new(running.map_or_else(Zones::default, |cycle| Zones::after(&cycle.zones)));
-        let parsed = self.try_parse(zones, log, &mut files, syntax_ok);
-        parsed.map_err(|error| self.report(log, &error, &files))
+        if !self.all_errors {
+            let parsed = self.try_parse(zones, log, &mut files, syntax_ok);
+            return parsed.map_err(|error| self.report(log, &error, &files));
+        }
+        let parsed = collect::all(|| self.try_parse(zones, log, &mut files, syntax_ok));
+        parsed.map_err(|Errors { list, more }| {
+            for error in &list {
+                let Refused = self.report(log, error, &files);
+            }
+            if more > 0 {
+                log!(log, Level::Emerg, None, "{more} more errors are not shown");
+            }
+            Refused
+        })
     }
 
     fn try_parse(
@@ -174,17 +192,21 @@ impl Loader {
         // Engines read their blocks when the whole outermost level is known. An error below one of
         // their blocks is reported before their own, and an error above it after: in the text's
         // order.
-        let mut applied = 0;
-        let outcome = tree.nodes.iter().try_for_each(|node| {
+        let mut applied = Vec::new();
+        let outcome = tree.nodes.iter().enumerate().try_for_each(|(at, node)| {
+            let before = collect::count();
+            collect::section(at);
             TABLE.apply_one(&mut draft, node, Contexts::MAIN)?;
-            applied += 1;
+            if collect::count() == before {
+                applied.push((at, node));
+            }
             Ok(())
         });
         let sinks = std::mem::take(&mut draft.error_logs);
         let (sinks, error_log_file) = self.sinks(sinks, &draft);
         let metrics = Rc::<Metrics>::default();
         let lent = Lent { sinks: &sinks, zones: &zones, metrics: &metrics, places };
-        let engines = self.engines(&tree.nodes[..applied], &draft, lent)?;
+        let engines = self.engines(&applied, &draft, lent)?;
         outcome?;
         syntax_ok();
         let settings = Settings::new(draft, &self.paths, log)?;
@@ -216,7 +238,7 @@ impl Loader {
 
     fn engines(
         &self,
-        nodes: &[Node],
+        nodes: &[(usize, &Node)],
         draft: &MainBlock,
         lent: Lent,
     ) -> Result<Vec<Rc<dyn Engine>>, ConfError> {
@@ -238,11 +260,16 @@ impl Loader {
             tls_objects: TlsObjects::of(zones, draft.tls_inheritable.unwrap_or(true)),
         };
         let mut built = Vec::new();
-        for node in nodes {
+        for (at, node) in nodes {
             if let Some(entry) = engines::ALL.iter().find(|e| node.name == *e.name) {
-                built.push((entry.build)(node, env.clone())?);
+                collect::section(*at);
+                match (entry.build)(node, env.clone()) {
+                    Ok(engine) => built.push(engine),
+                    Err(error) => collect::keep_end(error)?,
+                }
             }
         }
+        collect::settle(0)?;
         env.tls_objects.settle();
         env.metrics.settle(zones, env.slots()).map_err(|e| {
             let e = base::log::os_error(&e);
@@ -325,12 +352,9 @@ impl Loader {
     /// likely word.
     #[cold]
     fn report(&self, log: &Log, error: &ConfError, files: &[SourceFile]) -> Refused {
-        log!(log, Level::Emerg, None, "{error}");
-        let text = error.render_terminal(files);
-        let after_message = text.split_once('\n').map_or("", |(_, rest)| rest);
-        // A master in the background has no terminal, whatever standard error was.
-        if std::io::stderr().is_terminal() && !after_message.is_empty() {
-            eprint!("{after_message}");
+        self.report_one(log, error, files);
+        if let Some(cause) = &error.cause {
+            self.report_one(log, cause, files);
         }
         if self.paths.prefix_absent
             && error.message.contains(&format!("\"{}", self.paths.prefix.display()))
@@ -342,6 +366,19 @@ impl Loader {
             );
         }
         Refused
+    }
+
+    fn report_one(&self, log: &Log, error: &ConfError, files: &[SourceFile]) {
+        log!(log, Level::Emerg, None, "{error}");
+        let text = error.render_terminal(files);
+        let after_message = text.split_once('\n').map_or("", |(_, rest)| rest);
+        // A master in the background has no terminal, whatever standard error was.
+        if std::io::stderr().is_terminal() && !after_message.is_empty() {
+            match paint::stderr() {
+                true => eprint!("{}", paint::snippet(after_message)),
+                false => eprint!("{after_message}"),
+            }
+        }
     }
 }
 

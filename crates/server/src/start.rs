@@ -37,7 +37,8 @@ pub fn run(typed: &Typed, args: Vec<OsString>, environ: Environ) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let loader = Loader::new(paths, typed.directives.clone(), lasting);
+    let mut loader = Loader::new(paths, typed.directives.clone(), lasting);
+    loader.all_errors = typed.test;
     let done = if typed.test {
         test(typed, &loader, &log)
     } else if let Some(signal) = typed.signal {

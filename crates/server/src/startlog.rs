@@ -8,15 +8,19 @@ use std::rc::Rc;
 use base::log::{Level, Log, Sink, StderrSink};
 use engine::logs::LogFiles;
 
+use crate::paint;
 use crate::paths::Paths;
 
 /// Messages for the terminal: `weir: [emerg] …`, from warnings up.
 pub struct Console;
 
 impl Sink for Console {
-    fn write_line(&self, _: Level, line: &[u8]) {
+    fn write_line(&self, level: Level, line: &[u8]) {
         let mut message = b"weir: ".to_vec();
-        message.extend_from_slice(line);
+        match paint::stderr() {
+            true => message.extend(paint::line(level, line)),
+            false => message.extend_from_slice(line),
+        }
         // Nowhere is left to report that standard error is closed.
         let _ = io::stderr().write_all(&message);
     }

@@ -100,12 +100,12 @@ impl Checker {
         let reasons = checked.loader.reasons.clone();
         reasons.begin();
         let begun = Instant::now();
-        let outcome = checked.loader.check(&Log::new(vec![reasons.clone()]));
+        let errors = checked.loader.check(&Log::new(vec![reasons.clone()]));
         checked.took = begun.elapsed();
         let warnings = reasons.end();
         let warnings = warnings.iter().filter_map(|line| of_warning(line));
-        let error = outcome.err().map(|error| of_error(&error, &paths.conf_file));
-        error.into_iter().chain(warnings).collect()
+        let errors = errors.iter().map(|error| of_error(error, &paths.conf_file));
+        errors.chain(warnings).collect()
     }
 }
 
@@ -122,6 +122,9 @@ fn of_error(error: &ConfError, main: &Path) -> Fault {
     let mut message = error.message.clone();
     if let Some(help) = &error.help {
         message.push_str(&format!(": {help}"));
+    }
+    if let Some(cause) = &error.cause {
+        message.push_str(&format!("; {cause}"));
     }
     let len = usize::try_from(error.len).unwrap_or(0);
     Fault { file, line, column, len, severity: ERROR, code: None, message }
@@ -155,7 +158,7 @@ fn of_finding(finding: conf::lint::Finding) -> Fault {
 }
 
 /// The editor's name of a file, and its text.
-fn place(file: &Path, documents: &[Document], view: &View<'_>) -> (String, String) {
+pub fn place(file: &Path, documents: &[Document], view: &View<'_>) -> (String, String) {
     let own = view.document;
     if view.paths.is_none() {
         return (own.uri.clone(), own.text.clone());

@@ -13,6 +13,7 @@ mod deferred;
 mod descriptors;
 mod docker;
 mod docs;
+mod errors;
 mod examples;
 mod explain;
 mod fresh;
