@@ -11,8 +11,8 @@ use crate::declared::{Command, PLAIN, Run, print, told};
 use crate::flags::FLAGS;
 
 use crate::{
-    build, completions, config, container, debug, diff, docker, explain, healthcheck, line, lint,
-    lsp, manual, migrate, pages, reload, serve, tail, top, trust, validate,
+    build, completions, config, container, debug, diff, docker, explain, fmt, healthcheck, line,
+    lint, lsp, manual, migrate, pages, reload, serve, tail, top, trust, validate,
 };
 
 /// All commands, in the order of the help text.
@@ -27,6 +27,7 @@ pub const COMMANDS: &[&Command] = &[
     &tail::COMMAND,
     &debug::COMMAND,
     &lint::COMMAND,
+    &fmt::COMMAND,
     &migrate::COMMAND,
     &config::COMMAND,
     &lsp::COMMAND,

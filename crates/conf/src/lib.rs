@@ -8,7 +8,7 @@
 //! - [`pattern`]: regular expressions with PCRE's syntax
 //! - [`known`]: every directive of nginx, for messages about those that are not built in
 //! - [`redact`]: the text without its secrets
-//! - [`tokens`]: a file's text with its comments and layout
+//! - [`tokens`], [`format`]: a file's text with its comments and layout
 //! - [`collect`]: all errors of a configuration instead of the first
 //! - [`mod@reference`]: directives as lines of text, for the reference page
 //!
@@ -30,6 +30,7 @@ pub mod environment;
 mod error;
 pub mod files;
 pub mod foreign;
+pub mod format;
 pub mod glob;
 pub mod hostnames;
 pub mod known;

@@ -19,6 +19,8 @@ use crate::declared::{Command, PLAIN, Run};
 use crate::target::{Arguments, Target, asked, running_files};
 use crate::watching;
 
+pub use lines::unified;
+
 /// The exit status in trouble, as diff(1)'s.
 const TROUBLE: u8 = 2;
 

@@ -16,6 +16,7 @@ mod docs;
 mod errors;
 mod examples;
 mod explain;
+mod fmt;
 mod fresh;
 mod healthcheck;
 mod lint;
