@@ -9,6 +9,7 @@ pub mod base_time;
 pub mod cache_control;
 pub mod cache_index;
 pub mod chunked;
+pub mod conf_fmt;
 pub mod conf_glob;
 pub mod conf_parse;
 pub mod conf_pattern;

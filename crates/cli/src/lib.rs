@@ -21,6 +21,7 @@ mod docker;
 mod entry_scripts;
 mod explain;
 mod features;
+mod fixes;
 mod flags;
 mod fmt;
 mod healthcheck;

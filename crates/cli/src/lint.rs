@@ -2,17 +2,19 @@
 //! GitHub.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
 use clap::builder::PossibleValuesParser;
-use conf::lint::{Finding, Severity, check, rules};
+use conf::Tree;
+use conf::lint::{FIXABLE, Finding, Severity, check, rules};
 use conf::parse::{Options, parse_file};
-use server::directives;
 use server::layout::layout;
+use server::{directives, paint};
 
 use crate::declared::{Command, PLAIN, Run, print};
+use crate::fixes;
 use crate::json::quoted;
 use crate::line;
 
@@ -34,17 +36,26 @@ pub const COMMAND: Command = Command {
             line::file("The configuration file [default: the one that the server reads]"),
             line::option("habits", "Also report common habits that some teams forbid"),
             format.value_parser(PossibleValuesParser::new(FORMATS)),
+            line::option("fix", "Write the changes that are safe, if the result loads")
+                .conflicts_with_all(["format", "rules"]),
+            line::option("dry-run", "With --fix: print the changes as a diff, write nothing")
+                .requires("fix"),
             line::option("rules", "List all rules"),
         ]
     },
     exit: &[
-        ("0", "nothing is found"),
-        ("1", "something is found"),
-        ("2", "the file cannot be read, or the command line is wrong"),
+        ("0", "nothing is found; with --fix: nothing is left"),
+        ("1", "something is found; with --fix: something is left"),
+        (
+            "2",
+            "the file cannot be read; with --fix: the result would not load, or a file cannot be \
+             written; or the command line is wrong",
+        ),
     ],
     examples: &[
         ("weir lint nginx.conf", "Findings as text."),
         ("weir lint nginx.conf --format sarif > weir.sarif", "Findings for code scanners."),
+        ("weir lint nginx.conf --fix --dry-run", "The changes that --fix would write."),
     ],
     run: Run::Parsed(run),
     ..PLAIN
@@ -56,6 +67,9 @@ fn run(matches: &ArgMatches) -> ExitCode {
     }
     let file = matches.get_one::<PathBuf>("FILE").cloned();
     let file = file.unwrap_or_else(|| PathBuf::from(layout().prefix).join(layout().conf_path));
+    if matches.get_flag("fix") {
+        return fix(&file, matches.get_flag("habits"), matches.get_flag("dry-run"));
+    }
     let conf_prefix = file.parent().map(PathBuf::from).unwrap_or_default();
     let tree = match parse_file(&file, &Options { conf_prefix, ..Options::default() }) {
         Ok(tree) => tree,
@@ -77,12 +91,50 @@ fn run(matches: &ArgMatches) -> ExitCode {
     }
 }
 
+/// `--fix`: writes the changes that rules are certain of, and reports the findings that are left.
+fn fix(file: &Path, habits: bool, dry: bool) -> ExitCode {
+    let find = |tree: &Tree| check(tree, habits, Some(&directives::names()));
+    let edits = |tree: &Tree| find(tree).into_iter().flat_map(|finding| finding.fix).collect();
+    let outcome = fixes::fix(file, edits).and_then(|(changed, tree)| {
+        if !changed.is_empty() {
+            fixes::test(file, &changed)
+                .map_err(|error| format!("nothing is written: with the changes {error}"))?;
+        }
+        if !dry {
+            fixes::write(&changed)?;
+        }
+        Ok((changed, find(&tree)))
+    });
+    let (changed, left) = match outcome {
+        Ok(done) => done,
+        Err(message) => {
+            eprintln!("weir lint: {message}");
+            return ExitCode::from(UNREADABLE);
+        }
+    };
+    let mut out = String::new();
+    for one in &changed {
+        match dry {
+            true => out.push_str(&one.diff()),
+            false => out.push_str(&format!("fixed {}\n", one.path.display())),
+        }
+    }
+    if !dry || changed.is_empty() {
+        out.push_str(&text(&left));
+    }
+    match print(&out) {
+        ExitCode::SUCCESS if left.is_empty() && (changed.is_empty() || !dry) => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
 fn list() -> String {
     let mut out = String::new();
     for rule in rules() {
+        let fixed = if FIXABLE.contains(&rule.id) { " (--fix)" } else { "" };
         let asked = if rule.habit { " (--habits)" } else { "" };
         let severity = rule.severity.name();
-        let _ = writeln!(out, "{:<26} {severity:<8} {}{asked}", rule.id, rule.summary);
+        let _ = writeln!(out, "{:<26} {severity:<8} {}{asked}{fixed}", rule.id, rule.summary);
     }
     out
 }
@@ -95,12 +147,21 @@ fn text(found: &[Finding]) -> String {
     let mut out = String::new();
     for f in found {
         let (file, line, column) = place(f);
-        let (severity, id) = (f.rule.severity.name(), f.rule.id);
+        let (severity, id) = (f.rule.severity, f.rule.id);
+        let severity = match paint::stdout() && severity != Severity::Note {
+            true => paint::severity(severity == Severity::Error, severity.name()),
+            false => severity.name().to_owned(),
+        };
         let _ = writeln!(out, "{file}:{line}:{column}: {severity}: {} [{id}]", f.message);
     }
-    let _ = match found.len() {
-        0 => writeln!(out, "nothing found"),
-        n => writeln!(out, "{n} found; \"# weir:ignore RULE reason\" silences one"),
+    let fixable = found.iter().filter(|f| !f.fix.is_empty()).count();
+    let _ = match (found.len(), fixable) {
+        (0, _) => writeln!(out, "nothing found"),
+        (n, 0) => writeln!(out, "{n} found; \"# weir:ignore RULE reason\" silences one"),
+        (n, fixable) => writeln!(
+            out,
+            "{n} found; \"# weir:ignore RULE reason\" silences one; --fix ends {fixable} of them"
+        ),
     };
     out
 }

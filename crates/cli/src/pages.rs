@@ -259,7 +259,8 @@ mod tests {
             }
         }
         let of = |name: &str| COMMANDS.iter().find(|command| command.name == name).unwrap();
-        let lint = "weir lint [--habits] [--format NAME] [--rules] [--help] [FILE]";
+        let lint =
+            "weir lint [--habits] [--format NAME] [--fix] [--dry-run] [--rules] [--help] [FILE]";
         assert_eq!(synopsis(of("lint")), lint);
         assert!(synopsis(of("explain")).contains("[-H FIELD]..."), "{}", synopsis(of("explain")));
         assert!(synopsis(of("explain")).ends_with(" URL"));

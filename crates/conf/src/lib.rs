@@ -8,7 +8,8 @@
 //! - [`pattern`]: regular expressions with PCRE's syntax
 //! - [`known`]: every directive of nginx, for messages about those that are not built in
 //! - [`redact`]: the text without its secrets
-//! - [`tokens`], [`format`]: a file's text with its comments and layout
+//! - [`tokens`], [`format`], [`edit`]: a file's text with its comments and layout, for tools that
+//!   change it
 //! - [`collect`]: all errors of a configuration instead of the first
 //! - [`mod@reference`]: directives as lines of text, for the reference page
 //!
@@ -26,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod collect;
+pub mod edit;
 pub mod environment;
 mod error;
 pub mod files;

@@ -27,6 +27,8 @@ use frames::Frame;
 use project::{Unsaved, View};
 use words::Facts;
 
+pub use document::{Identity, identity};
+
 /// Errors of JSON-RPC and LSP.
 const PARSE_ERROR: i32 = -32700;
 const INVALID_REQUEST: i32 = -32600;

@@ -1,8 +1,10 @@
 //! Statements that `-t` refuses, but only in a whole configuration, and obsolete forms.
 
 use super::cx::{Cx, named};
-use super::{Entry, Found, Severity, entry};
-use crate::{Node, foreign, known};
+use super::servers::address_of;
+use super::{Entry, Found, Severity, change, entry};
+use crate::edit::{Change, Edit};
+use crate::{Node, Word, foreign, known};
 
 pub(super) const ENTRIES: &[Entry] = &[
     entry(
@@ -102,8 +104,12 @@ fn duplicate(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let first = named(siblings, name).next();
     if let Some(first) = first.filter(|first| !std::ptr::eq(*first, n)) {
         let place = &first.name.pos;
-        found.add(
+        let words = |n: &Node| n.args.iter().map(|w| w.text.clone()).collect::<Vec<_>>();
+        let same = words(n) == words(first) && n.block.is_none() && first.block.is_none();
+        let fix = if same { change(&n.name, Change::RemoveStatement) } else { Vec::new() };
+        found.add_with(
             &n.name,
+            fix,
             format_args!("\"{name}\" is already set at {place}: remove one of the two"),
         );
     }
@@ -141,14 +147,53 @@ fn missing_semicolon(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     }
 }
 
-fn listen_http2(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+fn listen_http2(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let http2 = n.args.iter().skip(1).find(|word| **word == *"http2");
     if let Some(word) = http2.filter(|_| n.name == *"listen") {
-        found.add(word, "this form is deprecated: write \"http2 on;\" in the server block");
+        let fix = if all_have_http2(cx, n) { http2_on(cx, n, word) } else { Vec::new() };
+        let message = "this form is deprecated: write \"http2 on;\" in the server block";
+        found.add_with(word, fix, message);
     }
 }
 
-fn removed(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+/// Whether each server of the address has HTTP/2 by a directive of its own: `listen … http2` of
+/// one enables it for all of them, and `http2 on` for one.
+fn all_have_http2(cx: &Cx<'_>, n: &Node) -> bool {
+    let (Some(http), Some((address, _))) = (cx.around("http"), address_of(n)) else { return false };
+    let is_here = |n: &&Node| address_of(n).is_some_and(|(own, _)| own == address);
+    named(http.children(), "server").all(|server| {
+        let mut here = named(server.children(), "listen").filter(is_here).peekable();
+        here.peek().is_none() || has_http2(server) || here.any(|n| n.args.iter().any(is_http2))
+    })
+}
+
+fn is_http2(word: &Word) -> bool {
+    *word == *"http2"
+}
+
+/// Whether a server has `http2 on`.
+fn has_http2(server: &Node) -> bool {
+    named(server.children(), "http2").any(|n| n.args.first().is_some_and(|word| *word == *"on"))
+}
+
+fn http2_on(cx: &Cx<'_>, n: &Node, word: &Word) -> Vec<Edit> {
+    let mut fix = change(word, Change::RemoveWord);
+    let Some(server) = cx.block() else { return Vec::new() };
+    // One directive for all addresses of the server, after the last of them.
+    let with = named(server.children(), "listen").filter(|n| n.args.iter().any(is_http2));
+    let last = with.last().is_some_and(|last| std::ptr::eq(last, n));
+    let set = named(server.children(), "http2").next();
+    match set {
+        Some(_) if !has_http2(server) => return Vec::new(),
+        None if last => {
+            fix.push(Edit::new(&n.name, Change::AddStatements(vec!["http2 on;".to_owned()])));
+        }
+        _ => {}
+    }
+    fix
+}
+
+fn removed(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     if !known::find(n.name.bytes()).is_empty() {
         return;
     }
@@ -156,6 +201,11 @@ fn removed(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
         .filter(|module| module.name.starts_with("nginx before "));
     if let Some(module) = removed {
         let (name, help) = (n.name.lossy(), module.advice);
-        found.add(&n.name, format_args!("\"{name}\" is a directive of {}: {help}", module.name));
+        let fix = super::removed::fix(cx, n);
+        found.add_with(
+            &n.name,
+            fix,
+            format_args!("\"{name}\" is a directive of {}: {help}", module.name),
+        );
     }
 }

@@ -3,8 +3,9 @@
 use base::ascii::eq_ignore_case;
 
 use super::cx::{Cx, has, named};
-use super::{Entry, Found, habit, locations, passing};
+use super::{Entry, Found, change, habit, locations, passing};
 use crate::Node;
+use crate::edit::Change;
 
 pub(super) const ENTRIES: &[Entry] = &[
     habit("server-tokens", "responses show the server's version", server_tokens),
@@ -44,7 +45,12 @@ fn server_tokens(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let on = n.args.first().is_some_and(|word| *word == *"on");
     let by_default = n.name == *"http" && !is_within(n.children(), "server_tokens");
     if by_default || n.name == *"server_tokens" && on {
-        found.add(&n.name, "responses show the server's version: set \"server_tokens off\"");
+        let fix = match n.args.first() {
+            Some(word) => change(word, Change::Replace("off".to_owned())),
+            None => change(&n.name, Change::AddFirst("server_tokens off;".to_owned())),
+        };
+        let message = "responses show the server's version: set \"server_tokens off\"";
+        found.add_with(&n.name, fix, message);
     }
 }
 

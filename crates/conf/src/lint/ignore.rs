@@ -3,6 +3,7 @@
 use base::ascii::trim;
 
 use super::{Finding, IGNORE, rules};
+use crate::edit::{Change, Edit};
 use crate::{Pos, Tree};
 
 const MARK: &[u8] = b"weir:ignore";
@@ -14,6 +15,8 @@ struct Comment {
     has_reason: bool,
     /// The comment is alone in its line, so it applies to the next line.
     alone: bool,
+    /// The comment says nothing else.
+    only: bool,
 }
 
 /// Removes the findings that comments suppress, and reports wrong comments.
@@ -28,16 +31,20 @@ pub(super) fn apply(tree: &Tree, habits: bool, found: &mut Vec<Finding>) {
     for (comment, idle) in comments.iter().zip(idle) {
         let rule = String::from_utf8_lossy(&comment.rule);
         let known = rules().find(|r| r.id == rule);
+        let mut fix = Vec::new();
         let message = if known.is_none() {
             format!("there is no rule \"{rule}\": \"weir lint --rules\" lists all")
         } else if idle && known.is_some_and(|r| habits || !r.habit) {
+            if comment.only {
+                fix.push(Edit { pos: comment.pos.clone(), change: Change::RemoveComment });
+            }
             format!("\"{rule}\" finds nothing here: remove the comment")
         } else if !comment.has_reason {
             format!("\"{rule}\" is ignored without a reason: write one after the rule")
         } else {
             continue;
         };
-        found.push(Finding { rule: IGNORE, pos: comment.pos.clone(), message });
+        found.push(Finding { rule: IGNORE, pos: comment.pos.clone(), message, fix });
     }
 }
 
@@ -53,7 +60,8 @@ fn comments(file: &crate::SourceFile) -> Vec<Comment> {
         let rule = words.next().unwrap_or_default().to_vec();
         let pos = Pos { file: path.clone(), line: number as u32 + 1, column: at as u32 + 1 };
         let has_reason = words.next().is_some();
-        all.push(Comment { pos, rule, has_reason, alone: trim(code).is_empty() });
+        let only = !code.contains(&b'#');
+        all.push(Comment { pos, rule, has_reason, alone: trim(code).is_empty(), only });
     }
     all
 }

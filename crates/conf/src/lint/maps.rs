@@ -1,7 +1,8 @@
 //! Variables of `map`.
 
 use super::cx::{Cx, Part, parts};
-use super::{Entry, Found, Severity, entry, habit};
+use super::{Entry, Found, Severity, change, entry, habit};
+use crate::edit::Change;
 use crate::{Node, Word};
 
 pub(super) const ENTRIES: &[Entry] = &[
@@ -66,8 +67,10 @@ fn default(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     // A file that is included may have it, and was read in its place.
     if !n.children().iter().any(|line| line.name == *"default") {
         let variable = Word::lossy(variable);
-        found.add(
+        let fix = change(&n.name, Change::AddFirst("default \"\";".to_owned()));
+        found.add_with(
             &n.name,
+            fix,
             format_args!("\"{variable}\" is empty for all other values: write a \"default\" line"),
         );
     }

@@ -16,6 +16,7 @@ mod maps;
 mod passing;
 mod patterns;
 mod reach;
+mod removed;
 mod servers;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ mod tls;
 use std::collections::HashSet;
 use std::fmt;
 
+use crate::edit::{Change, Edit};
 use crate::{Node, Pos, Tree, Word, foreign, known};
 
 pub use self::cx::Cx;
@@ -74,7 +76,23 @@ pub struct Finding {
     pub pos: Pos,
     /// What is wrong, and what to write instead.
     pub message: String,
+    /// The changes that end it, where they are certain (`weir lint --fix`); empty otherwise.
+    pub fix: Vec<Edit>,
 }
+
+/// The rules with certain changes: the configuration answers requests as before, or as it says.
+pub const FIXABLE: &[&str] = &[
+    "tls-protocols",
+    "implicit-default-server",
+    "error-log-off",
+    "unescaped-dot",
+    "listen-http2",
+    "duplicate-directive",
+    "removed-directive",
+    "ignore",
+    "server-tokens",
+    "map-default",
+];
 
 type Check = fn(&Cx<'_>, &Node, &mut Found<'_>);
 
@@ -82,6 +100,11 @@ type Check = fn(&Cx<'_>, &Node, &mut Found<'_>);
 struct Entry {
     rule: Rule,
     check: Check,
+}
+
+/// A change at a word, as a list.
+fn change(at: &Word, change: Change) -> Vec<Edit> {
+    vec![Edit::new(at, change)]
 }
 
 const fn entry(id: &'static str, severity: Severity, summary: &'static str, check: Check) -> Entry {
@@ -137,8 +160,13 @@ struct Found<'a> {
 
 impl Found<'_> {
     fn add(&mut self, at: &Word, message: impl fmt::Display) {
+        self.add_with(at, Vec::new(), message);
+    }
+
+    /// Adds a finding with the changes that end it.
+    fn add_with(&mut self, at: &Word, fix: Vec<Edit>, message: impl fmt::Display) {
         let (rule, pos) = (self.rule, at.pos.clone());
-        self.list.push(Finding { rule, pos, message: message.to_string() });
+        self.list.push(Finding { rule, pos, message: message.to_string(), fix });
     }
 }
 

@@ -1,7 +1,8 @@
 //! Regular expressions that match more than they should; they are read as text.
 
 use super::cx::{Cx, Part, named, parts};
-use super::{Entry, Found, Severity, entry};
+use super::{Entry, Found, Severity, change, entry};
+use crate::edit::Change;
 use crate::{Node, Word};
 
 pub(super) const ENTRIES: &[Entry] = &[
@@ -351,8 +352,16 @@ fn unescaped_dot(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let escaped = dot > 0 && matches!(text[dot - 1], b'\\' | b'[');
     if !escaped && is_extension(&before_end[dot + 1..]) {
         let shown = String::from_utf8_lossy(&text[dot..]);
-        found.add(
+        // With quotes or backslashes the text of the file differs from that of the word.
+        let plain = !pattern.quoted && !text.contains(&b'\\');
+        let fixed = [&text[..dot], b"\\", &text[dot..]].concat();
+        let fix = match String::from_utf8(fixed) {
+            Ok(fixed) if plain => change(pattern, Change::Replace(fixed)),
+            _ => Vec::new(),
+        };
+        found.add_with(
             pattern,
+            fix,
             format_args!("the dot of \"{shown}\" matches any character: write \"\\.\""),
         );
     }

@@ -1,7 +1,8 @@
 //! `server` blocks and the main level.
 
 use super::cx::{Cx, named};
-use super::{Entry, Found, Severity, entry};
+use super::{Entry, Found, Severity, change, entry};
+use crate::edit::{Change, Edit};
 use crate::{Node, Word};
 
 pub(super) const ENTRIES: &[Entry] = &[
@@ -31,20 +32,21 @@ fn addresses(server: &Node) -> Vec<(String, bool)> {
     if listens.is_empty() {
         return vec![("*:80".to_owned(), false)];
     }
-    let address = |n: &&Node| {
-        let text = n.args.first()?.lossy().into_owned();
-        let default =
-            n.args.iter().any(|word| matches!(word.bytes(), b"default_server" | b"default"));
-        let full = match text.parse::<u16>() {
-            Ok(port) => format!("*:{port}"),
-            Err(_) if text.contains(':') => text,
-            Err(_) => format!("{text}:80"),
-        };
-        // QUIC's socket is another one.
-        let quic = n.args.iter().any(|word| word.bytes() == b"quic");
-        Some((if quic { format!("{full} quic") } else { full }, default))
+    listens.iter().filter_map(|n| address_of(n)).collect()
+}
+
+/// The address of a `listen` directive, and whether the server is its default one.
+pub(super) fn address_of(n: &Node) -> Option<(String, bool)> {
+    let text = n.args.first()?.lossy().into_owned();
+    let default = n.args.iter().any(|word| matches!(word.bytes(), b"default_server" | b"default"));
+    let full = match text.parse::<u16>() {
+        Ok(port) => format!("*:{port}"),
+        Err(_) if text.contains(':') => text,
+        Err(_) => format!("{text}:80"),
     };
-    listens.iter().filter_map(address).collect()
+    // QUIC's socket is another one.
+    let quic = n.args.iter().any(|word| word.bytes() == b"quic");
+    Some((if quic { format!("{full} quic") } else { full }, default))
 }
 
 fn implicit_default(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
@@ -77,14 +79,23 @@ fn implicit_default(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
             Some(name) => format!("\"{name}\""),
             None => "this server".to_owned(),
         };
-        found.add(
+        found.add_with(
             &first.name,
+            default_of(first, &address),
             format_args!(
                 "of {count} servers on {address}, {what} answers requests for unknown names, \
                  because it is the first: add \"default_server\" to one of them"
             ),
         );
     }
+}
+
+/// The change that makes a server the default one of an address, which it is already.
+fn default_of(server: &Node, address: &str) -> Vec<Edit> {
+    let is_it = |n: &&Node| address_of(n).is_some_and(|(own, _)| own == address);
+    let listen = named(server.children(), "listen").find(is_it);
+    let word = listen.and_then(|n| n.args.first());
+    word.map_or_else(Vec::new, |word| change(word, Change::AddWord("default_server".to_owned())))
 }
 
 fn number(nodes: &[Node], name: &str) -> Option<u64> {
@@ -118,6 +129,11 @@ fn error_log_off(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     if n.name == *"error_log"
         && let Some(word) = n.args.first().filter(|word| off(word))
     {
-        found.add(word, "this is a file named \"off\": write \"error_log /dev/null crit\"");
+        let mut fix = change(word, Change::Replace("/dev/null".to_owned()));
+        if n.args.len() == 1 {
+            fix = change(word, Change::Replace("/dev/null crit".to_owned()));
+        }
+        let message = "this is a file named \"off\": write \"error_log /dev/null crit\"";
+        found.add_with(word, fix, message);
     }
 }

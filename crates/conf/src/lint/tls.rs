@@ -2,6 +2,7 @@
 
 use super::cx::Cx;
 use super::{Entry, Found, Severity, entry};
+use crate::edit::{Change, Edit};
 use crate::{Node, Word};
 
 pub(super) const ENTRIES: &[Entry] = &[
@@ -22,8 +23,13 @@ fn protocols(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
     let names: Vec<_> = n.args.iter().filter(old).map(Word::lossy).collect();
     if let Some(first) = n.args.iter().find(old) {
         let names = names.join(", ");
-        found.add(
+        // A list of old ones alone keeps the file from loading: its author has to decide.
+        let has_new = n.args.iter().any(|word| !old(&word));
+        let removed = n.args.iter().filter(old).filter(|_| has_new);
+        let fix = removed.map(|word| Edit::new(word, Change::RemoveWord)).collect();
+        found.add_with(
             first,
+            fix,
             format_args!(
                 "{names} is insecure, and Weir does not support it: write \"TLSv1.2 TLSv1.3\""
             ),

@@ -93,3 +93,83 @@ fn rules_are_listed() {
     assert!(out.lines().any(|line| line.starts_with("alias-traversal ")), "{out}");
     assert!(out.lines().count() >= 20, "{out}");
 }
+
+#[test]
+fn safe_changes_are_written_if_the_result_loads() {
+    let folder = Folder::new("fix");
+    let site = "server {\n  listen 8080; # the first\n  server_name a;\n  error_log off;\n  \
+                ssl_protocols TLSv1 TLSv1.1 TLSv1.2;\n  root /a;\n  root /a;\n  \
+                location ~ .css$ { expires 1d; } # weir:ignore ssrf none\n}\n\
+                server { listen 8080; server_name b; }\n\
+                server { listen 8443 ssl http2; listen 8444 http2; server_name c; ssl on; }\n";
+    let fixed = "server {\n  listen 8080 default_server; # the first\n  server_name a;\n  \
+                 error_log /dev/null crit;\n  ssl_protocols TLSv1.2;\n  root /a;\n  \
+                 location ~ \\.css$ { expires 1d; }\n}\n\
+                 server { listen 8080; server_name b; }\n";
+    let path = write(&folder, "site.conf", site);
+    let main_text = "events {}\nhttp { include site.conf; }\n";
+    let main = write(&folder, "main.conf", main_text);
+    let text = |path: &str| std::fs::read_to_string(path).expect("read it");
+
+    // The certificate of the last server is missing, so that its `ssl` would keep it from loading.
+    for args in [&["--fix", &*main][..], &["--fix", "--dry-run", &main]] {
+        let (code, out, err) = lint(args);
+        assert_eq!((code, out.as_str()), (Some(2), ""));
+        assert!(
+            err.contains("nothing is written: with the changes no \"ssl_certificate\""),
+            "{err}"
+        );
+        assert_eq!(text(&path), site);
+    }
+    let whole: String = site.split_inclusive('\n').filter(|line| !line.contains("8443")).collect();
+    write(&folder, "site.conf", &whole);
+    let (code, out, err) = lint(&["--fix", "--dry-run", &main]);
+    assert_eq!((code, err.as_str()), (Some(1), ""));
+    assert!(out.contains("\n-  error_log off;\n"), "{out}");
+    assert!(out.contains("\n+  error_log /dev/null crit;\n"), "{out}");
+    assert_eq!(text(&path), whole);
+    let (code, out, err) = lint(&["--fix", &main]);
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    assert_eq!(out, format!("fixed {path}\nnothing found\n"));
+    assert_eq!(text(&path), fixed);
+    assert_eq!(lint(&["--fix", "--dry-run", &main]).0, Some(0));
+    assert_eq!(text(&main), main_text);
+    for wrong in [&["--dry-run", &*main][..], &["--fix", "--format", "json"]] {
+        assert_eq!(lint(wrong).0, Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_file_of_several_blocks_is_not_changed_for_one() {
+    let folder = Folder::new("shared");
+    let part = write(&folder, "part.conf", "listen 8080;\n");
+    let main = write(
+        &folder,
+        "main.conf",
+        "events {}\nhttp {\n  server { include part.conf; server_name a; }\n  \
+         server { include part.conf; server_name b; }\n}\n",
+    );
+    let (code, out, err) = lint(&["--fix", &main]);
+    assert_eq!((code, err.as_str()), (Some(1), ""));
+    assert!(out.contains("[implicit-default-server]\n1 found;"), "{out}");
+    assert_eq!(std::fs::read_to_string(part).expect("read it"), "listen 8080;\n");
+}
+
+#[test]
+fn rules_with_changes_are_marked() {
+    let (_, rules, _) = lint(&["--rules"]);
+    let page = include_str!("../../../../docs/LINT.md");
+    let list = page.split("## Fixes").nth(1).expect("a section about fixes");
+    let list = list.split("\n## ").next().expect("its text");
+    let mut marked: Vec<&str> = rules
+        .lines()
+        .filter(|line| line.contains("(--fix)"))
+        .map(|line| line.split(' ').next().expect("a name"))
+        .collect();
+    assert!(marked.len() >= 10, "{marked:?}");
+    let mut named: Vec<&str> =
+        list.split("\n| `").skip(1).filter_map(|l| l.split('`').next()).collect();
+    marked.sort_unstable();
+    named.sort_unstable();
+    assert_eq!(named, marked);
+}
