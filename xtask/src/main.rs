@@ -20,6 +20,7 @@ mod site;
 mod testing;
 mod tidy;
 mod tiers;
+mod vscode;
 mod workspace;
 
 use std::process::ExitCode;
@@ -97,6 +98,12 @@ const VERBS: &[Verb] = &[
         arguments: "[FOLDER]",
         help: "the documentation as HTML, with a page for each directive, in target/site",
         run: site::run,
+    },
+    Verb {
+        name: "vscode",
+        arguments: "[FILE]",
+        help: "the extension for Visual Studio Code as a package, target/weir.vsix",
+        run: vscode::run,
     },
     Verb {
         name: "package",

@@ -1,5 +1,5 @@
-//! Changes of a file that keep its layout and comments: what `weir lint --fix`, `weir migrate --fix`
-//! and an editor's quick fixes write.
+//! Changes of a file that keep its layout and comments: what `weir lint --fix`, `weir migrate
+//! --fix` and an editor's quick fixes write.
 
 use crate::tokens::{Kind, Token, Tokens};
 use crate::{Pos, Word};

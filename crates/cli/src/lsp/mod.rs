@@ -1,11 +1,15 @@
 //! `weir lsp`: a language server for editors over standard input and output. It reports faults,
-//! completes directives by their context, documents them, and finds files, groups and variables.
+//! completes directives by their context, documents them, finds and renames groups and variables,
+//! formats texts and offers fixes.
 
+mod changes;
 mod document;
 mod faults;
 mod frames;
 mod project;
+mod rename;
 mod scan;
+mod symbols;
 mod words;
 
 use std::collections::HashSet;
@@ -34,13 +38,15 @@ const PARSE_ERROR: i32 = -32700;
 const INVALID_REQUEST: i32 = -32600;
 const METHOD_NOT_FOUND: i32 = -32601;
 const NOT_INITIALIZED: i32 = -32002;
+const REQUEST_FAILED: i32 = -32803;
 
 /// `weir lsp`
 pub const COMMAND: Command = Command {
     name: "lsp",
     doc: "run a language server for editors",
     about: "For editors, which start it and talk to it over standard input and output (Language \
-            Server Protocol): errors while you type, completion, documentation, definitions. \
+            Server Protocol): errors while you type, completion, documentation, definitions, \
+            uses, renaming, formatting, fixes. \
             docs/EDITORS.md shows how to set up an editor.",
     args: || {
         let stdio = line::option("stdio", "Use standard input and output, as it does anyway");
@@ -182,6 +188,27 @@ impl Server {
             "textDocument/definition" => {
                 Ok(self.at(params, |view, _, offset| json!(words::define(view, offset))))
             }
+            "textDocument/documentSymbol" => {
+                let document = self.index(params).map(|at| &self.documents[at]);
+                Ok(document.map_or(Value::Null, |document| symbols::outline(&document.text)))
+            }
+            "textDocument/formatting" => {
+                let document = self.index(params).map(|at| &self.documents[at]);
+                Ok(document.map_or(Value::Null, changes::format))
+            }
+            "textDocument/codeAction" => Ok(self.actions(params)),
+            "textDocument/references" => Ok(self.at(params, |view, _, offset| {
+                rename::references(&self.documents, view, offset)
+            })),
+            "textDocument/prepareRename" => {
+                self.try_at(params, |view, offset| rename::prepare(view, &self.facts, offset))
+            }
+            "textDocument/rename" => {
+                let new = params.get("newName").and_then(Value::as_str).unwrap_or_default();
+                self.try_at(params, |view, offset| {
+                    rename::rename(&self.documents, view, &self.facts, offset, new)
+                })
+            }
             _ => Err((METHOD_NOT_FOUND, format!("\"{method}\" is not known"))),
         }
     }
@@ -194,6 +221,33 @@ impl Server {
         let offset = document.offset(params.get("position").unwrap_or(&Value::Null));
         let view = View::new(document, &self.typed, &self.unsaved());
         answer(&view, &self.facts, offset)
+    }
+
+    /// The same for a question that may be refused, with the reason.
+    fn try_at(
+        &self,
+        params: &Value,
+        answer: impl Fn(&View<'_>, usize) -> Result<Value, String>,
+    ) -> Result<Value, (i32, String)> {
+        let Some(document) = self.index(params).map(|at| &self.documents[at]) else {
+            return Ok(Value::Null);
+        };
+        let offset = document.offset(params.get("position").unwrap_or(&Value::Null));
+        let view = View::new(document, &self.typed, &self.unsaved());
+        answer(&view, offset).map_err(|why| (REQUEST_FAILED, why))
+    }
+
+    /// The changes that the editor may offer for a part of a text.
+    fn actions(&self, params: &Value) -> Value {
+        let Some(document) = self.index(params).map(|at| &self.documents[at]) else {
+            return Value::Null;
+        };
+        let end = |name: &str| {
+            let part = params.get("range").and_then(|range| range.get(name));
+            document.offset(part.unwrap_or(&Value::Null))
+        };
+        let view = View::new(document, &self.typed, &self.unsaved());
+        changes::actions(&self.documents, &view, end("start"), end("end"))
     }
 
     fn index(&self, params: &Value) -> Option<usize> {
@@ -287,6 +341,11 @@ fn abilities() -> Value {
             "completionProvider": {"triggerCharacters": ["$", "@"]},
             "hoverProvider": true,
             "definitionProvider": true,
+            "referencesProvider": true,
+            "renameProvider": {"prepareProvider": true},
+            "documentSymbolProvider": true,
+            "documentFormattingProvider": true,
+            "codeActionProvider": {"codeActionKinds": ["quickfix", "source.fixAll"]},
         },
         "serverInfo": {"name": "weir lsp", "version": server::VERSION},
     })

@@ -21,6 +21,10 @@ pub struct Statement {
     pub parent: Option<usize>,
     /// It was ended by `;` or `{`.
     pub ended: bool,
+    /// A block belongs to it.
+    pub is_block: bool,
+    /// Behind its last byte, which is that of its block if it has one that is closed.
+    pub end: usize,
 }
 
 /// A text, read.
@@ -57,14 +61,17 @@ impl Scan {
                 b'{' => {
                     scan.push(&mut words, true);
                     if let Some(block) = scan.statements.len().checked_sub(1) {
+                        scan.statements[block].is_block = true;
                         scan.open.push(block);
                     }
                     at += 1;
                 }
                 b'}' => {
                     scan.push(&mut words, false);
-                    scan.open.pop();
                     at += 1;
+                    if let Some(block) = scan.open.pop() {
+                        scan.statements[block].end = at;
+                    }
                 }
                 _ => {
                     let token = word(text, at);
@@ -80,7 +87,9 @@ impl Scan {
     fn push(&mut self, words: &mut Vec<Token>, ended: bool) {
         if !words.is_empty() {
             let parent = self.open.last().copied();
-            self.statements.push(Statement { words: std::mem::take(words), parent, ended });
+            let end = words.last().map_or(0, |word| word.end);
+            let words = std::mem::take(words);
+            self.statements.push(Statement { words, parent, ended, is_block: false, end });
         }
     }
 

@@ -118,7 +118,7 @@ fn variables(view: &View<'_>, facts: &Facts) -> Vec<Value> {
 }
 
 /// Calls a function for each directive, however deep.
-fn each<'n>(nodes: &'n [Node], look: &mut dyn FnMut(&'n Node)) {
+pub fn each<'n>(nodes: &'n [Node], look: &mut dyn FnMut(&'n Node)) {
     for node in nodes {
         look(node);
         each(node.children(), look);
@@ -126,7 +126,7 @@ fn each<'n>(nodes: &'n [Node], look: &mut dyn FnMut(&'n Node)) {
 }
 
 /// The variable that a directive defines, if it does.
-fn defined(node: &Node) -> Option<&Word> {
+pub fn defined(node: &Node) -> Option<&Word> {
     let at = match node.name.bytes() {
         b"set" | b"auth_request_set" | b"perl_set" => 0,
         b"map" | b"split_clients" => 1,
@@ -137,7 +137,7 @@ fn defined(node: &Node) -> Option<&Word> {
 }
 
 /// The variable at a place of a word, without the dollar.
-fn variable_at(text: &str, at: usize) -> Option<&str> {
+pub fn variable_at(text: &str, at: usize) -> Option<&str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let head = text.get(..at)?.trim_end_matches(is_name);
     let head = head.strip_suffix('{').unwrap_or(head);

@@ -293,7 +293,7 @@ fn malformed_messages_are_answered_and_passed_over() {
         assert_eq!(editor.read()["error"]["code"], code, "{text}");
     }
     editor.ask("initialize", Value::Null);
-    assert_eq!(editor.ask("textDocument/rename", json!(7))["error"]["code"], -32601);
+    assert_eq!(editor.ask("textDocument/implementation", json!(7))["error"]["code"], -32601);
     // Odd parameters of every method.
     for params in [json!(null), json!([]), json!({"textDocument": 1}), json!({"textDocument": {}})]
     {
@@ -323,4 +323,125 @@ fn the_end_of_the_input_is_the_end() {
     editor.raw("Content-Length: 100\r\n\r\n{");
     drop(editor.server.stdin.take());
     assert_eq!(editor.server.wait().expect("it ends").code(), Some(1));
+}
+
+#[test]
+fn texts_are_formatted_outlined_and_fixed() {
+    let folder = Project::new("changes");
+    folder.write("nginx.conf", MAIN);
+    let site = "server {\nlisten 127.0.0.1:8080;\n  error_log off; # x\n}\n";
+    let uri = folder.write("sites/a.conf", site);
+    let mut editor = Editor::ready();
+    editor.open(&uri, site);
+    let document = json!({"textDocument": {"uri": uri}});
+    let answer = editor.ask("textDocument/formatting", document.clone());
+    let new = answer["result"][0]["newText"].clone();
+    assert_eq!(new, "server {\n    listen 127.0.0.1:8080;\n    error_log off; # x\n}\n");
+    let answer = editor.ask("textDocument/documentSymbol", document.clone());
+    assert_eq!(answer["result"][0]["name"], "server 127.0.0.1:8080");
+
+    let mut actions = |line: u32| {
+        let place = json!({"line": line, "character": 4});
+        let range = json!({"start": place, "end": place});
+        let params = json!({"textDocument": {"uri": uri}, "range": range, "context": {}});
+        editor.ask("textDocument/codeAction", params)["result"].clone()
+    };
+    let found = actions(2);
+    assert_eq!(found[0]["title"], "weir lint: fix error-log-off");
+    let change = &found[0]["edit"]["changes"][&uri][0];
+    assert_eq!(change["newText"], "/dev/null crit");
+    assert_eq!(change["range"]["start"], json!({"line": 2, "character": 12}));
+    assert_eq!(found[1]["kind"], "source.fixAll");
+    let elsewhere = actions(1);
+    assert_eq!(elsewhere.as_array().map(Vec::len), Some(1), "{elsewhere}");
+    // What is formatted already, and what cannot be.
+    editor.change(&uri, new.as_str().expect("a text"));
+    assert_eq!(editor.ask("textDocument/formatting", document.clone())["result"], json!([]));
+    editor.change(&uri, "server {");
+    assert_eq!(editor.ask("textDocument/formatting", document)["result"], Value::Null);
+    editor.end();
+}
+
+#[test]
+fn uses_are_found_and_renamed() {
+    let folder = Project::new("uses");
+    let main = folder.write("nginx.conf", MAIN);
+    let site = "map $host $own { default \"a$host\"; }\nmap $own $to { b app; c other; }\n\
+                server {\n  location ~ ^/(?<part>.*)$ {\n    proxy_pass http://app/${own}$part$owner;\n  }\n  \
+                location / { proxy_pass http://$to; }\n}\n";
+    let uri = folder.write("sites/a.conf", site);
+    let mut editor = Editor::ready();
+    editor.open(&uri, site);
+    let at = |place: &str| site.replacen(place, &format!("{place}|"), 1);
+    let places = |found: Value| -> Vec<(String, u64, u64)> {
+        let list = found.as_array().expect("a list").clone();
+        let place = |one: &Value| {
+            let start = &one["range"]["start"];
+            let number = |name: &str| start[name].as_u64().expect("a number");
+            let uri = one["uri"].as_str().expect("a name").rsplit('/').next().map(str::to_owned);
+            (uri.unwrap_or_default(), number("line"), number("character"))
+        };
+        list.iter().map(place).collect()
+    };
+    let of = |line, column| ("a.conf".to_owned(), line, column);
+    let found = places(editor.about("references", &uri, &at("$host $ow")));
+    assert_eq!(found, [of(0, 11), of(1, 5), of(4, 28)]);
+    let found = places(editor.about("references", &uri, &at("(?<pa")));
+    assert_eq!(found, [of(3, 18), of(4, 33)]);
+    // A group by its name, and by a variable that names it.
+    let found = places(editor.about("references", &uri, &at("http://ap")));
+    let in_main = ("nginx.conf".to_owned(), 2, 11);
+    assert_eq!(found, [in_main, of(1, 17), of(4, 22)]);
+
+    let mut rename = |marked: &str, new: &str| {
+        let before = marked.split('|').next().expect("a mark");
+        let line = before.matches('\n').count();
+        let character = before.rsplit('\n').next().map_or(0, str::len);
+        let position = json!({"line": line, "character": character});
+        let params = json!({"textDocument": {"uri": uri}, "position": position, "newName": new});
+        editor.ask("textDocument/rename", params)
+    };
+    let answer = rename(&at("http://ap"), "web");
+    let changes = &answer["result"]["changes"];
+    assert_eq!(changes[&main][0]["newText"], "web");
+    assert_eq!(changes[&uri].as_array().map(Vec::len), Some(2));
+    let answer = rename(&at("$host $ow"), "$mine");
+    assert_eq!(answer["result"]["changes"][&uri][2]["newText"], "mine");
+    for (place, new, why) in [
+        ("map $ho", "x", "is built in"),
+        ("http://app/${own}$part$ow", "x", "is not defined"),
+        ("$host $ow", "a b", "is no name"),
+        ("$host $ow", "to", "exists already"),
+        ("$host $ow", "host", "exists already"),
+        ("serv", "x", "can be renamed"),
+    ] {
+        let message = rename(&at(place), new)["error"]["message"].clone();
+        assert!(message.as_str().unwrap_or_default().contains(why), "{place}: {message}");
+    }
+    let prepared = editor.about("prepareRename", &uri, &at("$host $ow"));
+    assert_eq!(prepared["placeholder"], "own");
+    editor.end();
+}
+
+/// The extension for Visual Studio Code: its files are JSON, and its client understands the server.
+#[test]
+fn the_extension_talks_to_the_server() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../editors/vscode");
+    for file in ["package.json", "language-configuration.json", "syntaxes/nginx.tmLanguage.json"] {
+        let text = fs::read_to_string(folder.join(file)).expect("read a file of the extension");
+        let json: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{file}: {e}"));
+        assert!(json.is_object(), "{file}");
+    }
+    if Command::new("node").arg("--version").stdout(Stdio::null()).status().is_err() {
+        // The machine has no JavaScript.
+        return;
+    }
+    let check = Command::new("node").arg("--check").arg(folder.join("extension.js")).status();
+    assert!(check.expect("run node").success());
+    let test = Command::new("node")
+        .arg(folder.join("test.js"))
+        .arg(env!("CARGO_BIN_EXE_weir"))
+        .output()
+        .expect("run node");
+    assert!(test.status.success(), "{}", String::from_utf8_lossy(&test.stderr));
 }
