@@ -1,6 +1,6 @@
-//! `weir migrate [FILE]`: a configuration of nginx, or the output of `nginx -T`, seen with this
-//! server's eyes: directives and modules that are missing, and documented differences that concern
-//! directives of this very configuration.
+//! `weir migrate [FILE]`: a report on a configuration of nginx, or on the output of `nginx -T`, by
+//! risk: what Weir refuses, documented differences that concern directives of this configuration,
+//! and what is better written otherwise. `--fix` writes the changes that are certain.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Read, Write as _};
@@ -9,14 +9,16 @@ use std::process::ExitCode;
 
 use bytes::Bytes;
 use clap::ArgMatches;
+use conf::edit::{Change, Edit};
 use conf::parse::{Options, parse_bytes, parse_file};
-use conf::{Node, Pos, foreign, known};
+use conf::{Node, Pos, Tree, foreign, known, lint};
 use server::added;
 use server::directives;
 use server::layout::layout;
 
 use crate::declared::{Command, PLAIN, Run};
-use crate::line;
+use crate::rewrite::Changed;
+use crate::{fixes, line};
 
 /// The documented differences, the one list of them.
 const DIFFERENCES: &str = include_str!("../../../docs/DIFFERENCES.md");
@@ -34,18 +36,31 @@ pub const COMMAND: Command = Command {
     name: "migrate",
     doc: "report what a move of a configuration from nginx to Weir changes",
     about: "For a move from nginx. Lists directives and modules that Weir lacks, with what to use \
-            instead, and the documented differences that concern this configuration.",
+            instead, the documented differences that concern this configuration, and what is \
+            better written otherwise. --fix writes the changes that are certain.",
     args: || {
         let doc = "A configuration file, or the output of nginx -T; - is standard input \
                    [default: the file that the server reads]";
-        vec![line::file(doc)]
+        vec![
+            line::file(doc),
+            line::option("fix", "Write the changes that are certain, if the result loads"),
+            line::option("dry-run", "With --fix: print the changes as a diff, write nothing")
+                .requires("fix"),
+        ]
     },
     exit: &[
-        ("0", "nothing is missing"),
-        ("1", "something is missing"),
-        ("2", "the text cannot be read, or the command line is wrong"),
+        ("0", "nothing is refused"),
+        ("1", "something is refused"),
+        (
+            "2",
+            "the text cannot be read; with --fix: the result would not load, or a file cannot be \
+             written; or the command line is wrong",
+        ),
     ],
-    examples: &[("nginx -T | weir migrate -", "The configuration of the nginx on this machine.")],
+    examples: &[
+        ("nginx -T | weir migrate -", "The configuration of the nginx on this machine."),
+        ("weir migrate nginx.conf --fix --dry-run", "The changes that --fix would write."),
+    ],
     run: Run::Parsed(run),
     ..PLAIN
 };
@@ -53,18 +68,120 @@ pub const COMMAND: Command = Command {
 fn run(matches: &ArgMatches) -> ExitCode {
     let file = matches.get_one::<PathBuf>("FILE").cloned();
     let file = file.unwrap_or_else(|| PathBuf::from(layout().prefix).join(layout().conf_path));
-    let used = match statements(&file) {
+    let mut out = String::new();
+    let dry = matches.get_flag("dry-run");
+    let done = match matches.get_flag("fix") {
+        true => fix(&file, dry).map(|text| out = text),
+        false => Ok(()),
+    };
+    let used = match done.and_then(|()| statements(&file)) {
         Ok(used) => used,
         Err(message) => {
             eprintln!("weir migrate: {message}");
             return ExitCode::from(UNREADABLE);
         }
     };
-    let report = Report::new(&used);
-    match std::io::stdout().write_all(report.text(&used).as_bytes()) {
-        Ok(()) if report.missing.is_empty() => ExitCode::SUCCESS,
+    let (used, better) = used;
+    let report = Report::new(&used, better);
+    if !dry {
+        out.push_str(&report.text(&used));
+    }
+    match std::io::stdout().write_all(out.as_bytes()) {
+        Ok(()) if report.refused.is_empty() => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
+}
+
+/// `--fix`: returns the differences, or the names of the files that were written.
+fn fix(file: &Path, dry: bool) -> Result<String, String> {
+    if file == Path::new("-") {
+        return Err("--fix needs a file, not standard input".to_owned());
+    }
+    let (changed, _) =
+        fixes::fix(file, |tree| native(tree).into_iter().flat_map(|f| f.fix).collect())?;
+    if !changed.is_empty() {
+        fixes::test(file, &changed)
+            .map_err(|error| format!("nothing is written: with the changes {error}"))?;
+    }
+    if dry {
+        return Ok(changed.iter().map(Changed::diff).collect());
+    }
+    fixes::write(&changed)?;
+    Ok(changed.iter().map(|one| format!("fixed {}\n", one.path.display())).collect())
+}
+
+/// Rules of `weir lint` whose findings matter for a move.
+const RULES: &[&str] = &["tls-protocols", "listen-http2", "removed-directive", "error-log-off"];
+
+/// A form that Weir has a better one for.
+struct Better {
+    at: Pos,
+    text: String,
+    fix: Vec<Edit>,
+    /// Weir refuses the old form.
+    is_refused: bool,
+}
+
+/// The directives that are better written otherwise, with the changes where they are certain.
+fn native(tree: &Tree) -> Vec<Better> {
+    let found = lint::check(tree, false, None).into_iter();
+    let mut all: Vec<Better> = found
+        .filter(|finding| RULES.contains(&finding.rule.id))
+        .map(|f| {
+            let is_refused = f.rule.id == "removed-directive";
+            Better { at: f.pos, text: f.message, fix: f.fix, is_refused }
+        })
+        .collect();
+    each(&tree.nodes, &mut |node| all.extend(of_module(node, tree)));
+    all
+}
+
+fn each<'n>(nodes: &'n [Node], look: &mut dyn FnMut(&'n Node)) {
+    for node in nodes {
+        look(node);
+        if !DATA.contains(&&*node.name.lossy()) {
+            each(node.children(), look);
+        }
+    }
+}
+
+/// The native form of a directive of another project's module, where it means the same.
+fn of_module(node: &Node, tree: &Tree) -> Option<Better> {
+    let at = node.name.pos.clone();
+    let change = |change| vec![Edit::new(&node.name, change)];
+    let better = |text: &str, fix| {
+        Some(Better { at: at.clone(), text: text.to_owned(), fix, is_refused: true })
+    };
+    let name = node.name.lossy();
+    match (&*name, &node.args[..]) {
+        ("consistent_hash", [key]) => {
+            let mut fix = change(Change::Replace("hash".to_owned()));
+            fix.push(Edit::new(key, Change::AddWord("consistent".to_owned())));
+            better("write \"hash KEY consistent\"", fix)
+        }
+        ("load_module", [file]) => {
+            let name = added::name_of(file.bytes());
+            let module = foreign::of_file(&name);
+            let mut is_used = false;
+            each(&tree.nodes, &mut |other| {
+                is_used |= module.is_some() && foreign::of_directive(&other.name.lossy()) == module;
+            });
+            let goes = added::has_file(file.bytes()) || !is_used;
+            let fix = if goes { change(Change::RemoveStatement) } else { Vec::new() };
+            // The report has its own lines of these.
+            better("", fix)
+        }
+        (name, _) if name.starts_with("ssl_dyn_rec_") => {
+            better("leave it out", change(Change::RemoveStatement))
+        }
+        _ => None,
+    }
+}
+
+/// What is better written otherwise, as lines of the report.
+fn better(tree: &Tree) -> Vec<(Pos, String)> {
+    let found = native(tree).into_iter().filter(|f| !f.is_refused && !f.text.is_empty());
+    found.map(|f| (f.at, f.text)).collect()
 }
 
 /// The directives of a configuration, by name.
@@ -77,9 +194,11 @@ struct Statement {
     argument: String,
 }
 
-/// Reads a configuration with its includes, or the output of `nginx -T` (`-`: from standard input).
-fn statements(file: &Path) -> Result<Used, String> {
+/// Reads a configuration with its includes, or the output of `nginx -T` (`-`: from standard input):
+/// its directives, and what is better written otherwise.
+fn statements(file: &Path) -> Result<(Used, Vec<(Pos, String)>), String> {
     let (mut used, names) = (Used::new(), directives::names());
+    let mut otherwise = Vec::new();
     let mut text = Vec::new();
     if file == Path::new("-") {
         std::io::stdin().read_to_end(&mut text).map_err(|e| format!("standard input: {e}"))?;
@@ -92,15 +211,16 @@ fn statements(file: &Path) -> Result<Used, String> {
         let options = Options { conf_prefix, ..Options::default() };
         let tree = parse_file(file, &options).map_err(|e| e.to_string())?;
         add(&tree.nodes, &names, &mut used);
-        return Ok(used);
+        return Ok((used, better(&tree)));
     }
     let options = Options { keep_includes: true, ..Options::default() };
     for (name, part) in parts(&dump) {
         let text = Bytes::copy_from_slice(part.as_bytes());
         let tree = parse_bytes(Path::new(name), text, &options).map_err(|e| e.to_string())?;
         add(&tree.nodes, &names, &mut used);
+        otherwise.extend(better(&tree));
     }
-    Ok(used)
+    Ok((used, otherwise))
 }
 
 /// The files in the output of `nginx -T`; a text without their marks is one file.
@@ -135,35 +255,42 @@ fn add(nodes: &[Node], names: &HashSet<&str>, used: &mut Used) {
     }
 }
 
-/// The findings.
+/// The findings, by risk.
 struct Report {
-    /// Directives that are missing, with the reason.
-    missing: Vec<(String, String)>,
-    /// Modules that `load_module` names and that are built in.
-    built_in: Vec<String>,
-    /// Modules that `load_module` names, that are not built in, and of which no directive is used.
-    unused: Vec<String>,
-    /// Headings and texts of differences, with the directives that they concern.
-    differences: Vec<(String, String, Vec<String>)>,
+    /// What Weir refuses, with the reason.
+    refused: Vec<(String, String)>,
+    /// What behaves differently: headings and texts of differences, with the directives that they
+    /// concern.
+    differs: Vec<(String, String, Vec<String>)>,
+    /// What works and is better written otherwise, with places.
+    better: Vec<(Pos, String)>,
+    /// Directives that need nothing.
+    same: usize,
 }
 
 impl Report {
-    fn new(used: &Used) -> Report {
+    fn new(used: &Used, better: Vec<(Pos, String)>) -> Report {
         let names = directives::names();
-        let mut missing = Vec::new();
+        let mut refused = Vec::new();
         for name in used.keys().filter(|name| !names.contains(name.as_str())) {
-            missing.push((name.clone(), reason(name)));
+            refused.push((name.clone(), reason(name)));
         }
-        let (mut built_in, mut unused) = (Vec::new(), Vec::new());
+        let mut better = better;
         for statement in used.get("load_module").into_iter().flatten() {
             let file = Path::new(&statement.argument).file_name().unwrap_or_default();
             let name = file.to_string_lossy().into_owned();
             let module = foreign::of_file(&added::name_of(name.as_bytes()));
             let is_of = |directive: &String| foreign::of_directive(directive) == module;
+            let at = statement.at.clone();
             match module {
-                _ if added::has_file(name.as_bytes()) => built_in.push(name),
-                Some(module) if used.keys().any(is_of) => missing.push((name, advice(&module))),
-                _ => unused.push(name),
+                _ if added::has_file(name.as_bytes()) => {
+                    better.push((at, format!("{name} is built in: remove load_module")));
+                }
+                Some(module) if used.keys().any(is_of) => refused.push((name, advice(&module))),
+                _ => better.push((
+                    at,
+                    format!("{name} is not built in, and no directive of it is used: remove it"),
+                )),
             }
         }
         let concerns = |words: &HashSet<&str>| -> Vec<String> {
@@ -173,17 +300,24 @@ impl Report {
             let of = concerns(&quoted(&text));
             (!of.is_empty()).then_some((heading, text, of))
         });
-        Report { missing, built_in, unused, differences: found.collect() }
+        let differs: Vec<_> = found.collect();
+        let is_named = |name: &String| {
+            refused.iter().any(|(of, _)| of == name)
+                || differs.iter().any(|(.., of)| of.contains(name))
+        };
+        let same = used.iter().filter(|(name, _)| !is_named(name)).map(|(_, all)| all.len()).sum();
+        Report { refused, differs, better, same }
     }
 
     fn text(&self, used: &Used) -> String {
         let count: usize = used.values().map(Vec::len).sum();
         let mut out = format!("{count} directives of {} names\n", used.len());
-        match self.missing.len() {
-            0 => out.push_str("\nAll of them are built in.\n"),
-            n => out.push_str(&format!("\n{n} missing:\n")),
+        if self.refused.is_empty() {
+            out.push_str("\nNothing is refused: all directives are built in.\n");
+        } else {
+            out.push_str(&format!("\nRefused: {}\n", self.refused.len()));
         }
-        for (name, reason) in &self.missing {
+        for (name, reason) in &self.refused {
             out.push_str(&format!("  {name}: {reason}\n"));
             let places = used.get(name).into_iter().flatten();
             for statement in places.clone().take(PLACES_MAX) {
@@ -194,23 +328,28 @@ impl Report {
                 out.push_str(&format!("      and {more} more\n"));
             }
         }
-        if !self.built_in.is_empty() {
-            let list = self.built_in.join(", ");
-            out.push_str(&format!("\nload_module of these: built in: {list}\n"));
+        if !self.differs.is_empty() {
+            let count = self.differs.len();
+            out.push_str(&format!(
+                "\nBehaves differently: {count} documented differences name directives of this \
+                 configuration\n"
+            ));
         }
-        if !self.unused.is_empty() {
-            let list = self.unused.join(", ");
-            out.push_str(&format!("\nload_module of these: not built in, and not used: {list}\n"));
-        }
-        if !self.differences.is_empty() {
-            out.push_str("\nDocumented differences that name directives of this configuration:\n");
-        }
-        for (heading, text, of) in &self.differences {
+        for (heading, text, of) in &self.differs {
             out.push_str(&format!("\n  {heading} ({})\n", of.join(", ")));
             text.lines().for_each(|line| out.push_str(&format!("    {line}\n")));
         }
+        if !self.better.is_empty() {
+            let count = self.better.len();
+            out.push_str(&format!("\nWorks, and is better written otherwise: {count}\n"));
+        }
+        for (at, text) in &self.better {
+            out.push_str(&format!("  {at}: {text}\n"));
+        }
+        out.push_str(&format!("\nNothing to do: {} directives\n", self.same));
         out.push_str(
-            "\nweir -t -c FILE loads it and checks values; weir explain URL shows answers.\n",
+            "\nweir migrate --fix writes the changes that are certain; weir -t -c FILE loads the \
+             file and checks values; weir explain URL shows answers.\n",
         );
         out
     }

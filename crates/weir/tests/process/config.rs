@@ -124,18 +124,61 @@ fn a_configuration_of_nginx_is_judged() {
     let (code, out) = migrate("main.conf");
     assert_eq!(code, Some(1), "{out}");
     for part in [
-        "\n3 missing:\n",
+        "\nRefused: 3\n",
         "  ngx_http_lua_module.so: of lua-nginx-module, which is not built in; use ",
         "  content_by_lua_block: of lua-nginx-module, which is not built in; use ",
         "      main.conf:7\n",
         "  nonsense: unknown to nginx 1.31 and to this server\n",
-        "of these: built in: ngx_http_image_filter_module.so, ngx_http_brotli_static_module.so\n",
-        "of these: not built in, and not used: ngx_http_echo_module.so, none.so\n",
+        "  main.conf:1: ngx_http_brotli_static_module.so is built in: remove load_module\n",
+        "  main.conf:1: none.so is not built in, and no directive of it is used: remove it\n",
+        "  main.conf:6: TLSv1 is insecure, and Weir does not support it: ",
         "  TLS (ssl_protocols)\n    TLS 1.0, TLS 1.1 and SSL are not supported",
     ] {
         assert!(out.contains(part), "{part:?} is not in {out}");
     }
     let (code, out) = migrate("good.conf");
-    assert!(code == Some(0) && out.contains("All of them are built in."), "{out}");
+    assert!(code == Some(0) && out.contains("\nNothing is refused: "), "{out}");
     assert_eq!(migrate("none.conf").0, Some(2));
+    // The sections come by risk.
+    let (_, out) = migrate("main.conf");
+    let at = |part: &str| out.find(part).unwrap_or_else(|| panic!("{part:?} is not in {out}"));
+    let order = ["\nRefused", "\nBehaves differently", "\nWorks, and", "\nNothing to do: "].map(at);
+    assert!(order.is_sorted(), "{order:?}");
+}
+
+#[test]
+fn certain_changes_of_a_move_are_written() {
+    let old = "load_module modules/ngx_http_echo_module.so;\nevents {}\nhttp {\n  upstream u {\n    \
+               consistent_hash $uri;  # keys\n    server 127.0.0.1:1;\n  }\n  server {\n    \
+               listen 127.0.0.1:8080 http2;\n    spdy_headers_comp 1;\n    \
+               location / { proxy_pass http://u; }\n  }\n}\n";
+    let new = "events {}\nhttp {\n  upstream u {\n    hash $uri consistent;  # keys\n    \
+               server 127.0.0.1:1;\n  }\n  server {\n    listen 127.0.0.1:8080;\n    http2 on;\n    \
+               location / { proxy_pass http://u; }\n  }\n}\n";
+    let bad = format!("{old}nonsense;\n");
+    let folder = folder("fix", &[("main.conf", old), ("bad.conf", &bad)]);
+    let migrate = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let run = command.current_dir(folder.path()).arg("migrate").args(args).output();
+        let run = run.expect("run weir");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
+        (run.status.code(), text(run.stdout), text(run.stderr))
+    };
+    let text = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("read it");
+    let (code, out, err) = migrate(&["main.conf", "--fix", "--dry-run"]);
+    assert!(
+        code == Some(1) && out.contains("\n-    consistent_hash $uri;  # keys\n"),
+        "{out}{err}"
+    );
+    assert!(!out.contains("Refused") && text("main.conf") == old, "{out}");
+    let (code, out, err) = migrate(&["main.conf", "--fix"]);
+    assert!(code == Some(0) && out.starts_with("fixed main.conf\n"), "{out}{err}");
+    assert_eq!(text("main.conf"), new);
+    let (code, _, err) = migrate(&["bad.conf", "--fix"]);
+    assert!(
+        code == Some(2) && err.contains("nothing is written: with the changes unknown"),
+        "{err}"
+    );
+    assert_eq!(text("bad.conf"), bad);
+    assert_eq!(migrate(&["-", "--fix"]).0, Some(2));
 }
