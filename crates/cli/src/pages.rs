@@ -263,7 +263,7 @@ mod tests {
             "weir lint [--habits] [--format NAME] [--fix] [--dry-run] [--rules] [--help] [FILE]";
         assert_eq!(synopsis(of("lint")), lint);
         assert!(synopsis(of("explain")).contains("[-H FIELD]..."), "{}", synopsis(of("explain")));
-        assert!(synopsis(of("explain")).ends_with(" URL"));
+        assert!(synopsis(of("explain")).ends_with(" [URL]"));
         assert!(
             synopsis(of("serve")).ends_with("[DIR|FILE|DOMAIN]..."),
             "{}",

@@ -14,6 +14,7 @@ use http::module::{Dry, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
 use http_wire::h1::Method;
 
+use crate::file_notes;
 use crate::static_file::{EACCES, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR, not_opened};
 
 /// The module's table.
@@ -96,7 +97,9 @@ impl Index {
             if name.first() == Some(&b'/') {
                 return Poll::Ready(redirect(r, name));
             }
-            let Err(e) = ready!(files::try_stat(r, &path)) else {
+            let looked = ready!(files::try_stat(r, &path));
+            file_notes::note(r, "index", &path, looked.as_ref());
+            let Err(e) = looked else {
                 let mut uri = FilePath::new();
                 uri.extend_from_slice(&r.uri);
                 uri.extend_from_slice(name);
@@ -137,7 +140,9 @@ fn no_folder(r: &mut Request, path: &[u8]) -> Poll<Option<Verdict>> {
         [_, .., b'/'] => &path[..path.len() - 1],
         _ => path,
     };
-    Poll::Ready(match ready!(files::try_stat(r, path)) {
+    let looked = ready!(files::try_stat(r, path));
+    file_notes::note(r, "index", path, looked.as_ref());
+    Poll::Ready(match looked {
         Ok(m) if m.is_dir() => None,
         Ok(_) => {
             let path = base::log::lossy(path);

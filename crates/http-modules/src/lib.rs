@@ -17,6 +17,7 @@ pub mod compress;
 pub mod dav;
 pub mod early_read;
 pub mod empty_gif;
+mod file_notes;
 pub mod flv;
 pub mod geo;
 pub mod geoip;

@@ -16,6 +16,8 @@ use mem::Chain;
 pub(crate) use os::errno::{EACCES, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR};
 use os::generated_file::is_generated;
 
+use crate::file_notes;
+
 /// The module's table.
 pub static MODULE: Module = Module { name: "static", install: Some(install), ..Module::EMPTY };
 
@@ -51,6 +53,11 @@ pub(crate) fn not_a_file(r: &Request, methods: &[Method]) -> Option<Verdict> {
 fn serve(r: &mut Request) -> Poll<Verdict> {
     let path = r.map_path();
     let opened = ready!(files::try_open(r, &path));
+    if r.is_traced() {
+        let is_alias = r.loc.core.root.as_ref().is_some_and(|root| root.alias);
+        let by = if is_alias { "alias" } else { "root" };
+        file_notes::note(r, by, &path, opened.as_ref().map(OpenFile::meta));
+    }
     r.flags.root_tested = opened.is_ok() && !r.flags.error_page;
     Poll::Ready(match opened {
         Err(e) => not_opened(r, &path, &e),

@@ -8,10 +8,12 @@ use conf::template::Template;
 use conf::{ConfError, Node, Word};
 use http::core_directives::directive;
 use http::cx::Cx;
-use http::files::{self, FilePath};
+use http::files::{self, FilePath, OpenError};
 use http::module::{Conf, LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
+use os::file::FileMeta;
 
+use crate::file_notes;
 use crate::static_file::{ENAMETOOLONG, ENOENT, ENOTDIR};
 
 /// The module's table.
@@ -107,7 +109,9 @@ impl Handler {
         for c in &self.candidates {
             path.truncate(root);
             append(r, &c.name, &mut path);
-            match ready!(files::try_stat(r, &path)) {
+            let looked = ready!(files::try_stat(r, &path));
+            note(r, &mut path, c.folder, looked.as_ref());
+            match looked {
                 Ok(meta) if meta.is_dir() == c.folder => {
                     found(r, &path[root..], c.folder);
                     return Poll::Ready(Verdict::Next);
@@ -134,6 +138,17 @@ impl Handler {
             None => (&uri[..], &b""[..]),
         };
         Poll::Ready(r.internal_redirect(uri, args))
+    }
+}
+
+/// Notes a look for an explanation; a folder is looked for by its name with a slash.
+#[inline]
+fn note(r: &Request, path: &mut FilePath, folder: bool, looked: Result<&FileMeta, &OpenError>) {
+    if r.is_traced() {
+        let len = path.len();
+        path.extend_from_slice(if folder { b"/" } else { b"" });
+        file_notes::note(r, "try_files", path, looked);
+        path.truncate(len);
     }
 }
 

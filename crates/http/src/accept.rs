@@ -49,7 +49,7 @@ impl Receiver for HttpMain {
 fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output = ()> {
     let main = Active::new(&main);
     async move {
-        main.trace.get().into_iter().for_each(|trace| trace.begin());
+        main.trace.get().into_iter().for_each(|trace| trace.begun.set(true));
         if c.listen.proxy_protocol {
             let ms = c.head_timeout();
             let read = std::mem::take(&mut first);

@@ -90,6 +90,8 @@ pub enum Step {
     Status(u16),
     /// A line for the error log.
     Log(Level, String),
+    /// A directive looked for a file: its name, the path, and what came of it.
+    File(&'static str, String, String),
     /// A server would be asked.
     Passed(Box<Passed>),
     /// The content would be made by a handler of the location.
@@ -110,7 +112,7 @@ pub struct Trace {
     /// The address that the client connected to.
     pub(crate) local: SockAddr,
     steps: RefCell<Vec<Noted>>,
-    begun: Cell<bool>,
+    pub(crate) begun: Cell<bool>,
 }
 
 impl Trace {
@@ -122,11 +124,6 @@ impl Trace {
     /// Whether the connection has begun; it ends when the engine is idle.
     pub fn has_begun(&self) -> bool {
         self.begun.get()
-    }
-
-    /// The connection has begun.
-    pub(crate) fn begin(&self) {
-        self.begun.set(true);
     }
 
     /// Adds a step; `inside`: a subrequest took it.

@@ -5,6 +5,7 @@
 //! ([`http::explain`]) and stops before the content.
 
 mod effect;
+mod logline;
 mod question;
 mod show;
 
@@ -26,6 +27,7 @@ use server::load::Refused;
 use crate::declared::{Command, PLAIN, Run};
 use crate::line::{self, option, valued};
 use crate::target::{Arguments, Target};
+use logline::Logged;
 use question::{Chosen, Question};
 
 /// The exit status when there is no answer.
@@ -40,6 +42,8 @@ struct Story {
     question: Question,
     chosen: Chosen,
     steps: Vec<Noted>,
+    /// The line of the log, if the request is of one.
+    logged: Option<Logged>,
     /// The head of the answer, if one was made.
     answer: Option<String>,
     tree: Tree,
@@ -79,10 +83,18 @@ pub const COMMAND: Command = Command {
             that match, every rewrite, the upstream, the cache key, and each directive in effect \
             with its file and line.",
     args: || {
-        let url = Arg::new("URL").required(true).value_hint(ValueHint::Url);
+        let url = Arg::new("URL").required_unless_present("log").value_hint(ValueHint::Url);
+        let log = valued("log", "LINE", "A line of the access log instead of a request");
         let header = valued("H", "FIELD", "A header of the request; may be repeated");
         let own = [
-            url.help("The URL of the request: http://host/path or https://host/path"),
+            url.help(
+                "The URL of the request: http://host/path or https://host/path; with --log: \
+                 scheme, host and port for lines without them",
+            ),
+            log.allow_hyphen_values(true).long_help(
+                "A line of the access log: its request is explained. The format is one of the \
+                 configuration's, combined, or json",
+            ),
             valued("X", "METHOD", "The method [default: GET]").allow_hyphen_values(true),
             header.action(ArgAction::Append).allow_hyphen_values(true),
             valued("from", "ADDR", "The client's address [default: 127.0.0.1]"),
@@ -95,10 +107,16 @@ pub const COMMAND: Command = Command {
         ("0", "the request is explained"),
         ("2", "the configuration does not load, or the command line is wrong"),
     ],
-    examples: &[(
-        "weir explain https://example.com/a -H 'Accept-Encoding: br' -c nginx.conf",
-        "How is this request answered?",
-    )],
+    examples: &[
+        (
+            "weir explain https://example.com/a -H 'Accept-Encoding: br' -c nginx.conf",
+            "How is this request answered?",
+        ),
+        (
+            "weir explain --log '{\"request_uri\":\"/a\"}'",
+            "Why was this request answered like this?",
+        ),
+    ],
     run: Run::Parsed(run),
     ..PLAIN
 };
@@ -124,20 +142,33 @@ fn run(matches: &ArgMatches) -> ExitCode {
 }
 
 fn explain(args: &Arguments) -> Result<Story, String> {
-    let question = Question::new(args.value("URL").unwrap_or_default(), args)?;
+    let url = args.value("URL");
+    let line = args.value("log");
+    let asked = match line {
+        None => Some(Question::new(url.unwrap_or_default(), args)?),
+        Some(_) => None,
+    };
     let Target { loader, log } = Target::new(&args.typed, Level::Error)?;
     // The fault of the configuration has been logged.
     let parsed = loader.parse(None, &log, || {}).map_err(|Refused| String::new())?;
     let engines = parsed.engines.iter().map(|engine| &**engine as &dyn std::any::Any);
     let main = engines.filter_map(|any| any.downcast_ref::<HttpEngine>()).next();
     let main = main.ok_or("the configuration has no http block")?.main().clone();
+    let target = Target { loader, log };
+    let tree = target.tree().ok_or("the configuration has changed meanwhile")?;
+    let (question, logged) = match (asked, line) {
+        (Some(question), _) => (question, None),
+        (None, line) => {
+            let formats = logline::formats(&tree);
+            let logged = logline::read(line.unwrap_or_default(), &formats)?;
+            (Question::of_line(&logged, url, &main, args)?, Some(logged))
+        }
+    };
     let chosen = question.choose(&main)?;
     parsed.settings.pools.install();
     let (steps, answer) = ask(&main, &question, &chosen)
         .map_err(|e| format!("the request could not be made: {e}"))?;
-    let target = Target { loader, log };
-    let tree = target.tree().ok_or("the configuration has changed meanwhile")?;
-    Ok(Story { question, chosen, steps, answer, tree })
+    Ok(Story { question, chosen, steps, logged, answer, tree })
 }
 
 /// Sends the request and waits until the engine is idle again.
@@ -163,7 +194,20 @@ fn ask(
     })?;
     taken.and_then(|()| client.take())?;
     let head = client.is_whole.then(|| String::from_utf8_lossy(&client.head).into_owned());
-    Ok((trace.steps(), head))
+    Ok((without_repetitions(trace.steps()), head))
+}
+
+/// A handler that waits for a disk begins again, and notes its files and lines of the log anew.
+fn without_repetitions(steps: Vec<Noted>) -> Vec<Noted> {
+    let may_repeat = |noted: &Noted| matches!(noted.step, Step::File(..) | Step::Log(..));
+    let mut kept: Vec<Noted> = Vec::with_capacity(steps.len());
+    for noted in steps {
+        let mut run = kept.iter().rev().take_while(|last| may_repeat(last));
+        if !(may_repeat(&noted) && run.any(|last| *last == noted)) {
+            kept.push(noted);
+        }
+    }
+    kept
 }
 
 /// The client's end of the connection.
@@ -202,5 +246,21 @@ impl Client {
             event::sleep(BODY_MS).await;
             late.set(true);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_is_repeated_is_told_once() {
+        let file = |path: &str| Step::File("root", path.to_owned(), "exists".to_owned());
+        let noted = |step: Step| Noted { step, inside: false };
+        let uri = || noted(Step::Uri("/".to_owned()));
+        let (a, b) = (|| noted(file("a")), || noted(file("b")));
+        let steps = vec![a(), b(), a(), b(), uri(), a(), uri(), uri()];
+        let want = vec![a(), b(), uri(), a(), uri(), uri()];
+        assert!(without_repetitions(steps) == want);
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use http::server::HttpMain;
 use os::SockAddr;
 
+use super::logline::Logged;
 use crate::target::Arguments;
 
 /// A request.
@@ -45,6 +46,8 @@ pub struct Chosen {
 
 /// The port of clients that are not named in full.
 const CLIENT_PORT: u16 = 50_000;
+/// A name that no server has, where a line names no host: the default server answers.
+pub const NO_HOST: &str = "host.invalid";
 
 impl Question {
     /// Reads a URL and the options that go with it.
@@ -94,6 +97,75 @@ impl Question {
         }
         let (from, to) = (address("from", CLIENT_PORT)?.unwrap_or(here), address("to", port)?);
         Ok(Question { method, tls, host, port, path, headers, from, to })
+    }
+
+    /// Reads a line of an access log. `base` has the scheme, host and port where the line has none;
+    /// options win over the line.
+    pub fn of_line(
+        logged: &Logged,
+        base: Option<&str>,
+        main: &HttpMain,
+        args: &Arguments,
+    ) -> Result<Question, String> {
+        let target = &logged.target;
+        let url = match base {
+            _ if target.starts_with("http://") || target.starts_with("https://") => target.clone(),
+            _ if !target.starts_with('/') => {
+                return Err(format!(
+                    "\"{target}\" is requested by no URL, and cannot be explained"
+                ));
+            }
+            Some(base) => {
+                let of_base = Question::new(base, args)?;
+                let scheme = if of_base.tls { "https" } else { "http" };
+                format!("{scheme}://{}{target}", of_base.authority())
+            }
+            None => Question::address_of(logged, main)? + target,
+        };
+        let mut question = Question::new(&url, args)?;
+        if args.value("X").is_none() {
+            question.method.clone_from(&logged.method);
+        }
+        let typed: Vec<String> =
+            question.headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
+        let logged_headers = logged
+            .headers
+            .iter()
+            .filter(|(name, value)| !typed.contains(name) && !value.contains(['\r', '\n']));
+        question.headers.extend(logged_headers.cloned());
+        let parse = |text: &Option<String>, port: u16| {
+            let text = text.as_deref()?;
+            let bare = || Some(SockAddr::ip(text.parse().ok()?, port));
+            let found = SockAddr::parse(text.as_bytes());
+            found.filter(|addr| addr.is_unix() || addr.port() != 0).or_else(bare)
+        };
+        if let (None, Some(from)) = (args.value("from"), parse(&logged.from, CLIENT_PORT)) {
+            // A client at a unix socket is a local one.
+            question.from = if from.is_unix() { question.from } else { from };
+        }
+        if let (None, Some(to)) = (args.value("to"), parse(&logged.to, question.port)) {
+            question.to = Some(to);
+        }
+        Ok(question)
+    }
+
+    /// Scheme, host and port of a line; those that it lacks are of the first socket that fits.
+    fn address_of(logged: &Logged, main: &HttpMain) -> Result<String, String> {
+        let addresses = main.listens.iter().filter(|l| !l.spec.quic).flat_map(|l| &l.addresses);
+        let mut fitting = addresses.filter(|address| {
+            logged.tls.is_none_or(|tls| tls == address.ssl)
+                && logged.port.is_none_or(|port| port == address.addr.port())
+                && !address.addr.is_unix()
+        });
+        let found = fitting.next();
+        let tls = found.map_or(logged.tls, |address| Some(address.ssl)).unwrap_or(false);
+        let default = if tls { 443 } else { 80 };
+        let port = logged.port.or_else(|| found.map(|a| a.addr.port())).unwrap_or(default);
+        let scheme = if tls { "https" } else { "http" };
+        let host = logged.host.clone().unwrap_or_else(|| NO_HOST.to_owned());
+        let host =
+            if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host };
+        Ok(format!("{scheme}://{host}:{port}"))
     }
 
     /// The URL.

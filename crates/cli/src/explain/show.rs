@@ -9,6 +9,7 @@ use http::server::location::LocKind;
 
 use super::Story;
 use super::effect::{self, Effect};
+use super::question::NO_HOST;
 
 /// The name of a place as written in the configuration.
 fn name(place: &Place) -> String {
@@ -40,21 +41,21 @@ fn kind(place: &Place) -> &'static str {
 
 fn tried(how: Tried) -> &'static str {
     match how {
-        Tried::Exact => "its name is the URI",
-        Tried::Prefix => "its name begins the URI",
-        Tried::Slash => "its name is the URI with a slash added: a redirect",
-        Tried::Matches => "its expression matches",
-        Tried::Differs => "its expression does not match",
+        Tried::Exact => "is equal to the URI",
+        Tried::Prefix => "is a prefix of the URI",
+        Tried::Slash => "is equal to the URI with a slash added: a redirect",
+        Tried::Matches => "the regular expression matches",
+        Tried::Differs => "the regular expression does not match",
     }
 }
 
 /// Why the search ended with a location.
 fn why_location(place: &Place) -> Option<&'static str> {
     match place.kind {
-        LocKind::Exact => Some("an exact name ends the search"),
-        LocKind::Prefix => Some("the longest prefix, and no expression matches"),
-        LocKind::PrefixNoRegex => Some("the longest prefix, and ^~ leaves out expressions"),
-        LocKind::Regex => Some("the first expression that matches goes before prefixes"),
+        LocKind::Exact => Some("an exact match ends the search"),
+        LocKind::Prefix => Some("the longest prefix, and no regular expression matches"),
+        LocKind::PrefixNoRegex => Some("the longest prefix, and ^~ skips regular expressions"),
+        LocKind::Regex => Some("the first regular expression that matches wins over prefixes"),
         _ => None,
     }
 }
@@ -62,12 +63,14 @@ fn why_location(place: &Place) -> Option<&'static str> {
 /// Why the server answers.
 fn why_server(host: Option<&str>, named: bool, has_names: bool) -> String {
     match (host, named) {
-        _ if !has_names => "it is the only one at this address".to_owned(),
-        (Some(host), true) => format!("\"{host}\" is one of its names"),
+        _ if !has_names => "the only server at this address".to_owned(),
+        (Some(host), true) => format!("its server_name matches \"{host}\""),
         (Some(host), false) => {
-            format!("no server here is named \"{host}\": it is the default one of the address")
+            format!("the default server of the address, because no server_name matches \"{host}\"")
         }
-        (None, _) => "the request names no host: it is the default one of the address".to_owned(),
+        (None, _) => {
+            "the default server of the address, because the request names no host".to_owned()
+        }
     }
 }
 
@@ -78,6 +81,13 @@ pub fn text(story: &Story) -> String {
     let mut put = |label: &str, text: &str| {
         out.push_str(&format!("{label:<10} {text}\n"));
     };
+    if let Some(logged) = &story.logged {
+        let status = logged.status.as_deref().unwrap_or("unknown");
+        put("logged", &format!("status {status}, by the format \"{}\"", logged.format));
+        if q.host == NO_HOST {
+            put("", "(the line names no host: a URL after it chooses another server)");
+        }
+    }
     put("client", &format!("{}", q.from.host()));
     let chosen = &story.chosen;
     put("listen", &chosen.address);
@@ -122,7 +132,7 @@ pub fn text(story: &Story) -> String {
             out.push_str(&format!("  {}; ({})\n", effect::line(node), node.name.pos));
             for hidden in hides {
                 let (line, at) = (effect::line(hidden), &hidden.name.pos);
-                out.push_str(&format!("      hides {line}; ({at})\n"));
+                out.push_str(&format!("      overrides {line}; ({at})\n"));
             }
         }
     }
@@ -141,12 +151,13 @@ fn step(story: &Story, step: &Step) -> (&'static str, String) {
         }
         Step::Entered(place) => {
             let why = why_location(place).map_or_else(String::new, |why| format!(": {why}"));
-            ("enters", format!("{} at {}{why}", name(place), place.at))
+            ("location", format!("{} at {}{why}", name(place), place.at))
         }
         Step::Status(status) => ("status", status.to_string()),
         Step::Log(level, text) => ("log", format!("[{level}] {text}")),
-        Step::Passed(passed) => ("passes on", format!("{}{}", passed.scheme, passed.to)),
-        Step::Content => ("content", "made by a handler of this location".to_owned()),
+        Step::File(by, path, found) => ("file", format!("{by}: {path} {found}")),
+        Step::Passed(passed) => ("proxied to", format!("{}{}", passed.scheme, passed.to)),
+        Step::Content => ("content", "a handler of this location makes the response".to_owned()),
     }
 }
 
@@ -171,6 +182,14 @@ pub fn json(story: &Story) -> Vec<u8> {
     Object::write(&mut out, |o| {
         o.text("url", q.url().as_bytes());
         o.text("method", q.method.as_bytes());
+        if let Some(logged) = &story.logged {
+            o.object("logged", |o| {
+                o.text("format", logged.format.as_bytes());
+                if let Some(status) = &logged.status {
+                    o.text("status", status.as_bytes());
+                }
+            });
+        }
         o.text("client", q.from.host().to_string().as_bytes());
         o.text("listen", story.chosen.address.as_bytes());
         o.list("steps", story.steps.iter(), |o, noted| {
@@ -249,6 +268,12 @@ fn step_object(o: &mut Object<'_>, story: &Story, step: &Step) {
             o.text("step", b"log");
             o.text("level", level.name().as_bytes());
             o.text("message", text.as_bytes());
+        }
+        Step::File(by, path, found) => {
+            o.text("step", b"file");
+            o.text("directive", by.as_bytes());
+            o.text("path", path.as_bytes());
+            o.text("found", found.as_bytes());
         }
         Step::Passed(passed) => {
             o.text("step", b"passed");

@@ -53,6 +53,15 @@ impl Coding {
         Bytes::from_static(self.name().as_bytes())
     }
 
+    /// The directive that looks for files in this coding.
+    pub fn directive(self) -> &'static str {
+        match self {
+            Coding::Zstd => "zstd_static",
+            Coding::Brotli => "brotli_static",
+            Coding::Gzip => "gzip_static",
+        }
+    }
+
     /// The suffix of a file's name for its content in this coding.
     pub fn suffix(self) -> &'static [u8] {
         match self {

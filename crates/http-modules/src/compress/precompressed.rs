@@ -99,7 +99,10 @@ impl Precompressed {
             }
             path.truncate(original);
             path.extend_from_slice(candidate.coding.suffix());
-            let file = match ready!(files::try_open(r, &path)) {
+            let opened = ready!(files::try_open(r, &path));
+            let by = candidate.coding.directive();
+            crate::file_notes::note(r, by, &path, opened.as_ref().map(OpenFile::meta));
+            let file = match opened {
                 Ok(file) => file,
                 Err(e) => {
                     if !hidden {

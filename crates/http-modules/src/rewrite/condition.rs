@@ -190,6 +190,7 @@ impl Test {
     /// The condition's answer from what the file system said of its path.
     pub fn of_file(&self, r: &Request, path: &[u8], found: Result<FileMeta, OpenError>) -> bool {
         let Kind::File(_, what) = &self.kind else { return false };
+        crate::file_notes::note(r, "if", path, found.as_ref());
         let holds = match found {
             Ok(meta) => match what {
                 FileTest::File => meta.is_file(),

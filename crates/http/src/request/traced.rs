@@ -44,12 +44,8 @@ impl Request {
     /// Notes the URI that the phases go on with.
     pub(crate) fn note_uri(&self) {
         self.note(|r| {
-            let mut uri = lossy(&r.uri).into_owned();
-            if !r.args.is_empty() {
-                uri.push('?');
-                uri.push_str(&lossy(&r.args));
-            }
-            Step::Uri(uri)
+            let mark = if r.args.is_empty() { "" } else { "?" };
+            Step::Uri(format!("{}{mark}{}", lossy(&r.uri), lossy(&r.args)))
         });
     }
 
@@ -61,6 +57,12 @@ impl Request {
     /// Notes the location that was entered.
     pub(crate) fn note_entered(&self) {
         self.note(|r| Step::Entered(place(&r.loc)));
+    }
+
+    /// Notes a file that a directive looked for, and what came of it.
+    #[inline]
+    pub fn note_file(&self, by: &'static str, path: &[u8], found: impl FnOnce() -> String) {
+        self.note(|_| Step::File(by, lossy(path).into_owned(), found()));
     }
 
     /// Takes a line for the error log. False: this is no explanation.

@@ -179,10 +179,10 @@ fn the_way_of_a_request_is_told() {
     };
     let text = told("/old/z?b=1", &["-H", "X-C: d"]);
     for part in [
-        "\"a.example\" is one of its names",
+        "its server_name matches \"a.example\"",
         "\"^/old/(.*)$\" matches \"/old/z\"",
-        "enters     location /new/ at ",
-        "the longest prefix, and no expression matches",
+        "location   location /new/ at ",
+        "the longest prefix, and no regular expression matches",
         "location ~ \\.php$ at ",
         "upstream   http://app\n",
         "balancing: least_conn",
@@ -191,7 +191,7 @@ fn the_way_of_a_request_is_told() {
         "X-C: d\n",
         "cache      k, key \"http://app/x/z?b=1\"",
         "  add_header X-B loc; (",
-        "      hides add_header X-A http; (",
+        "      overrides add_header X-A http; (",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
@@ -205,11 +205,11 @@ fn the_way_of_a_request_is_told() {
     assert!(told("/closed", &["--from", "127.0.0.3"]).contains("status     404"));
     assert!(told("/auth", &[]).contains("| location = /check at "));
     let image = told("/a.gif", &[]);
-    assert!(image.contains("enters     location ~* \\.(gif|JPG)$ at "), "{image}");
+    assert!(image.contains("location   location ~* \\.(gif|JPG)$ at "), "{image}");
     let passed = told("/x.php", &[]);
     assert!(passed.contains("upstream   fastcgi://127.0.0.1:3\n"), "{passed}");
     let other = explain(&weir, &[&url(&weir, "zzz", "/")]).1;
-    assert!(other.contains("no server here is named \"zzz\": it is the default"), "{other}");
+    assert!(other.contains("because no server_name matches \"zzz\""), "{other}");
     let (code, none) = explain(&weir, &["http://a.example:9/"]);
     assert_eq!(code, Some(2));
     assert!(none.contains("nothing listens for http on port 9; there is: 127.0.0.1:"), "{none}");
@@ -227,7 +227,7 @@ fn nothing_is_touched() {
         assert_eq!(code, Some(0), "{text}");
     }
     let (code, text) = explain(&weir, &[&url(&weir, "a.example", "/put/x"), "-X", "PUT"]);
-    assert!(code == Some(0) && text.contains("content    made by a handler"), "{text}");
+    assert!(code == Some(0) && text.contains("content    a handler of this location"), "{text}");
     assert_eq!((weir.files_below("html"), weir.files_below("cache")), before);
     assert_eq!(weir.log("access.log"), access);
     assert!(weir.prefix().join("html/a.txt").exists());
@@ -267,11 +267,110 @@ fn unix_sockets_are_named_by_to() {
         let url = format!("http://x{uri}");
         let (code, text) = explain(&weir, &[&url, "--to", &to, "--from", from]);
         assert_eq!(code, Some(0), "{text}");
-        for part in [format!("listen     {to}\n"), format!("enters     location {uri} at ")] {
+        for part in [format!("listen     {to}\n"), format!("location   location {uri} at ")] {
             assert!(text.contains(&part), "{part:?} is not in\n{text}");
         }
     }
     let (code, text) = explain(&weir, &["http://x/", "--to", "unix:/none"]);
     let none = "nothing listens for http at unix:/none; there is: 127.0.0.1:";
     assert!(code == Some(2) && text.contains(none), "{text}");
+}
+
+#[test]
+fn files_that_were_looked_for_are_named() {
+    let http = "server { listen 127.0.0.1:%PORT0%; root html; gzip_static on;
+        location / { try_files $uri $uri/ =404; }
+        location /plain { }
+        location /other { alias %PREFIX%/html; }
+        location /if { if (-f $document_root/a.txt) { return 204; } }
+    }";
+    let weir = site(1, "error_log logs/error.log;", http)
+        .file("html/a.txt.gz", b"x")
+        .file("html/folder/b.txt", b"b")
+        .file("html/plain/index.html", b"i")
+        .start();
+    let html = weir.prefix().join("html");
+    let html = html.display();
+    let files = |uri: &str, headers: &[&str]| {
+        let url = url(&weir, "a", uri);
+        let (code, text) = explain(&weir, &[&[url.as_str()], headers].concat());
+        assert_eq!(code, Some(0), "{text}");
+        let lines = text.lines().filter_map(|line| line.strip_prefix("file       "));
+        lines.map(|line| line.replace(&format!("{html}/"), "")).collect::<Vec<_>>()
+    };
+    let gzip = ["-H", "Accept-Encoding: gzip"];
+    assert_eq!(files("/a.txt", &gzip), ["try_files: a.txt exists", "gzip_static: a.txt.gz exists"]);
+    let found = files("/plain/x.txt", &gzip);
+    assert_eq!(found, ["gzip_static: plain/x.txt.gz is missing", "root: plain/x.txt is missing"]);
+    assert_eq!(files("/none", &[]), ["try_files: none is missing", "try_files: none/ is missing"]);
+    let found = files("/folder", &[]);
+    assert_eq!(found[..2], ["try_files: folder is a folder", "try_files: folder/ is a folder"]);
+    assert_eq!(files("/plain/", &[])[0], "index: plain/index.html exists");
+    assert_eq!(files("/other/a.txt", &[]), ["alias: a.txt exists"]);
+    assert_eq!(files("/if", &[]), ["if: a.txt exists"]);
+    let inside = files("/plain/index.html/x", &[]);
+    assert_eq!(inside, ["root: plain/index.html/x is missing: a part of the path is a file"]);
+    let json = explain(&weir, &[&url(&weir, "a", "/none"), "--json"]).1;
+    let step = format!(
+        "\"step\":\"file\",\"directive\":\"try_files\",\"path\":\"{html}/none\",\
+         \"found\":\"is missing\""
+    );
+    assert!(json.contains(&step), "{json}");
+}
+
+#[test]
+fn a_line_of_the_log_is_explained() {
+    let http = "log_format own '$remote_addr $host \"$request\" $status $http_x_a';
+        access_log logs/access.log own;
+        server { listen 127.0.0.1:%PORT0%; server_name other; return 403; }
+        server { listen 127.0.0.1:%PORT0%; server_name a.example; root html; ssl_protocols TLSv1 TLSv1.2;
+            location /p/ { proxy_pass http://127.0.0.1:1; }
+            location /j { access_log logs/json.log json; return 204; } }";
+    let weir = site(1, "error_log logs/error.log;", http).start();
+    let mut conn = weir.connect();
+    for uri in ["/p/x?y=1", "/j?z"] {
+        conn.send(format!("GET {uri} HTTP/1.1\r\nHost: a.example\r\nX-A: b c\r\n\r\n"));
+        conn.response();
+    }
+    let line = |log: &str| weir.wait_for_lines(log, 1).trim_end().to_owned();
+    let (code, text) = explain(&weir, &["--log", &line("access.log")]);
+    assert_eq!(code, Some(0), "{text}");
+    for part in [
+        "GET http://a.example:",
+        "/p/x?y=1\n",
+        "logged     status 502, by the format \"own\"\n",
+        "location   location /p/ at ",
+        "x-a: b c\n",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    // A warning of the configuration is told once.
+    assert_eq!(text.matches("protocols not supported").count(), 1, "{text}");
+    let (code, text) = explain(&weir, &["--log", &line("json.log")]);
+    assert!(
+        code == Some(0) && text.contains("logged     status 204, by the format \"json\""),
+        "{text}"
+    );
+    let (_, json) = explain(&weir, &["--json", "--log", &line("access.log")]);
+    assert!(json.contains("\"logged\":{\"format\":\"own\",\"status\":\"502\"}"), "{json}");
+    // A line without a host: the default server, or the one that a URL names.
+    let combined = "192.0.2.1 - - [x] \"POST /p/z HTTP/1.1\" 502 1 \"-\" \"curl/8\"";
+    let (_, text) = explain(&weir, &["--log", combined]);
+    assert!(
+        text.contains("(the line names no host: ") && text.contains("status     403"),
+        "{text}"
+    );
+    assert!(text.contains("client     192.0.2.1\n"), "{text}");
+    let (_, text) = explain(&weir, &[&url(&weir, "a.example", "/"), "--log", combined]);
+    assert!(
+        text.contains("POST http://a.example:") && text.contains("user-agent: curl/8"),
+        "{text}"
+    );
+    for (line, why) in [
+        ("hello", "fits none of the log formats own, combined, json"),
+        ("1.2.3.4 - - [x] \"OPTIONS * HTTP/1.1\" 200 1 \"-\" \"-\"", "requested by no URL"),
+    ] {
+        let (code, text) = explain(&weir, &["--log", line]);
+        assert!(code == Some(2) && text.contains(why), "{text}");
+    }
 }
