@@ -37,6 +37,7 @@ pub mod keyval_tables;
 pub mod mail;
 pub mod mp4_cut;
 pub mod mqtt_connect;
+pub mod oidc_callback;
 pub mod otlp;
 pub mod proxy_protocol;
 pub mod qpack_decode;

@@ -51,7 +51,12 @@ fn user<S: Session>() -> &'static str {
     if S::BLOCK.intersects(Contexts::STREAM) { "stream keyval" } else { "keyval" }
 }
 
-fn refer<S: Session>(
+/// Refers to a zone that `keyval_zone` defines, before or after this. `bytes` is the size where this
+/// is the definition.
+///
+/// # Errors
+/// The name is taken for something else, or with another size.
+pub fn refer<S: Session>(
     cx: &mut Cx<S>,
     word: &Word,
     name: &[u8],
@@ -64,6 +69,25 @@ fn refer<S: Session>(
     }
     let zone = Rc::new(Zone::new(Bytes::copy_from_slice(name), word));
     zones.push(zone.clone());
+    Ok(zone)
+}
+
+/// Defines a zone of texts that a module needs for itself. If it is full, the pairs that were stored
+/// longest ago are evicted.
+///
+/// # Errors
+/// The name is taken for something else, or with another size.
+pub fn define<S: Session>(
+    cx: &mut Cx<S>,
+    word: &Word,
+    name: &[u8],
+    bytes: usize,
+) -> Result<Rc<Zone>, ConfError> {
+    let zone = refer::<S>(cx, word, name, Some(bytes))?;
+    let settings = Settings { bytes, evicts: true, ..Settings::default() };
+    if zone.settings.borrow_mut().replace(settings).is_some() {
+        return Err(ConfError::at(word, format!("duplicate zone \"{}\"", lossy(name))));
+    }
     Ok(zone)
 }
 
