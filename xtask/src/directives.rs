@@ -38,6 +38,7 @@ const CONTEXTS: &[&str] = &[
     "upstream",
     "acme_issuer",
     "otel_exporter",
+    "oidc_provider",
     "stream",
     "stream-server",
     "stream-upstream",

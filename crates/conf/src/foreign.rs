@@ -113,7 +113,7 @@ mod tests {
             ("testcookie", "testcookie-nginx-module"),
             ("set_cookie_flag", "nginx_cookie_flag_module"),
             ("opentracing", "nginx-opentracing"),
-            ("auth_oidc", "NGINX Plus"),
+            ("mgmt", "NGINX Plus"),
             ("app_protect_enable", "F5 WAF for NGINX"),
             ("proxy_connect", "ngx_http_proxy_connect_module"),
             ("ssl", "nginx before 1.25.1"),

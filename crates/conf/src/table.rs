@@ -60,6 +60,8 @@ contexts! {
     ACME_ISSUER = 14, "acme_issuer";
     /// In `otel_exporter`.
     OTEL_EXPORTER = 15, "otel_exporter";
+    /// In `oidc_provider`.
+    OIDC_PROVIDER = 16, "oidc_provider";
 }
 
 impl Contexts {
@@ -102,6 +104,7 @@ impl Contexts {
             "mail-server" => Contexts::MAIL_SERVER,
             "acme_issuer" => Contexts::ACME_ISSUER,
             "otel_exporter" => Contexts::OTEL_EXPORTER,
+            "oidc_provider" => Contexts::OIDC_PROVIDER,
             _ => return None,
         })
     }
@@ -132,6 +135,7 @@ impl Contexts {
             "limit_except" => Some(Contexts::LIMIT_EXCEPT),
             "acme_issuer" => Some(Contexts::ACME_ISSUER),
             "otel_exporter" => Some(Contexts::OTEL_EXPORTER),
+            "oidc_provider" => Some(Contexts::OIDC_PROVIDER),
             _ => None,
         }
     }

@@ -7,6 +7,7 @@ pub mod access;
 pub mod addition;
 pub mod auth_basic;
 pub mod auth_jwt;
+pub mod auth_oidc;
 pub mod auth_request;
 pub mod auth_require;
 pub mod autoindex;
@@ -90,6 +91,8 @@ pub static MODULES: Modules = &[
     &empty_gif::MODULE,
     &access::MODULE,
     &auth_basic::MODULE,
+    // Tokens may be those of its sessions.
+    &auth_oidc::MODULE,
     &auth_jwt::MODULE,
     &auth_request::MODULE,
     // It looks at what the modules before it have found.

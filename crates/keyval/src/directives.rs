@@ -51,8 +51,8 @@ fn user<S: Session>() -> &'static str {
     if S::BLOCK.intersects(Contexts::STREAM) { "stream keyval" } else { "keyval" }
 }
 
-/// Refers to a zone that `keyval_zone` defines, before or after this. `bytes` is the size where this
-/// is the definition.
+/// Refers to a zone that `keyval_zone` defines, before or after this. `bytes` is the size where
+/// this is the definition.
 ///
 /// # Errors
 /// The name is taken for something else, or with another size.
@@ -72,8 +72,8 @@ pub fn refer<S: Session>(
     Ok(zone)
 }
 
-/// Defines a zone of texts that a module needs for itself. If it is full, the pairs that were stored
-/// longest ago are evicted.
+/// Defines a zone of texts that a module needs for itself. If it is full, the pairs that were
+/// stored longest ago are evicted.
 ///
 /// # Errors
 /// The name is taken for something else, or with another size.

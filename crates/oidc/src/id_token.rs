@@ -25,6 +25,12 @@ pub struct Expected<'a> {
     pub now_s: u64,
 }
 
+/// A token of the provider for this client.
+pub(crate) struct Signed {
+    pub header: Map<String, Value>,
+    pub claims: Map<String, Value>,
+}
+
 impl Expected<'_> {
     /// Checks the ID token of a login, and returns its claims.
     ///
@@ -64,7 +70,7 @@ impl Expected<'_> {
     }
 
     fn id_token(&self, token: &str, access_token: &str) -> Result<Map<String, Value>, Error> {
-        let (header, claims) = self.signed(token)?;
+        let Signed { header, claims } = self.signed(token)?;
         if !claims.contains_key("exp") {
             return Err(Error::Claim("exp is missing"));
         }
@@ -81,11 +87,8 @@ impl Expected<'_> {
     }
 
     /// Checks everything that all tokens of a provider have in common: signature, issuer, audience
-    /// and times. Returns header and claims.
-    pub(crate) fn signed(
-        &self,
-        token: &str,
-    ) -> Result<(Map<String, Value>, Map<String, Value>), Error> {
+    /// and times.
+    pub(crate) fn signed(&self, token: &str) -> Result<Signed, Error> {
         let limits = Limits::default();
         let header = jose::parse_header(token.as_bytes(), limits).map_err(Error::Token)?;
         let alg = header.get("alg").and_then(Value::as_str).unwrap_or_default();
@@ -107,7 +110,7 @@ impl Expected<'_> {
         let verified = jose::verify(token.as_bytes(), keys, limits).map_err(Error::Token)?;
         let claims = jose::parse_claims(&verified.payload).map_err(Error::Token)?;
         self.check(&claims)?;
-        Ok((verified.header, claims))
+        Ok(Signed { header: verified.header, claims })
     }
 
     fn check(&self, claims: &Map<String, Value>) -> Result<(), Error> {

@@ -81,7 +81,7 @@ impl Expected<'_> {
     /// # Errors
     /// The reason for which it is refused.
     pub fn logout_token(&self, token: &str) -> Result<LogoutToken, Error> {
-        let (_, claims) = self.signed(token)?;
+        let claims = self.signed(token)?.claims;
         if claims.contains_key("nonce") {
             return Err(Error::Claim("a logout token has no nonce"));
         }

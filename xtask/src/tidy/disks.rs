@@ -86,6 +86,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("cache/src/instance.rs", &["block", "settle"], "at the start of a process; in a thread"),
     ("http/src/core_vars/process.rs", &["new"], "/dev/urandom, once"),
     ("http-modules/src/auth_jwt/keys.rs", &["read"], "at load, or by Request::on_disk"),
+    ("http-modules/src/auth_oidc/directives.rs", &["client_secret_file"], "at load"),
     ("http-modules/src/auth_basic/verified.rs", &["draw"], "/dev/urandom, once"),
     ("http-modules/src/geoip2.rs", &["read", "refresh"], "at the start, and in a thread"),
     ("upstream/src/names.rs", &["system"], "at the start"),

@@ -18,6 +18,7 @@ use http::cx::Cx;
 use http::module::{LocView, Module, Pipeline};
 use keys::KeyFile;
 use requests::KeyRequest;
+pub(crate) use variables::{member, write};
 
 const HSLX: C = HSL.or(C::LIMIT_EXCEPT);
 
@@ -136,6 +137,8 @@ struct Auth {
     realm: Template,
     /// Where the token is, if not in `Authorization`.
     token: Option<Template>,
+    /// It is the ID token of the session of `auth_oidc`.
+    is_of_session: bool,
 }
 
 /// `auth_jwt_require`.
@@ -162,6 +165,12 @@ impl JwtConf {
     fn is_on(&self) -> bool {
         let auth = self.auth.as_ref();
         auth.is_some_and(|auth| auth.realm.as_const().is_none_or(|realm| realm != "off"))
+    }
+
+    /// `off token=$oidc_id_token`: the token was verified at the login, and only its claims are
+    /// read.
+    fn reads_session(&self) -> bool {
+        self.auth.as_ref().is_some_and(|auth| auth.is_of_session) && !self.is_on()
     }
 
     fn files(&self) -> &[Rc<KeyFile>] {
@@ -193,7 +202,8 @@ fn auth_jwt(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
             Some(Template::parse_slice(&word.text.slice(at..), word, at, &mut cx.vars)?)
         }
     };
-    cx.loc::<JwtConf>().auth = Some(Auth { realm, token });
+    let is_of_session = n.args.get(1).is_some_and(|word| word.bytes() == b"token=$oidc_id_token");
+    cx.loc::<JwtConf>().auth = Some(Auth { realm, token, is_of_session });
     Ok(())
 }
 
@@ -230,7 +240,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 }
 
 /// The text of a quoted string (RFC 9110 section 5.6.4).
-fn quoted(realm: &[u8]) -> Bytes {
+pub(crate) fn quoted(realm: &[u8]) -> Bytes {
     let mut out = vec![b'"'];
     for &byte in realm {
         if matches!(byte, b'"' | b'\\') {

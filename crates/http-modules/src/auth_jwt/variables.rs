@@ -78,7 +78,16 @@ fn accepted(r: &mut Request) -> Option<Rc<Accepted>> {
         Outcome::Unknown => {}
     }
     let loc = r.loc.clone();
-    let conf = loc.confs.get::<JwtConf>().filter(|conf| conf.is_on())?;
+    let conf = loc.confs.get::<JwtConf>()?;
+    if conf.reads_session() {
+        let session = crate::auth_oidc::session(r)?;
+        let token = Rc::new(Accepted { claims: session.claims.clone(), payload: None });
+        *check::outcome(r) = Outcome::Accepted(token.clone());
+        return Some(token);
+    }
+    if !conf.is_on() {
+        return None;
+    }
     let has_files_alone = !conf.files().is_empty() && conf.requests().is_empty();
     if conf.token_type() != TokenType::Signed || !has_files_alone {
         return None;
@@ -104,7 +113,7 @@ fn accepted(r: &mut Request) -> Option<Rc<Accepted>> {
 
 /// A member by the name of a variable. Those are in lower case, so that a member whose name has
 /// others is found if it is the only one.
-fn member<'a>(of: &'a Map<String, Value>, name: &[u8]) -> Option<&'a Value> {
+pub(crate) fn member<'a>(of: &'a Map<String, Value>, name: &[u8]) -> Option<&'a Value> {
     let name = std::str::from_utf8(name).ok()?;
     if let Some(value) = of.get(name) {
         return Some(value);
@@ -127,7 +136,7 @@ fn text(value: Option<&Value>) -> Option<Bytes> {
 }
 
 /// A string as it is, a list with commas, anything else as JSON. Null is no value.
-fn write(value: Option<&Value>, out: &mut Vec<u8>) -> bool {
+pub(crate) fn write(value: Option<&Value>, out: &mut Vec<u8>) -> bool {
     match value {
         None | Some(Value::Null) => return false,
         Some(Value::String(text)) => out.extend_from_slice(text.as_bytes()),
