@@ -9,6 +9,7 @@ mod blocks;
 mod cx;
 mod habits;
 mod headers;
+mod identity;
 mod ignore;
 mod inherited;
 mod locations;
@@ -141,6 +142,7 @@ const ENTRIES: &[&[Entry]] = &[
     passing::ENTRIES,
     patterns::ENTRIES,
     maps::ENTRIES,
+    identity::ENTRIES,
     tls::ENTRIES,
     servers::ENTRIES,
     blocks::ENTRIES,

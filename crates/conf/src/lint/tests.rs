@@ -584,3 +584,34 @@ fn names_that_nobody_has() {
     assert_eq!(of("http { content_by_lua_block { ngx.say(1) } geoip2 f { $x y; } }"), [1]);
     assert_eq!(of("foo 1; # weir:ignore unknown-directive of a module that is added"), []);
 }
+
+#[test]
+fn tokens_and_sign_in() {
+    finds("jwt-for-others", &["location / { auth_jwt x; auth_jwt_key_file k; }"]);
+    silent(&[
+        "auth_jwt_require $ours; location / { auth_jwt x; auth_jwt_key_file k; }",
+        "location / { auth_jwt off token=$oidc_id_token; }",
+    ]);
+    let keys = |pass: &str| {
+        format!(
+            "location / {{ auth_jwt x; auth_jwt_require $a; auth_jwt_key_request /k?x; }}\n\
+             location = /k {{ internal; proxy_pass {pass}; }}"
+        )
+    };
+    finds("keys-over-http", &[&keys("http://192.0.2.1/jwks")]);
+    silent(&[&keys("https://192.0.2.1/jwks"), &keys("http://127.0.0.1:8080/jwks")]);
+    finds(
+        "oidc-satisfy-any",
+        &["satisfy any; location / { auth_oidc p; auth_request /a; proxy_pass http://127.0.0.1; }"],
+    );
+    silent(&[
+        "satisfy any; location / { auth_oidc p; allow 192.0.2.0/24; deny all; }",
+        "satisfy any; location / { auth_oidc off; auth_request /a; }",
+        "location / { auth_oidc p; auth_request /a; }",
+    ]);
+    for variable in ["oidc_access_token", "http_authorization", "cookie_NGX_OIDC_SESSION"] {
+        let text = format!("http {{ log_format x '$uri ${variable}'; }}");
+        assert_eq!(found(&text), ["token-in-log:1"], "{variable}");
+    }
+    assert_eq!(found("http { log_format x '$oidc_claim_sub $cookie_lang'; }"), [""; 0]);
+}
