@@ -117,3 +117,86 @@ impl<T: 'static> Cached<T> {
         Err(failure.unwrap_or_else(|| Failure::Away("nothing was fetched".to_owned())))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use event::sim::{Faults, Plan, run};
+
+    use super::*;
+
+    /// A source whose document is the number of the fetch, or a failure.
+    #[derive(Clone, Default)]
+    struct Source(Rc<(Cell<u32>, Cell<bool>)>);
+
+    impl Source {
+        async fn fetch(self) -> Result<u32, Failure> {
+            event::sleep(100).await;
+            self.0.0.set(self.0.0.get() + 1);
+            match self.0.1.get() {
+                true => Err(Failure::Away("away".to_owned())),
+                false => Ok(self.0.0.get()),
+            }
+        }
+    }
+
+    fn simulated<F: Future<Output = ()> + 'static>(test: impl FnOnce(Cached<u32>, Source) -> F) {
+        let ran = run(Plan::new(0, Faults::NONE), test(Cached::default(), Source::default()));
+        assert!(ran.is_ok(), "{ran:?}");
+    }
+
+    #[test]
+    fn one_fetch_is_for_all_who_wait() {
+        simulated(|cached, source| async move {
+            let cached = Rc::new(cached);
+            let done = Rc::new(Cell::new(0));
+            for _ in 0..5 {
+                let (cached, source, done) = (cached.clone(), source.clone(), done.clone());
+                event::spawn(async move {
+                    assert_eq!(cached.get(|| source.fetch()).await.ok().as_deref(), Some(&1));
+                    done.set(done.get() + 1);
+                });
+            }
+            event::testing::until(move || done.get() == 5).await;
+            assert_eq!(source.0.0.get(), 1);
+        });
+    }
+
+    #[test]
+    fn copies_are_renewed_in_bounded_times() {
+        simulated(|cached, source| async move {
+            let value = |result: Result<Rc<u32>, Failure>| result.ok().map(|value| *value);
+            let fetch = || source.clone().fetch();
+            assert_eq!(value(cached.get(fetch).await), Some(1));
+            // A key that is not known, twice: too early, and early enough.
+            assert_eq!(value(cached.renewed(10_000, fetch).await), Some(1));
+            event::sleep(10_000).await;
+            assert_eq!(value(cached.renewed(10_000, fetch).await), Some(2));
+            assert_eq!(value(cached.renewed(10_000, fetch).await), Some(2));
+            // Old copies serve while newer ones come, and while none can be had.
+            event::sleep(AGE_MS).await;
+            assert_eq!(value(cached.get(fetch).await), Some(2));
+            event::sleep(200).await;
+            assert_eq!(value(cached.get(fetch).await), Some(3));
+            source.0.1.set(true);
+            event::sleep(AGE_MS).await;
+            assert_eq!(value(cached.get(fetch).await), Some(3));
+            event::sleep(200).await;
+            assert_eq!((value(cached.get(fetch).await), source.0.0.get()), (Some(3), 4));
+        });
+    }
+
+    #[test]
+    fn failures_are_repeated_without_a_fetch_for_a_while() {
+        simulated(|cached, source| async move {
+            source.0.1.set(true);
+            let fetch = || source.clone().fetch();
+            for _ in 0..3 {
+                assert!(matches!(cached.get(fetch).await, Err(Failure::Away(_))));
+            }
+            assert_eq!(source.0.0.get(), 1);
+            source.0.1.set(false);
+            event::sleep(RETRY_MS).await;
+            assert_eq!(cached.get(fetch).await.ok().as_deref(), Some(&2));
+        });
+    }
+}
