@@ -31,7 +31,7 @@ pub(super) async fn begin(r: &mut Request, provider: Rc<Provider>) -> Verdict {
     };
     let Some(origin) = provider.origin(r) else { return Verdict::Status(400) };
     let client = &provider.client;
-    let return_to = oidc::return_to(r.unparsed_uri());
+    let return_to = page_of(r.unparsed_uri(), &provider.redirect.path);
     let redirect_uri = provider.redirect_uri(&origin);
     let login = Login::new(&random(), return_to, redirect_uri, unix_secs());
     let Some(sealed) = login.seal(&client.provider, random()) else { return Verdict::Status(500) };
@@ -42,6 +42,16 @@ pub(super) async fn begin(r: &mut Request, provider: Rc<Provider>) -> Verdict {
     r.out.add("Cache-Control", Bytes::from_static(b"no-store"));
     r.out.location = Some(Bytes::from(login.url(client, &metadata)));
     Verdict::Status(302)
+}
+
+/// The page to return to. An error page may need a login itself, and then the request is the
+/// callback that failed.
+fn page_of(target: &[u8], callback: &[u8]) -> String {
+    let page = oidc::return_to(target);
+    match page.split('?').next().map(str::as_bytes) == Some(callback) {
+        true => "/".to_owned(),
+        false => page,
+    }
 }
 
 /// Removes cookies of logins that were begun and left.
@@ -173,5 +183,18 @@ fn refuse_login(r: &mut Request, failure: &Failure) -> Verdict {
             Verdict::Status(400)
         }
         _ => fail(r, failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page_of;
+
+    #[test]
+    fn nobody_returns_to_a_callback() {
+        assert_eq!(page_of(b"/cb?code=x", b"/cb"), "/");
+        assert_eq!(page_of(b"/cb", b"/cb"), "/");
+        assert_eq!(page_of(b"/cb2?x", b"/cb"), "/cb2?x");
+        assert_eq!(page_of(b"//cb", b"/cb"), "/");
     }
 }

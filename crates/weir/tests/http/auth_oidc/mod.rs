@@ -65,6 +65,10 @@ struct World {
 }
 
 fn start(driver: Driver, more: &str) -> World {
+    start_with(driver, CONF, more)
+}
+
+fn start_with(driver: Driver, conf: &str, more: &str) -> World {
     let [root, certificate, key] = certificates();
     let mut site = Site::new(built_binary(), driver)
         .file("html/a.txt", "hello")
@@ -75,8 +79,12 @@ fn start(driver: Driver, more: &str) -> World {
         .file("conf/secret", "secret-canary\n");
     let issuer = format!("https://127.0.0.1:{}", site.port(1));
     let provider = Provider::start(issuer.clone());
-    let conf = CONF.replace("BACKEND", &provider.port.to_string()).replace("MORE", more);
-    World { weir: site.http(&conf).start(), provider, issuer }
+    let conf = conf.replace("BACKEND", &provider.port.to_string()).replace("MORE", more);
+    let user = if os::process::geteuid().is_root() { "user root;" } else { "" };
+    let conf = format!(
+        "{user} worker_processes 1; events {{}} http {{ access_log logs/access.log; {conf} }}"
+    );
+    World { weir: site.config(&conf).start(), provider, issuer }
 }
 
 /// Runs a test with a new server on epoll and on io_uring, and looks for secrets in its logs.
@@ -146,13 +154,19 @@ fn users_sign_in_and_return_to_their_page() {
 fn the_table_has_no_token_and_no_secret_of_a_browser() {
     let more = "} server { listen 127.0.0.1:%PORT2%; location /api { api; } } \
                 map $uri $y { default ''; ";
-    each_world(more, |World { weir, provider, .. }| {
+    each_world(more, |World { weir, provider, issuer }| {
         let mut browser = Browser::default();
         browser.sign_in(weir, provider, "/a.txt");
+        // Logouts of sessions that somebody made up do not fill it.
+        let iss = issuer.replace(':', "%3A").replace('/', "%2F");
+        for sid in ["a", "b", "c"] {
+            assert_eq!(weir.get(&format!("/front?iss={iss}&sid={sid}")).status, 200);
+        }
         let mut conn = testkit::Conn::tcp(weir.port(2));
         conn.send("GET /api/9/http/keyvals/sessions HTTP/1.0\r\n\r\n");
         let table = conn.response().text();
         assert!(table.contains("\"session:"), "{table}");
+        assert_eq!(table.matches("\"logout:").count(), 1, "{table}");
         for secret in CANARIES.iter().copied().chain([&*browser.cookies["NGX_OIDC_SESSION"]]) {
             assert!(!table.contains(secret), "{secret} in {table}");
         }
@@ -506,6 +520,39 @@ fn providers_by_variable_and_cookies_under_https() {
         let cookie = format!("Cookie: NGX_OIDC_SESSION={value}\r\n");
         assert_eq!(weir.request("GET", "/a.txt", &cookie).status, 302);
     });
+}
+
+#[test]
+fn sessions_outlive_a_restart_in_a_state_file() {
+    each_driver(|driver| {
+        let conf = CONF.replace("zone=sessions:1m", "zone=sessions:1m state=sessions.json");
+        let World { mut weir, provider, .. } = start_with(driver, &conf, "");
+        let mut browser = Browser::default();
+        browser.sign_in(&weir, &provider, "/a.txt");
+        weir.restart();
+        assert_eq!(browser.get(&weir, "/a.txt").status, 200);
+        let file = std::fs::read_to_string(weir.prefix().join("sessions.json")).unwrap();
+        assert!(file.contains("session:"), "{file}");
+        for canary in CANARIES {
+            assert!(!file.contains(canary), "{canary} in {file}");
+        }
+    });
+}
+
+#[test]
+fn secrets_are_not_dumped() {
+    let [root, ..] = certificates();
+    let conf = CONF.replace("BACKEND", "1").replace("MORE", "").replace(
+        "ssl;\n        ssl_certificate provider.pem;\n        ssl_certificate_key provider.key;",
+        ";",
+    );
+    let site = Site::new(built_binary(), Driver::usual())
+        .file("conf/root.pem", root)
+        .file("conf/secret", "secret-canary\n")
+        .http(&conf);
+    let output = site.run(&["-T"]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("client_secret ***;") && !shown.contains("canary"), "{shown}");
 }
 
 #[test]

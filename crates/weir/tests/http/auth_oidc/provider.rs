@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use testkit::certificates::{Draft, Extension, Key, KeyKind, der};
 use testkit::{Response, Scripted, Weir, read_until};
 
-/// Secrets that must never be in a log.
-pub const CANARIES: [&str; 4] = ["secret-canary", "access-canary", "refresh-canary", "eyJ"];
+/// Secrets that must never be in a log. The last one begins each token.
+pub const CANARIES: [&str; 4] = ["secret-canary", "access-canary", "refresh-canary", "eyJhbGciOi"];
 
 /// A login that waits for its code to be exchanged.
 #[derive(Clone)]
