@@ -23,6 +23,12 @@ pub(super) const ENTRIES: &[Entry] = &[
         "auth_oidc redirects before the other checks of satisfy any",
         oidc_satisfy_any,
     ),
+    entry(
+        "oidc-callback",
+        Severity::Warning,
+        "no location with auth_oidc answers the provider's callback",
+        oidc_callback,
+    ),
     entry("token-in-log", Severity::Warning, "a log has tokens or session cookies", token_in_log),
 ];
 
@@ -88,6 +94,51 @@ fn oidc_satisfy_any(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
             &n.name,
             "requests without a session are redirected before \"auth_jwt\" and \"auth_request\" \
              are asked: \"satisfy any\" helps addresses and passwords only",
+        );
+    }
+}
+
+/// The path of a provider's `redirect_uri`.
+fn callback_of<'a>(cx: &Cx<'a>, provider: &[u8]) -> Option<&'a [u8]> {
+    let http = cx.around("http")?;
+    let is = |node: &&Node| node.args.first().is_some_and(|word| word.bytes() == provider);
+    let block = named(http.children(), "oidc_provider").find(is)?;
+    let uri = named(block.children(), "redirect_uri").next().and_then(|node| node.args.first());
+    let Some(uri) = uri.map(Word::bytes) else { return Some(b"/oidc_callback") };
+    match uri.strip_prefix(b"https://") {
+        Some(rest) => rest.iter().position(|b| *b == b'/').map(|at| &rest[at..]),
+        None => Some(uri),
+    }
+}
+
+/// Whether a location may answer a path; one with an expression may.
+fn may_answer(location: &Node, path: &[u8]) -> bool {
+    match &location.args[..] {
+        [name] => path.starts_with(name.bytes()) || name.bytes().starts_with(b"~"),
+        [how, name] if how.bytes() == b"=" => path == name.bytes(),
+        [how, name] if how.bytes() == b"^~" => path.starts_with(name.bytes()),
+        _ => true,
+    }
+}
+
+fn oidc_callback(cx: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
+    if n.name != *"auth_oidc" || !is_on(n) {
+        return;
+    }
+    let (Some(server), Some(name)) = (cx.around("server"), n.args.first()) else { return };
+    let is_here = cx.around("location").is_some();
+    let Some(path) = callback_of(cx, name.bytes()).filter(|_| is_here) else { return };
+    let has_oidc = |block: &Node| named(block.children(), "auth_oidc").any(is_on);
+    let around = cx.outward().filter(|block| block.name != *"location").any(has_oidc);
+    let mut locations = named(server.children(), "location");
+    if !around && !locations.any(|l| has_oidc(l) && may_answer(l, path)) {
+        let path = String::from_utf8_lossy(path);
+        found.add(
+            &n.name,
+            format_args!(
+                "users cannot come back: \"{path}\" lies in no location of this server with \
+                 \"auth_oidc\""
+            ),
         );
     }
 }

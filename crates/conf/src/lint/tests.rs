@@ -609,6 +609,28 @@ fn tokens_and_sign_in() {
         "satisfy any; location / { auth_oidc off; auth_request /a; }",
         "location / { auth_oidc p; auth_request /a; }",
     ]);
+    let server = |more: &str, inside: &str| {
+        found(&format!("http {{ oidc_provider p {{ {more} }} server {{\n{inside}\n}} }}"))
+    };
+    let absent = ["oidc-callback:2"];
+    assert_eq!(server("", "location /app/ { auth_oidc p; }"), absent);
+    assert_eq!(server("", "location / { } location /app/ { auth_oidc p; }"), absent);
+    assert_eq!(
+        server("redirect_uri https://a.test/cb;", "location /app/ { auth_oidc p; }"),
+        absent
+    );
+    for (more, inside) in [
+        ("", "location / { auth_oidc p; }"),
+        ("", "auth_oidc p; location /app/ { auth_oidc p; }"),
+        ("", "location /app/ { auth_oidc p; } location = /oidc_callback { auth_oidc p; }"),
+        ("", "location ~ ^/(app|oidc) { auth_oidc p; }"),
+        ("redirect_uri /app/cb;", "location /app/ { auth_oidc p; }"),
+        ("redirect_uri https://a.test/app/cb;", "location /app/ { auth_oidc p; }"),
+        ("", "location /app/ { auth_oidc $by; }"),
+        ("", "location /app/ { auth_oidc off; }"),
+    ] {
+        assert_eq!(server(more, inside), [""; 0], "{more} {inside}");
+    }
     for variable in ["oidc_access_token", "http_authorization", "cookie_NGX_OIDC_SESSION"] {
         let text = format!("http {{ log_format x '$uri ${variable}'; }}");
         assert_eq!(found(&text), ["token-in-log:1"], "{variable}");
