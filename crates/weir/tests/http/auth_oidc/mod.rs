@@ -41,10 +41,12 @@ const CONF: &str = "
     }
     server {
         listen 127.0.0.1:%PORT0%;
+        http2 on;
         root html;
         location / { auth_oidc main; auth_jwt off token=$oidc_id_token; }
         location /by/ { auth_oidc $by_host; alias html/; }
         location = /cb { auth_oidc $by_host; }
+        location = /app-logout { auth_oidc app; }
         location = /bye.txt { auth_oidc off; }
         location /any/ { satisfy any; deny all; auth_oidc main; alias html/; }
         location /inside/ { auth_oidc main; internal_redirect /inner/a.txt; }
@@ -424,6 +426,48 @@ fn users_sign_out() {
         }
         assert_eq!(weir.get("/bye.txt").text(), "bye");
         assert_eq!(weir.request("PUT", "/logout", "Content-Length: 0\r\n").status, 405);
+    });
+}
+
+#[test]
+fn logouts_end_here_if_the_provider_has_none_or_is_away() {
+    let signed_out = |weir: &Weir| {
+        let page = weir.get("/app-logout");
+        assert_eq!((page.status, page.header("Cache-Control")), (200, Some("no-store")));
+        assert!(page.text().contains("Signed out"), "{}", page.text());
+    };
+    each_world("", |World { weir, provider, .. }| {
+        let none = json!(null);
+        provider.set(|state| drop(state.metadata.insert("end_session_endpoint".to_owned(), none)));
+        signed_out(weir);
+        // There is a page to return to.
+        let mut browser = Browser::default();
+        browser.sign_in(weir, provider, "/a.txt");
+        let response = browser.get(weir, "/logout");
+        assert_eq!(response.header("Location"), Some("http://localhost/bye.txt"));
+    });
+    each_world("", |World { weir, provider, .. }| {
+        provider.set(|state| state.status = 500);
+        signed_out(weir);
+        weir.wait_for_log("error.log", "logout: 127.0.0.1 sent status 500");
+    });
+}
+
+#[test]
+fn users_sign_in_over_http2() {
+    each_world("", |World { weir, provider, .. }| {
+        let mut client = testkit::h2::Client::tcp(weir.port(0));
+        let login = client.request("GET", "/a.txt", &[("accept", "text/html")], b"");
+        let args = provider.sign_in(login.header("location").unwrap());
+        let set = login.header("set-cookie").unwrap().split(';').next().unwrap();
+        let path = format!("/oidc_callback?{args}");
+        let back = client.request("GET", &path, &[("cookie", "a=b"), ("cookie", set)], b"");
+        let location = back.header("location").unwrap();
+        assert!(location.starts_with("http://") && location.ends_with("/a.txt"), "{location}");
+        let session = back.all("set-cookie").find(|set| set.starts_with("NGX_OIDC_SESSION="));
+        let session = session.unwrap().split(';').next().unwrap();
+        let page = client.request("GET", "/a.txt", &[("cookie", "a=b"), ("cookie", session)], b"");
+        assert_eq!((page.status, page.header("x-claims")), (200, Some("alice|")));
     });
 }
 
