@@ -379,6 +379,10 @@ fn oidc_provider(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         let m = format!("oidc_provider \"{name}\": a client without a secret needs PKCE");
         return Err(ConfError::at(word, m));
     }
+    if draft.session_ms == Some(0) {
+        let m = format!("oidc_provider \"{name}\": \"session_timeout\" must not be 0");
+        return Err(ConfError::at(word, m));
+    }
     let config_url = draft.config_url.clone().unwrap_or_else(|| {
         format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'))
     });

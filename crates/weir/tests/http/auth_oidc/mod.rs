@@ -613,6 +613,7 @@ fn wrong_settings_are_refused() {
         (with("redirect_uri cb;"), "\"cb\" is no path"),
         (with("redirect_uri //evil.test/cb;"), "is no path"),
         (with("logout_uri /oidc_callback;"), "has two uses for \"/oidc_callback\""),
+        (with("session_timeout 0;"), "\"session_timeout\" must not be 0"),
         (with("cookie_name 'a b';"), "\"a b\" is no name of a cookie"),
         (with("extra_auth_args state=x;"), "sets a parameter that the login sets itself"),
         (with("extra_auth_args response_mode=form_post;"), "response_mode other than query"),
