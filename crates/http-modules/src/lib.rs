@@ -18,6 +18,7 @@ pub mod compress;
 pub mod dav;
 pub mod early_read;
 pub mod empty_gif;
+pub mod error_log_tag;
 mod file_notes;
 pub mod flv;
 pub mod geo;
@@ -74,6 +75,8 @@ pub static MODULES: Modules = &[
     &acme::MODULE,
     &early_read::MODULE,
     &realip::MODULE,
+    // Before the modules that may log a request: its tags are known from here on.
+    &error_log_tag::MODULE,
     &https_redirect::MODULE,
     // It decides before `rewrite` does: nginx asks modules of other parties first.
     &otel::MODULE,

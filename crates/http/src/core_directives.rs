@@ -133,7 +133,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::ONE_MORE,
         "logs/error.log error",
-        "The error log: a file, stderr or syslog, then the minimum level; `format=json` for JSON.",
+        "The error log: a file, stderr or syslog, then the level, `json`, `rate=N/s`.",
         core_blocks::error_log,
     ),
     directive(

@@ -65,7 +65,7 @@ const OWN: &[Directive<Cx>] = &[
         MS,
         Args::ONE_MORE,
         "logs/error.log error",
-        "The error log: a file, stderr or syslog, then the minimum level; `format=json` for JSON.",
+        "The error log: a file, stderr or syslog, then the level, `json`, `rate=N/s`.",
         |cx, n| {
             let logs = cx.env.logs.clone();
             cx.loc::<CoreDraft>().error_log.add(&logs, n)

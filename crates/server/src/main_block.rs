@@ -155,7 +155,7 @@ pub static DIRECTIVES: &[D] = &[
         "error_log",
         Args::ONE_MORE,
         "logs/error.log error",
-        "The error log: a file, stderr or syslog, then the minimum level; `format=json` for JSON.",
+        "The error log: a file, stderr or syslog, then the level, `json`, `rate=N/s`.",
         error_log,
     ),
     main(

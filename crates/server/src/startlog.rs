@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
-use base::log::{Level, Log, Sink, StderrSink};
+use base::log::{Form, Level, Log, Sink, StderrSink};
 use engine::logs::LogFiles;
 
 use crate::paint;
@@ -29,8 +29,8 @@ impl Sink for Console {
         Level::Warn
     }
 
-    fn bare(&self) -> bool {
-        true
+    fn form(&self) -> Form {
+        Form::Bare
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use base::log::{Level, Sink};
+use base::log::{Form, Level, Sink};
 
 use crate::control::{Answer, Status};
 
@@ -106,8 +106,8 @@ impl Sink for Reasons {
         Level::Warn
     }
 
-    fn bare(&self) -> bool {
-        true
+    fn form(&self) -> Form {
+        Form::Bare
     }
 }
 
@@ -145,7 +145,7 @@ impl Sink for Report {
         Level::Error
     }
 
-    fn bare(&self) -> bool {
-        true
+    fn form(&self) -> Form {
+        Form::Bare
     }
 }

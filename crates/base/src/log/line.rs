@@ -1,8 +1,10 @@
 //! A line of the log under construction: nginx's text, and the same fields as one JSON object.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io::Write as _;
 use std::ops::Range;
+use std::rc::Rc;
 
 use super::{LINE_BYTES_MAX, Level};
 
@@ -23,24 +25,66 @@ pub struct Fields<'a>(pub(super) &'a mut Line);
 
 impl Fields<'_> {
     /// Adds a field that text shows as it is: `, NAME: VALUE`.
-    pub fn plain(&mut self, name: &'static str, value: fmt::Arguments<'_>) {
+    pub fn plain(&mut self, name: &str, value: fmt::Arguments<'_>) {
         self.0.field(name, ": ", value, "");
     }
 
     /// Adds a field that text shows without a space: `, NAME:VALUE`.
-    pub fn tight(&mut self, name: &'static str, value: fmt::Arguments<'_>) {
+    pub fn tight(&mut self, name: &str, value: fmt::Arguments<'_>) {
         self.0.field(name, ":", value, "");
     }
 
     /// Adds a field that text shows between quotes: `, NAME: "VALUE"`.
-    pub fn quoted(&mut self, name: &'static str, value: fmt::Arguments<'_>) {
+    pub fn quoted(&mut self, name: &str, value: fmt::Arguments<'_>) {
         self.0.field(name, ": \"", value, "\"");
+    }
+}
+
+/// The members of JSON lines that [`Tags`] cannot replace: those of both sets of names.
+pub const MEMBERS: &[&str] = &[
+    "time",
+    "timestamp",
+    "level",
+    "pid",
+    "tid",
+    "connection",
+    "cnum",
+    "message",
+    "msg",
+    "client",
+    "server",
+    "request",
+    "subrequest",
+    "upstream",
+    "host",
+    "referrer",
+    "errno",
+    "errtext",
+    "truncated",
+];
+
+/// Fields of the operator's own, by name: values that are known before the line is written.
+#[derive(Default)]
+pub struct Tags(RefCell<Vec<(Rc<str>, Vec<u8>)>>);
+
+impl Tags {
+    /// Replaces all of them.
+    pub fn set(&self, tags: Vec<(Rc<str>, Vec<u8>)>) {
+        self.0.replace(tags);
+    }
+}
+
+impl Context for Tags {
+    fn tell(&self, fields: &mut Fields<'_>) {
+        for (name, value) in self.0.borrow().iter() {
+            fields.quoted(name, format_args!("{}", super::lossy(value)));
+        }
     }
 }
 
 /// The position of a field in a line of text.
 struct Mark {
-    name: &'static str,
+    name: String,
     /// The position of the comma before its name.
     from: usize,
     value: Range<usize>,
@@ -116,7 +160,7 @@ impl Line {
         Some(out)
     }
 
-    fn field(&mut self, name: &'static str, before: &str, value: fmt::Arguments<'_>, after: &str) {
+    fn field(&mut self, name: &str, before: &str, value: fmt::Arguments<'_>, after: &str) {
         let from = self.len;
         self.put(format_args!(", {name}{before}"));
         let start = self.len;
@@ -125,7 +169,7 @@ impl Line {
         if let Some(marks) = &mut self.marks {
             // A field whose name was cut is left out, here and in the message, which ends before
             // it.
-            let name = if room { name } else { "" };
+            let name = if room { name.to_owned() } else { String::new() };
             marks.push(Mark { name, from, value: start..self.len });
         }
         self.put_bytes(after.as_bytes());
@@ -133,32 +177,102 @@ impl Line {
 
     /// The line as a JSON object with the same fields, cut where the text is cut.
     pub(super) fn json(&self, head: &Head, message_start: usize) -> Vec<u8> {
-        let marks = self.marks.as_deref().unwrap_or_default();
-        let message_end = marks.first().map_or(self.len, |mark| mark.from);
         let mut out = Vec::with_capacity(self.len + 256);
-        out.extend_from_slice(b"{\"time\":\"");
-        out.extend_from_slice(&crate::time::rfc3339_ms());
         let Head { level, pid, tid, conn } = head;
+        let time = crate::time::rfc3339_ms();
+        out.extend_from_slice(b"{\"time\":\"");
+        out.extend_from_slice(&time);
         // Writing to a Vec cannot fail.
         let _ = write!(out, "\",\"level\":\"{level}\",\"pid\":{pid},\"tid\":{tid}");
         if let Some(conn) = conn {
             let _ = write!(out, ",\"connection\":{conn}");
         }
-        self.member("message", message_start..message_end, &mut out);
-        for mark in marks.iter().filter(|mark| !mark.name.is_empty()) {
-            self.member(mark.name, mark.value.clone(), &mut out);
+        member("message", self.text(message_start..self.message_end()).as_bytes(), &mut out);
+        self.context(&mut out);
+        out.extend_from_slice(b"}\n");
+        out
+    }
+
+    /// The same with the names of NGINX Plus, and the system's error apart from the message.
+    pub(super) fn plus_json(&self, head: &Head, message_start: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len + 256);
+        let Head { level, pid, tid, conn } = head;
+        let _ = write!(out, "{{\"level\":\"{level}\",\"timestamp\":\"");
+        out.extend_from_slice(&crate::time::rfc3339_ms());
+        let _ = write!(out, "\",\"pid\":{pid},\"tid\":{tid}");
+        if let Some(conn) = conn {
+            let _ = write!(out, ",\"cnum\":{conn}");
+        }
+        let text = self.text(message_start..self.message_end());
+        let error = system_error(&text);
+        match &error {
+            None => member("msg", text.as_bytes(), &mut out),
+            Some((at, ..)) => {
+                let bare = [&text[..at.start], &text[at.end..]].concat();
+                member("msg", bare.as_bytes(), &mut out);
+            }
+        }
+        self.context(&mut out);
+        if let Some((_, number, text)) = &error {
+            let _ = write!(out, ",\"errno\":{number}");
+            member("errtext", text.as_bytes(), &mut out);
+        }
+        if self.is_full() {
+            out.extend_from_slice(b",\"truncated\":1");
         }
         out.extend_from_slice(b"}\n");
         out
     }
 
-    fn member(&self, name: &str, value: Range<usize>, out: &mut Vec<u8>) {
-        // Text is UTF-8, but for a character in which the line was cut.
-        let value = super::lossy(self.buf.get(value).unwrap_or_default());
-        let _ = write!(out, ",\"{name}\":\"");
-        crate::json::escape(value.as_bytes(), out);
-        out.push(b'"');
+    /// Whether text was cut off.
+    fn is_full(&self) -> bool {
+        self.len >= LINE_BYTES_MAX - 1
     }
+
+    fn message_end(&self) -> usize {
+        let marks = self.marks.as_deref().unwrap_or_default();
+        marks.first().map_or(self.len, |mark| mark.from)
+    }
+
+    /// The members of the fields behind the message.
+    fn context(&self, out: &mut Vec<u8>) {
+        let marks = self.marks.as_deref().unwrap_or_default();
+        for mark in marks.iter().filter(|mark| !mark.name.is_empty()) {
+            member(&mark.name, self.text(mark.value.clone()).as_bytes(), out);
+        }
+    }
+
+    /// A part of the line. It is UTF-8, but for a character in which the line was cut.
+    fn text(&self, range: Range<usize>) -> std::borrow::Cow<'_, str> {
+        super::lossy(self.buf.get(range).unwrap_or_default())
+    }
+}
+
+fn member(name: &str, value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"");
+    crate::json::escape(name.as_bytes(), out);
+    out.extend_from_slice(b"\":\"");
+    crate::json::escape(value, out);
+    out.push(b'"');
+}
+
+/// The last ` (2: No such file or directory)` of a message, with its number and text. The text has
+/// to be the system's, because a quoted request may hold something similar.
+fn system_error(message: &str) -> Option<(Range<usize>, i32, String)> {
+    let mut before = message.len();
+    while let Some(start) = message[..before].rfind(" (") {
+        before = start;
+        let Some((number, rest)) = message[start + 2..].split_once(": ") else { continue };
+        let Ok(number) = number.parse::<i32>() else { continue };
+        let shown = super::os_error(&std::io::Error::from_raw_os_error(number)).to_string();
+        let Some(text) = shown.split_once(": ").and_then(|(_, text)| text.strip_suffix(')')) else {
+            continue;
+        };
+        if rest.strip_prefix(text).is_some_and(|rest| rest.starts_with(')')) {
+            return Some((start..start + 1 + shown.len(), number, text.to_owned()));
+        }
+    }
+    None
 }
 
 impl fmt::Write for Line {

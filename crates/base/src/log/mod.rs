@@ -1,7 +1,7 @@
 //! The error log's front: levels, the list of sinks a message goes to, and nginx's line format.
 //!
 //! A line reads `2026/11/20 09:53:24 [error] 123#123: *7 MESSAGE`, or is a JSON object with the
-//! same fields for a sink that asks for it ([`Sink::json`]). The crate that owns a sink decides
+//! same fields for a sink that asks for it ([`Sink::form`]). The crate that owns a sink decides
 //! where lines go: to a file, to syslog, to memory. Callers use [`log!`](crate::log!) or
 //! [`debug!`](crate::debug!), which format nothing unless some sink takes the level.
 
@@ -15,7 +15,7 @@ mod line;
 mod sinks;
 
 pub use self::level::{Level, debug};
-pub use self::line::{Context, Fields};
+pub use self::line::{Context, Fields, MEMBERS, Tags};
 use self::line::{Head, Line};
 pub use self::sinks::{MemorySink, StderrSink, capture};
 
@@ -39,15 +39,30 @@ pub trait Sink {
         debug::ALL
     }
 
-    /// Whether it is a sink for people at a terminal, which takes `[emerg] MESSAGE` without time,
-    /// process and connection.
-    fn bare(&self) -> bool {
-        false
+    /// The form of the lines that it takes.
+    fn form(&self) -> Form {
+        Form::Text
     }
+}
 
-    /// Whether it takes each line as a JSON object.
-    fn json(&self) -> bool {
-        false
+/// The form of a sink's lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// nginx's text.
+    #[default]
+    Text,
+    /// `[emerg] MESSAGE` without time, process and connection: for people at a terminal.
+    Bare,
+    /// An object, with the names of access logs.
+    Json,
+    /// An object, with the names of NGINX Plus.
+    PlusJson,
+}
+
+impl Form {
+    /// Whether a line is an object.
+    pub fn is_json(self) -> bool {
+        matches!(self, Form::Json | Form::PlusJson)
     }
 }
 
@@ -68,7 +83,7 @@ impl Inner {
             .iter()
             .filter(|sink| sink.level() == Level::Debug)
             .fold(0, |mask, sink| mask | sink.debug_mask());
-        let json = sinks.iter().any(|sink| sink.json());
+        let json = sinks.iter().any(|sink| sink.form().is_json());
         Inner { sinks, level, debug_mask, json, forced: false }
     }
 }
@@ -195,8 +210,9 @@ impl Log {
         // Text quoted from a client cannot forge lines of the log, nor control a terminal.
         let escaped = line.escaped(message_start);
         let text = escaped.as_deref().unwrap_or(&line.buf[..=line.len]);
+        let head = Head { level, pid, tid, conn };
         // Made once, and only for a JSON sink that takes this level.
-        let mut object: Option<Vec<u8>> = None;
+        let (mut object, mut plus) = (None::<Vec<u8>>, None::<Vec<u8>>);
         for sink in &self.0.sinks {
             let wanted = self.0.forced
                 || level < Level::Debug && level <= sink.level()
@@ -204,15 +220,20 @@ impl Log {
             if !wanted {
                 continue;
             }
-            if sink.json() {
-                let head = Head { level, pid, tid, conn };
-                let object = object.get_or_insert_with(|| line.json(&head, message_start));
-                sink.write_line(level, object);
-            } else if sink.bare() {
-                let bare = [&text[bare_start..tag_end], &text[message_start..]].concat();
-                sink.write_line(level, &bare);
-            } else {
-                sink.write_line(level, text);
+            match sink.form() {
+                Form::Text => sink.write_line(level, text),
+                Form::Bare => {
+                    let bare = [&text[bare_start..tag_end], &text[message_start..]].concat();
+                    sink.write_line(level, &bare);
+                }
+                Form::Json => {
+                    let object = object.get_or_insert_with(|| line.json(&head, message_start));
+                    sink.write_line(level, object);
+                }
+                Form::PlusJson => {
+                    let plus = plus.get_or_insert_with(|| line.plus_json(&head, message_start));
+                    sink.write_line(level, plus);
+                }
             }
         }
     }

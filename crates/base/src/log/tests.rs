@@ -70,7 +70,7 @@ fn each_sink_has_its_own_level_and_debug_parts() {
 
 #[test]
 fn bare_sinks_get_level_and_message_alone() {
-    let bare = Rc::new(Sunk { bare: true, ..Sunk::at(Level::Warn) });
+    let bare = Rc::new(Sunk { form: Form::Bare, ..Sunk::at(Level::Warn) });
     crate::log!(Log::new(vec![bare.clone()]), Level::Emerg, Some(3), "no {}", "way");
     assert_eq!(bare.lines.take(), "[emerg] no way\n");
 }
@@ -79,13 +79,12 @@ fn bare_sinks_get_level_and_message_alone() {
 struct Sunk {
     lines: MemorySink,
     debug_mask: u32,
-    bare: bool,
-    json: bool,
+    form: Form,
 }
 
 impl Sunk {
     fn at(level: Level) -> Sunk {
-        Sunk { lines: MemorySink::new(level), debug_mask: debug::ALL, bare: false, json: false }
+        Sunk { lines: MemorySink::new(level), debug_mask: debug::ALL, form: Form::Text }
     }
 }
 
@@ -99,11 +98,8 @@ impl Sink for Sunk {
     fn debug_mask(&self) -> u32 {
         self.debug_mask
     }
-    fn bare(&self) -> bool {
-        self.bare
-    }
-    fn json(&self) -> bool {
-        self.json
+    fn form(&self) -> Form {
+        self.form
     }
 }
 
@@ -121,7 +117,7 @@ impl Context for About {
 /// The part behind the time, in one line of each form.
 fn both_forms(write: impl Fn(&Log)) -> (String, String) {
     let text = Rc::new(MemorySink::new(Level::Info));
-    let json = Rc::new(Sunk { json: true, ..Sunk::at(Level::Info) });
+    let json = Rc::new(Sunk { form: Form::Json, ..Sunk::at(Level::Info) });
     set_ids(12, 34);
     write(&Log::new(vec![json.clone(), text.clone()]));
     let (text, json) = (text.take(), json.lines.take());
@@ -152,6 +148,54 @@ fn json_has_the_fields_of_the_text() {
     assert_eq!(json, want);
     let (_, json) = both_forms(|log| crate::log!(log, Level::Info, None, ""));
     assert_eq!(json, "\",\"level\":\"info\",\"pid\":12,\"tid\":34,\"message\":\"\"}\n");
+}
+
+/// The object with the names of NGINX Plus, behind its time.
+fn plus(write: impl Fn(&Log)) -> String {
+    let sink = Rc::new(Sunk { form: Form::PlusJson, ..Sunk::at(Level::Info) });
+    set_ids(12, 34);
+    write(&Log::new(vec![sink.clone()]));
+    let line = sink.lines.take();
+    let (_, rest) = line.split_once("\"timestamp\":\"").unwrap();
+    rest[29..].to_owned()
+}
+
+#[test]
+fn json_of_nginx_plus_has_the_system_s_error_apart() {
+    let message = "open() \"/a (2: No such file or directory) b\" failed \
+                   (13: Permission denied) while reading";
+    let line = plus(|log| {
+        log.write_about(Level::Error, Some(7), format_args!("{message}"), &About("GET"));
+    });
+    let want = r#"","pid":12,"tid":34,"cnum":7,"#.to_owned()
+        + r#""msg":"open() \"/a (2: No such file or directory) b\" failed while reading","#
+        + r#""client":"::1","server":"","request":"GET","host":"h","errno":13,"#
+        + r#""errtext":"Permission denied"}"#
+        + "\n";
+    assert_eq!(line, want);
+    // Not the system's text, and no number.
+    for message in
+        ["a (13: Perhaps)", "a (x: Permission denied)", "a (", "a (13: Permission denied"]
+    {
+        let line = plus(|log| crate::log!(log, Level::Info, None, "{message}"));
+        assert_eq!(line, format!("\",\"pid\":12,\"tid\":34,\"msg\":\"{message}\"}}\n"));
+    }
+    let line = plus(|log| crate::log!(log, Level::Info, None, "{}", "m".repeat(3000)));
+    assert!(line.ends_with("mm\",\"truncated\":1}\n"), "{line}");
+}
+
+#[test]
+fn tags_are_fields_of_their_own() {
+    let tags = Tags::default();
+    tags.set(vec![("id".into(), b"a\n".to_vec()), ("b\"c".into(), b"\xff".to_vec())]);
+    let (text, json) = both_forms(|log| {
+        log.write_about(Level::Error, None, format_args!("m"), &tags);
+    });
+    assert_eq!(text, " [error] 12#34: m, id: \"a\\x0A\", b\"c: \"\u{fffd}\"\n");
+    assert!(
+        json.ends_with("\"message\":\"m\",\"id\":\"a\\n\",\"b\\\"c\":\"\u{fffd}\"}\n"),
+        "{json}"
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Log files: each path open once, opened when the whole configuration was read, reopened together;
 //! and the `error_log` directive. Lines wait in a [`LogQueue`] each for a thread that writes them.
 
+mod error;
 mod queue;
 mod write;
 
@@ -9,12 +10,13 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use base::log;
-use base::log::{Level, Log, Sink, debug, os_error};
+use base::log::{Form, Level, Log, Sink, debug, os_error};
 use conf::{ConfError, Node};
 
+use self::error::{Chosen, ErrorSink, Limited, Place};
 pub use self::queue::{Haste, LogQueue, QUEUE_MAX, dropped};
 pub use self::write::{Call, Coding, Report, Trouble};
 
@@ -129,6 +131,8 @@ pub struct LogFiles {
     files: RefCell<Vec<Rc<LogFile>>>,
     /// The queues of logs whose path holds variables.
     queues: RefCell<Vec<Rc<LogQueue>>>,
+    /// The error logs with a rate, which may have left lines out.
+    limited: RefCell<Vec<Weak<Limited>>>,
     queue_max: Rc<Cell<usize>>,
 }
 
@@ -140,6 +144,7 @@ impl LogFiles {
             places: Rc::default(),
             files: RefCell::default(),
             queues: RefCell::default(),
+            limited: RefCell::default(),
             queue_max: Rc::new(Cell::new(QUEUE_MAX)),
         }
     }
@@ -236,6 +241,8 @@ impl LogFiles {
 
     /// Hands over all lines held back.
     pub fn flush(&self) {
+        let limited: Vec<_> = self.limited.borrow().iter().filter_map(Weak::upgrade).collect();
+        limited.iter().for_each(|limited| limited.tell());
         let files = self.files.borrow().clone();
         files.iter().for_each(|file| file.flush());
     }
@@ -256,26 +263,27 @@ impl LogFiles {
     pub fn error_log(&self, node: &Node) -> Result<Rc<dyn Sink>, ConfError> {
         let target = node.arg(0)?;
         let chosen = Chosen::of(node)?;
-        Ok(match target.bytes() {
-            b"stderr" => self.sink(b"", chosen),
+        let place = match target.bytes() {
+            b"stderr" => Place::File(self.open(b"")),
             text if text.starts_with(b"syslog:") => {
-                let syslog = Rc::new(Syslog::parse(target, self)?);
-                Rc::new(ErrorSink { place: Place::Syslog(syslog), chosen })
+                Place::Syslog(Rc::new(Syslog::parse(target, self)?))
             }
             text if text.starts_with(b"memory:") => {
                 let message = "error logs in \"memory:\" are not supported by this version of weir";
                 return Err(ConfError::at(target, message));
             }
-            path => self.sink(path, chosen),
-        })
+            path => Place::File(self.open(path)),
+        };
+        let sink = ErrorSink { place, chosen };
+        let Some(rate) = chosen.rate else { return Ok(Rc::new(sink)) };
+        let limited = Limited::new(sink, rate);
+        self.limited.borrow_mut().push(Rc::downgrade(&limited));
+        Ok(limited)
     }
 
     /// A sink that appends lines of text to a file (empty path: standard error).
     pub fn file_sink(&self, path: &[u8], level: Level, debug_mask: u32) -> Rc<dyn Sink> {
-        self.sink(path, Chosen { level, debug_mask, json: false })
-    }
-
-    fn sink(&self, path: &[u8], chosen: Chosen) -> Rc<dyn Sink> {
+        let chosen = Chosen { level, debug_mask, form: Form::Text, rate: None };
         Rc::new(ErrorSink { place: Place::File(self.open(path)), chosen })
     }
 
@@ -316,142 +324,23 @@ impl Inherit for ErrorLog {
     }
 }
 
-/// The levels that an `error_log` takes, and the format of its lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Chosen {
-    pub(crate) level: Level,
-    pub(crate) debug_mask: u32,
-    pub(crate) json: bool,
-}
-
-impl Chosen {
-    /// The words behind the target: one level, or parts to debug, and `format=json`.
-    fn of(node: &Node) -> Result<Chosen, ConfError> {
-        let mut chosen: Option<Level> = None;
-        let (mut mask, mut json) = (0, false);
-        for word in node.args.iter().skip(1) {
-            if let Some(format) = word.bytes().strip_prefix(b"format=") {
-                let fault = match format {
-                    b"json" if json => "duplicate log format",
-                    b"json" => {
-                        json = true;
-                        continue;
-                    }
-                    _ => "unknown log format",
-                };
-                return Err(ConfError::at(word, format!("{fault} \"{}\"", log::lossy(format))));
-            }
-            let part = debug::from_name(word.bytes());
-            match (Level::from_name(word.bytes()), part) {
-                (Some(_), _) if chosen.is_some() || mask != 0 => {
-                    let message = format!("duplicate log level \"{}\"", word.lossy());
-                    return Err(ConfError::at(word, message));
-                }
-                (Some(level), _) => chosen = Some(level),
-                (None, Some(part)) if chosen.is_none() => mask |= part,
-                _ => {
-                    let message = format!("invalid log level \"{}\"", word.lossy());
-                    return Err(ConfError::at(word, message));
-                }
-            }
-        }
-        let (level, debug_mask) = match chosen {
-            Some(Level::Debug) => (Level::Debug, debug::ALL),
-            Some(level) => (level, 0),
-            None if mask != 0 => (Level::Debug, mask),
-            None => (Level::Error, 0),
-        };
-        Ok(Chosen { level, debug_mask, json })
-    }
-}
-
-/// The receiver of the lines of an `error_log`.
-enum Place {
-    File(Rc<LogFile>),
-    Syslog(Rc<Syslog>),
-}
-
-struct ErrorSink {
-    place: Place,
-    chosen: Chosen,
-}
-
-impl Sink for ErrorSink {
-    fn write_line(&self, level: Level, line: &[u8]) {
-        match &self.place {
-            Place::File(file) => {
-                let haste = if level < Level::Debug { Haste::Now } else { Haste::Soon };
-                file.queue.line(line, haste);
-            }
-            Place::Syslog(syslog) => {
-                syslog.send(Some(level), line.strip_suffix(b"\n").unwrap_or(line));
-            }
-        }
-    }
-
-    fn level(&self) -> Level {
-        self.chosen.level
-    }
-
-    fn debug_mask(&self) -> u32 {
-        self.chosen.debug_mask
-    }
-
-    fn json(&self) -> bool {
-        self.chosen.json
-    }
+/// A directive of these words, in `f:1`.
+#[cfg(test)]
+fn node(text: &str) -> Node {
+    let pos = conf::Pos { file: Path::new("f").into(), line: 1, column: 1 };
+    let mut words = text.split(' ').map(|w| conf::Word {
+        text: bytes::Bytes::copy_from_slice(w.as_bytes()),
+        pos: pos.clone(),
+        quoted: false,
+    });
+    let name = words.next().expect("a name");
+    Node { name, args: words.collect(), block: None, broken: None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
-    use conf::{Pos, Word};
     use testkit::Folder;
-
-    fn node(text: &str) -> Node {
-        let pos = Pos { file: Path::new("f").into(), line: 1, column: 1 };
-        let mut words = text.split(' ').map(|w| Word {
-            text: Bytes::copy_from_slice(w.as_bytes()),
-            pos: pos.clone(),
-            quoted: false,
-        });
-        let name = words.next().unwrap();
-        Node { name, args: words.collect(), block: None, broken: None }
-    }
-
-    #[test]
-    fn levels_of_an_error_log() {
-        let words = |text: &str| Chosen::of(&node(text)).map(|c| ((c.level, c.debug_mask), c.json));
-        let of = |text: &str| words(&format!("error_log f {text}")).map(|(levels, _)| levels);
-        assert_eq!(words("error_log f").unwrap(), ((Level::Error, 0), false));
-        assert_eq!(words("error_log f format=json").unwrap(), ((Level::Error, 0), true));
-        for both in ["format=json warn", "warn format=json"] {
-            let got = words(&format!("error_log f {both}")).unwrap();
-            assert_eq!(got, ((Level::Warn, 0), true));
-        }
-        assert_eq!(of("info").unwrap(), (Level::Info, 0));
-        assert_eq!(of("debug").unwrap(), (Level::Debug, debug::ALL));
-        assert_eq!(
-            of("debug_http debug_event").unwrap(),
-            (Level::Debug, debug::HTTP | debug::EVENT)
-        );
-        for (text, message) in [
-            ("warning", "invalid log level \"warning\" in f:1"),
-            ("info warn", "duplicate log level \"warn\" in f:1"),
-            ("info debug_http", "invalid log level \"debug_http\" in f:1"),
-            ("debug_http info", "duplicate log level \"info\" in f:1"),
-            ("stderr", "invalid log level \"stderr\" in f:1"),
-            ("format=xml", "unknown log format \"xml\" in f:1"),
-            ("warn format=", "unknown log format \"\" in f:1"),
-            ("format=json format=json", "duplicate log format \"json\" in f:1"),
-        ] {
-            assert_eq!(of(text).unwrap_err().to_string(), message);
-        }
-        let logs = LogFiles::new(Path::new("/"));
-        let error = logs.error_log(&node("error_log memory:32k")).map(|_| ()).unwrap_err();
-        assert!(error.to_string().contains("not supported"));
-    }
 
     #[test]
     fn files_are_opened_late_and_once_and_again() {

@@ -463,11 +463,11 @@ impl Context for Request {
         if let Some(exchanges) = &self.exchanges {
             exchanges.tell(fields);
         }
-        if let Some(h) = self.header(FieldId::Host) {
-            fields.quoted("host", format_args!("{}", text(h)));
+        for (name, id) in [("host", FieldId::Host), ("referrer", FieldId::Referer)] {
+            self.header(id).iter().for_each(|h| fields.quoted(name, format_args!("{}", text(h))));
         }
-        if let Some(h) = self.header(FieldId::Referer) {
-            fields.quoted("referrer", format_args!("{}", text(h)));
+        if let Some(tags) = self.shared_if_any::<base::log::Tags>() {
+            tags.tell(fields);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The error log as text and as JSON.
 
-use testkit::{Site, Weir, built_binary, each_driver};
+use testkit::{Json, Site, Weir, built_binary, each_driver, refused};
 
 const CONF: &str = r#"
     ssi on;
@@ -83,6 +83,96 @@ fn both_forms_tell_the_same() {
         assert!(text.contains(", subrequest: \"/missing/part\""), "{text}");
         assert!(json.contains(",\"subrequest\":\"/missing/part\","), "{json}");
         assert_eq!(weir.log("grave.log"), "");
+    });
+}
+
+#[test]
+fn lines_have_tags_and_the_names_of_nginx_plus() {
+    each_driver(|driver| {
+        let weir = Site::new(built_binary(), driver)
+            .http(
+                r#"
+                error_log_tag tenant t-$arg_t;
+                server {
+                    listen 127.0.0.1:%PORT0%;
+                    error_log logs/plus.log json;
+                    error_log logs/text.log;
+                    error_log logs/json.log format=json;
+                    root html;
+                    location /outer { }
+                    location /own {
+                        set $rewritten new;
+                        error_log_tag "by id" $request_method-$rewritten;
+                        error_page 404 /away;
+                    }
+                    location /away { }
+                }"#,
+            )
+            .start();
+        weir.get("/outer?t=%22a");
+        let line = weir.wait_for_log("plus.log", "/outer");
+        let json = Json::parse(&line);
+        let text = |text: &str| Json::Text(text.to_owned());
+        assert_eq!(*json.at("tenant"), text("t-%22a"));
+        assert_eq!((json.number("errno"), json.number("cnum") > 0), (2, true));
+        assert_eq!(*json.at("errtext"), text("No such file or directory"));
+        assert_eq!(*json.at("request"), text("GET /outer?t=%22a HTTP/1.1"));
+        assert!(line.contains("/html/outer\\\" failed\",\"client\":"), "{line}");
+        assert!(line.starts_with("{\"level\":\"error\",\"timestamp\":\"2"), "{line}");
+        let (text, json) = both(&weir, "/outer");
+        assert!(text.ends_with("\", tenant: \"t-%22a\""), "{text}");
+        assert!(json.ends_with(",\"tenant\":\"t-%22a\"}"), "{json}");
+
+        // A level with tags has none of those around it. A redirect takes none along, and has no
+        // arguments.
+        weir.get("/own/x?t=b");
+        let (text, json) = both(&weir, "html/own/x");
+        assert!(text.ends_with("\", by id: \"GET-new\""), "{text}");
+        assert!(json.ends_with(",\"by id\":\"GET-new\"}") && !json.contains("tenant"), "{json}");
+        let away = weir.wait_for_log("text.log", "html/away");
+        assert!(away.ends_with("\", tenant: \"t-\""), "{away}");
+    });
+}
+
+#[test]
+fn tags_and_rates_that_are_refused() {
+    refused(
+        "* server { }",
+        &[
+            ("error_log_tag a;", "invalid number of arguments in \"error_log_tag\""),
+            ("error_log_tag '' a;", "the name of a tag is empty"),
+            ("error_log_tag msg a;", "\"msg\" is a field of every log line"),
+            ("error_log_tag a 1; error_log_tag a 2;", "duplicate tag \"a\""),
+            ("error_log_tag a $none;", "unknown \"none\" variable"),
+            ("error_log e.log rate=1;", "invalid rate \"1\": lines a second, as in \"100/s\""),
+            ("error_log e.log json format=json;", "duplicate log format \"json\""),
+        ],
+    );
+}
+
+#[test]
+fn a_rate_leaves_lines_out_and_says_how_many() {
+    each_driver(|driver| {
+        let weir = Site::new(built_binary(), driver)
+            .config(
+                "worker_processes 1; events { }
+                 http { server { listen 127.0.0.1:%PORT0%; root html;
+                                 error_log logs/all.log; error_log logs/few.log rate=2/s; } }",
+            )
+            .start();
+        let paths = (0..40).map(|n| format!("/none/{n}"));
+        paths.for_each(|path| assert_eq!(weir.get(&path).status, 404));
+        weir.wait_for_log("few.log", "left out of this log: more than 2 a second");
+        let all = weir.stop_and_read("all.log").lines().count();
+        let few = weir.log("few.log");
+        let told = |line: &str| {
+            let (_, text) = line.split_once(": ").expect("a message");
+            let (n, _) = text.split_once(" left out of")?;
+            n.split(' ').next()?.parse::<usize>().ok()
+        };
+        let left_out: usize = few.lines().filter_map(told).sum();
+        let written = few.lines().filter(|line| told(line).is_none()).count();
+        assert_eq!((all, written + left_out), (40, 40), "{few}");
     });
 }
 
