@@ -34,14 +34,11 @@ pub(crate) fn end(r: &mut Request) {
         ZoneName::Off => None,
         zone => zone.row(r),
     };
-    counted.is_over = true;
     let ended = facts(r);
-    let metrics = &r.main.metrics;
-    if let Some(counters) = metrics.counters(counted.row) {
-        counters.sub(word::PROCESSING, 1);
+    if let Some(counters) = counted.end() {
         ended.count(&counters);
     }
-    if let Some(counters) = of_location.and_then(|row| metrics.counters(row)) {
+    if let Some(counters) = of_location.and_then(|row| r.main.metrics.counters(row)) {
         ended.count(&counters);
     }
     exchanges(r);

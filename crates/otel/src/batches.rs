@@ -16,6 +16,7 @@ use event::{Deadline, Notify};
 use http::request::Request;
 
 use crate::counts::{Count, Counts};
+use crate::exemplars::Exemplars;
 use crate::outcome::Told;
 
 /// The size at which a batch is full regardless of the number of spans, in bytes: collectors accept
@@ -46,6 +47,7 @@ pub struct Batch {
 pub struct Batches {
     pub limits: Limits,
     pub counts: Counts,
+    pub exemplars: Exemplars,
     /// The batch being filled.
     open: RefCell<Vec<u8>>,
     open_count: Cell<usize>,
@@ -71,6 +73,7 @@ impl Batches {
         Batches {
             limits,
             counts,
+            exemplars: Exemplars::default(),
             open: RefCell::default(),
             open_count: Cell::new(0),
             due: Cell::new(Deadline::NEVER),

@@ -14,6 +14,7 @@
 //! | [`span`] | a request's span |
 //! | [`batches`] | spans that wait |
 //! | [`counts`] | counters of spans |
+//! | [`exemplars`] | traced requests in histograms |
 //! | [`exporter`] | the task that sends them |
 //! | [`collector`] | calls to a collector, by gRPC or by HTTP |
 //! | [`otlp`] | OTLP's messages, sans-IO |
@@ -23,6 +24,7 @@ mod batches;
 mod collector;
 mod context;
 mod counts;
+mod exemplars;
 mod exporter;
 mod exporter_block;
 pub mod otlp;
@@ -47,6 +49,7 @@ use http::server::HttpMain;
 use http::vars::VarDef;
 
 pub use counts::sums;
+pub use exemplars::{Exemplar, exemplar};
 
 use batches::Batches;
 use context::Propagation;

@@ -29,6 +29,7 @@ pub fn end(r: &mut Request, conf: &TraceConf, batches: &Rc<Batches>) {
         return;
     }
     let context = context.borrow().clone();
+    batches.exemplars.keep(r, context.own.trace_id);
     let mut writer = batches.take_writer();
     begin(r, conf, &context, &mut writer);
     default_attributes(r, &mut writer);

@@ -67,6 +67,12 @@ impl Peer {
         peer
     }
 
+    /// The program of that name, if it is installed. Debian puts versions behind some names
+    /// (`php-fpm8.2`).
+    pub fn find(name: &str) -> Option<PathBuf> {
+        find(name)
+    }
+
     /// php-fpm with scripts.
     pub fn php(scripts: &[(&str, &str)]) -> Self {
         // A kept connection takes a child to itself.
@@ -126,7 +132,6 @@ impl Drop for Peer {
     }
 }
 
-/// Debian puts versions behind some names (`php-fpm8.2`).
 fn find(name: &str) -> Option<PathBuf> {
     let folders = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
     let exact = folders.iter().map(|f| Path::new(f).join(name)).find(|p| p.is_file());

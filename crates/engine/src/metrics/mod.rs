@@ -30,7 +30,8 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use shm::{CounterRow, NamedCounters, ZoneReport, ZoneState, Zones};
+pub use shm::CounterRow;
+use shm::{NamedCounters, ZoneReport, ZoneState, Zones};
 
 /// The number of zones that there may be; others are counted together.
 pub const ZONES_MAX: usize = 10_000;
@@ -87,7 +88,7 @@ pub fn peer_name(upstream: &[u8], address: &[u8]) -> Vec<u8> {
 pub struct ZoneRef(u32);
 
 /// A row in the memory of this configuration.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RowId(u32);
 
 /// Memory that outlives a configuration, and the one that it took the place of.

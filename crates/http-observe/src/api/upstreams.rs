@@ -10,13 +10,18 @@ use super::document::{Fields, Writer};
 
 /// The groups of an engine, in order.
 pub(crate) fn groups(r: &http::request::Request, kind: EngineKind) -> Vec<Rc<Group>> {
+    groups_of(&r.main, kind)
+}
+
+/// The same by the engine.
+pub(crate) fn groups_of(main: &http::server::HttpMain, kind: EngineKind) -> Vec<Rc<Group>> {
     use ::upstream::directives::AllGroups;
     use engine::metrics::Kind;
     let wanted = match kind {
         EngineKind::Http => Kind::HttpPeer,
         EngineKind::Stream => Kind::StreamPeer,
     };
-    let parts = r.main.metrics.parts::<AllGroups>();
+    let parts = main.metrics.parts::<AllGroups>();
     parts.iter().filter(|part| part.kind == wanted).flat_map(|part| part.groups()).collect()
 }
 

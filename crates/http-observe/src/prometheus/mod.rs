@@ -1,23 +1,30 @@
-//! `prometheus`: the counters in the text format of Prometheus, under the names of nginx's exporter
+//! `prometheus`: the counters in the text format of Prometheus or, for a client that prefers it, of
+//! OpenMetrics, under the names of nginx's exporter
 //! (`nginx_…`, `nginxplus_…`) and of our own (`weir_…`); `prometheus vts` has those of the module
 //! vhost_traffic_status in the exporter's place.
 //!
 //! A table has a line for each zone and a column for each number. All of its lines are read first,
 //! then written column by column, as the format wants: a few at a time.
 
+mod accept;
 mod nginx;
 mod own;
 mod table;
 mod vts;
 
+use std::rc::Rc;
+
+use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::{ConfError, Node};
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{Conf, LocView, Module, Pipeline, Verdict};
 use http::request::Request;
-use http_wire::h1::Method;
+use http::server::HttpMain;
+use http_wire::h1::{FieldId, Method};
 
+use self::table::{Format, Table};
 use crate::api::document;
 
 /// The module's table.
@@ -69,17 +76,32 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     Ok(())
 }
 
-const CONTENT_TYPE: &[u8] = b"text/plain; version=0.0.4";
+/// The media type of a format.
+fn content_type(format: Format) -> &'static [u8] {
+    match format {
+        Format::Prometheus => b"text/plain; version=0.0.4",
+        Format::OpenMetrics => b"application/openmetrics-text; version=1.0.0; charset=utf-8",
+    }
+}
 
 fn handle(r: &mut Request, names: Names) -> Verdict {
     if !r.method_is(&[Method::Get, Method::Head]) {
         return Verdict::Status(405);
     }
-    let mut tables = nginx::always(r);
+    // A scrape does not appear in what it reads.
+    r.account.leave_uncounted();
+    let format = accept::format(r.header(FieldId::Accept).unwrap_or_default());
+    let tables = tables(&r.main, names);
+    r.out.add("Vary", Bytes::from_static(b"Accept"));
+    document::answer(r, 200, content_type(format), table::write(tables, format))
+}
+
+fn tables(main: &Rc<HttpMain>, names: Names) -> Vec<Table> {
+    let mut tables = nginx::always(main);
     tables.extend(match names {
-        Names::Exporter => nginx::tables(r),
-        Names::Vts => vts::tables(r),
+        Names::Exporter => nginx::tables(main),
+        Names::Vts => vts::tables(main),
     });
-    tables.extend(own::tables(r));
-    document::answer(r, 200, CONTENT_TYPE, table::write(tables))
+    tables.extend(own::tables(main));
+    tables
 }

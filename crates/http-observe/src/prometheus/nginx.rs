@@ -6,16 +6,17 @@ use std::rc::Rc;
 use ::upstream::Group;
 use ::upstream::api::{EngineKind, state};
 use ::upstream::peer::{self, Peer};
+use ::upstream::resolver::NamedStatus;
 use cache::{Cache, CacheStatus};
 use engine::metrics::{Kind, Reading, word};
 use engine::stats::{Field, WorkerReport};
-use http::request::Request;
+use http::server::HttpMain;
 
 use super::table::{ABSENT, Column, Table, Type, label};
 use crate::api::{caches, upstreams, whole};
 
 /// The eight names that are always there.
-pub(super) fn always(r: &Request) -> Vec<Table> {
+pub(super) fn always(main: &Rc<HttpMain>) -> Vec<Table> {
     let counters = [
         ("nginx_connections_accepted", "Accepted client connections.", Field::Accepted),
         ("nginx_connections_handled", "Handled client connections.", Field::Handled),
@@ -32,7 +33,7 @@ pub(super) fn always(r: &Request) -> Vec<Table> {
         _ => Type::Gauge,
     };
     let columns = counters.map(|(name, help, field)| Column::new(name, kind(field), help));
-    let stats = r.main.stats.clone();
+    let stats = main.stats.clone();
     let values = move || {
         let sums = counters.iter().map(|(_, _, field)| stats.sum(*field));
         [1].into_iter().chain(sums).collect()
@@ -41,22 +42,22 @@ pub(super) fn always(r: &Request) -> Vec<Table> {
 }
 
 /// All the others.
-pub(super) fn tables(r: &Request) -> Vec<Table> {
+pub(super) fn tables(main: &Rc<HttpMain>) -> Vec<Table> {
     let mut tables = vec![
-        global(r),
-        zones(r, Kind::HttpServer, "server_zone", &http_columns(&SERVER), http_values),
-        zones(r, Kind::Location, "location_zone", &http_columns(&LOCATION), location_values),
-        zones(r, Kind::StreamServer, "server_zone", &stream_columns(), stream_values),
-        zones(r, Kind::LimitReq, "zone", &columns(LIMIT_REQ), limit_req_values),
-        zones(r, Kind::HttpLimitConn, "zone", &columns(LIMIT_CONN), limit_conn_values),
-        zones(r, Kind::StreamLimitConn, "zone", &columns(STREAM_LIMIT_CONN), limit_conn_values),
+        global(main),
+        zones(main, Kind::HttpServer, "server_zone", &http_columns(&SERVER), http_values),
+        zones(main, Kind::Location, "location_zone", &http_columns(&LOCATION), location_values),
+        zones(main, Kind::StreamServer, "server_zone", &stream_columns(), stream_values),
+        zones(main, Kind::LimitReq, "zone", &columns(LIMIT_REQ), limit_req_values),
+        zones(main, Kind::HttpLimitConn, "zone", &columns(LIMIT_CONN), limit_conn_values),
+        zones(main, Kind::StreamLimitConn, "zone", &columns(STREAM_LIMIT_CONN), limit_conn_values),
     ];
     for kind in [EngineKind::Http, EngineKind::Stream] {
-        let groups = upstreams::groups(r, kind);
+        let groups = upstreams::groups_of(main, kind);
         tables.push(group_table(&groups, kind));
         tables.push(peer_table(&groups, kind));
     }
-    tables.extend([cache_table(r), resolver_table(r), worker_table(r)]);
+    tables.extend([cache_table(main), resolver_table(main), worker_table(main)]);
     tables
 }
 
@@ -71,23 +72,22 @@ fn columns(plain: &[Plain]) -> Vec<Column> {
 
 /// Zones of a kind.
 pub(super) fn zones(
-    r: &Request,
+    main: &Rc<HttpMain>,
     kind: Kind,
     name: &str,
     columns: &[Column],
     values: fn(&Reading) -> Vec<u64>,
 ) -> Table {
-    let metrics = r.main.metrics.clone();
+    let metrics = main.metrics.clone();
     let names: Vec<Vec<u8>> = metrics.zones(kind).iter().map(|zone| zone.name().to_vec()).collect();
     let name = name.to_owned();
     let labels = move |_, zone: &Vec<u8>| label(&name, zone);
-    Table::of(columns.to_vec(), names, labels, move |_, zone| {
-        values(&metrics.any(kind, zone).read())
-    })
+    let read = move |_, zone: &Vec<u8>| values(&metrics.any(kind, zone).read());
+    Table::of(columns.to_vec(), names, labels, read)
 }
 
-fn global(r: &Request) -> Table {
-    let main = r.main.clone();
+fn global(main: &Rc<HttpMain>) -> Table {
+    let main = main.clone();
     let columns = columns(&[
         ("nginxplus_connections_accepted", Untyped, "Accepted client connections."),
         ("nginxplus_connections_dropped", Untyped, "Dropped client connections."),
@@ -274,7 +274,7 @@ pub(super) fn of_peers(
     let of_group = |group: &Rc<Group>| -> Vec<(Rc<Group>, Rc<Peer>)> {
         group.servers.lists().all().map(|peer| (group.clone(), peer.clone())).collect()
     };
-    let peers = groups.iter().flat_map(of_group).collect();
+    let peers: Vec<_> = groups.iter().flat_map(of_group).collect();
     let labels = move |_, (group, peer): &(Rc<Group>, Rc<Peer>)| {
         format!("{},{}", label(names[0], &group.shown()), label(names[1], &peer.name))
     };
@@ -368,7 +368,7 @@ fn peer_values(peer: &Peer, reading: &Reading) -> Vec<u64> {
     values
 }
 
-fn cache_table(r: &Request) -> Table {
+fn cache_table(main: &Rc<HttpMain>) -> Table {
     let mut all = columns(&[
         ("nginxplus_cache_size", Gauge, "Bytes of files."),
         ("nginxplus_cache_max_size", Gauge, "max_size of the cache."),
@@ -399,7 +399,7 @@ fn cache_table(r: &Request) -> Table {
         all.push(Column::new(responses, Untyped, "Responses with this part of the cache in them."));
         all.push(Column::new(bytes, Untyped, "Bytes of these responses."));
     }
-    let (metrics, all_caches) = (r.main.metrics.clone(), http_upstream::caching::all(&r.main));
+    let (metrics, all_caches) = (main.metrics.clone(), http_upstream::caching::all(main));
     let read = move |_, cache: &Rc<Cache>| {
         let report = cache.report();
         let max = report.max_bytes.unwrap_or(0);
@@ -413,7 +413,7 @@ fn cache_table(r: &Request) -> Table {
     Table::of(all, all_caches, |_, cache| label("zone", &cache.name), read)
 }
 
-fn resolver_table(r: &Request) -> Table {
+fn resolver_table(main: &Rc<HttpMain>) -> Table {
     let all = columns(&[
         ("nginxplus_resolver_name", Untyped, "Queries for addresses."),
         ("nginxplus_resolver_srv", Untyped, "Queries for SRV records."),
@@ -427,7 +427,7 @@ fn resolver_table(r: &Request) -> Table {
         ("nginxplus_resolver_timedout", Untyped, "Queries that timed out."),
         ("nginxplus_resolver_unknown", Untyped, "Queries with another error."),
     ]);
-    let (metrics, parts) = (r.main.metrics.clone(), whole::resolvers(r));
+    let (metrics, parts) = (main.metrics.clone(), main.metrics.parts::<NamedStatus>());
     Table::of(
         all,
         parts,
@@ -436,7 +436,7 @@ fn resolver_table(r: &Request) -> Table {
     )
 }
 
-fn worker_table(r: &Request) -> Table {
+fn worker_table(main: &Rc<HttpMain>) -> Table {
     let all = columns(&[
         ("nginxplus_worker_connection_accepted", Untyped, "Accepted connections."),
         ("nginxplus_worker_connection_dropped", Untyped, "Dropped connections."),
@@ -446,7 +446,7 @@ fn worker_table(r: &Request) -> Table {
         ("nginxplus_worker_http_requests_current", Gauge, "Requests under way."),
     ]);
     let labels = |id, w: &WorkerReport| format!("id=\"{id}\",pid=\"{}\"", w.pid);
-    Table::of(all, r.main.stats.workers(), labels, |_, w| {
+    Table::of(all, main.stats.workers(), labels, |_, w| {
         let (dropped, active) =
             (w.accepted.saturating_sub(w.handled), w.active.saturating_sub(w.waiting));
         vec![w.accepted, dropped, active, w.waiting, w.requests, w.writing]

@@ -1,10 +1,12 @@
 //! The names of our own: histograms, and what the exporter has no name for.
 
+use std::rc::Rc;
+
 use ::upstream::api::EngineKind;
 use common_modules::ssl::Known;
 use engine::metrics::{Kind, Reading, word};
 use engine::stats::OverloadReport;
-use http::request::Request;
+use http::server::HttpMain;
 
 use super::nginx::{of_peers, zones};
 use super::table::{ABSENT, Column, Table, Type, histogram, label, times};
@@ -21,7 +23,7 @@ fn columns(times: (&'static str, &'static str), lost: &'static str) -> Vec<Colum
 }
 
 /// The tables.
-pub(super) fn tables(r: &Request) -> Vec<Table> {
+pub(super) fn tables(main: &Rc<HttpMain>) -> Vec<Table> {
     let http = columns(
         ("weir_http_request_duration_seconds", "Times of requests by server."),
         "weir_http_requests_lost_total",
@@ -32,7 +34,7 @@ pub(super) fn tables(r: &Request) -> Vec<Table> {
         "weir_stream_sessions_lost_total",
     );
     let peers = |kind, name, help| {
-        let groups = upstreams::groups(r, kind);
+        let groups = upstreams::groups_of(main, kind);
         let read = |peer: &::upstream::peer::Peer| times(&peer.reading()).collect();
         of_peers(&groups, histogram(name, help), ["upstream", "server"], read)
     };
@@ -46,24 +48,39 @@ pub(super) fn tables(r: &Request) -> Vec<Table> {
         "weir_stream_upstream_session_duration_seconds",
         "Times of connections to servers.",
     );
+    let of_server = zones(main, Kind::HttpServer, "server_zone", &http, values);
+    let of_location =
+        zones(main, Kind::Location, "location_zone", &location, |reading| times(reading).collect());
     let mut all = vec![
-        zones(r, Kind::HttpServer, "server_zone", &http, values),
-        zones(r, Kind::Location, "location_zone", &location, |reading| times(reading).collect()),
-        zones(r, Kind::StreamServer, "server_zone", &stream, values),
+        exemplary(main, Kind::HttpServer, of_server),
+        exemplary(main, Kind::Location, of_location),
+        zones(main, Kind::StreamServer, "server_zone", &stream, values),
         of_http,
         of_stream,
-        logins(r),
-        process(r),
-        overload(r),
-        shared_zones(r),
-        certificates(r),
+        logins(main),
+        process(main),
+        overload(main),
+        shared_zones(main),
+        certificates(main),
     ];
-    all.extend(spans(r));
+    all.extend(spans(main));
     all
 }
 
+/// A table of zones with its exemplars: traced requests of the worker that answers.
+fn exemplary(main: &Rc<HttpMain>, kind: Kind, mut table: Table) -> Table {
+    let metrics = main.metrics.clone();
+    let names: Vec<Vec<u8>> = metrics.zones(kind).iter().map(|zone| zone.name().to_vec()).collect();
+    let main = main.clone();
+    table.exemplar = Some(Box::new(move |line, bucket| {
+        let row = metrics.row_named(kind, names.get(line)?)?;
+        otel::exemplar(&main, row, bucket)
+    }));
+    table
+}
+
 /// The logins of mail that a limit on failures sees.
-fn logins(r: &Request) -> Table {
+fn logins(main: &Rc<HttpMain>) -> Table {
     use Type::Counter;
     let all = [
         Column::new("weir_limit_auth_passed_total", Counter, "Logins that were let through."),
@@ -75,24 +92,25 @@ fn logins(r: &Request) -> Table {
         let all = [word::PASSED, word::FAILED, word::REJECTED, word::REJECTED_DRY_RUN];
         all.map(|word| reading.get(word)).into()
     };
-    zones(r, Kind::LimitAuth, "zone", &all, words)
+    zones(main, Kind::LimitAuth, "zone", &all, words)
 }
 
 /// Spans for a collector, where requests may have some.
-fn spans(r: &Request) -> Option<Table> {
+fn spans(main: &Rc<HttpMain>) -> Option<Table> {
     use Type::Counter;
-    otel::sums(&r.main)?;
+    otel::sums(main)?;
     let all = [
         Column::new("weir_otel_spans_exported_total", Counter, "Spans that the collector took."),
         Column::new("weir_otel_spans_dropped_total", Counter, "Spans without room to wait."),
         Column::new("weir_otel_spans_failed_total", Counter, "Spans that it did not take."),
     ];
-    let main = r.main.clone();
-    Some(Table::single(all.into(), move || otel::sums(&main).unwrap_or_default().to_vec()))
+    let main = main.clone();
+    let read = move || otel::sums(&main).unwrap_or_default().to_vec();
+    Some(Table::single(all.into(), read))
 }
 
 /// The event loops, logs and processes.
-fn process(r: &Request) -> Table {
+fn process(main: &Rc<HttpMain>) -> Table {
     use Type::{Counter, Gauge};
     let all = [
         Column::new("weir_loop_turns_total", Counter, "Turns of the event loops."),
@@ -104,7 +122,7 @@ fn process(r: &Request) -> Table {
         Column::new("weir_config_generation", Gauge, "The number of the configuration."),
         Column::new("weir_config_loaded_seconds", Gauge, "When it was loaded, since 1970."),
     ];
-    let main = r.main.clone();
+    let main = main.clone();
     let read = move || {
         let (work, workers) = (main.stats.work(), main.stats.workers());
         let longest = workers.iter().map(|w| w.longest_turn_ms).max().unwrap_or(0);
@@ -122,7 +140,7 @@ fn process(r: &Request) -> Table {
     Table::single(all.into(), read)
 }
 
-fn overload(r: &Request) -> Table {
+fn overload(main: &Rc<HttpMain>) -> Table {
     use Type::{Counter, Gauge};
     let all = [
         Column::new("weir_overload_step", Gauge, "0: room; 1: closing; 2: shedding; 3: refusing."),
@@ -134,7 +152,7 @@ fn overload(r: &Request) -> Table {
         Column::new("weir_overload_preferred_total", Counter, "Connections accepted meanwhile."),
         Column::new("weir_overload_displaced_total", Counter, "Busy connections closed for them."),
     ];
-    let main = r.main.clone();
+    let main = main.clone();
     let read = move || {
         let report = main.stats.overload();
         let [closes, sheds, refusals] = report.begun;
@@ -144,18 +162,18 @@ fn overload(r: &Request) -> Table {
     Table::single(all.into(), read)
 }
 
-fn shared_zones(r: &Request) -> Table {
+fn shared_zones(main: &Rc<HttpMain>) -> Table {
     let all = [
         Column::new("weir_zone_used_units", Type::Gauge, "Units of a shared zone in use."),
         Column::new("weir_zone_units", Type::Gauge, "Units of a shared zone."),
     ];
     let read = |_, zone: &shm::ZoneReport| vec![zone.fill.used as u64, zone.fill.capacity as u64];
-    let zones = r.main.metrics.shared_zones();
+    let zones = main.metrics.shared_zones();
     Table::of(all.into(), zones, |_, zone| label("zone", &zone.name), read)
 }
 
 /// The certificates of servers, and their orders.
-fn certificates(r: &Request) -> Table {
+fn certificates(main: &Rc<HttpMain>) -> Table {
     use Type::Gauge;
     let all = [
         Column::new("weir_certificate_expires_seconds", Gauge, "When it ends, since 1970."),
@@ -174,5 +192,5 @@ fn certificates(r: &Request) -> Table {
         ]
     };
     let label = |_, known: &Known| label("certificate", known.name.as_bytes());
-    Table::of(all.into(), http::ssl::certificates(&r.main), label, read)
+    Table::of(all.into(), http::ssl::certificates(main), label, read)
 }

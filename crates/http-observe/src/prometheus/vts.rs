@@ -1,10 +1,12 @@
 //! The names of the module vhost_traffic_status, for dashboards that were made for it.
 
+use std::rc::Rc;
+
 use ::upstream::api::EngineKind;
 use ::upstream::peer::Peer;
 use engine::metrics::{Kind, Reading, word};
 use engine::stats::Field;
-use http::request::Request;
+use http::server::HttpMain;
 
 use super::nginx::{of_peers, zones};
 use super::table::{Column, Table, Type, label};
@@ -46,8 +48,8 @@ fn peer_columns() -> Vec<Column> {
 }
 
 /// The tables.
-pub(super) fn tables(r: &Request) -> Vec<Table> {
-    let (stats, loaded) = (r.main.stats.clone(), r.main.metrics.loaded_ms());
+pub(super) fn tables(main: &Rc<HttpMain>) -> Vec<Table> {
+    let (stats, loaded) = (main.stats.clone(), main.metrics.loaded_ms());
     let fields = [
         ("accepted", Field::Accepted),
         ("active", Field::Active),
@@ -57,12 +59,12 @@ pub(super) fn tables(r: &Request) -> Vec<Table> {
         ("waiting", Field::Waiting),
         ("writing", Field::Writing),
     ];
-    let mut main = vec![
+    let mut columns = vec![
         Column::new("nginx_vts_info", Type::Gauge, "The server's version.")
             .with(label("version", env!("CARGO_PKG_VERSION").as_bytes())),
         Column::new("nginx_vts_start_time_seconds", Type::Gauge, "When the configuration began."),
     ];
-    main.extend(fields.map(|(name, _)| {
+    columns.extend(fields.map(|(name, _)| {
         let column = Column::new("nginx_vts_main_connections", Type::Gauge, "Connections.");
         column.with(label("status", name.as_bytes()))
     }));
@@ -70,10 +72,10 @@ pub(super) fn tables(r: &Request) -> Vec<Table> {
         let sums = fields.iter().map(|(_, field)| stats.sum(*field));
         [1, loaded / 1000].into_iter().chain(sums).collect()
     };
-    let groups = upstreams::groups(r, EngineKind::Http);
+    let groups = upstreams::groups_of(main, EngineKind::Http);
     vec![
-        Table::single(main, read),
-        zones(r, Kind::HttpServer, "host", &server_columns(), |reading| {
+        Table::single(columns, read),
+        zones(main, Kind::HttpServer, "host", &server_columns(), |reading| {
             values(reading, [reading.get(word::RECEIVED), reading.get(word::SENT)])
         }),
         of_peers(&groups, peer_columns(), ["upstream", "backend"], |peer: &Peer| {

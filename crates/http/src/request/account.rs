@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use engine::Metrics;
-use engine::metrics::{RowId, word};
+use engine::metrics::{CounterRow, RowId, word};
 
 /// The account of one request.
 #[derive(Default)]
@@ -45,6 +45,11 @@ impl Account {
     /// The same in microseconds, as far as the loop's clock tells: 0 within a turn.
     pub fn elapsed_us(&self) -> u64 {
         base::time::now_us().saturating_sub(self.start_mono_us)
+    }
+
+    /// Leaves the request out of the counters of its zones.
+    pub fn leave_uncounted(&mut self) {
+        self.counted.take().as_mut().and_then(Counted::end);
     }
 
     /// The response's head was sent.
@@ -95,12 +100,19 @@ pub(crate) struct Counted {
     pub is_over: bool,
 }
 
+impl Counted {
+    /// It is not under way any more; returns the counters of its zone.
+    pub fn end(&mut self) -> Option<CounterRow<'_>> {
+        let is_over = std::mem::replace(&mut self.is_over, true);
+        let counters = self.metrics.counters(self.row).filter(|_| !is_over)?;
+        counters.sub(word::PROCESSING, 1);
+        Some(counters)
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
-        if !self.is_over
-            && let Some(counters) = self.metrics.counters(self.row)
-        {
-            counters.sub(word::PROCESSING, 1);
+        if let Some(counters) = self.end() {
             counters.add(word::LOST, 1);
         }
     }

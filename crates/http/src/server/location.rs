@@ -65,7 +65,7 @@ pub struct Location {
     /// `http2_chunk_size`, bytes: every response over HTTP/2 asks for it.
     pub(crate) http2_chunk: usize,
     /// The zone that requests are counted in which end here.
-    pub(crate) zone: ZoneName,
+    pub zone: ZoneName,
     pub(crate) regex: Option<Rc<Regex>>,
     pub(crate) tree: Tree,
     pub(crate) ifs: Vec<Rc<Location>>,

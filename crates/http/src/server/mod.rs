@@ -30,7 +30,7 @@ pub struct Server {
     /// The core's settings, plain values.
     pub core: Rc<CoreSrv>,
     /// The zone that its requests are counted in.
-    pub(crate) zone: ZoneName,
+    pub zone: ZoneName,
     /// Its own level: the settings for requests that no location takes.
     pub root: Rc<Location>,
     /// Its settings for HTTP/2.

@@ -44,6 +44,7 @@ mod proxy_protocol;
 mod range;
 mod refused;
 mod rewrite;
+mod scraping;
 mod session_log;
 mod splitting;
 mod ssi;

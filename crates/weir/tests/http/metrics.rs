@@ -57,7 +57,7 @@ fn counters_have_the_names_of_the_exporter() {
         let zone = "nginxplus_location_zone_requests{location_zone=\"a\\\"\\\\b\"}";
         let look = || samples(&weir.get("/metrics").text());
         wait_until("all is counted", || {
-            look().get("nginxplus_server_zone_processing{server_zone=\"main\"}") == Some(&1.0)
+            look().get("nginxplus_server_zone_processing{server_zone=\"main\"}") == Some(&0.0)
         });
         let found = look();
         for name in [

@@ -1,0 +1,172 @@
+//! Prometheus itself judges the metrics: its checker the text, and a
+//! server of its own scrapes them. Where it is not installed, a test says so and ends.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use testkit::{Backend, Collector, Conn, Driver, Peer, Site, Weir, built_binary};
+use testkit::{each_driver, wait_for, wait_until};
+
+/// What Prometheus sends.
+const ACCEPT: &str = "Accept: application/openmetrics-text;version=1.0.0,\
+    application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n";
+
+/// A server in which every table has a line.
+fn site(driver: Driver, backend: u16, collector: u16) -> Site {
+    Site::new(built_binary(), driver).config(&format!(
+        "worker_processes 1; events {{}} http {{
+         otel_exporter {{ endpoint 127.0.0.1:{collector}; interval 1ms; }}
+         upstream app {{ zone app 64k; server 127.0.0.1:{backend}; }}
+         proxy_cache_path cache keys_zone=pages:1m;
+         limit_req_zone $arg_a zone=req:1m rate=1r/s;
+         limit_conn_zone $arg_a zone=conn:1m;
+         server {{ listen 127.0.0.1:%PORT0%; server_name main;
+             location / {{ status_zone \"\u{e9} \\\"\\\\\"; return 200 x; }}
+             location /app {{ proxy_cache pages; limit_req zone=req burst=9 nodelay;
+                              limit_conn conn 9; proxy_pass http://app; }}
+             location /traced {{ otel_trace on; status_zone traced; return 204; }}
+             location = /metrics {{ prometheus; }}
+             location /vts {{ prometheus vts; }} }} }}
+         stream {{ upstream db {{ zone db 64k; server 127.0.0.1:{backend}; }}
+             server {{ listen 127.0.0.1:%PORT1%; proxy_pass db; }} }}"
+    ))
+}
+
+fn open_metrics(weir: &Weir) -> String {
+    let response = weir.request("GET", "/metrics", ACCEPT);
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(response.header("Content-Type"), Some(kind));
+    response.text()
+}
+
+#[test]
+fn openmetrics_is_for_those_who_ask_and_scrapes_do_not_count() {
+    each_driver(|driver| {
+        let (backend, collector) = (Backend::start(), Collector::start());
+        let weir = site(driver, backend.port, collector.port()).start();
+        for path in ["/a", "/app", "/traced"] {
+            weir.get(path);
+        }
+        let plain = weir.get("/metrics");
+        assert_eq!(plain.header("Content-Type"), Some("text/plain; version=0.0.4"));
+        assert_eq!(plain.header("Vary"), Some("Accept"));
+        assert!(!plain.text().contains("# EOF") && !plain.text().contains("trace_id"));
+        wait_until("all is counted", || {
+            open_metrics(&weir)
+                .contains("\nnginxplus_server_zone_requests{server_zone=\"main\"} 3\n")
+        });
+        let text = open_metrics(&weir);
+        assert!(text.ends_with("\n# EOF\n"), "{text}");
+        assert!(text.contains("\n# TYPE nginx_http_requests counter\nnginx_http_requests_total "));
+        assert!(text.contains("\n# TYPE nginxplus_server_zone_requests unknown\n"), "{text}");
+        // No scrape has been counted, nor is this one under way.
+        for line in [
+            "nginxplus_server_zone_requests{server_zone=\"main\"} 3",
+            "nginxplus_server_zone_processing{server_zone=\"main\"} 0",
+            "weir_http_requests_lost_total{server_zone=\"main\"} 0",
+            "weir_http_request_duration_seconds_count{server_zone=\"main\"} 3",
+        ] {
+            assert!(text.contains(&format!("\n{line}\n")), "{line}");
+        }
+        // The one request that was traced is an exemplar of both zones.
+        let exemplars: Vec<&str> = text.lines().filter(|line| line.contains(" # {")).collect();
+        let families: Vec<&str> =
+            exemplars.iter().filter_map(|line| line.split('{').next()).collect();
+        let bucket = |of: &str| format!("weir_{of}request_duration_seconds_bucket");
+        assert_eq!(families, [bucket("http_"), bucket("location_")]);
+        let span = collector.wait_for_spans(1).remove(0);
+        let id = format!(" # {{trace_id=\"{}\"}} 0.", span.trace_id);
+        assert!(exemplars.iter().all(|line| line.contains(&id)), "{exemplars:?}");
+    });
+}
+
+/// Whether a program of Prometheus is there; says so if it is not.
+fn is_there(name: &str) -> bool {
+    let is_there = Peer::find(name).is_some();
+    if !is_there {
+        eprintln!("left out: no {name} on this machine (Debian: prometheus)");
+    }
+    is_there
+}
+
+/// Runs the checker on a text; gives its output.
+fn promtool(arguments: &[&str], folder: &Path, input: &str) -> String {
+    let mut child = Command::new(Peer::find("promtool").unwrap())
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    let text = [out.stdout, out.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(out.status.success() || arguments[0] == "check", "{arguments:?}: {text}");
+    text
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_the_text() {
+    if !is_there("promtool") {
+        return;
+    }
+    let (backend, collector) = (Backend::start(), Collector::start());
+    let weir = site(Driver::usual(), backend.port, collector.port()).start();
+    weir.get("/app?a=1");
+    for path in ["/metrics", "/vts"] {
+        let text = weir.get(path).text();
+        let found = promtool(&["check", "metrics"], weir.prefix(), &text);
+        // Those are the names of others.
+        let ours: Vec<&str> = found.lines().filter(|line| !line.starts_with("nginx")).collect();
+        assert!(ours.is_empty(), "{path}: {found}");
+    }
+}
+
+#[test]
+fn prometheus_scrapes_it() {
+    if !is_there("prometheus") {
+        return;
+    }
+    let (backend, collector) = (Backend::start(), Collector::start());
+    let weir = site(Driver::usual(), backend.port, collector.port()).start();
+    for path in ["/a", "/app", "/traced"] {
+        weir.get(path);
+    }
+    let config = format!(
+        "global: {{ scrape_interval: 1s }}\nscrape_configs:\n- job_name: weir\n  static_configs:\n  \
+         - targets: ['127.0.0.1:{}']\n",
+        weir.port(0)
+    );
+    let prometheus = Peer::start(
+        "prometheus",
+        "prometheus",
+        &[("prometheus.yml", &config)],
+        &[
+            "--config.file=%DIR%/prometheus.yml",
+            "--storage.tsdb.path=%DIR%/data",
+            "--enable-feature=exemplar-storage",
+            "--web.listen-address=127.0.0.1:%PORT%",
+        ],
+    );
+    let ask = |path: &str| {
+        let mut conn = Conn::tcp(prometheus.port());
+        conn.send(format!("GET /api/v1/{path} HTTP/1.0\r\nHost: p\r\n\r\n"));
+        conn.response().text()
+    };
+    let found = |query: &str, text: &str| {
+        wait_for(query, || ask(query).contains(text).then_some(()));
+    };
+    found("query?query=nginxplus_server_zone_requests", "\"server_zone\":\"main\"");
+    found("query?query=weir_http_request_duration_seconds_bucket%7Ble=%221.0%22%7D", ",\"3\"]");
+    found("query?query=nginxplus_location_zone_requests", "\"location_zone\":\"\u{e9} \\\"\\\\\"");
+    found(
+        "query_exemplars?query=weir_http_request_duration_seconds_bucket&start=0&end=9999999999",
+        "trace_id",
+    );
+    found("targets?state=active", "\"lastError\":\"\"");
+    let targets = ask("targets?state=active");
+    assert!(targets.contains("\"health\":\"up\""), "{targets}");
+}
