@@ -147,7 +147,7 @@ thread_local! {
 }
 
 /// A random id that is not all zeroes, which the specification forbids.
-fn id<const N: usize>() -> [u8; N] {
+pub fn id<const N: usize>() -> [u8; N] {
     RANDOM.with(|random| {
         let (bytes, used) = &mut *random.borrow_mut();
         loop {

@@ -12,6 +12,7 @@
 //! | [`exporter_block`] | `otel_exporter` |
 //! | [`context`] | a request's place in its trace |
 //! | [`span`] | a request's span |
+//! | [`tries`] | spans of its tries at upstream servers |
 //! | [`batches`] | spans that wait |
 //! | [`counts`] | counters of spans |
 //! | [`exemplars`] | traced requests in histograms |
@@ -30,6 +31,7 @@ mod exporter_block;
 pub mod otlp;
 mod outcome;
 mod span;
+mod tries;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -40,7 +42,7 @@ use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use conf::value::{set_enum, set_once};
-use conf::{ConfError, Node, Word};
+use conf::{ConfError, Node, Word, value};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
@@ -130,6 +132,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         |cx, n| set_enum(&mut cx.loc::<TraceConf>().context, n, Propagation::VALUES),
     ),
     directive(
+        "otel_upstream_spans",
+        HSL,
+        Args::FLAG,
+        "off",
+        "Whether a traced request has a span for each try at an upstream server, too.",
+        |cx, n| value::set_flag(&mut cx.loc::<TraceConf>().upstream, n),
+    ),
+    directive(
         "otel_span_name",
         HSL,
         Args::T1,
@@ -168,6 +178,8 @@ engine::settings! {
         trace: Option<Template>,
         /// `otel_trace_context`
         context: Option<Propagation>,
+        /// `otel_upstream_spans`
+        upstream: Option<bool>,
         /// `otel_span_name`
         name: Option<Template>,
         /// `otel_span_attr`: a level with any replaces those of outer levels.

@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::rc::Rc;
 
-use crate::otlp::{Span, SpanWriter, Value};
+use crate::otlp::{Side, Span, SpanWriter, Value};
 use bytes::Bytes;
 use http::request::Request;
 use http_wire::h1::FieldId;
 
 use crate::batches::Batches;
 use crate::context::{Context, Trace};
-use crate::{Attribute, TraceConf};
+use crate::{Attribute, TraceConf, tries};
 
 /// Adds the request's span, if it has one, to the worker's batches.
 pub fn end(r: &mut Request, conf: &TraceConf, batches: &Rc<Batches>) {
@@ -41,6 +41,9 @@ pub fn end(r: &mut Request, conf: &TraceConf, batches: &Rc<Batches>) {
         writer.error();
     }
     batches.add(r, writer);
+    if conf.upstream.unwrap_or(false) {
+        tries::end(r, &context, batches);
+    }
 }
 
 fn begin(r: &mut Request, conf: &TraceConf, context: &Context, writer: &mut SpanWriter) {
@@ -57,6 +60,7 @@ fn begin(r: &mut Request, conf: &TraceConf, context: &Context, writer: &mut Span
         parent_id: context.parent.map(|parent| parent.span_id),
         state: &context.state,
         name: &name,
+        side: Side::Server,
         start_ns,
         end_ns: start_ns + r.account.elapsed_us() * 1000,
     });

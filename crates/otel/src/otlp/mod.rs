@@ -10,7 +10,7 @@ mod span;
 mod wire;
 
 pub use answer::{Partial, partial_success, retry_delay_ms};
-pub use span::{Resource, Span, SpanWriter, Value, request_head};
+pub use span::{Resource, Side, Span, SpanWriter, Value, request_head};
 
 /// The path of the gRPC call that exports spans.
 pub const EXPORT_PATH: &[u8] = b"/opentelemetry.proto.collector.trace.v1.TraceService/Export";

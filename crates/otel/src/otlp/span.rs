@@ -4,8 +4,15 @@ use std::borrow::Cow;
 
 use super::wire::{bytes_len, varint_len, write_bytes, write_fixed64, write_head, write_number};
 
-/// `SPAN_KIND_SERVER`
-const KIND_SERVER: u64 = 2;
+/// The side of an exchange that a span is of: the numbers of `SpanKind`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum Side {
+    /// A request to this server.
+    Server = 2,
+    /// A request by this server.
+    Client = 3,
+}
 
 /// `STATUS_CODE_ERROR`
 const STATUS_ERROR: u64 = 2;
@@ -37,6 +44,8 @@ pub struct Span<'a> {
     pub state: &'a [u8],
     /// Its name; may be empty.
     pub name: &'a [u8],
+    /// Its kind.
+    pub side: Side,
     /// Nanoseconds since 1970.
     pub start_ns: u64,
     /// Nanoseconds since 1970.
@@ -64,7 +73,7 @@ impl SpanWriter {
         if !span.name.is_empty() {
             write_bytes(out, 5, text(span.name).as_bytes());
         }
-        write_number(out, 6, KIND_SERVER);
+        write_number(out, 6, span.side as u64);
         write_fixed64(out, 7, span.start_ns);
         write_fixed64(out, 8, span.end_ns);
     }
@@ -107,7 +116,7 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 /// Appends a `KeyValue` as field `field` of the enclosing message.
-fn key_value(out: &mut Vec<u8>, field: u8, name: &[u8], value: Value<'_>) {
+pub(super) fn key_value(out: &mut Vec<u8>, field: u8, name: &[u8], value: Value<'_>) {
     let name = text(name);
     let texts = match value {
         Value::Text(value) | Value::Texts(value) => text(value),
@@ -181,6 +190,7 @@ mod tests {
         parent_id: None,
         state: b"",
         name: b"/a",
+        side: Side::Server,
         start_ns: 1,
         end_ns: 0x0102_0304_0506_0708,
     };

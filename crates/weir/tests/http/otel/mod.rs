@@ -2,6 +2,7 @@
 
 mod context;
 mod sending;
+mod tries;
 
 use testkit::collector::{Attribute, Call};
 use testkit::{Collector, Driver, Site, Weir, built_binary, each_driver, refused, wait_until};
