@@ -200,6 +200,11 @@ fn server(ws: &Workspace, program: &Path) -> Result<Vec<Entry>, String> {
         Entry::file("usr/share/zsh/vendor-completions/_weir", completions("zsh")?),
         Entry::file("usr/share/fish/vendor_completions.d/weir.fish", completions("fish")?),
         Entry::file("usr/share/weir/html/index.html", text(ws, "packaging/index.html")?),
+        Entry::file("usr/share/weir/grafana/weir.json", text(ws, "packaging/grafana/weir.json")?),
+        Entry::file(
+            "usr/share/weir/prometheus/weir.rules.yml",
+            text(ws, "packaging/prometheus/weir.rules.yml")?,
+        ),
         Entry::folder("var/lib/weir"),
         logs,
     ];

@@ -1,11 +1,12 @@
-//! Prometheus itself judges the metrics: its checker the text, and a
+//! Prometheus itself judges the metrics: its checker the text, the rules and the dashboard, and a
 //! server of its own scrapes them. Where it is not installed, a test says so and ends.
 
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use testkit::{Backend, Collector, Conn, Driver, Peer, Site, Weir, built_binary};
+use testkit::{Backend, Collector, Conn, Driver, Folder, Json, Peer, Site, Weir, built_binary};
 use testkit::{each_driver, wait_for, wait_until};
 
 /// What Prometheus sends.
@@ -108,6 +109,10 @@ fn promtool(arguments: &[&str], folder: &Path, input: &str) -> String {
     text
 }
 
+fn packaging() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging")
+}
+
 #[test]
 fn promtool_finds_nothing_wrong_with_the_text() {
     if !is_there("promtool") {
@@ -122,6 +127,77 @@ fn promtool_finds_nothing_wrong_with_the_text() {
         // Those are the names of others.
         let ours: Vec<&str> = found.lines().filter(|line| !line.starts_with("nginx")).collect();
         assert!(ours.is_empty(), "{path}: {found}");
+    }
+}
+
+#[test]
+fn the_alert_rules_hold_what_they_promise() {
+    if !is_there("promtool") {
+        return;
+    }
+    let folder = packaging().join("prometheus");
+    let found = promtool(&["check", "rules", "weir.rules.yml"], &folder, "");
+    assert!(found.contains("SUCCESS: 12 rules found"), "{found}");
+    promtool(&["test", "rules", "weir.rules.test.yml"], &folder, "");
+}
+
+/// The names of metrics in an expression: words with an underscore and one of the prefixes.
+fn names_in(expression: &str) -> impl Iterator<Item = &str> {
+    let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| {
+        word.starts_with("nginx_") || word.starts_with("nginxplus_") || word.starts_with("weir_")
+    })
+}
+
+/// The expressions of the dashboard, with its variables filled in.
+fn expressions(value: &Json, found: &mut Vec<String>) {
+    match value {
+        Json::Object(members) => {
+            if let Some(Json::Text(expr)) = members.get("expr") {
+                found.push(expr.replace("$__rate_interval", "5m").replace("$__interval", "5m"));
+            }
+            members.values().for_each(|value| expressions(value, found));
+        }
+        Json::List(items) => items.iter().for_each(|value| expressions(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn dashboard_and_rules_name_metrics_that_are_there() {
+    let read = |name: &str| std::fs::read_to_string(packaging().join(name)).unwrap();
+    let mut all = Vec::new();
+    expressions(&Json::parse(&read("grafana/weir.json")), &mut all);
+    assert!(all.len() > 30, "{}", all.len());
+    let rules = read("prometheus/weir.rules.yml");
+
+    let (backend, collector) = (Backend::start(), Collector::start());
+    let weir = site(Driver::usual(), backend.port, collector.port()).start();
+    Conn::tcp(weir.port(1)).send("x");
+    weir.get("/app?a=1");
+    let text = weir.get("/metrics").text();
+    let known: BTreeSet<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split([' ', '{']).next())
+        .chain(text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()))
+        .collect();
+    let certificates = ["weir_certificate_expires_seconds", "weir_certificate_failures"];
+    for expression in all.iter().map(String::as_str).chain([rules.as_str()]) {
+        for name in names_in(expression) {
+            let is_known = known.contains(name) || certificates.contains(&name);
+            assert!(is_known, "{name} in {expression}");
+        }
+    }
+    if is_there("promtool") {
+        let folder = Folder::new("dashboard");
+        let rules = all.iter().enumerate().map(|(i, expr)| {
+            format!("  - record: r{i}\n    expr: '{}'\n", expr.replace('\'', "''"))
+        });
+        let rules = rules.collect::<String>();
+        folder.write("rules.yml", format!("groups:\n- name: g\n  rules:\n{rules}"));
+        let found = promtool(&["check", "rules", "rules.yml"], &folder, "");
+        assert!(found.contains(&format!("SUCCESS: {} rules found", all.len())), "{found}");
     }
 }
 
