@@ -32,6 +32,7 @@ mod modules_off;
 mod mysql;
 mod overload;
 mod proxied;
+mod reported;
 mod soak;
 mod standstill;
 mod storm;
@@ -212,6 +213,7 @@ const LOADS: &[Load] = &[
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),
     load("limit-soak", "limit_req, ten million requests, workers killed", false, limit_soak::run),
     load("metered", "what counting costs: files, a backend, a cache", false, metered::run),
+    load("reported", "what logs in JSON and OTLP cost: a 1 KB file", false, reported::run),
     load("counts", "ten million requests, reloads, kills: what is counted", false, counts::run),
     load("mysql", "a blocking client library, on the loop and on threads", false, mysql::run),
     load("memory-short", "4,000 slow clients in 60 to 134 MB: who is served", false, memory::short),

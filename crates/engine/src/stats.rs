@@ -175,6 +175,7 @@ pub struct Stats {
     reported: RefCell<Vec<u64>>,
     numbers: Zone,
     slot: Cell<usize>,
+    began_ms: u64,
 }
 
 impl Stats {
@@ -194,7 +195,13 @@ impl Stats {
             reported,
             numbers,
             slot: Cell::new(0),
+            began_ms: base::time::unix_ms(),
         })
+    }
+
+    /// The time when all counters were 0, milliseconds since 1970: the start of the master.
+    pub fn began_ms(&self) -> u64 {
+        self.began_ms
     }
 
     /// Takes the line of this process's slot; a predecessor's work under way is cleared.

@@ -145,6 +145,7 @@ pub static MODULES: Modules = &[
     &http_upstream::caching::directives::MODULE,
     &http_observe::api::MODULE,
     &http_observe::prometheus::MODULE,
+    &http_observe::otel_metrics::MODULE,
     &http_observe::dashboard::MODULE,
     &http_observe::ready::MODULE,
     &http_proxying::proxy::MODULE,

@@ -2,7 +2,7 @@
 
 use std::rc::{Rc, Weak};
 
-use crate::otlp::{Resource, partial_success, request_head, retry_delay_ms};
+use crate::otlp::{Resource, Signal, partial_success, request_head, retry_delay_ms};
 use bytes::Bytes;
 use event::{Deadline, Gate};
 use http_wire::fields;
@@ -56,6 +56,7 @@ pub struct Target {
     pub addr: Option<SockAddr>,
     /// Host and port for the `:authority` or Host field.
     pub authority: Bytes,
+    /// Of exports of spans over HTTP; empty for gRPC.
     pub path: Bytes,
     pub protocol: Protocol,
     pub tls: Option<Fixed>,
@@ -67,18 +68,26 @@ pub struct Target {
 pub struct Link {
     target: Rc<Target>,
     resource: Resource,
+    /// The path of an export over HTTP.
+    path: Bytes,
     /// The encoded header fields of a call.
     list: Vec<u8>,
     kept: Option<(Rc<Mux>, Stream)>,
 }
 
 impl Link {
-    pub fn new(target: &Rc<Target>, resource: Resource) -> Link {
+    /// A client for the exports of a signal. Over HTTP, one for which [`Signal::path`] gives none
+    /// uses the endpoint as it is.
+    pub fn new(target: &Rc<Target>, resource: Resource, signal: Signal) -> Link {
+        let path = match target.protocol {
+            Protocol::Grpc => Bytes::from_static(signal.call()),
+            Protocol::Http => signal.path(&target.path).map_or(target.path.clone(), Bytes::from),
+        };
         let mut list = Vec::new();
         fields::write(&mut list, b":method", b"POST");
         let scheme: &[u8] = if target.tls.is_some() { b"https" } else { b"http" };
         fields::write(&mut list, b":scheme", scheme);
-        fields::write(&mut list, b":path", &target.path);
+        fields::write(&mut list, b":path", &path);
         fields::write(&mut list, b":authority", &target.authority);
         fields::write(&mut list, b"te", b"trailers");
         fields::write(&mut list, b"content-type", b"application/grpc");
@@ -87,7 +96,7 @@ impl Link {
         for (name, value) in &target.headers {
             fields::write(&mut list, name, value);
         }
-        Link { target: target.clone(), resource, list, kept: None }
+        Link { target: target.clone(), resource, path, list, kept: None }
     }
 
     /// The endpoint, for the log.
@@ -235,7 +244,7 @@ impl Link {
         fields.extend(given.filter_map(|(n, v)| Some((std::str::from_utf8(n).ok()?, &v[..]))));
         let request = Request {
             method: "POST",
-            target: &target.path,
+            target: &self.path,
             host: &target.authority,
             fields: &fields,
             body: Some(&body),

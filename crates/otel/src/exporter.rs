@@ -12,7 +12,7 @@
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 
-use crate::otlp::Resource;
+use crate::otlp::{Resource, Signal};
 use base::log::{Level, Log};
 use event::{Either, Gate, race, sleep, sleep_until};
 use http::server::HttpMain;
@@ -67,7 +67,7 @@ impl Task {
             main: Rc::downgrade(main),
             gate: main.life.gate.clone(),
             batches: batches.clone(),
-            link: Link::new(&exporter.target, resource),
+            link: Link::new(&exporter.target, resource, Signal::Traces),
             log: log.clone(),
             failures: Told::default(),
             partials: Told::default(),

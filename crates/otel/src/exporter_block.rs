@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::otlp::{EXPORT_PATH, HTTP_PATH};
+use crate::otlp::HTTP_PATH;
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::value::{set_msec, set_once, set_size};
@@ -178,7 +178,7 @@ fn target(cx: &Cx, word: &Word, draft: Draft) -> Result<Target, ConfError> {
         _ => Protocol::Http,
     };
     let path = match protocol {
-        Protocol::Grpc => Bytes::from_static(EXPORT_PATH),
+        Protocol::Grpc => Bytes::new(),
         Protocol::Http if url.uri.starts_with(b"?") => [HTTP_PATH, &url.uri[..]].concat().into(),
         Protocol::Http => url.uri.clone(),
     };

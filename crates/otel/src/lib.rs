@@ -1,5 +1,5 @@
-//! `otel`: sends spans of requests to OpenTelemetry collectors. Directives and variables are those
-//! of nginx-otel.
+//! `otel`: sends spans of requests, and metrics, to OpenTelemetry collectors. Directives and
+//! variables are those of nginx-otel.
 //!
 //! ```text
 //!  rewrite phase ─▶ Trace (ids, sampled) ─▶ traceparent of the request, which upstreams get
@@ -18,6 +18,7 @@
 //! | [`exemplars`] | traced requests in histograms |
 //! | [`exporter`] | the task that sends them |
 //! | [`collector`] | calls to a collector, by gRPC or by HTTP |
+//! | [`metrics`] | `otel_metrics` |
 //! | [`otlp`] | OTLP's messages, sans-IO |
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ mod counts;
 mod exemplars;
 mod exporter;
 mod exporter_block;
+mod metrics;
 pub mod otlp;
 mod outcome;
 mod span;
@@ -52,6 +54,7 @@ use http::vars::VarDef;
 
 pub use counts::sums;
 pub use exemplars::{Exemplar, exemplar};
+pub use metrics::MetricsExporter;
 
 use batches::Batches;
 use context::Propagation;
@@ -108,12 +111,20 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         C::HTTP,
         Args::T2,
         "",
-        "Sets a resource attribute of all spans.",
+        "Sets a resource attribute of all spans and metrics.",
         |cx, n| {
             let (name, value) = (n.arg(0)?.text.clone(), n.arg(1)?.text.clone());
             cx.main::<Otel>().attributes.insert(name, value);
             Ok(())
         },
+    ),
+    directive(
+        "otel_metrics",
+        C::HTTP,
+        Args::T1.or(Args::T2),
+        "off",
+        "Whether to export metrics: on or off, and their interval (interval=60s).",
+        metrics::otel_metrics,
     ),
     directive(
         "otel_trace",
@@ -163,6 +174,8 @@ struct Otel {
     exporter: Option<Exporter>,
     service_name: Option<Bytes>,
     attributes: BTreeMap<Bytes, Bytes>,
+    /// `otel_metrics`: `Some(None)` is `off`.
+    metrics: Option<Option<metrics::Plan>>,
     /// The position of the first `otel_trace`, for an error if there is no exporter.
     traced_at: Option<Word>,
     /// The batches of this worker; `None` if no request can have a span.
@@ -217,6 +230,7 @@ fn init(cx: &mut Cx) -> Result<(), ConfError> {
     if let (Some(at), None) = (&otel.traced_at, &otel.exporter) {
         return Err(ConfError::at(at, "\"otel_exporter\" block is missing"));
     }
+    metrics::check(otel)?;
     let Some(exporter) = &otel.exporter else { return Ok(()) };
     if otel.traced_at.is_some() {
         let counts = Counts::new(slots);
@@ -229,7 +243,13 @@ fn init(cx: &mut Cx) -> Result<(), ConfError> {
 impl Otel {
     /// The encoded resource of all spans.
     fn resource(&self) -> Resource {
-        let mut all = self.attributes.clone();
+        self.resource_with([])
+    }
+
+    /// The same with attributes that the configuration may replace.
+    fn resource_with<const N: usize>(&self, defaults: [(Bytes, Bytes); N]) -> Resource {
+        let mut all: BTreeMap<Bytes, Bytes> = defaults.into();
+        all.extend(self.attributes.clone());
         let service = Bytes::from_static(b"service.name");
         match &self.service_name {
             Some(name) => drop(all.insert(service, name.clone())),

@@ -325,6 +325,12 @@ impl Peer {
         zone.map(|zone| zone.read()).unwrap_or_default()
     }
 
+    /// The time when its counters were 0, milliseconds since 1970; 0 where nothing is counted.
+    pub fn began_ms(&self) -> u64 {
+        let zone = self.meter.as_ref().map(|m| m.metrics.any(m.kind, &m.name_of(&self.name)));
+        zone.map_or(0, |zone| zone.began_ms())
+    }
+
     /// Begins to count from 0 again.
     pub fn reset(&self) {
         if let Some(m) = &self.meter {

@@ -95,6 +95,8 @@ pub struct RowId(u32);
 struct Memory {
     counters: NamedCounters,
     before: Option<Rc<Memory>>,
+    /// The time when all counters were 0, milliseconds since 1970.
+    began_ms: u64,
 }
 
 impl Memory {
@@ -190,7 +192,8 @@ impl Metrics {
             Some(memory) => memory.clone(),
             None => {
                 let counters = NamedCounters::new(capacity(needs), slots, word::LINES)?;
-                Rc::new(Memory { counters, before })
+                let began_ms = before.as_ref().map_or_else(base::time::unix_ms, |m| m.began_ms);
+                Rc::new(Memory { counters, before, began_ms })
             }
         };
         zones.put(NAME, memory.clone());
@@ -368,12 +371,21 @@ impl Zone<'_> {
         }
     }
 
+    /// The time when its counters were 0, milliseconds since 1970: before the first worker counted,
+    /// or at the last reset. Neither a reload nor the death of a worker changes it.
+    pub fn began_ms(&self) -> u64 {
+        let reset = self.rows().map(|(counters, row)| counters.base(row, word::RESET_MS)).max();
+        let began = self.metrics.memory.get().map_or(0, |memory| memory.began_ms);
+        began.max(reset.unwrap_or(0))
+    }
+
     /// Begins to count from 0 again, but for work under way.
     pub fn reset(&self) {
         let under_way = [word::PROCESSING, word::SELECTED_MS, word::ANSWERING];
         let words = if is_peer(&self.name) { &under_way[..] } else { &under_way[..2] };
         for (counters, row) in self.rows() {
             counters.reset(row, words);
+            counters.set_base(row, word::RESET_MS, base::time::unix_ms());
         }
     }
 }

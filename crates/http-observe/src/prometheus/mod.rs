@@ -9,7 +9,7 @@
 mod accept;
 mod nginx;
 mod own;
-mod table;
+pub(crate) mod table;
 mod vts;
 
 use std::rc::Rc;
@@ -104,4 +104,9 @@ fn tables(main: &Rc<HttpMain>, names: Names) -> Vec<Table> {
     });
     tables.extend(own::tables(main));
     tables
+}
+
+/// The tables of the page, for those who send them elsewhere.
+pub(crate) fn all_tables(main: &Rc<HttpMain>) -> Vec<Table> {
+    tables(main, Names::Exporter)
 }

@@ -82,8 +82,11 @@ pub(super) fn zones(
     let names: Vec<Vec<u8>> = metrics.zones(kind).iter().map(|zone| zone.name().to_vec()).collect();
     let name = name.to_owned();
     let labels = move |_, zone: &Vec<u8>| label(&name, zone);
+    let (of_began, began) = (names.clone(), metrics.clone());
     let read = move |_, zone: &Vec<u8>| values(&metrics.any(kind, zone).read());
-    Table::of(columns.to_vec(), names, labels, read)
+    let mut table = Table::of(columns.to_vec(), names, labels, read);
+    table.began_ms = Some(Box::new(move |i| began.any(kind, &of_began[i]).began_ms()));
+    table
 }
 
 fn global(main: &Rc<HttpMain>) -> Table {
@@ -275,10 +278,13 @@ pub(super) fn of_peers(
         group.servers.lists().all().map(|peer| (group.clone(), peer.clone())).collect()
     };
     let peers: Vec<_> = groups.iter().flat_map(of_group).collect();
+    let began = peers.clone();
     let labels = move |_, (group, peer): &(Rc<Group>, Rc<Peer>)| {
         format!("{},{}", label(names[0], &group.shown()), label(names[1], &peer.name))
     };
-    Table::of(columns, peers, labels, move |_, (_, peer)| read(peer))
+    let mut table = Table::of(columns, peers, labels, move |_, (_, peer)| read(peer));
+    table.began_ms = Some(Box::new(move |i| began[i].1.began_ms()));
+    table
 }
 
 fn peer_table(groups: &[Rc<Group>], kind: EngineKind) -> Table {

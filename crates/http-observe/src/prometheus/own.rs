@@ -105,8 +105,11 @@ fn spans(main: &Rc<HttpMain>) -> Option<Table> {
         Column::new("weir_otel_spans_failed_total", Counter, "Spans that it did not take."),
     ];
     let main = main.clone();
+    let loaded_ms = main.metrics.loaded_ms();
     let read = move || otel::sums(&main).unwrap_or_default().to_vec();
-    Some(Table::single(all.into(), read))
+    let mut table = Table::single(all.into(), read);
+    table.began_ms = Some(Box::new(move |_| loaded_ms));
+    Some(table)
 }
 
 /// The event loops, logs and processes.

@@ -88,13 +88,16 @@ pub(crate) struct Table {
     pub read: Box<dyn Fn(usize) -> Vec<u64>>,
     /// Gives the exemplars of histograms, if there are any.
     pub exemplar: Option<ExemplarOf>,
+    /// Gives the time when the counters of a line were 0, milliseconds since 1970, if it is not the
+    /// start of the server.
+    pub began_ms: Option<Box<dyn Fn(usize) -> u64>>,
 }
 
 impl Table {
     /// A table of one line without labels.
     pub fn single(columns: Vec<Column>, read: impl Fn() -> Vec<u64> + 'static) -> Table {
         let (label, read) = (Box::new(|_| String::new()), Box::new(move |_| read()));
-        Table { columns: columns.into(), lines: 1, label, read, exemplar: None }
+        Table { columns: columns.into(), lines: 1, label, read, exemplar: None, began_ms: None }
     }
 
     /// A table with a line for each of `items`.
@@ -112,6 +115,7 @@ impl Table {
             label: Box::new(move |i| label(i, &same[i])),
             read: Box::new(move |i| read(i, &items[i])),
             exemplar: None,
+            began_ms: None,
         }
     }
 }

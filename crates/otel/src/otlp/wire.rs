@@ -48,6 +48,10 @@ pub fn write_fixed64(out: &mut Vec<u8>, field: u8, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
+pub fn write_double(out: &mut Vec<u8>, field: u8, number: f64) {
+    write_fixed64(out, field, number.to_bits());
+}
+
 /// The value of a parsed field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Field<'a> {

@@ -1,11 +1,16 @@
-//! A collector of traces (OTLP over gRPC) with a script for its answers. It reads Protocol Buffers
-//! on its own, so that what the server writes is not judged by the code that wrote it.
+//! A collector of traces and metrics (OTLP over gRPC) with a script for its answers. It reads
+//! Protocol Buffers on its own, so that what the server writes is not judged by the code that wrote
+//! it.
+
+mod points;
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
 use crate::h2::{Came, Frame, Peer, Reply};
 use crate::{Scripted, wait_for};
+
+pub use points::{Point, read_request as read_metrics};
 
 /// A collector.
 pub struct Collector {
@@ -26,6 +31,10 @@ pub struct Call {
     pub scope: String,
     /// The spans.
     pub spans: Vec<Span>,
+    /// The points of metrics.
+    pub points: Vec<Point>,
+    /// The message as it came.
+    pub message: Vec<u8>,
 }
 
 /// A span; ids are in hexadecimal digits.
@@ -131,7 +140,11 @@ impl Collector {
                 match peer.came() {
                     Came::End => return,
                     Came::Whole(request) => {
-                        let call = read_call(&request.body);
+                        let is_metrics = |(name, value): &(String, String)| {
+                            name == ":path" && value.contains("metrics")
+                        };
+                        let is_metrics = request.fields.iter().any(is_metrics);
+                        let call = read_call(&request.body, is_metrics);
                         let call = Call { connection, fields: request.fields, ..call };
                         let number = {
                             let mut all = all.lock().expect("no panic");
@@ -191,6 +204,15 @@ impl Collector {
     /// The calls so far.
     pub fn calls(&self) -> Vec<Call> {
         self.calls.lock().expect("no panic").clone()
+    }
+
+    /// The points of metrics in the last call with some of that name.
+    pub fn points(&self, name: &str) -> Vec<Point> {
+        let of_name = |call: &Call| -> Vec<Point> {
+            call.points.iter().filter(|point| point.name == name).cloned().collect()
+        };
+        let calls = self.calls();
+        calls.iter().rev().map(of_name).find(|points| !points.is_empty()).unwrap_or_default()
     }
 
     /// The spans so far.
@@ -278,11 +300,11 @@ fn fields(mut message: &[u8]) -> Vec<(u64, Field<'_>)> {
     all
 }
 
-fn read_call(body: &[u8]) -> Call {
+fn read_call(body: &[u8], is_metrics: bool) -> Call {
     let (head, message) = body.split_at(5);
     assert_eq!(head[0], 0, "not compressed");
     assert_eq!(u32::from_be_bytes(head[1..].try_into().expect("four")) as usize, message.len());
-    read_request(message)
+    if is_metrics { points::read_request(message) } else { read_request(message) }
 }
 
 /// Reads an `ExportTraceServiceRequest`.
@@ -290,13 +312,18 @@ fn read_call(body: &[u8]) -> Call {
 /// # Panics
 /// It is malformed.
 pub fn read_request(message: &[u8]) -> Call {
-    let mut call = Call::default();
+    read_resources(message, read_scope)
+}
+
+/// Reads the resources of a message of any signal; `scope` reads what is below one.
+fn read_resources(message: &[u8], scope: impl Fn(&[u8], &mut Call)) -> Call {
+    let mut call = Call { message: message.to_vec(), ..Call::default() };
     for (number, field) in fields(message) {
         assert_eq!(number, 1, "resource_spans");
         for (number, field) in fields(field.bytes()) {
             match number {
                 1 => call.resource = fields(field.bytes()).iter().map(attribute_of).collect(),
-                2 => read_scope(field.bytes(), &mut call),
+                2 => scope(field.bytes(), &mut call),
                 number => panic!("field {number} of ResourceSpans"),
             }
         }
