@@ -14,6 +14,7 @@ use bytes::Bytes;
 use engine::life::Work;
 use event::{Deadline, Notify};
 use http::request::Request;
+use http::server::HttpMain;
 
 use crate::counts::{Count, Counts};
 use crate::exemplars::Exemplars;
@@ -108,6 +109,17 @@ impl Batches {
         }
     }
 
+    /// Counts a dropped log record; logs at most one line a minute.
+    #[cold]
+    pub fn drop_record(&self) {
+        self.dropped.set(self.dropped.get() + 1);
+        self.counts.add(Count::Dropped, 1);
+        if self.told.may_tell() {
+            let (log, dropped) = (base::log::default(), self.dropped.get());
+            base::log!(log, Level::Warn, None, "OTel dropped log records: {dropped}");
+        }
+    }
+
     /// Takes the span writer, which [`Batches::add`] takes back.
     pub fn take_writer(&self) -> SpanWriter {
         self.writer.take()
@@ -115,27 +127,33 @@ impl Batches {
 
     /// Adds the span in `writer` to the open batch, which is closed if it is full.
     pub fn add(&self, r: &Request, mut writer: SpanWriter) {
-        let len = writer.len();
+        if !self.push(&r.main, writer.len(), |open| writer.end(open)) {
+            self.drop_span(r);
+        }
+        self.writer.set(writer);
+    }
+
+    /// Adds a record of `len` bytes that `write` writes; says whether it was added.
+    pub fn push(&self, main: &HttpMain, len: usize, write: impl FnOnce(&mut Vec<u8>)) -> bool {
         let open = &mut *self.open.borrow_mut();
         if len > BATCH_MAX || os::memory::reserve(open, len).is_err() {
-            self.drop_span(r);
-            return;
+            return false;
         }
-        writer.end(open);
-        self.writer.set(writer);
+        write(open);
         let count = self.open_count.get() + 1;
         self.open_count.set(count);
         if count == 1 {
             self.due.set(Deadline::in_ms(self.limits.interval_ms));
-            self.work.borrow_mut().get_or_insert_with(|| r.main.life.work());
+            self.work.borrow_mut().get_or_insert_with(|| main.life.work());
         }
         let is_full = count >= self.limits.spans || open.len() >= BATCH_MAX;
         if is_full {
             self.close(open);
         }
-        if is_full || count == 1 || r.main.life.is_leaving() {
+        if is_full || count == 1 || main.life.is_leaving() {
             self.stirred.notify_one();
         }
+        true
     }
 
     fn close(&self, open: &mut Vec<u8>) {

@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use base::ascii::write_hex;
 use bytes::Bytes;
+use engine::logs::{TraceIds, Traced};
 use http::module::Verdict;
 use http::request::{FieldEdit, Request};
 use proto::trace_context::{TRACEPARENT, TRACESTATE, TraceParent, is_state};
 
-use crate::TraceConf;
+use crate::{Otel, TraceConf};
 
 /// `otel_trace_context`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,6 +77,10 @@ pub fn begin(r: &mut Request, conf: &TraceConf) -> Verdict {
     let trace = of(r);
     let Some(context) = trace.context() else { return Verdict::Next };
     context.borrow_mut().own.sampled = sampled;
+    if sampled && r.main.confs.get::<Otel>().is_some_and(|otel| otel.logs.is_some()) {
+        let TraceParent { trace_id, span_id, .. } = context.borrow().own;
+        r.shared::<Traced>().0.set(Some(TraceIds { trace_id, span_id }));
+    }
     if propagation.inject {
         let (value, state) = {
             let context = context.borrow();

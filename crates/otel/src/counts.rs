@@ -57,6 +57,13 @@ pub fn sums(main: &HttpMain) -> Option<[u64; 3]> {
     Some([Count::Exported, Count::Dropped, Count::Failed].map(|of| batches.counts.sum(of)))
 }
 
+/// The same of log records; `None` if no log goes to a collector.
+pub fn log_sums(main: &HttpMain) -> Option<[u64; 3]> {
+    let otel = main.confs.get::<Otel>()?;
+    let logs = otel.logs.as_ref().filter(|_| otel.outbox.as_ref().is_some_and(|o| o.is_used()))?;
+    Some([Count::Exported, Count::Dropped, Count::Failed].map(|of| logs.counts.sum(of)))
+}
+
 /// Writes the counters for `stub_status json`.
 pub fn status(main: &HttpMain, o: &mut Object<'_>) {
     if let Some([exported, dropped, failed]) = sums(main) {

@@ -49,6 +49,8 @@ pub struct Task {
     batches: Rc<Batches>,
     link: Link,
     log: Log,
+    /// The name of what is sent, for the log.
+    noun: &'static str,
     failures: Told,
     partials: Told,
     /// The number of lost spans, for the log.
@@ -60,15 +62,16 @@ impl Task {
         main: &Rc<HttpMain>,
         exporter: &Exporter,
         batches: &Rc<Batches>,
-        resource: Resource,
+        (resource, signal): (Resource, Signal),
         log: &Log,
     ) -> Task {
         Task {
             main: Rc::downgrade(main),
             gate: main.life.gate.clone(),
             batches: batches.clone(),
-            link: Link::new(&exporter.target, resource, Signal::Traces),
+            link: Link::new(&exporter.target, resource, signal),
             log: log.clone(),
+            noun: if signal == Signal::Logs { "log records" } else { "spans" },
             failures: Told::default(),
             partials: Told::default(),
             lost: 0,
@@ -172,13 +175,13 @@ impl Task {
         let Some(partial) = taken else { return };
         self.is_lost(rejected);
         if self.partials.may_tell() {
-            let (rejected, endpoint) = (partial.rejected, self.link.shown());
+            let (rejected, noun, endpoint) = (partial.rejected, self.noun, self.link.shown());
             let why = base::log::lossy(partial.message.as_bytes());
             base::log!(
                 self.log,
                 Level::Warn,
                 None,
-                "OTel collector rejected {rejected} spans: {why}, endpoint: \"{endpoint}\""
+                "OTel collector rejected {rejected} {noun}: {why}, endpoint: \"{endpoint}\""
             );
         }
     }
@@ -186,13 +189,13 @@ impl Task {
     #[cold]
     fn tell(&self, failure: &Failure) {
         if self.failures.may_tell() {
-            let (lost, endpoint) = (self.lost, self.link.shown());
+            let (lost, noun, endpoint) = (self.lost, self.noun, self.link.shown());
             let why = base::log::lossy(failure.message.as_bytes());
             base::log!(
                 self.log,
                 Level::Error,
                 None,
-                "OTel export failure: {why}, endpoint: \"{endpoint}\", spans lost so far: {lost}"
+                "OTel export failure: {why}, endpoint: \"{endpoint}\", {noun} lost so far: {lost}"
             );
         }
     }

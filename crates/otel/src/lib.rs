@@ -1,4 +1,4 @@
-//! `otel`: sends spans of requests, and metrics, to OpenTelemetry collectors. Directives and
+//! `otel`: sends spans, metrics and logs to OpenTelemetry collectors. Directives and
 //! variables are those of nginx-otel.
 //!
 //! ```text
@@ -18,6 +18,7 @@
 //! | [`exemplars`] | traced requests in histograms |
 //! | [`exporter`] | the task that sends them |
 //! | [`collector`] | calls to a collector, by gRPC or by HTTP |
+//! | [`logs`] | logs that go to `otel:` |
 //! | [`metrics`] | `otel_metrics` |
 //! | [`otlp`] | OTLP's messages, sans-IO |
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ mod counts;
 mod exemplars;
 mod exporter;
 mod exporter_block;
+mod logs;
 mod metrics;
 pub mod otlp;
 mod outcome;
@@ -39,12 +41,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
-use crate::otlp::Resource;
+use crate::otlp::{Resource, Signal};
 use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use conf::value::{set_enum, set_once};
 use conf::{ConfError, Node, Word, value};
+use engine::logs::Outbox;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{Conf, ConfType, LocView, Module, Pipeline, Scope, Verdict};
@@ -52,7 +55,7 @@ use http::request::Request;
 use http::server::HttpMain;
 use http::vars::VarDef;
 
-pub use counts::sums;
+pub use counts::{log_sums, sums};
 pub use exemplars::{Exemplar, exemplar};
 pub use metrics::MetricsExporter;
 
@@ -174,6 +177,9 @@ struct Otel {
     exporter: Option<Exporter>,
     service_name: Option<Bytes>,
     attributes: BTreeMap<Bytes, Bytes>,
+    /// The log records of this worker, if some log goes to the collector.
+    logs: Option<Rc<Batches>>,
+    outbox: Option<Rc<Outbox>>,
     /// `otel_metrics`: `Some(None)` is `off`.
     metrics: Option<Option<metrics::Plan>>,
     /// The position of the first `otel_trace`, for an error if there is no exporter.
@@ -226,6 +232,7 @@ const SERVICE: &[u8] = b"unknown_service:nginx";
 
 fn init(cx: &mut Cx) -> Result<(), ConfError> {
     let slots = cx.env.slots();
+    let outbox = cx.env.logs.outbox().clone();
     let otel = cx.main::<Otel>();
     if let (Some(at), None) = (&otel.traced_at, &otel.exporter) {
         return Err(ConfError::at(at, "\"otel_exporter\" block is missing"));
@@ -237,7 +244,8 @@ fn init(cx: &mut Cx) -> Result<(), ConfError> {
         let counts = counts.map_err(|e| ConfError::new(format!("counters of otel: {e}")))?;
         otel.batches = Some(Rc::new(Batches::new(exporter.limits, counts)));
     }
-    Ok(())
+    // Blocks behind this one may have such logs, too.
+    logs::offer(otel, &outbox, slots)
 }
 
 impl Otel {
@@ -281,19 +289,31 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 }
 
 fn start(main: &Rc<HttpMain>, seat: &engine::Seat) -> io::Result<()> {
+    logs::start(main, seat);
     if let Some(otel) = main.confs.get::<Otel>()
         && let (Some(exporter), Some(batches)) = (&otel.exporter, &otel.batches)
     {
-        batches.counts.use_slot(seat.slot);
-        let task = exporter::Task::new(main, exporter, batches, otel.resource(), &seat.log);
-        event::spawn(task.run());
-        let (gate, batches) = (main.life.gate.clone(), batches.clone());
-        main.life.at_end(move || {
-            let batches = Some(batches.clone()).filter(|batches| !batches.is_empty())?;
-            // Makes the task send its pending spans before the worker exits.
-            gate.close();
-            Some(Box::pin(async move { batches.emptied().await }))
-        });
+        send(main, seat, exporter, batches, (otel.resource(), Signal::Traces));
     }
     Ok(())
+}
+
+/// Starts the task that sends the batches of a signal.
+fn send(
+    main: &Rc<HttpMain>,
+    seat: &engine::Seat,
+    exporter: &Exporter,
+    batches: &Rc<Batches>,
+    kind: (Resource, Signal),
+) {
+    batches.counts.use_slot(seat.slot);
+    let task = exporter::Task::new(main, exporter, batches, kind, &seat.log);
+    event::spawn(task.run());
+    let (gate, batches) = (main.life.gate.clone(), batches.clone());
+    main.life.at_end(move || {
+        let batches = Some(batches.clone()).filter(|batches| !batches.is_empty())?;
+        // Makes the task send its pending spans before the worker exits.
+        gate.close();
+        Some(Box::pin(async move { batches.emptied().await }))
+    });
 }

@@ -119,11 +119,12 @@ impl MetricsExporter {
     }
 }
 
-/// The resource of metrics names its host: several servers of a service would be one series.
+/// The resource of metrics and logs names its host: several servers of a service would be one
+/// series.
 const HOST: Bytes = Bytes::from_static(b"host.name");
 
 impl Otel {
-    fn resource_of_host(&self) -> crate::otlp::Resource {
+    pub(crate) fn resource_of_host(&self) -> crate::otlp::Resource {
         self.resource_with([(HOST, Bytes::from(os::process::hostname()))])
     }
 }

@@ -270,6 +270,7 @@ impl Loader {
             }
         }
         collect::settle(0)?;
+        env.logs.outbox().check()?;
         env.tls_objects.settle();
         env.metrics.settle(zones, env.slots()).map_err(|e| {
             let e = base::log::os_error(&e);

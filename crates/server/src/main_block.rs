@@ -312,7 +312,7 @@ fn log_queue_size(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
 fn error_log(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
     draft.error_logs.push(draft.logs.error_log(node)?);
     let path = match node.arg(0)?.bytes() {
-        text if text.starts_with(b"syslog:") => return Ok(()),
+        text if text.starts_with(b"syslog:") || text.starts_with(b"otel:") => return Ok(()),
         b"stderr" => b"",
         path => path,
     };

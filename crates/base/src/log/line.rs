@@ -106,6 +106,21 @@ pub(super) struct Head {
     pub(super) conn: Option<u64>,
 }
 
+/// A line in its parts.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    /// Its level.
+    pub level: Level,
+    /// The process that wrote it.
+    pub pid: u32,
+    /// The connection that it is about.
+    pub conn: Option<u64>,
+    /// The message.
+    pub message: &'a str,
+    /// The fields behind it, with their names.
+    pub fields: &'a [(&'a str, std::borrow::Cow<'a, str>)],
+}
+
 impl Line {
     pub(super) fn new(apart: bool) -> Line {
         Line { buf: [0; LINE_BYTES_MAX], len: 0, marks: apart.then(Vec::new) }
@@ -222,6 +237,17 @@ impl Line {
         }
         out.extend_from_slice(b"}\n");
         out
+    }
+
+    /// Gives the parts of the line to `take`.
+    pub(super) fn parts(&self, head: &Head, message_start: usize, take: impl FnOnce(&Parts<'_>)) {
+        let marks = self.marks.as_deref().unwrap_or_default();
+        let named = marks.iter().filter(|mark| !mark.name.is_empty());
+        let fields: Vec<_> =
+            named.map(|mark| (&*mark.name, self.text(mark.value.clone()))).collect();
+        let message = self.text(message_start..self.message_end());
+        let Head { level, pid, conn, .. } = *head;
+        take(&Parts { level, pid, conn, message: &message, fields: &fields });
     }
 
     /// Whether text was cut off.

@@ -15,7 +15,7 @@ mod line;
 mod sinks;
 
 pub use self::level::{Level, debug};
-pub use self::line::{Context, Fields, MEMBERS, Tags};
+pub use self::line::{Context, Fields, MEMBERS, Parts, Tags};
 use self::line::{Head, Line};
 pub use self::sinks::{MemorySink, StderrSink, capture};
 
@@ -30,6 +30,9 @@ const OS_ERROR_ROOM: usize = 50;
 pub trait Sink {
     /// Takes one line that ends in a line feed. The sink handles its own errors.
     fn write_line(&self, level: Level, line: &[u8]);
+
+    /// The same for a sink whose form is [`Form::Parts`].
+    fn write_parts(&self, _: &Parts<'_>) {}
 
     /// The least severe level this sink takes.
     fn level(&self) -> Level;
@@ -57,12 +60,14 @@ pub enum Form {
     Json,
     /// An object, with the names of NGINX Plus.
     PlusJson,
+    /// The parts of the line, by [`Sink::write_parts`].
+    Parts,
 }
 
 impl Form {
-    /// Whether a line is an object.
-    pub fn is_json(self) -> bool {
-        matches!(self, Form::Json | Form::PlusJson)
+    /// Whether fields are apart from the message.
+    fn has_fields(self) -> bool {
+        matches!(self, Form::Json | Form::PlusJson | Form::Parts)
     }
 }
 
@@ -70,7 +75,7 @@ struct Inner {
     sinks: Vec<Rc<dyn Sink>>,
     level: Level,
     debug_mask: u32,
-    /// Some sink takes JSON.
+    /// Some sink takes fields apart from the message.
     json: bool,
     /// `debug_connection` chose this client: every sink gets every line.
     forced: bool,
@@ -83,7 +88,7 @@ impl Inner {
             .iter()
             .filter(|sink| sink.level() == Level::Debug)
             .fold(0, |mask, sink| mask | sink.debug_mask());
-        let json = sinks.iter().any(|sink| sink.form().is_json());
+        let json = sinks.iter().any(|sink| sink.form().has_fields());
         Inner { sinks, level, debug_mask, json, forced: false }
     }
 }
@@ -234,6 +239,7 @@ impl Log {
                     let plus = plus.get_or_insert_with(|| line.plus_json(&head, message_start));
                     sink.write_line(level, plus);
                 }
+                Form::Parts => line.parts(&head, message_start, |parts| sink.write_parts(parts)),
             }
         }
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use conf::template::Template;
 use conf::{ConfError, Node, Word, value};
-use engine::logs::{LogFiles, LogQueue};
+use engine::logs::{LogFiles, LogQueue, Outbox, Record, Traced};
 use engine::settings::Conf;
 use engine::syslog::Syslog;
 use engine::{Cx, Session};
@@ -65,6 +65,8 @@ pub enum Target {
     File(Rc<FileLog>),
     /// A syslog server.
     Syslog(Syslog),
+    /// A collector, with the log's name.
+    Collector(Rc<Outbox>, Rc<str>),
     /// A path with variables; its lines are written in their order.
     Path(Template, Rc<LogQueue>),
 }
@@ -213,6 +215,10 @@ pub fn own_access_log<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfEr
             Target::Syslog(_) => {
                 return Err(ConfError::at(first, "logs to syslog cannot be buffered"));
             }
+            Target::Collector(..) => {
+                let m = "logs to a collector cannot be buffered: \"otel_exporter\" has batches";
+                return Err(ConfError::at(first, m));
+            }
         }
     }
     let log = AccessLog { target, format, filter: options.filter, sampling: options.sampling };
@@ -223,6 +229,9 @@ pub fn own_access_log<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfEr
 fn target<S: Session>(cx: &mut Cx<S>, word: &Word) -> Result<Target, ConfError> {
     if word.bytes().starts_with(b"syslog:") {
         return Ok(Target::Syslog(Syslog::parse(word, &cx.env.logs)?));
+    }
+    if let Some(name) = cx.env.logs.outbox().name(word, "access")? {
+        return Ok(Target::Collector(cx.env.logs.outbox().clone(), name));
     }
     if memchr::memchr(b'$', word.bytes()).is_some() {
         use std::os::unix::ffi::OsStrExt;
@@ -400,6 +409,13 @@ impl AccessLog {
                 self.format.write(s, &mut line);
                 syslog.send(None, &line);
             }
+            Target::Collector(outbox, log) => {
+                let mut line = FilePath::new();
+                self.format.write(s, &mut line);
+                let trace = s.shared::<Traced>().0.get();
+                let (level, numbers, fields) = (None, &[][..], &[][..]);
+                outbox.put(&Record { log, level, body: &line, numbers, fields, trace });
+            }
             Target::Path(template, queue) => {
                 let mut name = FilePath::new();
                 template.eval_into(s, &mut name);
@@ -417,7 +433,7 @@ impl AccessLog {
         match &self.target {
             Target::File(file) => file.file.settled().await,
             Target::Path(_, queue) => queue.settled().await,
-            Target::Syslog(_) => {}
+            Target::Syslog(_) | Target::Collector(..) => {}
         }
     }
 
@@ -426,7 +442,7 @@ impl AccessLog {
         match &self.target {
             Target::File(file) => !file.is_buffered(),
             Target::Path(..) => true,
-            Target::Syslog(_) => false,
+            Target::Syslog(_) | Target::Collector(..) => false,
         }
     }
 

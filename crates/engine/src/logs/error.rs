@@ -65,6 +65,21 @@ impl Chosen {
     }
 }
 
+impl Chosen {
+    /// The level of a log that goes to a collector.
+    pub(super) fn of_collector(&self, target: &Word) -> Result<Level, ConfError> {
+        let why = match self {
+            Chosen { form: Form::Text, rate: None, level, .. } if *level < Level::Debug => {
+                return Ok(*level);
+            }
+            Chosen { level: Level::Debug, .. } => "has no debug lines: sending one makes others",
+            Chosen { rate: Some(_), .. } => "has no rate: \"batch_count\" limits it",
+            _ => "has no format: its fields are attributes",
+        };
+        Err(ConfError::at(target, format!("a log that goes to a collector {why}")))
+    }
+}
+
 /// The form that a word names: `json` has the members of NGINX Plus, `format=json` those of the
 /// access log's `json`.
 fn form_of(word: &Word) -> Result<Option<Form>, ConfError> {

@@ -2,6 +2,7 @@
 //! and the `error_log` directive. Lines wait in a [`LogQueue`] each for a thread that writes them.
 
 mod error;
+mod outbox;
 mod queue;
 mod write;
 
@@ -17,6 +18,8 @@ use base::log::{Form, Level, Log, Sink, debug, os_error};
 use conf::{ConfError, Node};
 
 use self::error::{Chosen, ErrorSink, Limited, Place};
+use self::outbox::OutboxSink;
+pub use self::outbox::{Outbox, Record, Taker, TraceIds, Traced};
 pub use self::queue::{Haste, LogQueue, QUEUE_MAX, dropped};
 pub use self::write::{Call, Coding, Report, Trouble};
 
@@ -133,6 +136,7 @@ pub struct LogFiles {
     queues: RefCell<Vec<Rc<LogQueue>>>,
     /// The error logs with a rate, which may have left lines out.
     limited: RefCell<Vec<Weak<Limited>>>,
+    outbox: Rc<Outbox>,
     queue_max: Rc<Cell<usize>>,
 }
 
@@ -145,6 +149,7 @@ impl LogFiles {
             files: RefCell::default(),
             queues: RefCell::default(),
             limited: RefCell::default(),
+            outbox: Rc::default(),
             queue_max: Rc::new(Cell::new(QUEUE_MAX)),
         }
     }
@@ -153,6 +158,11 @@ impl LogFiles {
     pub fn with_places(mut self, places: Rc<Places>) -> LogFiles {
         self.places = places;
         self
+    }
+
+    /// The way of lines to a collector.
+    pub fn outbox(&self) -> &Rc<Outbox> {
+        &self.outbox
     }
 
     /// The path of a log that only a built-in default names; `None` if there is no place for it.
@@ -263,6 +273,10 @@ impl LogFiles {
     pub fn error_log(&self, node: &Node) -> Result<Rc<dyn Sink>, ConfError> {
         let target = node.arg(0)?;
         let chosen = Chosen::of(node)?;
+        if let Some(log) = self.outbox.name(target, "error")? {
+            let level = chosen.of_collector(target)?;
+            return Ok(Rc::new(OutboxSink { outbox: self.outbox.clone(), log, level }));
+        }
         let place = match target.bytes() {
             b"stderr" => Place::File(self.open(b"")),
             text if text.starts_with(b"syslog:") => {

@@ -64,6 +64,7 @@ pub(super) fn tables(main: &Rc<HttpMain>) -> Vec<Table> {
         certificates(main),
     ];
     all.extend(spans(main));
+    all.extend(log_records(main));
     all
 }
 
@@ -107,6 +108,22 @@ fn spans(main: &Rc<HttpMain>) -> Option<Table> {
     let main = main.clone();
     let loaded_ms = main.metrics.loaded_ms();
     let read = move || otel::sums(&main).unwrap_or_default().to_vec();
+    let mut table = Table::single(all.into(), read);
+    table.began_ms = Some(Box::new(move |_| loaded_ms));
+    Some(table)
+}
+
+/// Lines of logs for a collector, where some go there.
+fn log_records(main: &Rc<HttpMain>) -> Option<Table> {
+    use Type::Counter;
+    otel::log_sums(main)?;
+    let all = [
+        Column::new("weir_otel_logs_exported_total", Counter, "Lines that the collector took."),
+        Column::new("weir_otel_logs_dropped_total", Counter, "Lines without room to wait."),
+        Column::new("weir_otel_logs_failed_total", Counter, "Lines that it did not take."),
+    ];
+    let (main, loaded_ms) = (main.clone(), main.metrics.loaded_ms());
+    let read = move || otel::log_sums(&main).unwrap_or_default().to_vec();
     let mut table = Table::single(all.into(), read);
     table.began_ms = Some(Box::new(move |_| loaded_ms));
     Some(table)

@@ -1,4 +1,5 @@
-//! OTLP: encodes spans and metrics as Protocol Buffers, and parses the collector's response.
+//! OTLP: encodes spans, metrics and log records as Protocol Buffers, and parses the collector's
+//! response.
 //!
 //! A small codec rather than a library, because it writes a span directly from borrowed text into
 //! the send buffer; a library would allocate each attribute first. Field numbers are those of
@@ -6,11 +7,13 @@
 //! `trace_service.proto`), version 1.
 
 mod answer;
+mod logs;
 mod metrics;
 mod span;
 mod wire;
 
 pub use answer::{Partial, partial_success, retry_delay_ms};
+pub use logs::write_record;
 pub use metrics::{Buckets, Kind, Metric, MetricWriter, Number, Times, TracedValue};
 pub use span::{Resource, Side, Span, SpanWriter, Value, request_head};
 
@@ -21,6 +24,8 @@ pub enum Signal {
     Traces,
     /// Counters and histograms.
     Metrics,
+    /// Lines of logs.
+    Logs,
 }
 
 impl Signal {
@@ -28,6 +33,7 @@ impl Signal {
     pub fn call(self) -> &'static [u8] {
         match self {
             Signal::Traces => b"/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+            Signal::Logs => b"/opentelemetry.proto.collector.logs.v1.LogsService/Export",
             Signal::Metrics => b"/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
         }
     }
@@ -35,14 +41,14 @@ impl Signal {
     /// The path of an export over HTTP, given that of spans, which ends in `/v1/traces` or a query;
     /// `None` if it is another one, from which no other signal's follows.
     pub fn path(self, of_traces: &[u8]) -> Option<Vec<u8>> {
-        match self {
-            Signal::Traces => Some(of_traces.to_vec()),
-            Signal::Metrics => {
-                let query = of_traces.iter().position(|b| *b == b'?').unwrap_or(of_traces.len());
-                let (path, query) = of_traces.split_at(query);
-                Some([path.strip_suffix(b"/traces")?, b"/metrics", query].concat())
-            }
-        }
+        let own: &[u8] = match self {
+            Signal::Traces => return Some(of_traces.to_vec()),
+            Signal::Metrics => b"/metrics",
+            Signal::Logs => b"/logs",
+        };
+        let query = of_traces.iter().position(|b| *b == b'?').unwrap_or(of_traces.len());
+        let (path, query) = of_traces.split_at(query);
+        Some([path.strip_suffix(b"/traces")?, own, query].concat())
     }
 }
 
@@ -61,6 +67,7 @@ mod tests {
         };
         assert_eq!(path("/v1/traces").as_deref(), Some("/v1/metrics"));
         assert_eq!(path("/otlp/v1/traces?a=/b").as_deref(), Some("/otlp/v1/metrics?a=/b"));
+        assert_eq!(Signal::Logs.path(b"/v1/traces").as_deref(), Some(&b"/v1/logs"[..]));
         assert_eq!(path("/spans"), None);
         assert_eq!(Signal::Traces.path(b"/spans").as_deref(), Some(&b"/spans"[..]));
     }

@@ -111,7 +111,7 @@ impl SpanWriter {
 }
 
 /// Converts to UTF-8; invalid sequences become U+FFFD.
-fn text(bytes: &[u8]) -> Cow<'_, str> {
+pub(super) fn text(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 

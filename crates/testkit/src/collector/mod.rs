@@ -3,6 +3,7 @@
 //! it.
 
 mod points;
+mod records;
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
@@ -11,6 +12,7 @@ use crate::h2::{Came, Frame, Peer, Reply};
 use crate::{Scripted, wait_for};
 
 pub use points::{Point, read_request as read_metrics};
+pub use records::LogRecord;
 
 /// A collector.
 pub struct Collector {
@@ -33,6 +35,8 @@ pub struct Call {
     pub spans: Vec<Span>,
     /// The points of metrics.
     pub points: Vec<Point>,
+    /// The records of logs.
+    pub records: Vec<LogRecord>,
     /// The message as it came.
     pub message: Vec<u8>,
 }
@@ -140,11 +144,9 @@ impl Collector {
                 match peer.came() {
                     Came::End => return,
                     Came::Whole(request) => {
-                        let is_metrics = |(name, value): &(String, String)| {
-                            name == ":path" && value.contains("metrics")
-                        };
-                        let is_metrics = request.fields.iter().any(is_metrics);
-                        let call = read_call(&request.body, is_metrics);
+                        let path = request.fields.iter().find(|(name, _)| name == ":path");
+                        let path = path.map(|(_, path)| path.as_str()).unwrap_or_default();
+                        let call = read_call(&request.body, path);
                         let call = Call { connection, fields: request.fields, ..call };
                         let number = {
                             let mut all = all.lock().expect("no panic");
@@ -213,6 +215,11 @@ impl Collector {
         };
         let calls = self.calls();
         calls.iter().rev().map(of_name).find(|points| !points.is_empty()).unwrap_or_default()
+    }
+
+    /// The records of logs so far.
+    pub fn records(&self) -> Vec<LogRecord> {
+        self.calls().into_iter().flat_map(|call| call.records).collect()
     }
 
     /// The spans so far.
@@ -300,11 +307,15 @@ fn fields(mut message: &[u8]) -> Vec<(u64, Field<'_>)> {
     all
 }
 
-fn read_call(body: &[u8], is_metrics: bool) -> Call {
+fn read_call(body: &[u8], path: &str) -> Call {
     let (head, message) = body.split_at(5);
     assert_eq!(head[0], 0, "not compressed");
     assert_eq!(u32::from_be_bytes(head[1..].try_into().expect("four")) as usize, message.len());
-    if is_metrics { points::read_request(message) } else { read_request(message) }
+    match path {
+        _ if path.contains(".metrics.") => points::read_request(message),
+        _ if path.contains(".logs.") => records::read_request(message),
+        _ => read_request(message),
+    }
 }
 
 /// Reads an `ExportTraceServiceRequest`.

@@ -1,6 +1,7 @@
 //! Traces of requests for OpenTelemetry collectors.
 
 mod context;
+mod logs;
 mod metrics;
 mod sending;
 mod tries;
