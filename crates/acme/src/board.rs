@@ -1,11 +1,13 @@
 //! The writing side of the shared zone: collects certificates and challenge responses of all
 //! issuers and publishes them to the workers.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use base::log;
 use base::log::{Level, Log};
+use engine::Stats;
+use engine::history::{Event, EventKind, Severity};
 use proto::acme::Identifier;
 
 use crate::issuer::Order;
@@ -23,6 +25,8 @@ pub(crate) struct Board {
     log: Log,
     /// The last view did not fit into the zone, and this was logged.
     is_full: Cell<bool>,
+    /// The history of the server, if it is kept.
+    stats: OnceCell<Rc<Stats>>,
 }
 
 impl Board {
@@ -44,7 +48,25 @@ impl Board {
             claimed: RefCell::default(),
             log: log.clone(),
             is_full: Cell::new(false),
+            stats: OnceCell::new(),
         }
+    }
+
+    /// Adds issued certificates to the server's history from now on.
+    pub fn keep_history(&self, stats: &Rc<Stats>) {
+        let _ = self.stats.set(stats.clone());
+    }
+
+    /// A certificate was issued: an event of the history.
+    pub fn issued(&self, key: &str) {
+        let Some(stats) = self.stats.get() else { return };
+        stats.history.note(&Event {
+            at_ms: engine::beat::now_ms(),
+            kind: EventKind::Certificate,
+            severity: Severity::Good,
+            subject: key.as_bytes(),
+            text: format!("certificate {key} was issued").as_bytes(),
+        });
     }
 
     /// A copy of the published certificate with this key.
@@ -177,6 +199,19 @@ mod tests {
     use pki::pem::Secret;
 
     use super::*;
+
+    #[test]
+    fn issued_certificates_are_events() {
+        let (log, _lines) = capture(Level::Notice);
+        let board = Board::new(&Rc::new(Shared::of_tests()), &[], &log);
+        let stats = Rc::new(Stats::new(1).unwrap());
+        board.issued("a");
+        board.keep_history(&stats);
+        board.issued("b.example");
+        let text = |event: &Event<'_>| event.text == b"certificate b.example was issued";
+        assert_eq!(stats.history.event_numbers(), 0..1);
+        assert_eq!(stats.history.event(0, text), Some(true));
+    }
 
     #[test]
     fn answers_stay_until_those_of_orders_under_way_are_known() {

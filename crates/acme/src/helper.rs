@@ -46,6 +46,9 @@ pub(crate) fn run(main: &Rc<HttpMain>, seat: &Seat) -> Help {
         let orders = acme.issuers.iter().flat_map(|issuer| &issuer.orders);
         let keys: Vec<&str> = orders.map(|order| order.key.as_str()).collect();
         let board = Rc::new(Board::new(shared, &keys, &seat.log));
+        if main.metrics.is_on() {
+            board.keep_history(&main.stats);
+        }
         for issuer in acme.issuers.iter().filter(|issuer| !issuer.orders.is_empty()) {
             let keeper = Keeper::new(issuer, &board, &seat.log);
             all.push(keeper.run(main.life.gate.clone()));

@@ -273,6 +273,7 @@ impl Ordering<'_> {
         let log = self.stage.log;
         let m = format_args!("acme: certificate \"{}\" issued", self.order.key);
         log!(log, Level::Notice, None, "{m}");
+        self.stage.board.issued(&self.order.key);
         Ok(pair)
     }
 }

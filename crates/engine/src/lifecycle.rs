@@ -135,6 +135,12 @@ pub trait Engine: std::any::Any {
         None
     }
 
+    /// In the master: the certificates that its servers show, by file or order, each with its last
+    /// second since 1970, if that is known.
+    fn certificates(&self) -> Vec<(String, Option<i64>)> {
+        Vec::new()
+    }
+
     /// In the master: the worker with that slot is dead; what it had under way no longer is.
     fn worker_died(&self, slot: usize) {
         let _ = slot;

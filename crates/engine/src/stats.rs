@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use shm::{Counters, Line, Zone};
 
 use crate::flight::Recorder;
+use crate::history::History;
 use crate::live_debug::LiveDebug;
 
 /// One counter.
@@ -166,6 +167,8 @@ pub struct PoolReport {
 pub struct Stats {
     /// Slow and failed requests.
     pub flight: Recorder,
+    /// An hour of history.
+    pub history: History,
     /// Clients that are logged in full for a while.
     pub live_debug: LiveDebug,
     counters: Counters,
@@ -189,6 +192,7 @@ impl Stats {
         let (numbers, reported) = (Zone::anonymous(64)?, RefCell::default());
         Ok(Stats {
             flight: Recorder::new()?,
+            history: History::new()?,
             live_debug: LiveDebug::new()?,
             counters,
             reports,

@@ -124,6 +124,11 @@ impl Engine for HttpEngine {
         self.main.life.last_work()
     }
 
+    fn certificates(&self) -> Vec<(String, Option<i64>)> {
+        let all = crate::ssl::certificates(&self.main).into_iter();
+        all.filter(|known| known.is_issued()).map(|known| (known.name, known.until)).collect()
+    }
+
     fn wants(&self, helper: Helper) -> bool {
         self.helping(helper).is_some_and(|help| (help.wants)(&self.main))
     }

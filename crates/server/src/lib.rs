@@ -13,6 +13,7 @@ pub mod engines;
 pub mod environ;
 mod events;
 mod helper;
+mod history;
 pub mod layout;
 mod live;
 pub mod load;

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use base::log;
 use base::log::{Level, debug, os_error};
 use engine::Helper;
+use engine::history::{EventKind, Severity};
 use net::Inherited;
 use os::process::Exit;
 use os::signal::{Received, Signal};
@@ -24,6 +25,7 @@ use shm::ShmLock;
 use crate::children::{self, Child, ChildKind, Children, Ended, Started};
 use crate::control::{Answer, Control, Event};
 use crate::environ::Environ;
+use crate::history::Samples;
 use crate::load::{Cycle, Loader, Purpose};
 use crate::relays::Relays;
 use crate::systemd::Notify;
@@ -69,6 +71,8 @@ pub struct Master {
     pub lock: Rc<ShmLock>,
     /// The process is in the background: WINCH is a request, and not a window's.
     pub daemonized: bool,
+    /// The samples of the history.
+    pub samples: Samples,
     state: MasterState,
 }
 
@@ -132,7 +136,19 @@ impl Master {
             respawn: Vec::new(),
             watchdog,
         };
-        Master { cycle, loader, environ, upgrade, notify, control, lock, daemonized, state }
+        let samples = Samples::default();
+        Master {
+            cycle,
+            loader,
+            environ,
+            upgrade,
+            notify,
+            control,
+            lock,
+            daemonized,
+            samples,
+            state,
+        }
     }
 
     /// Starts the workers and runs until the server stops. Returns in each worker as well.
@@ -140,11 +156,14 @@ impl Master {
         if let ControlFlow::Break(end) = self.start_workers() {
             return end;
         }
+        self.note(EventKind::Start, Severity::Info, "the server started");
+        self.sample();
         self.notify.ready();
         loop {
             if let ControlFlow::Break(end) = self.watch() {
                 return end;
             }
+            self.sample();
             let event = self.control.wait(self.limit());
             base::time::update();
             let flow = match event {
@@ -184,7 +203,7 @@ impl Master {
         let respawn = self.state.respawn.iter().map(|(when, ..)| *when);
         let next = respawn.chain(stop).min();
         let next = next.map(|next| next.saturating_duration_since(Instant::now()));
-        next.into_iter().chain(self.state.watchdog.limit()).min()
+        next.into_iter().chain(self.state.watchdog.limit()).chain(self.samples.wait()).min()
     }
 
     /// Looks for workers that stand still.
@@ -197,6 +216,10 @@ impl Master {
         let terms = Terms { kill_ms, resolution_ms: settings.timer_resolution_ms };
         let children = &mut self.state.children;
         let found = self.state.watchdog.look(children, terms, &self.cycle.log);
+        for NewlyStuck { pid, .. } in &found {
+            let text = format!("worker process {pid} hangs");
+            self.note(EventKind::Worker, Severity::Bad, &text);
+        }
         found.into_iter().try_for_each(|stuck| self.stand_in(stuck))
     }
 
@@ -417,6 +440,7 @@ impl Master {
 
     fn ended(&mut self, ended: &Ended) -> Flow {
         ended.tell(&self.cycle.log);
+        self.note_end(ended);
         let pid = ended.child.pid;
         self.lock.free_of(pid.unsigned_abs());
         self.state.watchdog.forget(ended.slot);
@@ -529,6 +553,7 @@ impl Master {
         }
         self.notify.reloading();
         let verdict = self.reload()?;
+        self.note_reload(&verdict);
         self.notify.ready();
         ControlFlow::Continue(verdict)
     }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use base::log;
 use base::log::{Level, os_error};
@@ -11,6 +12,7 @@ use net::quic_relay::Relay;
 use os::signal::{Received, Signal};
 use shm::ShmLock;
 
+use crate::history::Samples;
 use crate::load::{Cycle, Loader, Purpose};
 use crate::systemd::Notify;
 use crate::worker::{Before, FATAL, GIVEN_UP_MS};
@@ -69,6 +71,7 @@ impl Single {
         let mut event_loop = event::Loop::new(options)?;
         start_engines(&self.current())?;
         self.help(&self.current());
+        self.keep_history();
         let own = self.clone();
         serving::watch_signals(move |received| own.signal(received))?;
         self.notify.ready();
@@ -79,6 +82,20 @@ impl Single {
     fn help(&self, cycle: &Cycle) {
         let tasks = serving::start_helpers(cycle);
         self.helping.replace(tasks).into_iter().for_each(event::task::cancel);
+    }
+
+    /// Samples the history as long as the process lives.
+    fn keep_history(self: &Rc<Self>) {
+        let own = self.clone();
+        let mut samples = Samples::default();
+        event::spawn(async move {
+            loop {
+                samples.look(&own.current(), &own.loader.lasting.stats, 0);
+                let step = Duration::from_millis(engine::history::STEP_MS);
+                let ms = samples.wait().unwrap_or(step).as_millis();
+                event::sleep(u64::try_from(ms).unwrap_or(u64::MAX).max(1)).await;
+            }
+        });
     }
 
     fn current(&self) -> Rc<Cycle> {

@@ -15,6 +15,7 @@ mod named_counters;
 mod rings;
 mod rows;
 mod table;
+mod timeline;
 mod zone;
 mod zones;
 
@@ -27,5 +28,6 @@ pub use named_counters::{CounterRow, NAME_MAX, NamedCounters};
 pub use rings::{Pushed, Rings};
 pub use rows::{Rows, RowsLock};
 pub use table::{Entry, Full, KEY_MAX, Key, Locked, Record, Table};
+pub use timeline::{CELL_WORDS, Cell, SERIES_NAME_MAX, StepTime, Timeline};
 pub use zone::Zone;
 pub use zones::{Fill, ZoneConflict, ZoneReport, ZoneState, Zones};

@@ -46,6 +46,12 @@ pub(crate) fn lock(word: &AtomicU32) -> bool {
     }
 }
 
+/// Takes the lock if that needs no wait. As with [`lock`], the data may be half changed if an owner
+/// died.
+pub(crate) fn try_lock(word: &AtomicU32) -> bool {
+    try_take(word, os::process::id(), 0).is_some()
+}
+
 #[cold]
 fn contended(word: &AtomicU32, me: u32) -> bool {
     for _ in 0..SPINS {

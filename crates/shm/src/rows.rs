@@ -115,6 +115,18 @@ impl Rows {
         }
     }
 
+    /// Takes the lock if no other process has it: for the master, which must not wait for a worker
+    /// that hangs with it.
+    pub fn try_lock(&self) -> Option<RowsLock<'_>> {
+        match &self.memory {
+            Memory::Own(_) => Some(RowsLock(None)),
+            Memory::Shared { zone, .. } => {
+                let word = &zone.view::<AtomicU32>()[0];
+                mutex::try_lock(word).then_some(RowsLock(Some(word)))
+            }
+        }
+    }
+
     /// Goes up with [`Rows::changed`]; never 0.
     pub fn version(&self) -> u64 {
         self.words()[VERSION].load(Ordering::Acquire).wrapping_add(1)
@@ -259,6 +271,19 @@ mod tests {
             rows.row(2)[8].store(u64::MAX, Ordering::Relaxed);
             assert_eq!(rows.text(2, 8).len(), 24);
         }
+    }
+
+    #[test]
+    fn a_lock_that_another_process_has_is_not_waited_for() {
+        let rows = Rows::shared(4096, 12, 4).unwrap();
+        let Memory::Shared { zone, .. } = &rows.memory else { panic!("shared") };
+        let word = &zone.view::<AtomicU32>()[0];
+        word.store(1, Ordering::Relaxed);
+        assert!(rows.try_lock().is_none());
+        word.store(0, Ordering::Relaxed);
+        drop(rows.try_lock().unwrap());
+        assert_eq!(word.load(Ordering::Relaxed), 0);
+        assert!(Rows::own(1, 4).try_lock().is_some());
     }
 
     #[test]

@@ -142,6 +142,19 @@ impl Servers {
         self.read()
     }
 
+    /// The servers as they are now, or as they were if another process changes them at this moment:
+    /// does not wait.
+    pub fn lists_at_once(&self) -> Rc<ServerLists> {
+        let known = self.lists.borrow().clone();
+        if known.version == self.rows.version() {
+            return known;
+        }
+        let Some(_lock) = self.rows.try_lock() else { return known };
+        let lists = Rc::new(self.read_locked());
+        *self.lists.borrow_mut() = lists.clone();
+        lists
+    }
+
     #[cold]
     fn read(&self) -> Rc<ServerLists> {
         let _lock = self.rows.lock();
