@@ -103,6 +103,13 @@ impl<'a> Object<'a> {
         }
     }
 
+    /// A value that `write` appends as JSON.
+    pub fn raw(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.name(name) {
+            write(self.out);
+        }
+    }
+
     /// A list of texts.
     pub fn texts<'t>(&mut self, name: &str, texts: impl Iterator<Item = &'t [u8]>) {
         self.name(name);

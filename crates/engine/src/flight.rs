@@ -25,9 +25,10 @@ const ADDRESS_MAX: usize = 64;
 const METHOD_MAX: usize = 16;
 const NAME_MAX: usize = 64;
 const HOST_MAX: usize = 96;
+const PLACE_MAX: usize = 160;
 const TARGET_MAX: usize = 256;
 
-/// More than the longest record: fifteen numbers, seven texts and the attempts.
+/// More than the longest record: fifteen numbers, eight texts and the attempts.
 const RECORD_BYTES: usize = 1400;
 
 /// A request that was slow, or failed.
@@ -65,6 +66,8 @@ pub struct Record<'a> {
     pub server: &'a [u8],
     /// The location's name.
     pub location: &'a [u8],
+    /// The place of its block in the configuration.
+    pub at: &'a [u8],
     /// The method.
     pub method: &'a [u8],
     /// The host.
@@ -118,6 +121,7 @@ impl<'a> Record<'a> {
             (self.client, ADDRESS_MAX),
             (self.server, NAME_MAX),
             (self.location, NAME_MAX),
+            (self.at, PLACE_MAX),
             (self.method, METHOD_MAX),
             (self.host, HOST_MAX),
             (self.target, TARGET_MAX),
@@ -158,6 +162,7 @@ impl<'a> Record<'a> {
             &mut record.client,
             &mut record.server,
             &mut record.location,
+            &mut record.at,
             &mut record.method,
             &mut record.host,
             &mut record.target,
@@ -185,6 +190,7 @@ impl<'a> Record<'a> {
         o.text("client", self.client);
         o.text("server", self.server);
         o.text("location", self.location);
+        o.text("at", self.at);
         o.text("method", self.method);
         o.text("host", self.host);
         o.text("uri", self.target);
@@ -356,6 +362,7 @@ mod tests {
             client: b"192.0.2.1",
             server: b"main",
             location: b"/app",
+            at: b"/etc/weir/weir.conf:7",
             method: b"GET",
             host: b"a.example",
             target: b"/app?x=1",
@@ -406,6 +413,7 @@ mod tests {
             client: &long,
             server: &long,
             location: &long,
+            at: &long,
             method: &long,
             host: &long,
             target: &long,

@@ -77,7 +77,7 @@ fn keep(r: &Request, ready_us: u64) {
     });
     let (total_us, times) = (r.account.elapsed_us(), r.account.times);
     let before_us = times.head_us + times.access_us;
-    let client = r.peer().host().to_string();
+    let (client, at) = (r.peer().host().to_string(), r.loc.info.at.to_string());
     let cache = exchanges.and_then(|exchanges| exchanges.cache_status.text());
     let record = Record {
         at_ms: base::time::unix_ms(),
@@ -96,6 +96,7 @@ fn keep(r: &Request, ready_us: u64) {
         client: client.as_bytes(),
         server: &r.server.name,
         location: &r.loc.info.name,
+        at: at.as_bytes(),
         method: r.method_name(),
         host: &r.host,
         target: if r.is_subrequest() { &r.uri } else { r.unparsed_uri() },

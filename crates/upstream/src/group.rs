@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use conf::{ConfError, Word};
+use conf::{ConfError, Pos, Word};
 
 use crate::balance::{Balancer, RoundRobin};
 use crate::block::{NamedUpstream, Reuse};
@@ -47,6 +47,8 @@ pub struct Group {
     pub(crate) state_file: Option<StateFile>,
     /// The name of its zone, if it has one.
     pub zone: Option<Bytes>,
+    /// The place of its block, if it has one.
+    pub at: Option<Pos>,
     pub(crate) port: u16,
     /// It is an `upstream` block's.
     pub(crate) named: bool,
@@ -119,6 +121,7 @@ impl Group {
             names,
             state_file: b.state.map(StateFile::new),
             zone: b.zone.map(|zone| zone.text),
+            at: Some(e.name.pos),
             port: 0,
             named: true,
         })
@@ -151,6 +154,7 @@ impl Group {
             names: None,
             state_file: None,
             zone: None,
+            at: None,
             port: url.port,
             named: false,
         })

@@ -14,6 +14,7 @@ pub(crate) mod caches;
 mod change;
 pub(crate) mod document;
 mod keyvals;
+mod overview;
 mod path;
 mod resources;
 pub(crate) mod upstreams;

@@ -44,6 +44,8 @@ pub(super) enum Resource {
     Pair(Rc<keyval::Zone>, Vec<u8>),
     /// The object of `stub_status json`.
     Status,
+    /// All that a dashboard shows.
+    Overview,
     /// The histograms of zones of a kind.
     Times(Kind),
     /// The requests of the flight recorder.
@@ -101,6 +103,7 @@ const WEIR: &[&str] = &[
     "stream_upstreams",
     "slow_requests",
     "certificates",
+    "v1",
 ];
 
 fn not_found() -> Refusal {
@@ -155,6 +158,8 @@ pub(super) fn find(r: &Request, prefix: &[u8]) -> Result<Resource, Refusal> {
         [b"stream"] => Resource::Index(STREAM),
         [b"stream", ref rest @ ..] => in_stream(r, rest)?,
         [b"weir"] => Resource::Index(WEIR),
+        [b"weir", b"v1"] => Resource::Index(&["overview"]),
+        [b"weir", b"v1", b"overview"] => Resource::Overview,
         [b"weir", b"status"] => Resource::Status,
         [b"weir", b"server_zones"] => Resource::Times(Kind::HttpServer),
         [b"weir", b"location_zones"] => Resource::Times(Kind::Location),

@@ -7,11 +7,12 @@ use base::json::{Object, string};
 use base::time::{format_utc_ms, unix_ms};
 use engine::metrics::{Kind, Metrics, Reading, json};
 use http::request::Request;
+use http::server::HttpMain;
 use shm::ZoneReport;
 
 use super::document::{Fields, Writer, collection, object, text};
 use super::path::{Resource, VERSIONS};
-use super::{caches, keyvals, upstreams, whole};
+use super::{keyvals, overview, upstreams, whole};
 
 /// The writer of a resource.
 pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
@@ -42,11 +43,7 @@ pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
         Resource::Requests => object(fields, move |o| whole::requests(o, &main)),
         Resource::Ssl => object(fields, move |o| whole::ssl(o, &main.metrics)),
         Resource::Empty => text(b"{}\n".to_vec()),
-        Resource::Slabs(None) => {
-            let all = main.metrics.shared_zones();
-            let names = all.iter().map(|zone| zone.name.clone()).collect();
-            collection(fields, names, move |o, i| slab(o, &all[i]))
-        }
+        Resource::Slabs(None) => slabs(&main, fields),
         Resource::Slabs(Some(zone)) => object(fields, move |o| slab(o, &zone)),
         Resource::Workers(None) => whole::workers(&main, fields),
         Resource::Workers(Some(id)) => object(fields, move |o| {
@@ -56,13 +53,9 @@ pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
         }),
         Resource::Resolvers(name) => whole::resolver(r, name.as_deref(), fields),
         Resource::Zones(kind, name) => zones(main.metrics.clone(), kind, name, fields),
-        Resource::Caches(None) => {
-            let all = http_upstream::caching::all(&main);
-            let names = all.iter().map(|cache| cache.name.to_vec()).collect();
-            collection(fields, names, move |o, i| caches::write(o, &main.metrics, &all[i]))
-        }
+        Resource::Caches(None) => self::caches(&main, fields),
         Resource::Caches(Some(cache)) => {
-            object(fields, move |o| caches::write(o, &main.metrics, &cache))
+            object(fields, move |o| super::caches::write(o, &main.metrics, &cache))
         }
         Resource::Upstreams(kind) => {
             upstreams::write(upstreams::groups(r, kind), kind, fields, true)
@@ -74,14 +67,31 @@ pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
         Resource::Keyval(zone) => keyvals::one(zone),
         Resource::Pair(zone, key) => keyvals::pair(&zone, &key),
         Resource::Status => text(main.status()),
-        Resource::SlowRequests => slow_requests(r, fields),
+        Resource::SlowRequests => {
+            let since = super::number(&r.args, b"since=").unwrap_or(0);
+            let last = super::number(&r.args, b"last=").unwrap_or(u64::MAX);
+            slow_requests(&main, since, last, fields)
+        }
+        Resource::Overview => overview::write(r),
         Resource::Certificates(None) => certificates(r, fields),
         Resource::Certificates(Some(known)) => object(fields, move |o| known.write(o)),
         Resource::Times(kind) => times(r, kind, fields),
     }
 }
 
-fn certificates(r: &Request, fields: Fields) -> Writer {
+pub(super) fn slabs(main: &HttpMain, fields: Fields) -> Writer {
+    let all = main.metrics.shared_zones();
+    let names = all.iter().map(|zone| zone.name.clone()).collect();
+    collection(fields, names, move |o, i| slab(o, &all[i]))
+}
+
+pub(super) fn caches(main: &Rc<HttpMain>, fields: Fields) -> Writer {
+    let (main, all) = (main.clone(), http_upstream::caching::all(main));
+    let names = all.iter().map(|cache| cache.name.to_vec()).collect();
+    collection(fields, names, move |o, i| super::caches::write(o, &main.metrics, &all[i]))
+}
+
+pub(super) fn certificates(r: &Request, fields: Fields) -> Writer {
     let all = http::ssl::certificates(&r.main);
     let names = all.iter().map(|known| known.name.clone().into_bytes()).collect();
     collection(fields, names, move |o, i| all[i].write(o))
@@ -114,7 +124,12 @@ fn names(metrics: &Metrics, kind: Kind) -> Vec<Vec<u8>> {
     metrics.zones(kind).iter().map(|zone| zone.name().to_vec()).collect()
 }
 
-fn zones(metrics: Rc<Metrics>, kind: Kind, name: Option<Vec<u8>>, fields: Fields) -> Writer {
+pub(super) fn zones(
+    metrics: Rc<Metrics>,
+    kind: Kind,
+    name: Option<Vec<u8>>,
+    fields: Fields,
+) -> Writer {
     let fill: fn(&mut Object<'_>, &Reading) = match kind {
         Kind::HttpServer => json::http_server,
         Kind::Location => json::location,
@@ -132,13 +147,11 @@ fn zones(metrics: Rc<Metrics>, kind: Kind, name: Option<Vec<u8>>, fields: Fields
     }
 }
 
-/// The requests of the flight recorder, the latest first. `?since=N` leaves out those with smaller
-/// numbers, `?last=N` all but so many.
-fn slow_requests(r: &Request, fields: Fields) -> Writer {
-    let main = r.main.clone();
+/// The requests of the flight recorder, the latest first: those with numbers from `since` on, and
+/// of these the last ones.
+pub(super) fn slow_requests(main: &Rc<HttpMain>, since: u64, last: u64, fields: Fields) -> Writer {
+    let main = main.clone();
     let kept = main.stats.flight.numbers();
-    let since = super::number(&r.args, b"since=").unwrap_or(0);
-    let last = super::number(&r.args, b"last=").unwrap_or(u64::MAX);
     let first = kept.start.max(since).max(kept.end.saturating_sub(last));
     let fields = fields.filter(|fields| !fields.is_empty());
     let (mut next, mut before) = (kept.end, b'[');

@@ -28,6 +28,7 @@ mod gunzip;
 mod gzip;
 mod headers;
 mod headers_more;
+mod history;
 mod image_filter;
 mod keyval;
 mod limits;
