@@ -176,7 +176,7 @@ fn the_dashboard_is_one_page_with_its_api_below() {
     let weir = Site::new(built_binary(), Driver::usual()).config(&config).start();
     let page = weir.get("/look");
     assert_eq!(page.status, 200);
-    assert!(page.body.len() < 60_000);
+    assert!(page.body.len() <= 100_000);
     let policy = page.header("Content-Security-Policy").unwrap();
     assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
     assert!(page.text().contains("const WRITE = false;"));
