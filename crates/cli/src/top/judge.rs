@@ -1,5 +1,6 @@
 //! The rates between two samples, and what is wrong with them.
 
+use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
@@ -22,9 +23,6 @@ const SLOWER_TIMES: u64 = 5;
 /// A server that was faster than this, and begins no answer for a second, has stopped.
 const STOPPED_US: u64 = 500_000;
 const STOPPED_AFTER: Duration = Duration::from_millis(900);
-
-/// A worker that is silent for so long stands still, milliseconds.
-const STILL_MS: u64 = 1_500;
 
 /// The state of the watched server at a moment.
 #[derive(Debug)]
@@ -61,6 +59,14 @@ pub struct Judged {
     pub is_timed: bool,
     /// Its fault, in words.
     pub trouble: Option<Trouble>,
+}
+
+impl Judged {
+    /// The worse of two servers comes first, then the busier one.
+    pub fn worse_than(&self, other: &Judged) -> Ordering {
+        let rank = |judged: &Judged| (judged.trouble, judged.rate);
+        rank(other).partial_cmp(&rank(self)).unwrap_or(Ordering::Equal)
+    }
 }
 
 /// A server's fault. The later ones are worse.
@@ -111,10 +117,7 @@ impl Watch {
                 self.judge(server, &last, &oldest, elapsed)
             })
             .collect();
-        servers.sort_by(|a, b| {
-            let rank = |judged: &Judged| (judged.trouble, judged.rate);
-            rank(b).partial_cmp(&rank(a)).unwrap_or(std::cmp::Ordering::Equal)
-        });
+        servers.sort_by(Judged::worse_than);
         let workers = workers(&now, &before, seconds);
         let troubles = troubles(&now, &before, &servers);
         let rate = now.requests().saturating_sub(before.requests()) as f64 / seconds;
@@ -193,7 +196,7 @@ fn workers(now: &Sample, before: &Sample, seconds: f64) -> Vec<(Worker, f64)> {
 
 fn troubles(now: &Sample, before: &Sample, servers: &[Judged]) -> Vec<String> {
     let mut all = Vec::new();
-    for worker in now.workers.iter().filter(|worker| worker.silent_ms > STILL_MS) {
+    for worker in now.workers.iter().filter(|worker| worker.is_still()) {
         let seconds = worker.silent_ms as f64 / 1000.0;
         all.push(format!("worker {} stands still for {seconds:.1} s", worker.pid));
     }

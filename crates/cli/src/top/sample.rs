@@ -47,6 +47,16 @@ pub struct Worker {
     pub silent_ms: u64,
 }
 
+/// A worker that is silent for so long stands still, milliseconds.
+const STILL_MS: u64 = 1_500;
+
+impl Worker {
+    /// Its loop does not turn.
+    pub fn is_still(&self) -> bool {
+        self.silent_ms > STILL_MS
+    }
+}
+
 /// A server of an upstream.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Server {

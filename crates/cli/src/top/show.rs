@@ -1,12 +1,64 @@
 //! A view as text.
 
 use super::judge::{Judged, Trouble, View};
+use super::screen::{COLUMNS, Screen};
 
 /// Lines beside those of servers and workers.
 const FIXED_LINES: usize = 7;
 
 /// The most workers that are shown.
 const WORKERS_MAX: usize = 16;
+
+/// The keys, for the line of help.
+const HELP: &[&str] = &[
+    "Keys: 1 to 8 sort by a column, again: the other way round; < > the column before, after",
+    "      w worst first; r reverse; p pause; h this help; q quit",
+    "",
+];
+
+/// The meaning of a line, which has a colour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tone {
+    /// None.
+    Plain,
+    /// Titles of columns.
+    Title,
+    /// All is well.
+    Good,
+    /// Something to look at.
+    Warn,
+    /// Something is wrong.
+    Bad,
+    /// Less important.
+    Dim,
+}
+
+impl Tone {
+    /// The sequence that begins the colour (ECMA-48, SGR).
+    fn code(self) -> &'static str {
+        match self {
+            Tone::Plain => "",
+            Tone::Title => "\x1b[1m",
+            Tone::Good => "\x1b[32m",
+            Tone::Warn => "\x1b[33m",
+            Tone::Bad => "\x1b[31m",
+            Tone::Dim => "\x1b[2m",
+        }
+    }
+}
+
+/// A line of a view.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// Its meaning.
+    pub tone: Tone,
+    /// Its text.
+    pub text: String,
+}
+
+fn line(tone: Tone, text: impl Into<String>) -> Line {
+    Line { tone, text: text.into() }
+}
 
 /// A time in the unit that suits it.
 pub fn time(us: u64) -> String {
@@ -22,41 +74,54 @@ fn rate(per_second: f64) -> String {
 }
 
 /// The lines of a view, at most `rows` of them, the rows of servers cut first.
-pub fn frame(view: &View, rows: usize) -> String {
+pub fn frame(view: &View, rows: usize, screen: &Screen) -> Vec<Line> {
     let sample = &view.sample;
     let sum = |of: fn(&super::sample::Worker) -> u64| sample.workers.iter().map(of).sum::<u64>();
     let (open, idle, under_way) = (sum(|w| w.open), sum(|w| w.idle), sum(|w| w.under_way));
-    let mut out = format!(
-        "weir {}, configuration {}: {} requests/s, {under_way} under way, {open} connections \
-         ({idle} idle), {} slow or failed\n",
+    let paused = if screen.is_paused { " (paused)" } else { "" };
+    let first = format!(
+        "weir {}{paused}, configuration {}: {} requests/s, {under_way} under way, {open} \
+         connections ({idle} idle), {} slow or failed",
         sample.version,
         sample.generation,
         rate(view.rate),
         view.slow
     );
-    match view.troubles.len() {
-        0 => out.push_str("All is well.\n\n"),
-        _ => out.push_str(&format!("Look: {}.\n\n", sentence(&view.troubles))),
+    let mut out = vec![line(Tone::Title, first)];
+    out.push(match view.troubles.len() {
+        0 => line(Tone::Good, "All is well."),
+        _ => line(Tone::Bad, format!("Look: {}.", sentence(&view.troubles))),
+    });
+    out.push(line(Tone::Plain, ""));
+    if screen.shows_help {
+        out.extend(HELP.iter().map(|text| line(Tone::Dim, *text)));
     }
     let workers = view.workers.len().min(WORKERS_MAX);
-    servers(&mut out, view, rows.saturating_sub(FIXED_LINES + workers).max(3));
-    out.push('\n');
-    out.push_str(&format!(
-        "{:>8} {:>10} {:>9} {:>12} {:>7} {:>13}\n",
-        "WORKER", "REQUESTS/S", "UNDER WAY", "CONNECTIONS", "IDLE", "LONGEST TURN"
-    ));
+    let others = FIXED_LINES + workers + out.len() - 3;
+    servers(&mut out, view, rows.saturating_sub(others).max(3), screen);
+    out.push(line(Tone::Plain, ""));
+    let titles = ["WORKER", "REQUESTS/S", "UNDER WAY", "CONNECTIONS", "IDLE", "LONGEST TURN"];
+    let [a, b, c, d, e, f] = titles;
+    out.push(line(Tone::Title, format!("{a:>8} {b:>10} {c:>9} {d:>12} {e:>7} {f:>13}")));
     for (worker, per_second) in view.workers.iter().take(WORKERS_MAX) {
-        out.push_str(&format!(
-            "{:>8} {:>10} {:>9} {:>12} {:>7} {:>10} ms\n",
+        let tone = if worker.is_still() { Tone::Bad } else { Tone::Plain };
+        let text = format!(
+            "{:>8} {:>10} {:>9} {:>12} {:>7} {:>10} ms",
             worker.pid,
             rate(*per_second),
             worker.under_way,
             worker.open,
             worker.idle,
             worker.longest_ms
-        ));
+        );
+        out.push(line(tone, text));
     }
     out
+}
+
+/// Lines as text alone.
+pub fn plain(lines: &[Line]) -> String {
+    lines.iter().map(|line| format!("{}\n", line.text)).collect()
 }
 
 fn sentence(troubles: &[String]) -> String {
@@ -68,65 +133,82 @@ fn sentence(troubles: &[String]) -> String {
     text
 }
 
-fn servers(out: &mut String, view: &View, rows: usize) {
+fn servers(out: &mut Vec<Line>, view: &View, rows: usize, screen: &Screen) {
     if !view.sample.is_counted {
-        out.push_str(
-            "Servers of upstreams are counted if a location has api, prometheus or dashboard.\n",
-        );
+        let text =
+            "Servers of upstreams are counted if a location has api, prometheus or dashboard.";
+        out.push(line(Tone::Dim, text));
         return;
     }
     if view.servers.is_empty() {
-        out.push_str("There is no upstream.\n");
+        out.push(line(Tone::Dim, "There is no upstream."));
         return;
     }
-    out.push_str(&format!(
-        "{:<16} {:<22} {:<10} {:>7} {:>6} {:>8} {:>8} {:>9}\n",
-        "UPSTREAM", "SERVER", "STATE", "REQ/S", "ERRORS", "P50", "P99", "UNDER WAY"
-    ));
-    for judged in view.servers.iter().take(rows) {
-        out.push_str(&row(judged));
-    }
-    if view.servers.len() > rows {
-        out.push_str(&format!("and {} more\n", view.servers.len() - rows));
+    let titles = COLUMNS.iter().enumerate().map(|(i, &(title, width, is_text))| {
+        let title = match screen.mark(i) {
+            Some(true) => format!("{title}+"),
+            Some(false) => format!("{title}-"),
+            None => title.to_owned(),
+        };
+        if is_text { format!("{title:<width$}") } else { format!("{title:>width$}") }
+    });
+    out.push(line(Tone::Title, titles.collect::<Vec<_>>().join(" ")));
+    let mut shown: Vec<&Judged> = view.servers.iter().collect();
+    shown.sort_by(|a, b| screen.order(a, b));
+    out.extend(shown.iter().take(rows).map(|judged| row(judged)));
+    if shown.len() > rows {
+        out.push(line(Tone::Dim, format!("and {} more", shown.len() - rows)));
     }
 }
 
-fn row(judged: &Judged) -> String {
+fn row(judged: &Judged) -> Line {
     let server = &judged.server;
-    let state = match judged.trouble {
-        Some(Trouble::Slow(_)) => "slow",
-        Some(Trouble::Fails(_)) => "failing",
-        Some(Trouble::Stopped(_)) => "stopped",
-        _ => &server.state,
+    let (state, tone) = match judged.trouble {
+        Some(Trouble::Slow(_)) => ("slow", Tone::Warn),
+        Some(Trouble::Fails(_)) => ("failing", Tone::Bad),
+        Some(Trouble::Stopped(_)) => ("stopped", Tone::Bad),
+        Some(Trouble::Out) => (&*server.state, Tone::Bad),
+        None if matches!(&*server.state, "draining" | "checking") => (&*server.state, Tone::Warn),
+        None => (&*server.state, Tone::Plain),
     };
     let quantile = |us: Option<u64>| match (us, judged.is_timed) {
         (Some(us), _) => time(us),
         (None, true) => "> 60 s".to_owned(),
         (None, false) => "-".to_owned(),
     };
-    format!(
-        "{:<16} {:<22} {:<10} {:>7} {:>5.0}% {:>8} {:>8} {:>9}\n",
-        server.group,
-        server.address,
-        state,
+    let texts = [
+        server.group.clone(),
+        server.address.clone(),
+        state.to_owned(),
         rate(judged.rate),
-        judged.errors * 100.0,
+        format!("{:.0}%", judged.errors * 100.0),
         quantile(judged.p50_us),
         quantile(judged.p99_us),
-        server.active
-    )
+        server.active.to_string(),
+    ];
+    let cells = texts.iter().zip(COLUMNS).map(|(text, (_, width, is_text))| match is_text {
+        true => format!("{text:<width$}"),
+        false => format!("{text:>width$}"),
+    });
+    line(tone, cells.collect::<Vec<_>>().join(" "))
 }
 
-/// The text from the terminal's first line on, over what is there; each line is cut to the width.
-pub fn on_terminal(text: &str, columns: usize) -> String {
+/// The lines from the terminal's first line on, over what is there; each is cut to the width.
+pub fn on_terminal(lines: &[Line], columns: usize, has_colours: bool) -> String {
     const HOME: &str = "\x1b[H";
     const REST_OF_LINE: &str = "\x1b[K\r\n";
     const REST: &str = "\x1b[J";
+    const USUAL: &str = "\x1b[0m";
     let mut out = String::from(HOME);
-    for (i, line) in text.lines().enumerate() {
+    for (i, Line { tone, text }) in lines.iter().enumerate() {
         // The sentence may take several lines.
         let width = if i == 1 { columns * 3 } else { columns };
-        out.extend(line.chars().take(width));
+        let code = if has_colours { tone.code() } else { "" };
+        out.push_str(code);
+        out.extend(text.chars().take(width));
+        if !code.is_empty() {
+            out.push_str(USUAL);
+        }
         out.push_str(REST_OF_LINE);
     }
     out.push_str(REST);
@@ -173,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_frame_names_what_is_wrong_first() {
-        let text = frame(&view(3), 100);
+        let text = plain(&frame(&view(3), 100, &Screen::default()));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
@@ -183,16 +265,38 @@ mod tests {
         assert_eq!(lines[1], "Look: 10.0.0.1:80 of app is down.");
         assert!(lines[4].starts_with("app              10.0.0.1:80            down"), "{text}");
         assert!(text.contains("      12        0.0         2            5       3          7 ms"));
-        assert!(frame(&view(0), 100).contains("All is well.\n\nThere is no upstream."));
+        let none = plain(&frame(&view(0), 100, &Screen::default()));
+        assert!(none.contains("All is well.\n\nThere is no upstream."));
     }
 
     #[test]
     fn a_frame_fits_the_terminal() {
-        let text = frame(&view(500), 24);
+        let text = plain(&frame(&view(500), 24, &Screen::default()));
         assert!(text.lines().count() <= 24, "{text}");
         assert!(text.contains("and 484 more"), "{text}");
-        let shown = on_terminal("abcdef\nabcdef\n", 3);
+        let help = Screen { shows_help: true, ..Screen::default() };
+        assert!(frame(&view(500), 24, &help).len() <= 24);
+        let lines = [line(Tone::Good, "abcdef"), line(Tone::Plain, "abcdef")];
+        let shown = on_terminal(&lines, 3, false);
         assert_eq!(shown, "\x1b[Habc\x1b[K\r\nabcdef\x1b[K\r\n\x1b[J");
+    }
+
+    #[test]
+    fn lines_have_colours() {
+        let tones = |screen: &Screen| -> Vec<(Tone, String)> {
+            let lines = frame(&view(3), 100, screen).into_iter().skip(4).take(3);
+            lines.map(|line| (line.tone, line.text[17..28].trim().to_owned())).collect()
+        };
+        let worst = tones(&Screen::default());
+        assert_eq!(worst[0], (Tone::Bad, "10.0.0.1:80".to_owned()));
+        assert_eq!(worst[1].0, Tone::Plain);
+        let mut screen = Screen::default();
+        screen.keys(b"22");
+        let addresses: Vec<String> = tones(&screen).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(addresses, ["10.0.0.2:80", "10.0.0.1:80", "10.0.0.0:80"]);
+        assert!(plain(&frame(&view(3), 100, &screen)).contains("SERVER-  "));
+        let shown = on_terminal(&[line(Tone::Bad, "abcdef")], 3, true);
+        assert_eq!(shown, "\x1b[H\x1b[31mabc\x1b[0m\x1b[K\r\n\x1b[J");
     }
 
     #[test]

@@ -60,15 +60,21 @@ struct Terminal {
 
 impl Terminal {
     fn start(weir: &Weir, words: &str) -> Terminal {
+        Terminal::start_with(weir, words, Stdio::null())
+    }
+
+    fn start_with(weir: &Weir, words: &str, keys: Stdio) -> Terminal {
         let record = weir.prefix().join(format!("{}.txt", words.split(' ').next().unwrap()));
         let prefix = weir.prefix().display();
         let line = format!("{BINARY} {words} -p {prefix} -c conf/weir.conf");
         let script = Command::new("script")
             .args(["--quiet", "--flush", "--command", &line])
             .arg(&record)
-            .stdin(Stdio::null())
+            .stdin(keys)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            .env_remove("NO_COLOR")
+            .env("TERM", "xterm")
             .process_group(0)
             .spawn();
         Terminal { script: script.expect("script(1), of bsdutils"), record }
@@ -154,6 +160,28 @@ fn a_server_that_answers_with_errors_is_named() {
         wait_until("its name in top", || top.text().contains(&fails));
         drop((clients, top));
     });
+}
+
+#[test]
+fn keys_change_the_view() {
+    let backends = backends();
+    let weir = site(&backends, testkit::Driver::usual());
+    let mut top = Terminal::start_with(&weir, "top --interval 100ms", Stdio::piped());
+    let mut keys = top.script.stdin.take().unwrap();
+    let mut press =
+        |text: &str| keys.write_all(text.as_bytes()).and_then(|()| keys.flush()).unwrap();
+    wait_until("a view", || top.text().contains("UPSTREAM  "));
+    assert!(!top.text().contains("Keys: ") && !top.text().contains("(paused)"));
+    press("h");
+    wait_until("the keys", || top.text().contains("Keys: 1 to 8 sort"));
+    press("2");
+    wait_until("the sorted column", || top.text().contains("SERVER+ "));
+    press("p");
+    wait_until("the pause", || top.text().contains(" (paused), "));
+    press("q");
+    let ended = top.script.wait().unwrap();
+    assert!(ended.success(), "{ended}: {}", top.text());
+    assert!(top.text().contains("\x1b[1m"), "{}", top.text());
 }
 
 #[test]
