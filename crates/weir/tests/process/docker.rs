@@ -110,7 +110,7 @@ fn containers_come_and_go() {
     let weir = site();
     let output = weir.prefix().join("conf/conf.d/docker.conf");
     let one = container("one", weir.port(1), "\"weir.host\":\"a.example\"");
-    engine.change(&[one.clone()]);
+    engine.change(std::slice::from_ref(&one));
     let running = docker(&weir, &socket, &["--output", output.to_str().unwrap()]).spawn();
     let _running = Running(running.unwrap());
     wait_until("the first container", || ask(&weir, "a.example", "/").1 == "one a.example ");
