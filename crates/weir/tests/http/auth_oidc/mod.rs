@@ -67,10 +67,10 @@ struct World {
 }
 
 fn start(driver: Driver, more: &str) -> World {
-    start_with(driver, CONF, more)
+    start_with(driver, CONF, more, 1)
 }
 
-fn start_with(driver: Driver, conf: &str, more: &str) -> World {
+fn start_with(driver: Driver, conf: &str, more: &str, workers: usize) -> World {
     let [root, certificate, key] = certificates();
     let mut site = Site::new(built_binary(), driver)
         .file("html/a.txt", "hello")
@@ -84,7 +84,8 @@ fn start_with(driver: Driver, conf: &str, more: &str) -> World {
     let conf = conf.replace("BACKEND", &provider.port.to_string()).replace("MORE", more);
     let user = if os::process::geteuid().is_root() { "user root;" } else { "" };
     let conf = format!(
-        "{user} worker_processes 1; events {{}} http {{ access_log logs/access.log; {conf} }}"
+        "{user} worker_processes {workers}; events {{}}
+         http {{ access_log logs/access.log; {conf} }}"
     );
     World { weir: site.config(&conf).start(), provider, issuer }
 }
@@ -395,6 +396,30 @@ fn expired_tokens_are_refreshed_once() {
 }
 
 #[test]
+fn one_worker_of_several_refreshes() {
+    each_driver(|driver| {
+        let World { weir, provider, .. } = start_with(driver, CONF, "", 4);
+        for _ in 0..4 {
+            let expires = |s: u64| {
+                provider.set(|state| drop(state.tokens.insert("expires_in".to_owned(), json!(s))));
+            };
+            let mut browser = Browser::default();
+            expires(0);
+            browser.sign_in(&weir, &provider, "/a.txt");
+            expires(3600);
+            let before = provider.count("/token");
+            std::thread::scope(|scope| {
+                for _ in 0..16 {
+                    let (mut tab, weir) = (browser.clone(), &weir);
+                    scope.spawn(move || assert_eq!(tab.get(weir, "/a.txt").status, 200));
+                }
+            });
+            assert_eq!(provider.count("/token"), before + 1);
+        }
+    });
+}
+
+#[test]
 fn users_sign_out() {
     each_world("", |World { weir, provider, issuer }| {
         let mut browser = Browser::default();
@@ -570,7 +595,7 @@ fn providers_by_variable_and_cookies_under_https() {
 fn sessions_outlive_a_restart_in_a_state_file() {
     each_driver(|driver| {
         let conf = CONF.replace("zone=sessions:1m", "zone=sessions:1m state=sessions.json");
-        let World { mut weir, provider, .. } = start_with(driver, &conf, "");
+        let World { mut weir, provider, .. } = start_with(driver, &conf, "", 1);
         let mut browser = Browser::default();
         browser.sign_in(&weir, &provider, "/a.txt");
         weir.restart();
