@@ -185,16 +185,15 @@ pub(super) async fn refresh(provider: &Rc<Provider>, found: Found) -> Refreshed 
 /// Waits for the refresh by another request.
 async fn others_refresh(provider: &Rc<Provider>, id: &SessionId, lock: &str) -> Refreshed {
     loop {
+        // Looked at first: it is removed behind the refreshed session's arrival, and never before.
+        let mark = provider.store().get(lock.as_bytes());
         match provider.load(id) {
             None => return Refreshed::Over,
             Some(session) if !session.is_expired(unix_secs()) => {
                 return Refreshed::Session(Rc::new(session));
             }
-            Some(_) => {}
-        }
-        match provider.store().get(lock.as_bytes()) {
-            Some(pair) if pair.value == BUSY => event::sleep(LOOK_MS).await,
-            _ => {
+            Some(_) if mark.is_some_and(|pair| pair.value == BUSY) => event::sleep(LOOK_MS).await,
+            Some(_) => {
                 let m = "another request could not refresh the session".to_owned();
                 return Refreshed::Failed(Failure::Away(m));
             }
