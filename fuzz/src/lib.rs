@@ -4,6 +4,7 @@
 //! A target is plain code: it runs under libFuzzer (`src/bin`), and on given files by itself.
 #![forbid(unsafe_code)]
 
+pub mod accept;
 pub mod acme;
 pub mod base_time;
 pub mod cache_control;
