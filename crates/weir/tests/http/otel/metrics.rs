@@ -57,12 +57,14 @@ fn counters_go_on_over_deaths_and_reloads() {
             wait_for_point(&collector, "http.client.request.duration", |p| requests(p) == 2);
         assert_eq!(upstream.text("upstream"), Some("app"));
         let of = |name: &str| wait_for_point(&collector, name, |_| true);
-        assert_eq!((of("nginx.requests").kind, of("nginx.requests").value), ("sum", 4.0));
+        let total = wait_for_point(&collector, "nginx.requests", |point| point.value == 4.0);
+        assert_eq!(total.kind, "sum");
         assert_eq!(of("http.server.active_requests").kind, "up_down");
         assert_eq!((of("nginx.up").kind, of("nginx.up").start_ns), ("gauge", 0));
-        let codes = collector.points("nginxplus.server_zone_responses_codes");
-        let of_code = |code| codes.iter().find(|p| p.text("code") == Some(code)).map(|p| p.value);
-        assert_eq!((of_code("200"), of_code("204")), (Some(3.0), Some(1.0)));
+        let codes = "nginxplus.server_zone_responses_codes";
+        for (code, n) in [("200", 3.0), ("204", 1.0)] {
+            wait_for_point(&collector, codes, |p| p.text("code") == Some(code) && p.value == n);
+        }
 
         // The worker that sends dies, as all do: the sums and their start remain.
         for worker in weir.workers() {
