@@ -5,11 +5,6 @@
 
 pub mod access;
 pub mod addition;
-pub mod auth_basic;
-pub mod auth_jwt;
-pub mod auth_oidc;
-pub mod auth_request;
-pub mod auth_require;
 pub mod autoindex;
 pub mod brotli;
 pub mod browser;
@@ -93,13 +88,13 @@ pub static MODULES: Modules = &[
     &http_observe::stub_status::MODULE,
     &empty_gif::MODULE,
     &access::MODULE,
-    &auth_basic::MODULE,
+    &http_identity::auth_basic::MODULE,
     // Tokens may be those of its sessions.
-    &auth_oidc::MODULE,
-    &auth_jwt::MODULE,
-    &auth_request::MODULE,
+    &http_identity::auth_oidc::MODULE,
+    &http_identity::auth_jwt::MODULE,
+    &http_identity::auth_request::MODULE,
     // It looks at what the modules before it have found.
-    &auth_require::MODULE,
+    &http_identity::auth_require::MODULE,
     &internal_redirect::MODULE,
     &try_files::MODULE,
     &mirror::MODULE,

@@ -11,6 +11,7 @@ const CRATES: &[&str] = &[
     "crates/cache/src/",
     "crates/http/src/",
     "crates/http-upstream/src/",
+    "crates/http-identity/src/",
     "crates/http-proxying/src/",
     "crates/http-observe/src/",
     "crates/http-modules/src/",
@@ -85,14 +86,14 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("cache/src/unindexed.rs", &["header_of"], "in a thread of the manager"),
     ("cache/src/instance.rs", &["block", "settle"], "at the start of a process; in a thread"),
     ("http/src/core_vars/process.rs", &["new"], "/dev/urandom, once"),
-    ("http-modules/src/auth_jwt/keys.rs", &["read"], "at load, or by Request::on_disk"),
-    ("http-modules/src/auth_oidc/directives.rs", &["client_secret_file"], "at load"),
-    ("http-modules/src/auth_basic/verified.rs", &["draw"], "/dev/urandom, once"),
+    ("http-identity/src/auth_jwt/keys.rs", &["read"], "at load, or by Request::on_disk"),
+    ("http-identity/src/auth_oidc/directives.rs", &["client_secret_file"], "at load"),
+    ("http-identity/src/auth_basic/verified.rs", &["draw"], "/dev/urandom, once"),
     ("http-modules/src/geoip2.rs", &["read", "refresh"], "at the start, and in a thread"),
     ("upstream/src/names.rs", &["system"], "at the start"),
     ("upstream/src/state_file.rs", &["write"], "a file of state, in a thread"),
     ("http-upstream/src/spill.rs", &["write"], "in a thread"),
-    ("http-modules/src/auth_basic/mod.rs", &["find"], "in a thread"),
+    ("http-identity/src/auth_basic/mod.rs", &["find"], "in a thread"),
     ("http-modules/src/dav/mod.rs", &["mkcol", "put", "delete"], "in a thread"),
     ("http-modules/src/dav/copy_move.rs", &["carry_out", "folder"], "in a thread"),
     ("http-modules/src/dav/tree.rs", &[], "in a thread"),
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(found("crates/files/src/moving.rs", text), 0);
         let text =
             "fn find() {\n    os::file::read_at(f);\n}\nfn run() {\n    os::file::open(f);\n}\n";
-        assert_eq!(found("crates/http-modules/src/auth_basic/mod.rs", text), 1);
+        assert_eq!(found("crates/http-identity/src/auth_basic/mod.rs", text), 1);
         let text = "#[cfg(test)]\nmod tests {\n    fn a() { std::fs::read(p); }\n}\n";
         assert_eq!(found("crates/http/src/x.rs", text), 0);
     }

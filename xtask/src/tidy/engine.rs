@@ -9,8 +9,12 @@ use crate::rust_source::Source;
 use crate::workspace::Workspace;
 
 const ENGINE: &[&str] = &["crates/http/src/", "crates/http-upstream/src/"];
-const MODULES: &[&str] =
-    &["crates/http-modules/src/", "crates/http-observe/src/", "crates/http-proxying/src/"];
+const MODULES: &[&str] = &[
+    "crates/http-identity/src/",
+    "crates/http-modules/src/",
+    "crates/http-observe/src/",
+    "crates/http-proxying/src/",
+];
 
 /// Names that are also words of the engine's own, with the reason. They may be identifiers, and
 /// parts of longer strings; a string that is nothing but the name is a finding all the same.

@@ -19,7 +19,7 @@ use http::request::Request;
 use http_wire::h1::Method;
 use mem::FileHandle;
 
-use crate::static_file::ENOENT;
+use os::errno::ENOENT;
 
 /// The module's table.
 pub static MODULE: Module = Module::of::<AuthConf>("auth_basic", DIRECTIVES, install);
