@@ -65,7 +65,7 @@ fn shell(ws: &Workspace) -> Result<Vec<Entry>, String> {
 /// The files of the image.
 fn entries(ws: &Workspace, program: &Path, page: &str) -> Result<Vec<Entry>, String> {
     let read = |path: &Path| fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
-    let mime_types = read(&ws.root().join("packaging/mime.types"))?;
+    let mime_types = read(&ws.root().join("conf/mime.types"))?;
     let mut closed = Entry::folder("tmp");
     closed.mode = 0o1777;
     let mut entries = vec![

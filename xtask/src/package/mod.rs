@@ -192,7 +192,7 @@ fn server(ws: &Workspace, program: &Path) -> Result<Vec<Entry>, String> {
     let mut entries = vec![
         Entry::program("usr/bin/weir", bytes),
         Entry::configuration("etc/weir/nginx.conf", text(ws, "packaging/nginx.conf")?),
-        Entry::configuration("etc/weir/mime.types", text(ws, "packaging/mime.types")?),
+        Entry::configuration("etc/weir/mime.types", text(ws, "conf/mime.types")?),
         Entry::configuration("etc/weir/conf.d/default.conf", text(ws, "packaging/default.conf")?),
         Entry::configuration("etc/logrotate.d/weir", text(ws, "packaging/weir.logrotate")?),
         Entry::file("lib/systemd/system/weir.service", text(ws, "packaging/weir.service")?),

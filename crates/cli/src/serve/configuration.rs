@@ -2,7 +2,7 @@
 
 use super::account::Account;
 use super::content::Content;
-use super::{Door, Site};
+use super::{Door, Site, error_pages};
 
 const MIME_TYPES: &str = include_str!("../../../../conf/mime.types");
 
@@ -62,6 +62,7 @@ pub fn text(site: &Site) -> Vec<u8> {
         content.around(),
     )
     .into_bytes();
+    out.extend_from_slice(error_pages::directives().as_bytes());
     out.extend_from_slice(&content.server());
     out.extend_from_slice(b"}\n}\n");
     out

@@ -10,6 +10,7 @@ mod address;
 mod configuration;
 mod content;
 mod domains;
+mod error_pages;
 mod proxy;
 
 use std::ffi::OsString;

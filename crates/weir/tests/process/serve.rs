@@ -447,3 +447,33 @@ fn domains_are_served_by_https() {
     assert!(said.contains("https://a.test www.a.test:"), "{said}");
     assert!(fs::read_dir(&*state).expect("read it").next().is_some(), "the keys were kept");
 }
+
+#[test]
+fn errors_have_pages_for_people() {
+    let folder = Folder::new("errors");
+    folder.write("a.txt", "hello");
+    let check = |response: &Response, status: u16, words: &str| {
+        let text = response.text();
+        assert_eq!(
+            (response.status, response.header("Content-Type")),
+            (status, Some("text/html; charset=utf-8"))
+        );
+        assert!(text.contains(words), "{text}");
+        let (_, id) = text.split_once(&format!("Status {status}, request ")).expect("an id");
+        assert!(id.bytes().take_while(u8::is_ascii_hexdigit).count() == 32, "{text}");
+    };
+    let served = Served::start(&[&folder.to_string_lossy()]);
+    let missing = served.get("/<b>none");
+    check(&missing, 404, "<h1>Page not found</h1>");
+    assert!(!missing.text().contains("none"));
+    let mut conn = Conn::tcp(served.port.number());
+    conn.send("POST /a.txt HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+    check(&conn.response(), 405, "Method not allowed");
+    served.interrupt();
+    let dead = Port::reserve();
+    let served = Served::start(&["--proxy", &format!("127.0.0.1:{}", dead.number())]);
+    let response = served.get("/");
+    assert_eq!(response.status, 502);
+    assert!(response.text().contains("<h1>Bad gateway</h1>"), "{}", response.text());
+    served.interrupt();
+}
