@@ -97,7 +97,7 @@ pub fn begin(uri: &[u8], order: Order, out: &mut Vec<u8>) {
     out.extend_from_slice(HEAD.as_bytes());
     out.extend_from_slice(b"<title>");
     text(uri, out);
-    out.extend_from_slice(b"</title>\n</head>\n<body>\n<h1>");
+    out.extend_from_slice(b"</title>\n</head>\n<body>\n<main>\n<h1>");
     breadcrumbs(uri, out);
     out.extend_from_slice(b"</h1>\n<table>\n<thead><tr>");
     for (column, name, heading) in COLUMNS {
@@ -169,7 +169,7 @@ pub fn entry(entry: &Entry<'_>, zone: i64, out: &mut Vec<u8>) {
 
 /// Writes the end of the page.
 pub fn end(out: &mut Vec<u8>) {
-    out.extend_from_slice(b"</tbody>\n</table>\n</body>\n</html>\n");
+    out.extend_from_slice(b"</tbody>\n</table>\n</main>\n</body>\n</html>\n");
 }
 
 /// A size in the unit that leaves at most three digits before the point: `812 B`, `1.5 KB`.

@@ -25,8 +25,8 @@ pub fn directives() -> String {
         let page = format!(
             "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width\"><title>{status} {title}</title>\
-             <style>{STYLE}</style></head><body><h1>{title}</h1><p>{text}</p>\
-             <small>Status {status}, request $request_id</small></body></html>"
+             <style>{STYLE}</style></head><body><main><h1>{title}</h1><p>{text}</p>\
+             <small>Status {status}, request $request_id</small></main></body></html>"
         );
         out.push_str(&format!(
             "error_page {status} @weir_{status};\nlocation @weir_{status} {{\n\
