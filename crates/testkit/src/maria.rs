@@ -44,6 +44,7 @@ impl Maria {
         let made = Command::new("mariadb-install-db")
             .args(["--no-defaults", &data, "--user=root", "--skip-test-db"])
             .arg("--auth-root-authentication-method=normal")
+            .arg(format!("--tmpdir={}", folder.display()))
             .output()
             .expect("MariaDB is installed (Debian's mariadb-server-core; ./x test installs it)");
         let said = String::from_utf8_lossy(&made.stderr);
@@ -58,6 +59,7 @@ impl Maria {
             .arg(format!("--socket={}", folder.join("socket").display()))
             .arg(format!("--pid-file={}", folder.join("pid").display()))
             .arg(format!("--port={}", port.number()))
+            .arg(format!("--tmpdir={}", folder.display()))
             .arg(format!("--init-file={}", sql.display()))
             .args(["--skip-name-resolve", "--max-connections=600", "--back-log=600"])
             .args(["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M"])

@@ -203,6 +203,14 @@ fn includes() {
     });
 }
 
+/// All that a page of tens of thousands of parts gives, which takes seconds of the processor.
+fn whole(weir: &Weir, path: &str) -> Vec<u8> {
+    let mut conn = weir.connect();
+    conn.set_patience(4 * testkit::PATIENCE);
+    conn.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+    conn.read_to_end()
+}
+
 /// On one driver only, since it takes its time.
 #[test]
 fn a_tree_of_parts_has_an_end() {
@@ -211,7 +219,7 @@ fn a_tree_of_parts_has_an_end() {
     let pages = [("page.html", &*many("row")), ("row.html", &*row), ("dot.html", ".")];
     let weir = site(Driver::ALL[0], &pages, "ssi_silent_errors on;");
     // Of 90,300 parts, each of a byte, there may be 64,535; then the response breaks off.
-    let answer = weir.raw("GET /page.html HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let answer = whole(&weir, "/page.html");
     let text = String::from_utf8_lossy(&answer);
     let body = text.split_once("\r\n\r\n").expect("a head").1;
     let parts = body.bytes().filter(|b| matches!(b, b'.' | b'r')).count();
@@ -234,7 +242,7 @@ fn a_page_that_includes_itself_ends_with_few_lines_in_the_log() {
     let text = "<!--#include virtual='/self.html' -->".repeat(10);
     let server = "ssi_silent_errors on; location = /ok { return 200 ok; }";
     let weir = site(Driver::ALL[0], &[("self.html", &*text)], server);
-    let answer = weir.raw("GET /self.html HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let answer = whole(&weir, "/self.html");
     assert!(!answer.ends_with(b"\r\n0\r\n\r\n"), "the page seems whole");
     weir.wait_for_log("error.log", "too many subrequests while processing");
     let log = weir.log("error.log");

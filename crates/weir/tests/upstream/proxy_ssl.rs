@@ -12,6 +12,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use testkit::certificates::{Extension, KeyKind, ListDraft, der};
 use testkit::{
     Conn, Driver, Json, Scripted, Site, Weir, built_binary, each_driver, listener, pattern,
+    wait_until,
 };
 
 /// The server at `%PORT1%` is `good`'s, `%PORT2%` that of an expired certificate, `%PORT3%` that of
@@ -477,18 +478,16 @@ fn requests_do_not_wait_for_acknowledgements() {
             "location = /at-once {{ {pass} }} location = /late {{ tcp_nodelay off; {pass} }}"
         );
         let weir = start(driver, &locations);
-        let least = |path: &str| {
-            let times = (0..20).map(|_| {
-                let began = Instant::now();
-                let mut conn = Conn::tcp(weir.port(0));
-                conn.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
-                assert_eq!(conn.response().body, b"ok");
-                began.elapsed()
-            });
-            times.min().unwrap()
+        let took = |path: &str| {
+            let began = Instant::now();
+            let mut conn = Conn::tcp(weir.port(0));
+            conn.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+            assert_eq!(conn.response().body, b"ok");
+            began.elapsed()
         };
-        let (at_once, late) = (least("/at-once"), least("/late"));
-        assert!(at_once < late, "{at_once:?} {late:?}");
+        // All of these wait for 40 ms. On a busy machine each request may be late, but not all are.
+        let late = (0..10).map(|_| took("/late")).min().unwrap();
+        wait_until("a request that does not wait", || took("/at-once") < late * 3 / 4);
     });
 }
 
