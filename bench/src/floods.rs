@@ -63,6 +63,8 @@ pub struct Felt {
 struct Stretch {
     /// The 99th percentile of its latencies.
     p99_us: f64,
+    /// The longest of them.
+    longest_us: f64,
     /// Its requests that failed.
     failed: usize,
     /// CPUs busy with the server.
@@ -84,6 +86,8 @@ pub fn run<F: Flood>(options: &Options, flood: &F) -> Outcome {
         "with",
         "memory MB",
         "p99 us alone",
+        "with",
+        "longest us alone",
         "with",
         "failed",
         "log lines",
@@ -147,6 +151,8 @@ fn one<F: Flood>(
         &report::megabytes(with.memory.saturating_sub(before) as f64),
         &format!("{:.0}", alone.p99_us),
         &format!("{:.0}", with.p99_us),
+        &format!("{:.0}", alone.longest_us),
+        &format!("{:.0}", with.longest_us),
         &(alone.failed + with.failed).to_string(),
         &all.to_string(),
         &above.to_string(),
@@ -193,7 +199,8 @@ fn stretch<C: Client>(server: &Server, port: u16, time: Duration) -> Outcome<Str
     latencies.sort_unstable();
     let at = (latencies.len() * 99 / 100).min(latencies.len().saturating_sub(1));
     let p99_us = latencies.get(at).map_or(f64::NAN, |ns| *ns as f64 / 1000.0);
-    Ok(Stretch { p99_us, failed, cpu, memory })
+    let longest_us = latencies.last().map_or(f64::NAN, |ns| *ns as f64 / 1000.0);
+    Ok(Stretch { p99_us, longest_us, failed, cpu, memory })
 }
 
 /// Asks at its pace; gives the latencies in nanoseconds, and how many requests failed.

@@ -28,7 +28,8 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
     let mut with = options.clone();
     with.weir = binary;
     println!("\n### two clients of {CONNECTIONS} connections, the same query");
-    let mut lines = vec![row(["", "first/s", "second/s", "timeouts", "errors", "p99 ms"])];
+    let mut lines =
+        vec![row(["", "first/s", "second/s", "timeouts", "errors", "p99 ms", "longest ms"])];
     for path in ["/sleep-block", "/sleep-thread", "/select-block", "/select-thread"] {
         // Each has a server of its own: the one before may still work off its queue.
         let (server, _) = Server::start(&with, Kind::Weir, &setup)?;
@@ -42,6 +43,7 @@ pub fn run(options: &Options, _name: &str) -> Outcome {
             &format!("{}", first.errors[3] + second.errors[3]),
             &format!("{}", first.failures() + second.failures()),
             &format!("{}", first.p99_us.max(second.p99_us) / 1000),
+            &format!("{}", first.longest_us.max(second.longest_us) / 1000),
         ]));
     }
     report::table(&lines);

@@ -74,6 +74,7 @@ struct Series {
     cpu_us: Vec<f64>,
     p50: Vec<f64>,
     p99: Vec<f64>,
+    longest: Vec<f64>,
     rss: Vec<f64>,
     pss: Vec<f64>,
     dirty: Vec<f64>,
@@ -126,6 +127,7 @@ fn measure(shape: &Shape, seconds: u32, server: &Server, series: &mut Series) ->
     series.cpu_us.push(cpu_ns as f64 / 1000.0 / result.requests.max(1) as f64);
     series.p50.push(result.p50_us as f64);
     series.p99.push(result.p99_us as f64);
+    series.longest.push(result.longest_us as f64);
     series.rss.push(memory.rss as f64);
     series.pss.push(memory.pss as f64);
     series.dirty.push(memory.private_dirty as f64);
@@ -136,10 +138,13 @@ fn measure(shape: &Shape, seconds: u32, server: &Server, series: &mut Series) ->
     Ok(())
 }
 
-/// wrk measures no latencies beyond the median when it pipelines.
-fn p99(series: &Series) -> String {
+/// p99 and the longest wait. wrk measures no latencies beyond the median when it pipelines.
+fn tail(series: &Series) -> [String; 2] {
     let (p50, p99) = (median(&series.p50), median(&series.p99));
-    if p99 < p50 { "-".to_string() } else { format!("{p99:.0}") }
+    match p99 < p50 {
+        true => ["-", "-"].map(str::to_string),
+        false => [format!("{p99:.0}"), report::longest(&series.longest)],
+    }
 }
 
 fn print(servers: &[(Server, Series)], to: Kind) {
@@ -149,18 +154,21 @@ fn print(servers: &[(Server, Series)], to: Kind) {
         "CPU us/req",
         "p50 us",
         "p99 us",
+        "longest ms",
         "RSS MB",
         "PSS MB",
         "dirty MB",
         "errors",
     ])];
     for (server, s) in servers {
+        let [p99, longest] = tail(s);
         rows.push(row([
             server.kind.name(),
             &format!("{:.0}", median(&s.rate)),
             &format!("{:.2}", median(&s.cpu_us)),
             &format!("{:.0}", median(&s.p50)),
-            &p99(s),
+            &p99,
+            &longest,
             &report::megabytes(median(&s.rss)),
             &report::megabytes(median(&s.pss)),
             &report::megabytes(median(&s.dirty)),

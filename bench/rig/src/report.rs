@@ -37,6 +37,16 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// The longest waits of rounds, given in microseconds: median and maximum in milliseconds, such as
+/// `1.2 / 40.1`; `-` if none was measured.
+pub fn longest(of: &[f64]) -> String {
+    let max = of.iter().copied().fold(0.0, f64::max);
+    match max > 0.0 {
+        true => format!("{:.1} / {:.1}", median(of) / 1e3, max / 1e3),
+        false => "-".to_string(),
+    }
+}
+
 /// Ratios taken round by round: `0.62 (0.60 to 0.65)`.
 pub fn ratios(of: &[f64], to: &[f64]) -> String {
     let each: Vec<f64> = of.iter().zip(to).map(|(a, b)| a / b).collect();
@@ -76,13 +86,20 @@ pub fn megabytes(bytes: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{median, ratios};
+    use super::{longest, median, ratios};
 
     #[test]
     fn the_median_of_odd_and_even_counts() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn longest_waits_are_milliseconds() {
+        assert_eq!(longest(&[1_200.0, 900.0, 40_100.0]), "1.2 / 40.1");
+        assert_eq!(longest(&[0.0, 0.0]), "-");
+        assert_eq!(longest(&[]), "-");
     }
 
     #[test]

@@ -22,13 +22,14 @@ pub struct Subject {
     cpu_us: Vec<f64>,
     p50: Vec<f64>,
     p99: Vec<f64>,
+    longest: Vec<f64>,
     errors: u64,
 }
 
 impl Subject {
     fn new(name: &'static str, port: u16, running: Running) -> Self {
-        let (rate, cpu_us, p50, p99) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { name, port, running, rate, cpu_us, p50, p99, errors: 0 }
+        let [rate, cpu_us, p50, p99, longest] = [const { Vec::new() }; 5];
+        Self { name, port, running, rate, cpu_us, p50, p99, longest, errors: 0 }
     }
 
     /// A server at its usual port.
@@ -61,7 +62,8 @@ impl Subject {
 
     /// Drops the figures of the rounds so far.
     pub fn forget(&mut self) {
-        for figures in [&mut self.rate, &mut self.cpu_us, &mut self.p50, &mut self.p99] {
+        let Self { rate, cpu_us, p50, p99, longest, .. } = self;
+        for figures in [rate, cpu_us, p50, p99, longest] {
             figures.clear();
         }
         self.errors = 0;
@@ -95,6 +97,7 @@ pub fn measure(
             subject.cpu_us.push(cpu_ns as f64 / 1000.0 / result.requests.max(1) as f64);
             subject.p50.push(result.p50_us as f64);
             subject.p99.push(result.p99_us as f64);
+            subject.longest.push(result.longest_us as f64);
             subject.errors += result.failures();
             // Sockets of the round before settle.
             std::thread::sleep(Duration::from_millis(100));
@@ -106,7 +109,7 @@ pub fn measure(
 /// Prints the figures, and the ratios to nginx. `unit` is what was counted, in short.
 pub fn print(subjects: &[Subject], unit: &str) {
     let (rate, cpu) = (format!("{unit}/s"), format!("CPU us/{unit}"));
-    let mut rows = vec![row(["server", &rate, &cpu, "p50 us", "p99 us", "errors"])];
+    let mut rows = vec![row(["server", &rate, &cpu, "p50 us", "p99 us", "longest ms", "errors"])];
     for s in subjects {
         rows.push(row([
             s.name,
@@ -114,6 +117,7 @@ pub fn print(subjects: &[Subject], unit: &str) {
             &format!("{:.2}", median(&s.cpu_us)),
             &format!("{:.0}", median(&s.p50)),
             &format!("{:.0}", median(&s.p99)),
+            &report::longest(&s.longest),
             &s.errors.to_string(),
         ]));
     }

@@ -45,6 +45,8 @@ pub struct Result {
     pub mean_us: u64,
     /// Its standard deviation.
     pub deviation_us: u64,
+    /// The longest latency; 0 if the client measured none.
+    pub longest_us: u64,
 }
 
 impl Result {
@@ -126,8 +128,17 @@ pub fn parse(text: &str) -> Option<Result> {
     let line = text.lines().find_map(|l| l.strip_prefix("RESULT "))?;
     let n: Vec<u64> =
         line.split(' ').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
-    let [requests, duration_us, bytes, counts @ .., p50_us, p99_us, mean_us, deviation_us] =
-        n.as_slice()
+    let [
+        requests,
+        duration_us,
+        bytes,
+        counts @ ..,
+        p50_us,
+        p99_us,
+        mean_us,
+        deviation_us,
+        longest_us,
+    ] = n.as_slice()
     else {
         return None;
     };
@@ -141,6 +152,7 @@ pub fn parse(text: &str) -> Option<Result> {
         p99_us: *p99_us,
         mean_us: *mean_us,
         deviation_us: *deviation_us,
+        longest_us: *longest_us,
     })
 }
 
@@ -150,10 +162,10 @@ mod tests {
 
     #[test]
     fn the_line_of_figures_is_read() {
-        let text = "Running 1s test\nRESULT 100 2000000 5 1 2 3 4 5 60 70 65 8\nx";
+        let text = "Running 1s test\nRESULT 100 2000000 5 1 2 3 4 5 60 70 65 8 90\nx";
         let result = parse(text).unwrap();
         assert_eq!((result.requests, result.p50_us, result.p99_us), (100, 60, 70));
-        assert_eq!((result.mean_us, result.deviation_us), (65, 8));
+        assert_eq!((result.mean_us, result.deviation_us, result.longest_us), (65, 8, 90));
         assert_eq!(result.errors, [1, 2, 3, 5, 4]);
         assert_eq!(result.rate(), 50.0);
         assert!(parse("RESULT 1 2").is_none());

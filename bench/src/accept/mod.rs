@@ -52,6 +52,7 @@ pub const POLICIES: &[Policy] = &[
 struct Series {
     rate: Vec<f64>,
     p99: Vec<f64>,
+    longest_us: Vec<f64>,
     loaded: Vec<f64>,
     loaded_deviation: Vec<f64>,
     mean: Vec<f64>,
@@ -143,6 +144,7 @@ fn saturate(options: &Options, server: &Server, series: &mut Series) -> Outcome 
     series.loaded.push(result.mean_us as f64);
     series.loaded_deviation.push(result.deviation_us as f64);
     series.p99.push(result.p99_us as f64);
+    series.longest_us.push(result.longest_us as f64);
     series.spread.push(100.0 * most as f64 / asked.max(1) as f64);
     series.errors += result.failures();
     Ok(())
@@ -246,6 +248,7 @@ fn print(servers: &[(Server, &Policy, Series)]) {
         "mean us",
         "deviation us",
         "p99 us",
+        "longest ms",
         "busiest worker",
         "paced: mean us",
         "deviation us",
@@ -259,6 +262,7 @@ fn print(servers: &[(Server, &Policy, Series)]) {
             &format!("{:.0}", median(&s.loaded)),
             &format!("{:.0}", median(&s.loaded_deviation)),
             &format!("{:.0}", median(&s.p99)),
+            &report::longest(&s.longest_us),
             &format!("{:.0} %", median(&s.spread)),
             &format!("{:.0}", median(&s.mean)),
             &format!("{:.0}", median(&s.deviation)),

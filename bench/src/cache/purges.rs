@@ -255,9 +255,11 @@ fn show(done: &[Round], seen: &[Seen]) -> Vec<String> {
         "p50 ms",
         "p99",
         "p99.9",
+        "longest",
         "quiet",
         "p99",
         "p99.9",
+        "longest",
         "p99 x",
     ])];
     let mut problems = Vec::new();
@@ -277,9 +279,11 @@ fn show(done: &[Round], seen: &[Seen]) -> Vec<String> {
                 &ms(&during, 0.5),
                 &ms(&during, 0.99),
                 &ms(&during, 0.999),
+                &ms(&during, 1.0),
                 &ms(&quiet, 0.5),
                 &ms(&quiet, 0.99),
                 &ms(&quiet, 0.999),
+                &ms(&quiet, 1.0),
                 &format!("{:.2}", d / q),
             ]));
             (d, q)

@@ -105,6 +105,7 @@ fn parse(report: &str, list: &str, took_us: u64) -> Option<wrk::Result> {
         p99_us: quantile(99),
         mean_us,
         deviation_us: 0,
+        longest_us: latencies.last().copied().unwrap_or(0),
     })
 }
 
@@ -123,6 +124,7 @@ mod tests {
         assert_eq!((result.requests, result.bytes), (7, 12_345));
         assert_eq!(result.errors, [0, 3, 0, 3, 6]);
         assert_eq!((result.p50_us, result.p99_us, result.mean_us), (20, 30, 20));
+        assert_eq!(result.longest_us, 30);
         assert!(parse("requests: none", list, 1).is_none());
     }
 }

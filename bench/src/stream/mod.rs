@@ -123,6 +123,13 @@ fn number(text: &str, name: &str) -> Option<f64> {
     rest[..end].parse().ok()
 }
 
+/// The longest wait for a response in dnsperf's report, in microseconds:
+/// `Average Latency (s):  0.001 (min 0.0001, max 0.02)`.
+fn longest(report: &str) -> Option<u64> {
+    let line = report.lines().find(|line| line.contains("Average Latency"))?;
+    Some((number(line, "max")? * 1e6) as u64)
+}
+
 fn output(command: &mut Command) -> Outcome<String> {
     let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -172,6 +179,7 @@ impl Questions {
             requests: done as u64,
             duration_us: (length * 1e6) as u64,
             errors: [0, lost as u64, 0, 0, 0],
+            longest_us: longest(&text).unwrap_or(0),
             ..wrk::Result::default()
         })
     }
@@ -180,5 +188,18 @@ impl Questions {
 impl Drop for Questions {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::longest;
+
+    #[test]
+    fn the_longest_wait_of_dnsperf_is_read() {
+        let report =
+            "Queries lost: 0\n  Average Latency (s):  0.000128 (min 0.000016, max 0.001250)\n";
+        assert_eq!(longest(report), Some(1_250));
+        assert_eq!(longest("Queries lost: 0"), None);
     }
 }

@@ -76,11 +76,12 @@ impl Counts {
         let variance = self.waits_us.iter().map(apart).sum::<f64>() / count.max(1) as f64;
         let Counts { connect, failed, other_kind, .. } = self;
         format!(
-            "RESULT {count} {} 0 {connect} {failed} 0 {other_kind} 0 {} {} {mean} {:.0}",
+            "RESULT {count} {} 0 {connect} {failed} 0 {other_kind} 0 {} {} {mean} {:.0} {}",
             took.as_micros(),
             at(50),
             at(99),
-            variance.sqrt()
+            variance.sqrt(),
+            self.waits_us.last().copied().unwrap_or(0)
         )
     }
 }
