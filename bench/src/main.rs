@@ -43,6 +43,7 @@ mod throughput;
 mod tiers;
 mod tls;
 mod tunnels;
+mod turns;
 mod upstream_h2;
 mod upstream_stall;
 
@@ -171,6 +172,7 @@ const LOADS: &[Load] = &[
     load("sub-filter", "20 texts replaced in 100 KB", true, throughput::run),
     load("xslt", "a list of 200 files: XML made HTML by a stylesheet", false, throughput::run),
     load("leaks", "memory over a million requests of each filter", false, leaks::run),
+    load("turns", "the longest turn of the loop that each work causes", false, turns::run),
     load("drivers", "weir on epoll, weir on io_uring, and nginx", false, drivers::run),
     load("accept", "who accepts: policies, and a worker that is stuck", false, accept::run),
     load("cached", "1 KB, 100 KB and 1 MB in memory: what aio costs", false, cached::run),
