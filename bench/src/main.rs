@@ -198,6 +198,7 @@ const LOADS: &[Load] = &[
             chains::run(&chains::Options { requests, seed, only })
         },
     ),
+    load("tls-foreign", "TLS by s_time, wrk and h2load, and our client", false, tls::foreign::run),
     load(
         "tls-interop",
         "1,000 handshakes each of curl, s_client, Go and Python",

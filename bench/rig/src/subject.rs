@@ -106,6 +106,14 @@ pub fn measure(
     Ok(())
 }
 
+/// The median of latencies; `-` if the client measured none.
+fn measured(us: &[f64]) -> String {
+    match median(us) {
+        0.0 => "-".to_string(),
+        us => format!("{us:.0}"),
+    }
+}
+
 /// Prints the figures, and the ratios to nginx. `unit` is what was counted, in short.
 pub fn print(subjects: &[Subject], unit: &str) {
     let (rate, cpu) = (format!("{unit}/s"), format!("CPU us/{unit}"));
@@ -115,8 +123,8 @@ pub fn print(subjects: &[Subject], unit: &str) {
             s.name,
             &format!("{:.0}", median(&s.rate)),
             &format!("{:.2}", median(&s.cpu_us)),
-            &format!("{:.0}", median(&s.p50)),
-            &format!("{:.0}", median(&s.p99)),
+            &measured(&s.p50),
+            &measured(&s.p99),
             &report::longest(&s.longest),
             &s.errors.to_string(),
         ]));
@@ -129,12 +137,15 @@ pub fn print(subjects: &[Subject], unit: &str) {
 pub fn print_ratios(subjects: &[Subject], unit: &str, to: &str) {
     let Some(reference) = subjects.iter().find(|s| s.name == to) else { return };
     for s in subjects.iter().filter(|s| s.name != to) {
+        let p99 = match median(&reference.p99) > 0.0 {
+            true => format!(", p99 {}", report::ratios(&s.p99, &reference.p99)),
+            false => String::new(),
+        };
         println!(
-            "{} / {to}: CPU {}, {unit}/s {}, p99 {}",
+            "{} / {to}: CPU {}, {unit}/s {}{p99}",
             s.name,
             report::ratios(&s.cpu_us, &reference.cpu_us),
             report::ratios(&s.rate, &reference.rate),
-            report::ratios(&s.p99, &reference.p99)
         );
     }
 }

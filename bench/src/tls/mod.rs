@@ -4,6 +4,7 @@
 //! version, cipher and key exchange, so that all do the same work.
 
 pub mod client;
+pub mod foreign;
 pub mod idle;
 pub mod interop;
 pub mod storm;
