@@ -85,7 +85,7 @@ pub(super) async fn run(r: &mut Request, prefix: &[u8]) -> Result<Done, Stop> {
         (Resource::Keyval(zone) | Resource::Pair(zone, _), method) => {
             let body =
                 if method == Method::Delete { Vec::new() } else { body(r, PAIRS_MAX).await? };
-            let status = keyvals::change(&zone, method, &body).await?;
+            let status = keyvals::change(r, &zone, method, body).await?;
             if let Err(e) = zone.save().await {
                 let name = base::log::lossy(&zone.name).into_owned();
                 return Err(not_saved(r, format_args!("keyval zone \"{name}\""), &e).into());

@@ -19,6 +19,12 @@ const STEP: u32 = 32;
 /// Entries that are removed at once.
 const CLEARED: usize = 256;
 
+/// Pairs of a body that are checked or stored between two turns of the loop: less than 1 ms.
+const STORED: usize = 256;
+
+/// A longer body is parsed on a thread: 1 MB takes tens of milliseconds.
+const PARSED_HERE_MAX: usize = 16 << 10;
+
 /// The tables of an engine.
 pub(super) fn zones(r: &Request, kind: EngineKind) -> Vec<Rc<Zone>> {
     let parts = r.main.metrics.parts::<AllZones>();
@@ -160,16 +166,38 @@ fn refusal(refused: Refused) -> Refusal {
     }
 }
 
+/// Lets others run after every [`STORED`] pairs; `n` is the number of the last one.
+async fn rest(n: usize) {
+    if n % STORED == STORED - 1 {
+        event::task::next_turn().await;
+    }
+}
+
+/// The members of a body's object.
+async fn parsed(r: &mut Request, body: Vec<u8>) -> Result<Vec<(String, Value)>, Refusal> {
+    let parsed = match body.len() > PARSED_HERE_MAX {
+        false => members(&body),
+        true => r.on_disk(move || members(&body)).await.map_err(|e| {
+            Refusal::new(503, "NoThread", format!("no thread parses the body: {e}"))
+        })?,
+    };
+    parsed.map_err(|e| Refusal::new(415, "JsonError", format!("invalid JSON: {e}")))
+}
+
 /// Makes a change; gives the status of the answer.
-pub(super) async fn change(zone: &Zone, method: Method, body: &[u8]) -> Result<u16, Refusal> {
+pub(super) async fn change(
+    r: &mut Request,
+    zone: &Zone,
+    method: Method,
+    body: Vec<u8>,
+) -> Result<u16, Refusal> {
     if method == Method::Delete {
         while zone.store().clear_some(CLEARED) {
             event::task::next_turn().await;
         }
         return Ok(204);
     }
-    let bad_json = |e: String| Refusal::new(415, "JsonError", format!("invalid JSON: {e}"));
-    let members = members(body).map_err(bad_json)?;
+    let members = parsed(r, body).await?;
     let put = |change, key: &str, value: &str, expire| {
         let expires_ms = zone.expiry(expire);
         let pair = Pair { expires_ms, ..Pair::new(key.as_bytes(), value.as_bytes()) };
@@ -178,16 +206,21 @@ pub(super) async fn change(zone: &Zone, method: Method, body: &[u8]) -> Result<u
     match (&members[..], method) {
         ([], _) => Err(format_error("key required")),
         (several, Method::Post) => {
-            let several = several.iter().map(|(key, value)| Ok((key, said(zone, value)?)));
-            let several = several.collect::<Result<Vec<_>, Refusal>>()?;
+            // All are checked before the first is stored.
+            let mut pairs = Vec::with_capacity(several.len());
+            for (n, (key, value)) in several.iter().enumerate() {
+                let Said::Value(value, expire) = said(zone, value)? else {
+                    return Err(format_error("a value is needed"));
+                };
+                pairs.push((key, value, expire));
+                rest(n).await;
+            }
             if several.len() > 1 && !zone.store().is_empty() {
                 return Err(format_error("only one key can be added"));
             }
-            for (key, said) in several {
-                let Said::Value(value, expire) = said else {
-                    return Err(format_error("a value is needed"));
-                };
+            for (n, (key, value, expire)) in pairs.into_iter().enumerate() {
                 put(Change::Add, key, &value, expire)?;
+                rest(n).await;
             }
             Ok(201)
         }

@@ -225,3 +225,29 @@ fn what_is_wrong_is_told() {
         ],
     );
 }
+
+#[test]
+fn many_pairs_are_stored_over_several_turns_of_the_loop() {
+    each_driver(|driver| {
+        let conf =
+            CONF.replace("location /look", "location /state { stub_status json; } location /look");
+        let user = if os::process::geteuid().is_root() { "user root;" } else { "" };
+        let weir = Site::new(built_binary(), driver)
+            .config(&format!("{user} worker_processes 1; events {{}} http {{ {conf} }}"))
+            .start();
+        let turns = || Json::parse(&text(&weir, "/state")).number("loop.turns");
+        let body = |count: usize| {
+            let pairs: Vec<String> = (0..count).map(|n| format!("\"k{n}\":\"{n}\"")).collect();
+            format!("{{{}}}", pairs.join(","))
+        };
+        let before = turns();
+        assert_eq!(api(&weir, "POST", "timed", &body(4_000)).0, 201);
+        // Both the checks and the stores pause after every 256 pairs; a body of this length takes
+        // no more than a handful of turns otherwise.
+        assert!(turns() - before >= 30, "{} turns", turns() - before);
+        assert_eq!(text(&weir, "/?k=k3999"), "|3999||||");
+        assert_eq!(api(&weir, "POST", "timed", &body(2)).0, 400, "the table is not empty");
+        let broken = body(4_000).replace("\"3999\"}", "\"3999\"");
+        assert_eq!(api(&weir, "POST", "timed", &broken).0, 415);
+    });
+}
