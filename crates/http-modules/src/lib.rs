@@ -24,6 +24,7 @@ pub mod gzip;
 mod handled_here;
 pub mod headers;
 pub mod headers_more;
+pub mod hls;
 pub mod https_redirect;
 pub mod image_filter;
 pub mod index;
@@ -154,6 +155,7 @@ pub static MODULES: Modules = &[
     &http_proxying::health::MODULE,
     &flv::MODULE,
     &mp4::MODULE,
+    &hls::MODULE,
     &welcome::MODULE,
 ];
 

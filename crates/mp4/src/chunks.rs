@@ -14,11 +14,11 @@ pub(super) struct SamplesToChunks<'a> {
 
 /// Consecutive chunks with the same number of samples in each.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+pub(super) struct Run {
     /// Counted from 0.
-    first: u64,
-    behind: u64,
-    samples: u32,
+    pub first: u64,
+    pub behind: u64,
+    pub samples: u32,
     /// The description of these samples.
     id: u32,
 }
@@ -57,7 +57,7 @@ impl<'a> SamplesToChunks<'a> {
         self.table.number(row, column).unwrap_or(0)
     }
 
-    fn run(&self, row: usize) -> Result<Run, Fault> {
+    pub fn run(&self, row: usize) -> Result<Run, Fault> {
         let first = u64::from(self.number(row, 0));
         let next = match row + 1 < self.table.len() {
             true => u64::from(self.number(row + 1, 0)),
@@ -179,6 +179,14 @@ impl<'a> Sizes<'a> {
         Ok(())
     }
 
+    /// The size of a sample; `None` behind the last.
+    pub fn get(&self, sample: u64) -> Option<u32> {
+        match &self.table {
+            None => (sample < self.count).then_some(self.uniform),
+            Some(table) => table.number(usize::try_from(sample).ok()?, 0),
+        }
+    }
+
     /// The size of the `n` samples before one.
     pub fn before(&self, sample: u64, n: u64) -> u64 {
         let from = sample.saturating_sub(n);
@@ -224,7 +232,7 @@ impl<'a> Offsets<'a> {
         if self.wide { b"co64" } else { b"stco" }
     }
 
-    fn get(&self, chunk: u64) -> Option<u64> {
+    pub fn get(&self, chunk: u64) -> Option<u64> {
         let row = self.table.row(usize::try_from(chunk).ok()?)?;
         if self.wide { u64_at(row, 0) } else { u32_at(row, 0).map(u64::from) }
     }

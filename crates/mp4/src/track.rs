@@ -65,18 +65,20 @@ impl<'a> Timed<'a> {
 #[derive(Default)]
 pub(super) struct Track<'a> {
     tkhd: Option<Timed<'a>>,
-    mdhd: Option<Timed<'a>>,
-    hdlr: Option<&'a [u8]>,
+    /// The content of `edts`, which a cut does not have.
+    pub edits: Option<&'a [u8]>,
+    pub mdhd: Option<Timed<'a>>,
+    pub hdlr: Option<&'a [u8]>,
     vmhd: Option<&'a [u8]>,
     smhd: Option<&'a [u8]>,
     dinf: Option<&'a [u8]>,
-    stsd: Option<&'a [u8]>,
-    stts: Option<Table<'a>>,
-    stss: Option<Table<'a>>,
-    ctts: Option<Table<'a>>,
-    stsc: Option<Table<'a>>,
-    stsz: Option<Sizes<'a>>,
-    offsets: Option<Offsets<'a>>,
+    pub stsd: Option<&'a [u8]>,
+    pub stts: Option<Table<'a>>,
+    pub stss: Option<Table<'a>>,
+    pub ctts: Option<Table<'a>>,
+    pub stsc: Option<Table<'a>>,
+    pub stsz: Option<Sizes<'a>>,
+    pub offsets: Option<Offsets<'a>>,
     has: [bool; 3],
 }
 
@@ -112,6 +114,7 @@ impl<'a> Track<'a> {
             let atom = atom?;
             match &atom.name {
                 b"tkhd" => put(&mut track.tkhd, "tkhd", Timed::read("tkhd", atom.data, TKHD)?)?,
+                b"edts" => track.edits = Some(atom.data),
                 b"mdia" => track.nested(0, "mdia", atom.data, Track::media)?,
                 _ => {}
             }

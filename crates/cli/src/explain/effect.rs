@@ -29,6 +29,7 @@ const HANDLERS: &[&str] = &[
     "empty_gif",
     "flv",
     "mp4",
+    "hls",
     "api",
 ];
 /// Directives that replace one another.

@@ -2,7 +2,9 @@
 //! seek in without having all of them. `mp4_limit_rate` sends a film about as fast as it is
 //! watched.
 
-mod walk;
+pub(crate) mod walk;
+
+use std::io;
 
 use ::mp4::Window;
 use bytes::Bytes;
@@ -120,6 +122,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
             limits: Limits {
                 buffer: conf.buffer_size.unwrap_or(512 << 10),
                 moov_max: conf.max_buffer_size.unwrap_or(10 << 20) as u64,
+                directive: "mp4_max_buffer_size",
             },
             key_frame: conf.start_key_frame.unwrap_or(false),
             rate: conf.limit_rate.unwrap_or(0),
@@ -194,17 +197,10 @@ impl Mp4 {
             Err(e) => return not_opened(r, &path, &e),
         };
         let (limits, align) = (self.limits, r.loc.core.directio_alignment as usize);
-        let (content, fd, len) = (file.content.clone(), file.fd.clone(), file.meta().size);
+        let len = file.meta().size;
         let is_limited = self.rate > 0;
-        let task = move || {
-            let mut read = |pos: u64, len: usize| match (&content, &fd) {
-                (Some(content), _) => {
-                    let from = (pos as usize).min(content.len());
-                    Ok(content.slice(from..content.len().min(from + len)))
-                }
-                (None, Some(fd)) => files::read_waiting(fd, pos, len, align),
-                (None, None) => Ok(Bytes::new()),
-            };
+        let mut read = reader(&file, align);
+        let mut task = move || {
             let length_ms = match is_limited {
                 true => walk::length_ms(&mut read, len, limits)?,
                 false => None,
@@ -248,6 +244,22 @@ impl Mp4 {
     }
 }
 
+/// A function that reads a part of a file, and may wait for the disk.
+pub(crate) fn reader(
+    file: &OpenFile,
+    align: usize,
+) -> impl FnMut(u64, usize) -> io::Result<Bytes> + Send + 'static {
+    let (content, fd) = (file.content.clone(), file.fd.clone());
+    move |pos, len| match (&content, &fd) {
+        (Some(content), _) => {
+            let from = (pos as usize).min(content.len());
+            Ok(content.slice(from..content.len().min(from.saturating_add(len))))
+        }
+        (None, Some(fd)) => files::read_waiting(fd, pos, len, align),
+        (None, None) => Ok(Bytes::new()),
+    }
+}
+
 fn send_film(r: &mut Request, file: &OpenFile, film: Film) -> Verdict {
     let verdict = whole(r, file);
     let mut body = Chain::new();
@@ -258,8 +270,9 @@ fn send_film(r: &mut Request, file: &OpenFile, film: Film) -> Verdict {
     verdict
 }
 
+/// Logs the reason that there is nothing to send.
 #[cold]
-fn log(r: &Request, path: &[u8], trouble: Trouble) {
+pub(crate) fn log(r: &Request, path: &[u8], trouble: Trouble) {
     let level = base::log::Level::Error;
     let path = base::log::lossy(path);
     match trouble {
@@ -269,7 +282,7 @@ fn log(r: &Request, path: &[u8], trouble: Trouble) {
 }
 
 /// Seconds with a fraction, of which players send more digits than have a meaning.
-fn milliseconds(text: &[u8]) -> Option<u64> {
+pub(crate) fn milliseconds(text: &[u8]) -> Option<u64> {
     let (mut value, mut places) = (0u64, None);
     for byte in text {
         match byte {

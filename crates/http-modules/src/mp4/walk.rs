@@ -9,11 +9,13 @@ use bytes::Bytes;
 
 /// The limits on reading.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// At once, to find the index.
     pub buffer: usize,
     /// Of an index that is larger than that.
     pub moov_max: u64,
+    /// The directive that sets `moov_max`.
+    pub directive: &'static str,
 }
 
 /// A part of a film: what stands before its data, and what of the file that is.
@@ -25,7 +27,7 @@ pub(super) struct Film {
 
 /// The reason that there is none.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     Fault(Fault),
     Io(io::Error),
 }
@@ -37,7 +39,7 @@ impl From<Fault> for Trouble {
 }
 
 /// Reads up to so many bytes at a place, and at least one of those that are there.
-type Read<'a> = &'a mut dyn FnMut(u64, usize) -> io::Result<Bytes>;
+pub(crate) type Read<'a> = &'a mut dyn FnMut(u64, usize) -> io::Result<Bytes>;
 
 /// A type atom has some names in it.
 const FTYP_MAX: u64 = 1024;
@@ -49,7 +51,7 @@ pub(super) fn film(
     limits: Limits,
     window: &Window,
 ) -> Result<Option<Film>, Trouble> {
-    let mut file = File { read, len: file_len, limits, at: 0, buffer: Bytes::new() };
+    let mut file = File { read, len: file_len, limits, ahead: ReadAhead::default() };
     let (mut ftyp, mut moov, mut mdat) = (None, None, None);
     let mut pos = 0;
     while pos < file_len && (moov.is_none() || mdat.is_none()) {
@@ -97,14 +99,25 @@ pub(super) fn length_ms(
     file_len: u64,
     limits: Limits,
 ) -> Result<Option<u64>, Trouble> {
-    let mut file = File { read, len: file_len, limits, at: 0, buffer: Bytes::new() };
+    match index(read, file_len, limits)? {
+        Some(moov) => Ok(::mp4::length_ms(&moov)?),
+        None => Ok(None),
+    }
+}
+
+/// The content of a file's first `moov` atom, if it has one.
+pub(crate) fn index(
+    read: Read<'_>,
+    file_len: u64,
+    limits: Limits,
+) -> Result<Option<Bytes>, Trouble> {
+    let mut file = File { read, len: file_len, limits, ahead: ReadAhead::default() };
     let mut pos = 0;
     while pos < file_len {
         let head = file.bytes(pos, HEADER_MAX.min((file_len - pos) as usize))?;
         let Some(header) = Header::read(&head, file_len - pos)? else { break };
         if &header.name == b"moov" {
-            let moov = file.index(pos + header.len, header.size - header.len)?;
-            return Ok(::mp4::length_ms(&moov)?);
+            return file.index(pos + header.len, header.size - header.len).map(Some);
         }
         pos += header.size;
     }
@@ -115,50 +128,71 @@ struct File<'a> {
     read: Read<'a>,
     len: u64,
     limits: Limits,
+    ahead: ReadAhead,
+}
+
+/// A part of a file that was read ahead.
+#[derive(Default)]
+pub(crate) struct ReadAhead {
     /// The buffer's offset in the file.
     at: u64,
     buffer: Bytes,
 }
 
-impl File<'_> {
-    /// So many bytes at a place, from the buffer, which is filled anew if need be.
-    fn bytes(&mut self, pos: u64, len: usize) -> Result<Bytes, Trouble> {
+impl ReadAhead {
+    /// The number of bytes at a place, from the buffer. If they are not there, it is filled again:
+    /// with `ahead.0` bytes, or as many as there are before `ahead.1`.
+    pub(crate) fn bytes(
+        &mut self,
+        read: Read<'_>,
+        pos: u64,
+        len: usize,
+        ahead: (usize, u64),
+    ) -> Result<Bytes, Trouble> {
         let have = self.at..self.at + self.buffer.len() as u64;
         let end = pos.saturating_add(len as u64);
         if pos < have.start || end > have.end {
-            let want = self.limits.buffer.max(len) as u64;
-            let want = want.min(self.len.saturating_sub(pos)) as usize;
+            let want = ahead.0.max(len) as u64;
+            let want = want.min(ahead.1.saturating_sub(pos)) as usize;
             if want < len {
                 return Err(Fault::of_file("mp4 file truncated").into());
             }
-            self.buffer = self.fill(pos, want)?;
+            self.buffer = fill(read, pos, want)?;
             self.at = pos;
         }
         let from = (pos - self.at) as usize;
         Ok(self.buffer.slice(from..from + len))
     }
+}
 
-    fn fill(&mut self, pos: u64, len: usize) -> Result<Bytes, Trouble> {
-        let first = (self.read)(pos, len).map_err(Trouble::Io)?;
-        if first.len() >= len {
-            return Ok(first.slice(..len));
+/// Reads exactly so many bytes.
+fn fill(read: Read<'_>, pos: u64, len: usize) -> Result<Bytes, Trouble> {
+    let first = read(pos, len).map_err(Trouble::Io)?;
+    if first.len() >= len {
+        return Ok(first.slice(..len));
+    }
+    let mut all = first.to_vec();
+    while all.len() < len {
+        let more = read(pos + all.len() as u64, len - all.len()).map_err(Trouble::Io)?;
+        if more.is_empty() {
+            // It has become shorter since it was opened.
+            return Err(Fault::of_file("mp4 file truncated").into());
         }
-        let mut all = first.to_vec();
-        while all.len() < len {
-            let more = (self.read)(pos + all.len() as u64, len - all.len()).map_err(Trouble::Io)?;
-            if more.is_empty() {
-                // It has become shorter since it was opened.
-                return Err(Fault::of_file("mp4 file truncated").into());
-            }
-            all.extend_from_slice(&more);
-        }
-        all.truncate(len);
-        Ok(all.into())
+        all.extend_from_slice(&more);
+    }
+    all.truncate(len);
+    Ok(all.into())
+}
+
+impl File<'_> {
+    /// So many bytes at a place, from the buffer, which is filled anew if need be.
+    fn bytes(&mut self, pos: u64, len: usize) -> Result<Bytes, Trouble> {
+        self.ahead.bytes(&mut *self.read, pos, len, (self.limits.buffer, self.len))
     }
 
     fn index(&mut self, pos: u64, size: u64) -> Result<Bytes, Trouble> {
         if size > self.limits.buffer as u64 && size > self.limits.moov_max {
-            let advice = "you may want to increase mp4_max_buffer_size";
+            let advice = format!("you may want to increase {}", self.limits.directive);
             let what = format!("mp4 moov atom is too large:{size}, {advice}");
             return Err(Fault::of_file(what).into());
         }
@@ -182,7 +216,7 @@ mod tests {
     }
 
     fn fault(file: &[u8]) -> String {
-        let limits = Limits { buffer: 64, moov_max: 200 };
+        let limits = Limits { buffer: 64, moov_max: 200, directive: "mp4_max_buffer_size" };
         match walk(file, limits, &Window { start_ms: 1, length_ms: 0, key_frame: false }) {
             Err(Trouble::Fault(fault)) => fault.named("F").to_string(),
             other => panic!("{other:?}"),
@@ -222,7 +256,7 @@ mod tests {
     #[test]
     fn films_that_are_wanted_whole_and_begin_with_their_index() {
         let file = [atom(b"free", 300), atom(b"moov", 0), atom(b"mdat", 50)].concat();
-        let limits = Limits { buffer: 64, moov_max: 200 };
+        let limits = Limits { buffer: 64, moov_max: 200, directive: "mp4_max_buffer_size" };
         let window = Window { start_ms: 0, length_ms: 0, key_frame: false };
         assert!(matches!(walk(&file, limits, &window), Ok(None)));
     }

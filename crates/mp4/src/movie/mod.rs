@@ -6,13 +6,13 @@ use super::atom::{self, atoms, u32_at, u64_at};
 use super::track::{MVHD, Moved, Part, Timed, Track};
 use super::{Cut, Fault, Layout, Window, duplicate};
 
-struct Movie<'a> {
-    mvhd: Option<Timed<'a>>,
-    tracks: Vec<&'a [u8]>,
+pub(super) struct Movie<'a> {
+    pub mvhd: Option<Timed<'a>>,
+    pub tracks: Vec<&'a [u8]>,
 }
 
 impl<'a> Movie<'a> {
-    fn read(moov: &'a [u8]) -> Result<Movie<'a>, Fault> {
+    pub fn read(moov: &'a [u8]) -> Result<Movie<'a>, Fault> {
         let mut movie = Movie { mvhd: None, tracks: Vec::new() };
         for atom in atoms(moov) {
             let atom = atom?;

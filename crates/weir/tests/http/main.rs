@@ -29,6 +29,7 @@ mod gzip;
 mod headers;
 mod headers_more;
 mod history;
+mod hls;
 mod image_filter;
 mod keyval;
 mod limits;
