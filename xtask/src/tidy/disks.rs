@@ -15,6 +15,7 @@ const CRATES: &[&str] = &[
     "crates/http-proxying/src/",
     "crates/http-observe/src/",
     "crates/http-modules/src/",
+    "crates/http-files/src/",
     "crates/stream/src/",
     "crates/stream-modules/src/",
 ];

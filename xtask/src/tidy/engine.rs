@@ -11,6 +11,7 @@ use crate::workspace::Workspace;
 const ENGINE: &[&str] = &["crates/http/src/", "crates/http-upstream/src/"];
 const MODULES: &[&str] = &[
     "crates/http-identity/src/",
+    "crates/http-files/src/",
     "crates/http-modules/src/",
     "crates/http-observe/src/",
     "crates/http-proxying/src/",

@@ -185,7 +185,7 @@ impl<'a> Media<'a> {
     /// The first sample at or after a time; behind the last if there is none.
     pub fn sample_at(&self, ms: u64) -> Runs<'a> {
         let mut runs = Runs::new(self.times);
-        runs.to_sum(self.ticks_at(ms));
+        runs.advance_to_sum(self.ticks_at(ms));
         runs
     }
 
@@ -203,8 +203,8 @@ impl<'a> Media<'a> {
     fn end_ms(&self) -> u64 {
         let mut last = Runs::new(self.times);
         let mut end = last;
-        end.to_sample(u64::MAX);
-        last.to_sample(end.sample.saturating_sub(1));
+        end.advance_to_sample(u64::MAX);
+        last.advance_to_sample(end.sample.saturating_sub(1));
         let ticks = u128::from(end.sum.saturating_add(self.shift));
         let ms = (ticks * 1000).div_ceil(u128::from(self.timescale));
         // The last sample is within, even if it has no duration.

@@ -45,7 +45,7 @@ impl Film<'_> {
             return at;
         }
         let mut runs = Runs::new(media.times);
-        runs.to_sample(key);
+        runs.advance_to_sample(key);
         *start_ms = media.ms_of(runs.sum).min(*start_ms);
         runs
     }
@@ -66,7 +66,7 @@ fn add(
     let mut places = media.places(times.sample)?;
     let mut delays = media.delays.map(Runs::new);
     if let Some(delays) = &mut delays {
-        delays.to_sample(times.sample);
+        delays.advance_to_sample(times.sample);
     }
     let mut keys = media.keys().map(Iterator::peekable);
     while times.value().is_some() && times.sum < end {

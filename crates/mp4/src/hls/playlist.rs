@@ -104,7 +104,7 @@ impl<'m, 'a> Boundaries<'m, 'a, Box<dyn Iterator<Item = u64> + 'a>> {
             return 0;
         }
         let mut runs = self.runs;
-        runs.to_sample(key);
+        runs.advance_to_sample(key);
         if runs.value().is_some() { self.track.ms_of(runs.sum).min(ms) } else { ms }
     }
 
@@ -112,9 +112,9 @@ impl<'m, 'a> Boundaries<'m, 'a, Box<dyn Iterator<Item = u64> + 'a>> {
     fn after(&mut self, ms: u64) -> Option<u64> {
         let wanted = self.track.ticks_at(ms);
         match &mut self.keys {
-            None => self.runs.to_sum(wanted),
+            None => self.runs.advance_to_sum(wanted),
             Some(keys) => loop {
-                self.runs.to_sample(keys.next()?);
+                self.runs.advance_to_sample(keys.next()?);
                 if self.runs.value().is_none() || self.runs.sum >= wanted {
                     break;
                 }

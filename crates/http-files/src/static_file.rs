@@ -13,7 +13,7 @@ use http::output::Body;
 use http::request::Request;
 use http_wire::h1::Method;
 use mem::Chain;
-pub(crate) use os::errno::{EACCES, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR};
+pub use os::errno::{EACCES, ELOOP, EMLINK, ENAMETOOLONG, ENOENT, ENOTDIR};
 use os::generated_file::is_generated;
 
 use crate::file_notes;
@@ -43,7 +43,7 @@ impl PhaseHandler for Static {
 }
 
 /// The verdict on a request that cannot be for a file: by its method, or its URI is a folder's.
-pub(crate) fn not_a_file(r: &Request, methods: &[Method]) -> Option<Verdict> {
+pub fn not_a_file(r: &Request, methods: &[Method]) -> Option<Verdict> {
     if !r.method_is(methods) {
         return Some(Verdict::Status(405));
     }
