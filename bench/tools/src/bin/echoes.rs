@@ -120,6 +120,7 @@ fn run(port: u16, connections: usize, length: Duration) -> rustix::io::Result<St
     let (p50, p99, deviation) = (at(50), at(99), variance.sqrt());
     let longest = latencies.last().copied().unwrap_or(0);
     Ok(format!(
-        "RESULT {count} {took} {bytes} 0 {failures} 0 0 0 {p50} {p99} {mean:.0} {deviation:.0} {longest}"
+        "RESULT {count} {took} {bytes} 0 {failures} 0 0 0 {p50} {p99} {mean:.0} {deviation:.0} \
+         {longest}"
     ))
 }

@@ -187,7 +187,8 @@ impl Counts {
         let mean = self.waits_us.iter().map(|&us| u64::from(us)).sum::<u64>() / count.max(1) as u64;
         let Counts { bytes, connect, lost, short, status, timeout, .. } = self;
         format!(
-            "RESULT {count} {} {bytes} {connect} {lost} {short} {status} {timeout} {} {} {mean} 0 {}",
+            "RESULT {count} {} {bytes} {connect} {lost} {short} {status} {timeout} {} {} \
+             {mean} 0 {}",
             took.as_micros(),
             at(50),
             at(99),

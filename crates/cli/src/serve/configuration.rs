@@ -54,7 +54,8 @@ pub fn text(site: &Site) -> Vec<u8> {
          error_log stderr {level};\n\
          events {{ worker_connections 1024; }}\n\
          http {{\n{MIME_TYPES}\n\
-         default_type application/octet-stream;\nsendfile on;\nlog_not_found off;\n{access}{compression}\
+         default_type application/octet-stream;\nsendfile on;\nlog_not_found off;\n\
+         {access}{compression}\
          client_body_temp_path body;\nproxy_temp_path responses;\n\
          {}{http}\
          server {{\n{server}",
