@@ -24,14 +24,30 @@ const OTHERS: &[&str] =
     &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"];
 
 /// Files that pages lead to.
-const FILES: &[&str] =
-    &["LICENSE-MIT", "LICENSE-APACHE", "packaging/weir.service", "packaging/weir.socket"];
+const FILES: &[&str] = &[
+    "LICENSE-MIT",
+    "LICENSE-APACHE",
+    "docs/processes.svg",
+    "docs/request.svg",
+    "packaging/weir.service",
+    "packaging/weir.socket",
+];
 
-const STYLE: &str = "body{display:flex;margin:0;font:16px/1.5 sans-serif;color-scheme:light dark}\
-nav{flex:0 0 15em;padding:1em;border-right:1px solid #8884}nav ul{padding-left:1em}\
-main{padding:1em 2em;max-width:60em;min-width:0}pre{overflow:auto;padding:.7em;background:#8882}\
-table{border-collapse:collapse}td,th{border:1px solid #8884;padding:.2em .5em;text-align:left}\
-@media(max-width:50em){body{display:block}nav{border:0}}";
+/// Wide parts (code, tables) scroll inside themselves, and the list of pages is below on phones.
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ink:#1a1d21;--page:#fff;--soft:#f2f4f7;--line:#c9ced6;\
+--link:#0b57d0}@media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--page:#101317;\
+--soft:#1b2027;--line:#3a424d;--link:#8ab4f8}}body{display:flex;margin:0;\
+font:16px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--page)}a{\
+color:var(--link)}nav{flex:0 0 15em;padding:1em;border-right:1px solid var(--line)}\
+nav h1,nav h2{font-size:1em;margin:1em 0 .2em}nav ul{padding-left:1em;margin:0;\
+list-style:none}nav a{text-decoration:none;display:block;padding:.15em 0}main{padding:1em 2em;\
+max-width:60em;min-width:0;flex:1;overflow-wrap:anywhere}pre,.wide{overflow:auto;\
+overflow-wrap:normal}pre{padding:.7em;background:var(--soft);border-radius:.3em}table{\
+border-collapse:collapse}td,th{border:1px solid var(--line);padding:.25em .6em;\
+text-align:left;vertical-align:top}img{max-width:100%}@media(max-width:50em){body{\
+flex-direction:column}main{order:-1;padding:.5em 1em}nav{flex:none;border:0;\
+border-top:1px solid var(--line)}td{min-width:6em}}";
 
 /// Writes the site to `target/site`, or to the folder named.
 pub fn run(ws: &Workspace, args: &[String]) -> Findings {
@@ -118,13 +134,24 @@ fn rendered(text: &str) -> String {
             }
             _ => {}
         }
-        if let Event::Start(Tag::Link { dest_url, .. }) = &mut events[at] {
+        if let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) =
+            &mut events[at]
+        {
             *dest_url = CowStr::from(target(dest_url));
         }
     }
     let mut out = String::new();
     html::push_html(&mut out, events.into_iter());
-    out
+    reachable(&out)
+}
+
+/// Makes parts that scroll reachable by the keyboard, and empty cells of headers plain ones,
+/// because a header without a text says nothing to those who hear it.
+fn reachable(html: &str) -> String {
+    html.replace("<pre>", "<pre tabindex=\"0\">")
+        .replace("<table>", "<div class=\"wide\" tabindex=\"0\"><table>")
+        .replace("</table>", "</table></div>")
+        .replace("<th></th>", "<td></td>")
 }
 
 /// The name of a heading, as the forges of code make it.
@@ -157,12 +184,17 @@ mod tests {
 
     #[test]
     fn pages_are_rendered() {
-        let page = whole("# A & `b`\n\n| x |\n| --- |\n| [C](C.md) |\n", "<ul></ul>");
+        let text = "# A & `b`\n\n| | x |\n| --- | --- |\n| [C](C.md) | ![D](../docs/d.svg) |\n";
+        let page = whole(&format!("{text}\n    code\n"), "<ul></ul>");
         for part in [
             "<title>A &amp; b</title>",
             "<h1 id=\"a--b\">A &amp; <code>b</code></h1>",
             "<td><a href=\"C.html\">C</a></td>",
             "<nav><ul></ul></nav>",
+            "<div class=\"wide\" tabindex=\"0\"><table>",
+            "<td></td><th>x</th>",
+            "<img src=\"d.svg\" alt=\"D\" />",
+            "<pre tabindex=\"0\"><code>code",
         ] {
             assert!(page.contains(part), "{part} is not in {page}");
         }
