@@ -11,7 +11,7 @@ use http_wire::h1::{FieldId, Method};
 use jose::{Error, KeySet, Limits};
 use serde_json::{Map, Value};
 
-use super::{JwtConf, TokenType, quoted};
+use super::{JwtConf, TokenType, known, quoted};
 
 /// With more keys than that, a token without `kid` may take longer than a worker's turn.
 const KEYS_AT_ONCE: usize = 16;
@@ -124,7 +124,7 @@ impl PhaseHandler for Handler {
             && !is_costly(conf.token_type(), &keys)
         {
             let leeway_s = conf.leeway_s.unwrap_or(0);
-            let result = check(&token, &keys, conf.token_type(), leeway_s);
+            let result = known::check(&token, &keys, conf.token_type(), leeway_s);
             if !is_unknown(&result) || conf.requests().is_empty() {
                 return Step::Now(decide(r, conf, &realm, result));
             }
@@ -160,7 +160,7 @@ async fn slowly(r: &mut Request, realm: Bytes, token: Bytes) -> Verdict {
 }
 
 /// Whether the issuer may have a key that is not known here yet.
-fn is_unknown(result: &Result<Accepted, Error>) -> bool {
+fn is_unknown(result: &Result<Rc<Accepted>, Error>) -> bool {
     matches!(result, Err(Error::UnknownKid))
 }
 
@@ -205,13 +205,14 @@ async fn checked(
     conf: &JwtConf,
     keys: Arc<KeySet>,
     token: Bytes,
-) -> Result<Result<Accepted, Error>, Verdict> {
+) -> Result<Result<Rc<Accepted>, Error>, Verdict> {
     let (token_type, leeway_s) = (conf.token_type(), conf.leeway_s.unwrap_or(0));
     if !is_costly(token_type, &keys) {
-        return Ok(check(&token, &keys, token_type, leeway_s));
+        return Ok(known::check(&token, &keys, token_type, leeway_s));
     }
     let task = move || check(&token, &keys, token_type, leeway_s);
-    event::pool::run_blocking(task).await.map_err(|e| {
+    let checked = event::pool::run_blocking(task).await;
+    checked.map(|checked| checked.map(Rc::new)).map_err(|e| {
         r.log(Level::Crit, format_args!("JSON Web Token not checked: {e}"));
         Verdict::Status(500)
     })
@@ -227,7 +228,7 @@ fn decide(
     r: &mut Request,
     conf: &JwtConf,
     realm: &[u8],
-    result: Result<Accepted, Error>,
+    result: Result<Rc<Accepted>, Error>,
 ) -> Verdict {
     let accepted = match result {
         Ok(accepted) => accepted,
@@ -245,7 +246,7 @@ fn decide(
             return ask(r, realm, 401, Some(description));
         }
     };
-    *outcome(r) = Outcome::Accepted(Rc::new(accepted));
+    *outcome(r) = Outcome::Accepted(accepted);
     for require in conf.require.iter().flat_map(|all| all.iter()) {
         for value in &require.values {
             let value = r.eval(value);

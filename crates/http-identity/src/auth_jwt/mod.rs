@@ -3,6 +3,7 @@
 
 mod check;
 mod keys;
+mod known;
 mod requests;
 mod variables;
 

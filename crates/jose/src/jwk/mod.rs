@@ -134,11 +134,18 @@ fn operations(ops: &Value) -> Result<Operations, Flaw> {
     Ok(Operations { signs: names.contains(&"verify"), encrypts })
 }
 
+fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
+    let mut context = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
+    parts.into_iter().for_each(|part| context.update(part));
+    context.finish().as_ref().try_into().unwrap_or_default()
+}
+
 /// Keys from one or several documents.
 #[derive(Clone, Debug, Default)]
 pub struct KeySet {
     keys: Vec<Arc<Key>>,
     ignored: Vec<Error>,
+    fingerprint: [u8; 32],
 }
 
 impl KeySet {
@@ -151,7 +158,7 @@ impl KeySet {
     /// The document or a key is malformed, or no usable key is left.
     pub fn parse(text: &[u8]) -> Result<KeySet, Error> {
         let members = json::parse_object(text, Part::Keys)?;
-        let mut set = KeySet::default();
+        let mut set = KeySet { fingerprint: fingerprint([text]), ..KeySet::default() };
         let Some(keys) = members.get("keys") else {
             set.add(0, &members)?;
             return match set.ignored.pop() {
@@ -192,7 +199,13 @@ impl KeySet {
         if keys.len() > KEYS_MAX {
             return Err(Error::TooManyKeys);
         }
-        Ok(Arc::new(KeySet { keys, ignored }))
+        let fingerprint = fingerprint(sets.iter().map(|set| &set.fingerprint[..]));
+        Ok(Arc::new(KeySet { keys, ignored, fingerprint }))
+    }
+
+    /// A hash (SHA-256) of the documents that the keys are from: another one for other keys.
+    pub fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
     }
 
     /// The keys.
