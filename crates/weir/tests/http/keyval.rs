@@ -164,7 +164,9 @@ fn tables_outlive_reloads_restarts_and_killed_workers() {
         let state = weir.prefix().join("timed.json");
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
+        let before = weir.workers();
         weir.reload();
+        weir.wait_until_left(&before);
         assert_eq!(text(&weir, "/?k=session"), "|secret|||root|");
         let workers = weir.workers();
         weir.signal_to(workers[0], "KILL");
