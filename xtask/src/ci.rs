@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::workspace::Workspace;
-use crate::{Findings, circles, directives, licences, run, sbom, testing, tidy, tiers};
+use crate::{Findings, circles, directives, licences, run, sbom, site, testing, tidy, tiers};
 
 /// The compiler release whose lints and formatting the tree is clean under. Another release may
 /// know new lints: there they are shown, but do not fail.
@@ -17,6 +17,7 @@ const STEPS: &[(&str, Step)] = &[
     ("tiers", |ws, _| tiers::run(ws)),
     ("circles", |ws, _| circles::check(ws)),
     ("tidy", |ws, _| tidy::run(ws, &[])),
+    ("site", |ws, _| site::run(ws, &[])),
     ("lints", lints),
     ("licences", |ws, _| licences::run(ws, &[])),
     ("sbom", |ws, _| sbom::run(ws, &["target/weir.cdx.json".to_owned()])),

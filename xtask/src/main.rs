@@ -96,7 +96,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "site",
         arguments: "[FOLDER]",
-        help: "the documentation as HTML, with a page for each directive, in target/site",
+        help: "checks all links of the documentation, and makes it HTML, in target/site",
         run: site::run,
     },
     Verb {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::workspace::Workspace;
-use crate::{Findings, run, testing, tidy};
+use crate::{Findings, run, site, testing, tidy};
 
 /// The package with the end-to-end tests.
 const END_TO_END: &str = "weir";
@@ -50,6 +50,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     let cargo = |args: &[&str]| run::run(ws, "cargo", args).map_err(|e| vec![e]);
     cargo(&["fmt", "--all", "--check"])?;
     tidy::run(ws, &[])?;
+    site::run(ws, &[])?;
     let clippy = ["clippy", "--quiet", "--all-targets"];
     cargo(&[&clippy[..], &named, &["--", "-D", "warnings"]].concat())?;
     let own = packages.iter().filter(|package| *package != END_TO_END);

@@ -39,16 +39,24 @@ pub fn pages(tables: &str, examples: &[Example]) -> BTreeMap<String, String> {
     names.into_iter().map(page).collect()
 }
 
-/// The tables with links to the pages.
+/// The tables with links to the pages. Each row has an anchor: `directive-gzip`, and
+/// `directive-gzip-1` for the second row of that name.
 pub fn linked(tables: &str) -> String {
-    let line = |line: &str| match row_name(line) {
-        Some(name) => {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut text = String::new();
+    for line in tables.lines() {
+        if let Some(name) = row_name(line) {
+            let count = seen.entry(name).or_default();
+            let anchor = super::page::numbered(&format!("directive-{name}"), *count);
+            *count += 1;
             let rest = &line[name.len() + 4..];
-            format!("| [`{name}`](directive-{name}.html){rest}\n")
+            let _ = write!(text, "| <a id=\"{anchor}\"></a>[`{name}`](directive-{name}.md){rest}");
+        } else {
+            text.push_str(line);
         }
-        None => format!("{line}\n"),
-    };
-    tables.lines().map(line).collect()
+        text.push('\n');
+    }
+    text
 }
 
 /// The directive that a row of a table is about.
@@ -159,7 +167,13 @@ mod tests {
     #[test]
     fn tables_lead_to_pages() {
         let text = linked(TABLES);
-        assert!(text.contains("\n| [`gzip_types`](directive-gzip_types.html) | 1+ |"), "{text}");
+        for part in [
+            "\n| <a id=\"directive-gzip_types\"></a>[`gzip_types`](directive-gzip_types.md) | 1+ |",
+            "<a id=\"directive-gzip\"></a>[`gzip`](directive-gzip.md) | on",
+            "<a id=\"directive-gzip-1\"></a>[`gzip`](directive-gzip.md) | block",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
         assert_eq!(text.matches("](").count(), 3);
     }
 }

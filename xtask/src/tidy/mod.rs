@@ -9,7 +9,6 @@ mod crate_sizes;
 mod disks;
 mod engine;
 mod hot_path;
-mod links;
 mod ratchet;
 mod wrap;
 
@@ -43,7 +42,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     let one = |e: String| vec![e];
     let fix = args.iter().any(|a| a == "--fix");
     let mut findings = Vec::new();
-    let (mut sizes, mut pages) = (Vec::new(), Vec::new());
+    let mut sizes = Vec::new();
     let mut crates = crate_sizes::Sizes::new();
     for path in ws.files().map_err(one)? {
         if !is_text(&path) {
@@ -55,9 +54,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
             ws.write(&path, &text).map_err(one)?;
         }
         check_text(&path, &text, &mut findings);
-        if path.ends_with(".md") {
-            pages.push((path, text));
-        } else if path.ends_with(".rs") {
+        if path.ends_with(".rs") {
             let source = Source::new(&text);
             check_rust(&path, &text, &source, &mut findings);
             disks::check(&path, &source, &mut findings);
@@ -75,7 +72,6 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     findings.extend(crate_sizes::check(&crates));
     findings.extend(hot_path::check(ws));
     findings.extend(engine::check(ws));
-    findings.extend(links::check(ws, &pages));
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
