@@ -7,7 +7,7 @@ use crate::bits;
 
 const PURPOSE: &str = "weir oidc session";
 
-/// Tokens are renewed when that much of their time is left, in seconds, or a tenth of it.
+/// Tokens are renewed when a tenth of their time is left, but at most this many seconds.
 const EARLY_S: u64 = 60;
 
 /// The secret of a session: 256 random bits, which only the browser has.

@@ -194,7 +194,7 @@ impl Master {
         }
     }
 
-    /// A process ended although the master did not ask it to.
+    /// A process ended with a failure, although the master did not ask it to.
     pub fn note_end(&self, ended: &Ended) {
         if ended.child.exiting || ended.child.kind == ChildKind::NewBinary {
             return;

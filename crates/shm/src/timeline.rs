@@ -152,10 +152,11 @@ impl Timeline {
 
 /// For the one process that writes.
 impl Timeline {
-    /// Gives a row to a series: its old one if it had ended, then one that was never used,
-    /// otherwise that of the series which ended first. `None` if all series are written in each
+    /// Gives a row to a series: the one that has its name, then one that was never used, otherwise
+    /// that of the series which ended first. `None` if all series are written in each
     /// step.
     pub fn assign(&self, name: &[u8]) -> Option<usize> {
+        let name = &name[..name.len().min(SERIES_NAME_MAX)];
         let (rows, next) = (self.rows(), self.steps().end);
         let is_old = |row: &usize| self.read(*row, 0..0).is_some_and(|(known, _)| known == name);
         if let Some(row) = (0..rows).find(is_old) {
@@ -177,7 +178,6 @@ impl Timeline {
         let epoch = words[EPOCH].load(Ordering::Relaxed) | 1;
         put(EPOCH, epoch);
         fence(Ordering::Release);
-        let name = &name[..name.len().min(SERIES_NAME_MAX)];
         put(NAME, name.len() as u64);
         for (i, chunk) in name.chunks(8).enumerate() {
             let mut word = [0; 8];
@@ -243,6 +243,17 @@ mod tests {
         assert_eq!(words(&line, row), [27, 28, 29, 30]);
         assert_eq!(line.step(29), StepTime { end_ms: 300, length_ms: 10 });
         assert_eq!(line.read(row, 28..30).unwrap().0, b"a");
+    }
+
+    /// A series that returns is found by its name, cut as it was.
+    #[test]
+    fn a_series_with_a_long_name_has_one_row() {
+        let line = Timeline::new(3, 4).unwrap();
+        let name = vec![b'n'; SERIES_NAME_MAX + 30];
+        let row = line.assign(&name).unwrap();
+        assert_eq!(line.assign(&name), Some(row));
+        assert_eq!(line.read(row, 0..0).unwrap().0, name[..SERIES_NAME_MAX]);
+        assert_ne!(line.assign(&name[..9]), Some(row));
     }
 
     #[test]

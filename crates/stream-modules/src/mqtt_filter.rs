@@ -39,7 +39,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "mqtt_rewrite_buffer_size",
         C::STREAM_SERVER,
         Args::T1,
-        "4k|8k",
+        "100k",
         "Obsolete, use mqtt_buffers: the maximum size of a CONNECT message with its new values.",
         set_rewrite_size,
     ),

@@ -1,4 +1,4 @@
-//! Idle connections to upstreams, kept for later sessions of this worker.
+//! Idle connections to upstreams, kept for later sessions of this worker, or of any (`shared`).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -57,7 +57,7 @@ pub struct Owner {
 /// Which exchanges a connection is for.
 #[derive(Clone, Copy)]
 pub struct Use<'a> {
-    /// The location, the names under TLS, and our own address: see `apart`.
+    /// A hash of the location, the names under TLS and our own address.
     pub tag: usize,
     /// Our own address is from variables: only exchanges with the same tag share it.
     pub apart: bool,

@@ -27,10 +27,10 @@ use crate::line;
 use crate::reload::{self, End};
 use crate::target::Arguments;
 
-/// The list is read anew after this time without an event, and a server that could not be asked is
-/// asked again.
+/// The list is read anew after this time without an event.
 const SILENCE: Duration = Duration::from_secs(30);
-/// The pause before the engine is tried again.
+/// The pause before the engine is tried again, and before a server that could not be asked is asked
+/// again.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// `weir docker`
@@ -41,8 +41,8 @@ pub const COMMAND: Command = Command {
             compatible API): weir.host, weir.port, weir.path, weir.upstream, weir.proto, \
             weir.weight, weir.network and weir.directive.NAME. Without --output it prints the \
             configuration. With it, it writes the file, reloads the running server, and does so \
-            again at each change, until it is stopped. A service whose labels do not load is left \
-            out, and the others serve.",
+            again at each change, until it is stopped. A service whose new labels do not load \
+            stays as it was, and the others change.",
     args: || {
         let more = [
             line::valued("socket", "FILE", "The engine's socket [default: /var/run/docker.sock]"),

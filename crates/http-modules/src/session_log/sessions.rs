@@ -83,7 +83,7 @@ impl ZoneState for Sessions {
 }
 
 impl Sessions {
-    /// Maps a zone, or takes that of the configuration before.
+    /// Maps a zone, or takes that of the configuration before if its file is the same.
     ///
     /// # Errors
     /// The zone is another directive's, or memory cannot be mapped.
@@ -133,8 +133,8 @@ impl Sessions {
         true
     }
 
-    /// Begins a session with its line, in which `holes` are the places of the number. The oldest
-    /// ones make room for it.
+    /// Begins a session with its line, in which `holes` are the places of the number. Up to eight
+    /// of the oldest make room for it; if it still does not fit, its line is written at once.
     pub fn begin(&self, id: Id, sent: u64, line: &[u8], holes: &[usize], ended: &mut Vec<Vec<u8>>) {
         let payload = pack(line, holes);
         let mut key = id.to_vec();

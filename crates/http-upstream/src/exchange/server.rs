@@ -1,5 +1,6 @@
-//! What depends on the server that was chosen: whether it may be asked (`*_allow_upstream`), a
-//! request that names it (`*_request_dynamic`), and our own address (`*_bind_dynamic`).
+//! What depends on the server that was chosen: whether it may be asked (`*_allow_upstream`), the
+//! request, which is made anew because it may contain the server's name (`*_request_dynamic`), and
+//! our own address (`*_bind_dynamic`).
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 

@@ -38,8 +38,8 @@ impl Signal {
         }
     }
 
-    /// The path of an export over HTTP, given that of spans, which ends in `/v1/traces` or a query;
-    /// `None` if it is another one, from which no other signal's follows.
+    /// The path of an export over HTTP, given that of spans, which ends in `/traces`, maybe with a
+    /// query; `None` if it is another one, from which no other signal's follows.
     pub fn path(self, of_traces: &[u8]) -> Option<Vec<u8>> {
         let own: &[u8] = match self {
             Signal::Traces => return Some(of_traces.to_vec()),
