@@ -1,7 +1,8 @@
-//! `Accept`: the weight that a client gives to a media type (RFC 9110 section 12.5.1).
+//! `Accept`: the weight that a client gives to a media type (RFC 9110 section 12.5.1), and how
+//! weights are written in all fields of its kind.
 
 /// The weight without a parameter `q`, in thousandths.
-const FULL: u16 = 1000;
+pub const FULL: u16 = 1000;
 
 /// The weight of a media type in thousandths: the greatest of the elements that name it exactly. An
 /// element with a parameter `version` counts if that is `version`. Wildcards are not looked at.
@@ -38,8 +39,9 @@ fn parameter(text: &[u8]) -> (&[u8], &[u8]) {
     (&text[..at], bare.unwrap_or(value))
 }
 
-/// A weight of RFC 9110 section 12.4.2; what is none counts as 0.
-fn thousandths(text: &[u8]) -> u16 {
+/// The weight that `text` is, in thousandths (RFC 9110 section 12.4.2): up to three digits behind
+/// the point, one at most. What is none counts as 0.
+pub fn thousandths(text: &[u8]) -> u16 {
     let (whole, digits) = match text {
         [whole @ (b'0' | b'1')] => (*whole, &[][..]),
         [whole @ (b'0' | b'1'), b'.', digits @ ..] => (*whole, digits),

@@ -1,12 +1,10 @@
 //! Weights of codings in `Accept-Encoding`.
 
 use http::request::Request;
+use http_wire::accept::{FULL, thousandths};
 use http_wire::h1::FieldId;
 
 use super::Coding;
-
-/// A coding's weight that the client did not lower, in thousandths.
-pub const FULL: u16 = 1000;
 
 /// The weight that the client gives to a coding: 0 where it does not take it.
 pub fn of(r: &Request, coding: Coding) -> u16 {
@@ -22,7 +20,10 @@ pub fn in_list(accept: &[u8], name: &[u8]) -> u16 {
         None | Some(b',') => FULL,
         Some(b';') => match trim_spaces(&rest[1..]) {
             [] => FULL,
-            [b'q' | b'Q', b'=', weight @ ..] => thousandths(weight),
+            [b'q' | b'Q', b'=', weight @ ..] => {
+                let end = weight.iter().position(|b| matches!(b, b',' | b' '));
+                thousandths(&weight[..end.unwrap_or(weight.len())])
+            }
             _ => 0,
         },
         Some(_) => 0,
@@ -45,27 +46,6 @@ fn behind_name<'a>(list: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 fn trim_spaces(text: &[u8]) -> &[u8] {
     let len = text.iter().take_while(|b| **b == b' ').count();
     &text[len..]
-}
-
-/// A weight of RFC 9110 12.4.2, at the start of `text`: up to three digits behind the point, one at
-/// most. What is none counts as zero.
-fn thousandths(text: &[u8]) -> u16 {
-    let end = text.iter().position(|b| matches!(b, b',' | b' ')).unwrap_or(text.len());
-    let (whole, digits) = match &text[..end] {
-        [whole @ (b'0' | b'1')] => (*whole, &[][..]),
-        [whole @ (b'0' | b'1'), b'.', digits @ ..] => (*whole, digits),
-        _ => return 0,
-    };
-    if digits.len() > 3 || !digits.iter().all(u8::is_ascii_digit) {
-        return 0;
-    }
-    let place = |n: usize| u16::from(digits.get(n).map_or(0, |d| d - b'0'));
-    let fraction = place(0) * 100 + place(1) * 10 + place(2);
-    match (whole, fraction) {
-        (b'1', 0) => FULL,
-        (b'0', fraction) => fraction,
-        _ => 0,
-    }
 }
 
 #[cfg(test)]
