@@ -172,6 +172,12 @@ impl Zones {
         }
     }
 
+    /// Whether a zone of this configuration has its contents already.
+    pub fn is_put(&self, name: &[u8]) -> bool {
+        let declared = self.declared.borrow();
+        declared.iter().any(|zone| zone.name == name && zone.state.is_some())
+    }
+
     /// The zones of a configuration that know how full they are.
     pub fn report(&self) -> Vec<ZoneReport> {
         let declared = self.declared.borrow();

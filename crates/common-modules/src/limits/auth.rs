@@ -1,8 +1,13 @@
 //! `limit_auth`: a limit on the failed logins of a client, in buckets that leak as those of
 //! `limit_req`. A block of 64 bits of IPv6 is a client ([`block_of`]).
 //!
-//! An attempt counts as failed from its beginning, and is taken back when it is known to be none:
-//! many at once are no way around the limit.
+//! Many attempts at once are no way around the limit. There are two forms, and no one may mix them:
+//!
+//! - An attempt counts as failed from its beginning ([`AuthLimits::begin`]), and is taken back when
+//!   it is known to be none. For logins that are few at a time.
+//! - An attempt counts when it has failed ([`AuthLimits::admit`], [`AuthLimits::settle`]). Its
+//!   result is only told if the limit allows one more by then. For requests of HTTP: a browser
+//!   sends many at once with the right password, and none of them may be refused.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -21,29 +26,37 @@ use super::{Counted, Key, Refusing, Zone, define_by, refer};
 
 /// One client's bucket.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
-pub struct Failures(Bucket);
+pub struct Failures {
+    bucket: Bucket,
+    /// A worker has noticed that the client is over the limit. The next attempt that counts begins
+    /// anew, because there was room for it.
+    is_blocked: bool,
+}
 
 impl Record for Failures {
-    const WORDS: usize = Bucket::WORDS;
+    const WORDS: usize = Bucket::WORDS + 1;
 
     fn to_words(self) -> [u64; 4] {
-        self.0.to_words()
+        let mut words = self.bucket.to_words();
+        words[Bucket::WORDS] = self.is_blocked.into();
+        words
     }
 
     fn from_words(words: [u64; 4]) -> Failures {
-        Failures(Bucket::from_words(words))
+        let is_blocked = words[Bucket::WORDS] != 0;
+        Failures { bucket: Bucket::from_words(words), is_blocked }
     }
 }
 
 impl From<Bucket> for Failures {
     fn from(bucket: Bucket) -> Failures {
-        Failures(bucket)
+        Failures { bucket, is_blocked: false }
     }
 }
 
 impl From<Failures> for Bucket {
     fn from(failures: Failures) -> Bucket {
-        failures.0
+        failures.bucket
     }
 }
 
@@ -122,58 +135,153 @@ pub fn set_limit<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> 
 
 /// Too many logins of a client have failed.
 #[derive(Debug)]
-pub struct TooMany;
+pub struct TooMany {
+    /// Seconds until another attempt is let through.
+    pub retry_s: u64,
+}
+
+/// A client is over the limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Over {
+    /// In thousandths of failures.
+    excess: i64,
+    /// Nobody has noticed it before.
+    is_first: bool,
+}
 
 impl AuthLimits {
+    /// Whether there is a limit.
+    pub fn is_on(&self) -> bool {
+        matches!(self.limit, Some(Some(_)))
+    }
+
+    /// The limit, and the client that it is for.
+    fn of(&self, s: &impl Session) -> Option<(&AuthLimit, IpAddr)> {
+        Some((self.limit.as_ref()?.as_ref()?, s.address().ip_addr()?))
+    }
+
     /// An attempt to log in begins. Refusals are logged, once a minute for a client.
     ///
     /// # Errors
     /// It is to be refused.
     pub fn begin(&self, s: &impl Session) -> Result<Attempt, TooMany> {
-        let uncounted = Attempt::default();
-        let (Some(Some(limit)), Some(ip)) = (&self.limit, s.address().ip_addr()) else {
-            return Ok(uncounted);
-        };
-        let excess = match limit.begin(ip, now_ms()) {
+        let Some((limit, ip)) = self.of(s) else { return Ok(Attempt::default()) };
+        match limit.begin(ip, now_ms()) {
             Ok(attempt) => {
                 limit.zone.count(s, word::PASSED);
-                return Ok(attempt);
+                Ok(attempt)
             }
-            Err(excess) => excess,
+            Err(over) => self.refuse(s, (limit, ip), over).map(|()| Attempt::default()),
+        }
+    }
+
+    /// Asks whether credentials may be checked. Nothing counts yet, except a refusal.
+    ///
+    /// # Errors
+    /// The request is to be refused before anything is checked.
+    pub fn admit(&self, s: &impl Session) -> Result<(), TooMany> {
+        let Some((limit, ip)) = self.of(s).filter(|_| !self.refusing.dry_run()) else {
+            return Ok(());
         };
+        match limit.look(ip, now_ms()) {
+            Some(over) => self.refuse(s, (limit, ip), over),
+            None => Ok(()),
+        }
+    }
+
+    /// Credentials were checked; those that failed count.
+    ///
+    /// # Errors
+    /// The client must not learn the result, because others of its attempts, which were checked at
+    /// the same time, have reached the limit.
+    pub fn settle(&self, s: &impl Session, has_failed: bool) -> Result<(), TooMany> {
+        let Some((limit, ip)) = self.of(s) else { return Ok(()) };
+        let now = now_ms();
+        let over = match has_failed {
+            true => limit.begin(ip, now).map(Attempt::stays).err(),
+            false => limit.look(ip, now),
+        };
+        if let Some(over) = over {
+            return self.refuse(s, (limit, ip), over);
+        }
+        limit.zone.count(s, word::PASSED);
+        if has_failed {
+            limit.zone.count(s, word::FAILED);
+        }
+        Ok(())
+    }
+
+    /// Counts a refusal, and logs it if it is the first one of its client since it was blocked, at
+    /// most once a minute. In a dry run there is no error.
+    fn refuse(
+        &self,
+        s: &impl Session,
+        (limit, ip): (&AuthLimit, IpAddr),
+        over: Over,
+    ) -> Result<(), TooMany> {
         let (level, dry_run) = (self.refusing.level(), self.refusing.dry_run());
         limit.zone.count(s, if dry_run { word::REJECTED_DRY_RUN } else { word::REJECTED });
-        if let Some(left_out) = told::due(Some(ip), Failures::NAME).filter(|_| s.logs(level)) {
-            limit.tell(s, level, excess, (dry_run, left_out));
+        if over.is_first
+            && let Some(left_out) = told::due(Some(ip), Failures::NAME).filter(|_| s.logs(level))
+        {
+            limit.tell(s, level, over.excess, (dry_run, left_out));
         }
-        if dry_run { Ok(uncounted) } else { Err(TooMany) }
+        if dry_run { Ok(()) } else { Err(TooMany { retry_s: limit.retry_s(over.excess) }) }
+    }
+}
+
+/// The text that a client is counted by.
+fn text_of(ip: IpAddr) -> ([u8; 16], usize) {
+    match block_of(ip) {
+        IpAddr::V4(ip) => {
+            let mut text = [0; 16];
+            text[..4].copy_from_slice(&ip.octets());
+            (text, 4)
+        }
+        IpAddr::V6(ip) => (ip.octets(), 16),
     }
 }
 
 impl AuthLimit {
-    /// Counts an attempt; where that is too many, gives the excess in thousandths.
-    fn begin(&self, ip: IpAddr, now: u64) -> Result<Attempt, i64> {
+    /// Counts an attempt, if that is not too many.
+    fn begin(&self, ip: IpAddr, now: u64) -> Result<Attempt, Over> {
         let Some(shared) = self.zone.shared.get() else { return Ok(Attempt::default()) };
-        let mut text = [0; 16];
-        let text = match block_of(ip) {
-            IpAddr::V4(ip) => {
-                text[..4].copy_from_slice(&ip.octets());
-                &text[..4]
-            }
-            IpAddr::V6(ip) => {
-                text = ip.octets();
-                &text[..]
-            }
-        };
-        let (key, fits) = (shared.table.key(text), shared.table.fits(text.len()));
+        let (text, len) = text_of(ip);
+        let (key, fits) = (shared.table.key(&text[..len]), shared.table.fits(len));
         let terms = (self.zone.rate.get(), self.burst);
-        match ask(&mut shared.table.lock(), key, fits, terms, now, true) {
-            Answer::Over(excess) => Err(excess),
+        let mut t = shared.table.lock();
+        match ask(&mut t, key, fits, terms, now, true) {
+            Answer::Over(excess) => {
+                let is_first = t.find(key).is_some_and(|entry| blocks(&mut t, entry));
+                Err(Over { excess, is_first })
+            }
             Answer::Counted { entry, .. } => Ok(Attempt(Some((self.zone.clone(), entry)))),
             Answer::Fits(_) | Answer::NoRoom => Ok(Attempt::default()),
         }
     }
 
+    /// Says whether another failure would be too many. A client without failures needs no entry.
+    fn look(&self, ip: IpAddr, now: u64) -> Option<Over> {
+        let shared = self.zone.shared.get()?;
+        let (text, len) = text_of(ip);
+        let key = shared.table.key(&text[..len]);
+        let mut t = shared.table.lock();
+        let entry = t.find(key)?;
+        let excess = t.value(entry)?.bucket.with_one_more(now, self.zone.rate.get());
+        (excess > self.burst).then(|| {
+            // Where the zone is full, other clients' entries are evicted first.
+            t.touch(entry);
+            Over { excess, is_first: blocks(&mut t, entry) }
+        })
+    }
+
+    /// Seconds until the bucket has room again.
+    fn retry_s(&self, excess: i64) -> u64 {
+        let (surplus, rate) = (excess.saturating_sub(self.burst), self.zone.rate.get());
+        u64::try_from(surplus).unwrap_or(0).div_ceil(u64::try_from(rate).unwrap_or(0).max(1)).max(1)
+    }
+
+    #[cold]
     fn tell(&self, s: &impl Client, level: Level, excess: i64, (dry_run, left_out): (bool, u64)) {
         let dry = if dry_run { ", dry run" } else { "" };
         let (whole, rest) = (excess / 1000, excess % 1000);
@@ -188,6 +296,17 @@ impl AuthLimit {
                 "limiting logins{dry}, excess: {whole}.{rest:03} by zone \"{zone}\"{more}"
             ),
         );
+    }
+}
+
+/// Marks a client as blocked. False if it was marked before.
+fn blocks(t: &mut Locked<'_, Failures>, entry: Entry) -> bool {
+    match t.value(entry) {
+        Some(failures) if !failures.is_blocked => {
+            t.set(entry, Failures { is_blocked: true, ..failures });
+            true
+        }
+        _ => false,
     }
 }
 
@@ -216,8 +335,9 @@ impl Drop for Attempt {
         let Some((zone, entry)) = self.0.take() else { return };
         let Some(shared) = zone.shared.get() else { return };
         let mut t = shared.table.lock();
-        if let Some(Failures(bucket)) = t.value(entry) {
-            t.set(entry, Failures(bucket.with_one_less()));
+        if let Some(failures) = t.value(entry) {
+            let bucket = failures.bucket.with_one_less();
+            t.set(entry, Failures { bucket, ..failures });
         }
     }
 }
@@ -280,11 +400,60 @@ mod tests {
         let ip: IpAddr = "192.0.2.1".parse().unwrap();
         let begin = || all.begin(ip, t0);
         let (first, second) = (begin().unwrap(), begin().unwrap());
-        assert_eq!(begin().err(), Some(2000));
+        assert_eq!(begin().err(), Some(Over { excess: 2000, is_first: true }));
+        assert_eq!(begin().err(), Some(Over { excess: 2000, is_first: false }));
         drop(first);
         let third = begin().unwrap();
         second.stays();
         third.stays();
         assert!(begin().is_err());
+    }
+
+    #[test]
+    fn looking_counts_nothing_until_an_attempt_has_failed() {
+        // One a minute, and one above.
+        let (all, t0) = (limit(1000 / 60, 1000), 3_600_000);
+        let ip: IpAddr = "192.0.2.1".parse().unwrap();
+        let fails = |now| all.begin(ip, now).map(Attempt::stays).err();
+        assert!((0..50).all(|_| all.look(ip, t0).is_none()));
+        let fill = |limit: &AuthLimit| limit.zone.shared.get().unwrap().table.fill().used;
+        let empty = fill(&all);
+        assert_eq!(fails(t0), None);
+        assert!(fill(&all) > empty);
+        assert_eq!(all.look(ip, t0), None);
+        assert_eq!(fails(t0), None);
+        // Blocked, of which the first to notice tells; another failure changes nothing.
+        assert_eq!(all.look(ip, t0), Some(Over { excess: 2000, is_first: true }));
+        assert_eq!(fails(t0), Some(Over { excess: 2000, is_first: false }));
+        assert_eq!(all.look(ip, t0), Some(Over { excess: 2000, is_first: false }));
+        assert_eq!((all.retry_s(2000), all.retry_s(1001), all.retry_s(1000)), (63, 1, 1));
+        // The time to retry is enough, and the next block is another one.
+        assert!(all.look(ip, t0 + 62_000).is_some());
+        assert_eq!(all.look(ip, t0 + 63_000), None);
+        assert_eq!(fails(t0 + 63_000), None);
+        assert!(all.look(ip, t0 + 63_000).is_some_and(|over| over.is_first));
+    }
+
+    #[test]
+    fn a_full_zone_evicts_the_client_that_failed_longest_ago() {
+        let (all, t0) = (limit(16, 1000), 3_600_000);
+        let of = |i: u32| IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 + i));
+        let fail = |i: u32| (0..2).for_each(|_| all.begin(of(i), t0).unwrap().stays());
+        let has = |i: u32| {
+            let (text, len) = text_of(of(i));
+            let table = &all.zone.shared.get().unwrap().table;
+            table.lock().find(table.key(&text[..len])).is_some()
+        };
+        fail(0);
+        fail(1);
+        // The first client tries on, so that the second one's entry is the oldest.
+        let mut i = 2;
+        while has(1) {
+            assert!(all.look(of(0), t0).is_some(), "after {i} clients");
+            fail(i);
+            i += 1;
+            assert!(i < 10_000);
+        }
+        assert!(all.look(of(0), t0).is_some() && all.look(of(1), t0).is_none());
     }
 }

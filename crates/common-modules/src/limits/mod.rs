@@ -145,6 +145,11 @@ impl<R: Counted> Zone<R> {
                 format!("zero size shared memory zone \"{shown}\""),
             ));
         };
+        if cx.env.zones.is_put(&self.name) {
+            // By another engine: its block counts by its own rate, and in other memory.
+            let conflict = shm::ZoneConflict::OtherUse(self.name.to_vec());
+            return Err(ConfError::at(&self.at, conflict.to_string()));
+        }
         let bytes = self.bytes.get();
         let kept = cx.env.zones.kept::<Shared<R>>(&self.name);
         let zone = format_args!("zone \"{shown}\" starts anew");

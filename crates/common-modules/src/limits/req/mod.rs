@@ -59,7 +59,7 @@ impl Bucket {
     }
 
     /// The content with one more request in it; it leaks `rate` thousandths a second.
-    fn with_one_more(&self, now: u64, rate: i64) -> i64 {
+    pub(super) fn with_one_more(&self, now: u64, rate: i64) -> i64 {
         let leaked = rate.saturating_mul(self.age(now)) / 1000;
         self.excess.saturating_sub(leaked).saturating_add(1000).max(0)
     }
