@@ -1,6 +1,7 @@
 //! The HTTP modules that find out who sends a request, one file or folder each: passwords
 //! (`auth_basic`), tokens (`auth_jwt`), sign-in at a provider (`auth_oidc`), questions to another
-//! server (`auth_request`), and what all of them found (`auth_require`).
+//! server (`auth_request`), what all of them found (`auth_require`), and a limit on those who guess
+//! (`limit_auth`).
 //!
 //! Tokens and the protocol of sign-in are in the crates `jose` and `oidc`, which do no I/O. The
 //! order of these modules among all is in `http-modules`.
@@ -11,3 +12,4 @@ pub mod auth_jwt;
 pub mod auth_oidc;
 pub mod auth_request;
 pub mod auth_require;
+pub mod limit_auth;

@@ -93,6 +93,7 @@ pub static MODULES: Modules = &[
     &http_identity::auth_request::MODULE,
     // It looks at what the modules before it have found.
     &http_identity::auth_require::MODULE,
+    &http_identity::limit_auth::MODULE,
     &internal_redirect::MODULE,
     &try_files::MODULE,
     &mirror::MODULE,

@@ -21,6 +21,8 @@ use mem::FileHandle;
 
 use os::errno::ENOENT;
 
+use crate::limit_auth::{self, Proof};
+
 /// The module's table.
 pub static MODULE: Module = Module::of::<AuthConf>("auth_basic", DIRECTIVES, install);
 
@@ -99,6 +101,9 @@ impl PhaseHandler for Handler {
             let m = "no user/password was provided for basic authentication";
             r.log(Level::Info, format_args!("{m}"));
             return Step::Now(ask(r, &realm));
+        }
+        if let Err(refused) = limit_auth::admit(r, Proof::Password) {
+            return Step::Now(limit_auth::respond(r, refused));
         }
         match self.look_up(r) {
             Poll::Ready(UserEntry::Decided(v)) => return Step::Now(v),
@@ -180,7 +185,7 @@ impl Handler {
             let m = format_args!("user \"{user}\" was not found in \"{path}\"");
             r.log(Level::Error, m);
         }
-        ask(r, realm)
+        wrong(r, realm)
     }
 
     /// Looks the user up in a file that is read for it.
@@ -261,18 +266,29 @@ fn decide(r: &mut Request, realm: &Bytes, right: Option<bool>) -> Verdict {
     let Some(c) = r.basic_credentials() else { return ask(r, realm) };
     let user = lossy(c.user());
     match right {
-        Some(true) => Verdict::Ok,
+        Some(true) => match limit_auth::succeeded(r, Proof::Password) {
+            Ok(()) => Verdict::Ok,
+            Err(refused) => limit_auth::respond(r, refused),
+        },
         Some(false) => {
             r.log(Level::Error, format_args!("user \"{user}\": password mismatch"));
-            ask(r, realm)
+            wrong(r, realm)
         }
         None => {
             let m = "crypt() failed (22: Invalid argument): the hash has an unknown form or is too \
                      costly";
             r.log(Level::Crit, format_args!("{m}, user \"{user}\""));
             // No password is the right one: `NAME:*` and `NAME:!` lock a user out, for example.
-            ask(r, realm)
+            wrong(r, realm)
         }
+    }
+}
+
+/// Counts a failure, and asks again.
+fn wrong(r: &mut Request, realm: &Bytes) -> Verdict {
+    match limit_auth::failed(r, Proof::Password) {
+        Ok(()) => ask(r, realm),
+        Err(refused) => limit_auth::respond(r, refused),
     }
 }
 

@@ -8,10 +8,11 @@ use bytes::Bytes;
 use http::module::{PhaseHandler, Step, Verdict};
 use http::request::Request;
 use http_wire::h1::{FieldId, Method};
-use jose::{Error, KeySet, Limits};
+use jose::{Error, KeySet, Limits, Part};
 use serde_json::{Map, Value};
 
 use super::{JwtConf, TokenType, known, quoted};
+use crate::limit_auth::{self, Proof};
 
 /// With more keys than that, a token without `kid` may take longer than a worker's turn.
 const KEYS_AT_ONCE: usize = 16;
@@ -119,6 +120,9 @@ impl PhaseHandler for Handler {
             r.log(Level::Error, format_args!("{m}"));
             return Step::Now(over(r, Verdict::Status(500)));
         }
+        if let Err(refused) = limit_auth::admit(r, Proof::Token) {
+            return Step::Now(limited(r, refused));
+        }
         if let Some(sets) = at_hand(r, conf)
             && let Ok(keys) = KeySet::merged(&sets)
             && !is_costly(conf.token_type(), &keys)
@@ -224,6 +228,25 @@ fn over(r: &mut Request, verdict: Verdict) -> Verdict {
     verdict
 }
 
+/// Too many tokens of the client were refused.
+fn limited(r: &mut Request, refused: limit_auth::Refused) -> Verdict {
+    let verdict = limit_auth::respond(r, refused);
+    over(r, verdict)
+}
+
+/// Whether the token may be somebody's attempt to make one. Others come from clients that mean
+/// well: tokens of the issuer that are too old, or whose key was rotated.
+pub(super) fn is_guess(e: Error) -> bool {
+    let is_genuine = matches!(
+        e,
+        Error::Expired
+            | Error::NotYetValid
+            | Error::Claim(_)
+            | Error::Json { part: Part::Claims, .. }
+    );
+    !is_genuine && !matches!(e, Error::UnknownKid | Error::KeyTooShort { .. })
+}
+
 fn decide(
     r: &mut Request,
     conf: &JwtConf,
@@ -235,6 +258,11 @@ fn decide(
         Err(e) => {
             *outcome(r) = Outcome::Refused;
             r.log(Level::Error, format_args!("JSON Web Token refused: {e}"));
+            if is_guess(e)
+                && let Err(refused) = limit_auth::failed(r, Proof::Token)
+            {
+                return limited(r, refused);
+            }
             // Clients are told what they can mend: a new token. The rest is for the log.
             let description = match e {
                 Error::Expired => "invalid_token\", error_description=\"the token has expired",
@@ -246,6 +274,9 @@ fn decide(
             return ask(r, realm, 401, Some(description));
         }
     };
+    if let Err(refused) = limit_auth::succeeded(r, Proof::Token) {
+        return limited(r, refused);
+    }
     *outcome(r) = Outcome::Accepted(accepted);
     for require in conf.require.iter().flat_map(|all| all.iter()) {
         for value in &require.values {

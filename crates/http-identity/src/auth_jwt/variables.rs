@@ -13,7 +13,8 @@ use jose::KeySet;
 use serde_json::{Map, Value};
 
 use super::check::{self, Accepted, Outcome};
-use super::{JwtConf, TokenType};
+use super::{JwtConf, TokenType, known};
+use crate::limit_auth::{self, Proof};
 
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::prefix("jwt_header_", |r, name, out| {
@@ -98,14 +99,16 @@ fn accepted(r: &mut Request) -> Option<Rc<Accepted>> {
         return None;
     }
     let token = check::token(r, conf)?;
+    limit_auth::admit(r, Proof::Token).ok()?;
     let leeway_s = conf.leeway_s.unwrap_or(0);
-    let result = check::check(&token, &keys, TokenType::Signed, leeway_s);
+    let result = known::check(&token, &keys, TokenType::Signed, leeway_s);
     let (outcome, token) = match result {
-        Ok(token) => {
-            let token = Rc::new(token);
-            (Outcome::Accepted(token.clone()), Some(token))
+        Ok(token) => (Outcome::Accepted(token.clone()), Some(token)),
+        Err(e) => {
+            // The access phase, if the request gets there, responds to a failure that is too many.
+            let _ = check::is_guess(e).then(|| limit_auth::failed(r, Proof::Token));
+            (Outcome::Refused, None)
         }
-        Err(_) => (Outcome::Refused, None),
     };
     *check::outcome(r) = outcome;
     token

@@ -80,7 +80,7 @@ fn exemplary(main: &Rc<HttpMain>, kind: Kind, mut table: Table) -> Table {
     table
 }
 
-/// The logins of mail that a limit on failures sees.
+/// The logins, of mail and by requests, that a limit on failures sees.
 fn logins(main: &Rc<HttpMain>) -> Table {
     use Type::Counter;
     let all = [

@@ -32,6 +32,7 @@ mod history;
 mod hls;
 mod image_filter;
 mod keyval;
+mod limit_auth;
 mod limits;
 mod locations;
 mod log;
