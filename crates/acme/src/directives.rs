@@ -7,7 +7,7 @@ use conf::table::{Args, Contexts as C, Directive};
 use conf::value::{set_flag, set_once};
 use conf::{ConfError, Node, Word};
 use engine::TempPath;
-use engine::tls_files::{Named, system_bundle};
+use engine::tls_files::Named;
 use engine::zones::name_and_size;
 use http::core_directives::directive;
 use http::cx::{Block, Cx};
@@ -417,14 +417,7 @@ fn tls_of(cx: &Cx, word: &Word, draft: &Draft) -> Result<upstream::ssl::Upstream
     let trusted = match &draft.trusted {
         Some(named) => Some(named.clone()),
         None if !verify => None,
-        None => {
-            let bundle = system_bundle().ok_or_else(|| {
-                let m = "the system has no file of trusted certificates, and \
-                         \"ssl_trusted_certificate\" is missing";
-                ConfError::at(word, format!("acme_issuer: {m}"))
-            })?;
-            Some(Named::of_default(cx, word, bundle))
-        }
+        None => Some(Named::of_system(cx, word, "acme_issuer", "ssl_trusted_certificate")?),
     };
     let settings = SslDraft {
         verify: Some(verify),

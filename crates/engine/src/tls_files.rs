@@ -33,9 +33,25 @@ impl Named {
         Ok(Named { word: word.clone(), path, objects })
     }
 
-    /// A file that no directive names; `word` is the place that messages show.
-    pub fn of_default<S: Session>(cx: &Cx<S>, word: &Word, path: PathBuf) -> Named {
-        Named { word: word.clone(), path, objects: cx.env.tls_objects.clone() }
+    /// The file of certificates that the system trusts, for a server whose directives name none;
+    /// `word` is the place that messages show.
+    ///
+    /// # Errors
+    /// The system has none; the message says that `directive` of `block` could name one.
+    pub fn of_system<S: Session>(
+        cx: &Cx<S>,
+        word: &Word,
+        block: &str,
+        directive: &str,
+    ) -> Result<Named, ConfError> {
+        let path = system_bundle().ok_or_else(|| {
+            let m = format!(
+                "{block}: the system has no file of trusted certificates, and \"{directive}\" is \
+                 missing"
+            );
+            ConfError::at(word, m)
+        })?;
+        Ok(Named { word: word.clone(), path, objects: cx.env.tls_objects.clone() })
     }
 
     /// The certificate with the rest of its chain, and its file if it is in one.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::value::{set_msec, set_once, set_size};
 use conf::{ConfError, Node, Word};
-use engine::tls_files::{Named, system_bundle};
+use engine::tls_files::Named;
 use http::core_directives::directive;
 use http::cx::{Block, Cx};
 use http::module::Conf;
@@ -215,14 +215,7 @@ fn tls(
 ) -> Result<Fixed, ConfError> {
     let trusted = match trusted {
         Some(named) => named,
-        None => {
-            let bundle = system_bundle().ok_or_else(|| {
-                let m = "the system has no file of trusted certificates, and \
-                         \"trusted_certificate\" of \"otel_exporter\" is missing";
-                ConfError::at(word, m)
-            })?;
-            Named::of_default(cx, word, bundle)
-        }
+        None => Named::of_system(cx, word, "otel_exporter", "trusted_certificate")?,
     };
     let settings = SslDraft {
         verify: Some(true),

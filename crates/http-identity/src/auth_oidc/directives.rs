@@ -7,7 +7,7 @@ use bytes::Bytes;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::value::{set_flag, set_msec, set_once};
 use conf::{ConfError, Node, Word};
-use engine::tls_files::{Named, system_bundle};
+use engine::tls_files::Named;
 use http::core_directives::{HSL, directive};
 use http::cx::{Block, Cx};
 use http::module::Conf;
@@ -431,14 +431,7 @@ fn oidc_provider(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 fn tls_of(cx: &Cx, word: &Word, draft: &Draft) -> Result<upstream::ssl::UpstreamTls, ConfError> {
     let trusted = match &draft.trusted {
         Some(named) => named.clone(),
-        None => {
-            let bundle = system_bundle().ok_or_else(|| {
-                let m = "oidc_provider: the system has no file of trusted certificates, and \
-                         \"ssl_trusted_certificate\" is missing";
-                ConfError::at(word, m)
-            })?;
-            Named::of_default(cx, word, bundle)
-        }
+        None => Named::of_system(cx, word, "oidc_provider", "ssl_trusted_certificate")?,
     };
     let settings = SslDraft {
         verify: Some(true),
