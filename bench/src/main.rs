@@ -33,6 +33,7 @@ mod mysql;
 mod overload;
 mod proxied;
 mod reported;
+mod signed;
 mod soak;
 mod standstill;
 mod storm;
@@ -216,6 +217,7 @@ const LOADS: &[Load] = &[
     load("limit-req", "1 KB under limit_req, one key, two workers", true, throughput::run),
     load("limit-soak", "limit_req, ten million requests, workers killed", false, limit_soak::run),
     load("metered", "what counting costs: files, a backend, a cache", false, metered::run),
+    load("signed", "what tokens of auth_jwt and look-ups of keyval cost", false, signed::run),
     load("reported", "what logs in JSON and OTLP cost: a 1 KB file", false, reported::run),
     load("counts", "ten million requests, reloads, kills: what is counted", false, counts::run),
     load("mysql", "a blocking client library, on the loop and on threads", false, mysql::run),

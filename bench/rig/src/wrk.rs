@@ -1,5 +1,6 @@
 //! The load: `wrk` on CPU 1, with one thread.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::Outcome;
@@ -7,6 +8,7 @@ use crate::Outcome;
 const REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wrk/report.lua");
 const PIPELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wrk/pipeline.lua");
 const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wrk/files.lua");
+const TOKENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wrk/tokens.lua");
 
 /// The requests of a load.
 pub struct Load<'a> {
@@ -68,23 +70,33 @@ pub fn start(load: &Load<'_>) -> Outcome<Child> {
 
 /// The same with a field that each request has besides, under that scheme.
 fn start_with(load: &Load<'_>, header: Option<&str>, scheme: &str) -> Outcome<Child> {
-    let mut command = Command::new("taskset");
-    command.args(["-c", "1", "wrk", "-t1", "--timeout"]);
-    // A slow disk delays the clients of its files, and that is no error.
-    command.arg(if load.files.is_some() { "120s" } else { "10s" });
-    command.args(["-c", &load.connections.to_string(), "-d", &format!("{}s", load.seconds)]);
     let script = match (load.files, load.pipeline) {
         (Some(_), _) => FILES,
         (None, true) => PIPELINE,
         (None, false) => REPORT,
     };
+    let mut command = command(load, script);
+    if let Some(header) = header {
+        command.args(["-H", header]);
+    }
+    spawn(command, load, scheme)
+}
+
+/// The command without an address.
+fn command(load: &Load<'_>, script: &str) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "1", "wrk", "-t1", "--timeout"]);
+    // A slow disk delays the clients of its files, and that is no error.
+    command.arg(if load.files.is_some() { "120s" } else { "10s" });
+    command.args(["-c", &load.connections.to_string(), "-d", &format!("{}s", load.seconds)]);
     command.args(["-s", script]).env("FILES", load.files.unwrap_or(1).to_string());
     if load.close {
         command.args(["-H", "Connection: close"]);
     }
-    if let Some(header) = header {
-        command.args(["-H", header]);
-    }
+    command
+}
+
+fn spawn(mut command: Command, load: &Load<'_>, scheme: &str) -> Outcome<Child> {
     command.arg(format!("{scheme}://127.0.0.1:{}{}", load.port, load.path));
     command
         .stdin(Stdio::null())
@@ -111,6 +123,13 @@ pub fn run(load: &Load<'_>) -> Outcome<Result> {
 /// The same with a field that each request has besides.
 pub fn run_with(load: &Load<'_>, header: Option<&str>) -> Outcome<Result> {
     finish(start_with(load, header, "http")?)
+}
+
+/// Runs it with the bearer tokens of a file, a token a line, one after the other.
+pub fn run_with_tokens(load: &Load<'_>, file: &Path) -> Outcome<Result> {
+    let mut command = command(load, TOKENS);
+    command.env("TOKENS", file);
+    finish(spawn(command, load, "http")?)
 }
 
 /// Starts it over TLS; it takes every certificate.

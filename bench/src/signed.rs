@@ -1,0 +1,227 @@
+//! The cost of signed tokens: `auth_jwt` with one that the worker has verified before, and with a
+//! new one for each request, beside the same file for everybody and one verification alone. And the
+//! cost of a look-up in a table of `keyval`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::KeySize;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
+    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair, UnparsedPublicKey,
+    VerificationAlgorithm,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::http_client::Client;
+use crate::options::Options;
+use crate::report::median;
+use crate::server::{Kind, Server, Setup, new_folder};
+use crate::subject::{self, Subject};
+use crate::{Outcome, proc, wrk};
+
+const CONFIG: &str = include_str!("../configs/signed.conf");
+
+/// The subject without anything.
+const PLAIN: &str = "1k";
+
+/// More tokens than a worker remembers, so that each is new when its turn comes.
+const TOKENS: usize = 4096;
+/// Pairs in the table.
+const PAIRS: usize = 100_000;
+/// Verifications in a measurement of one alone.
+const VERIFICATIONS: u32 = 1000;
+
+/// Why a key could not be made or used: the library does not tell.
+const FAILED: &str = "aws-lc-rs failed";
+
+enum Key {
+    Rsa(RsaKeyPair),
+    Ecdsa(EcdsaKeyPair),
+}
+
+impl Key {
+    fn algorithm(&self) -> &'static str {
+        match self {
+            Key::Rsa(_) => "RS256",
+            Key::Ecdsa(_) => "ES256",
+        }
+    }
+
+    /// The public key as a JSON Web Key.
+    fn public(&self) -> String {
+        match self {
+            Key::Rsa(key) => {
+                // RSAPublicKey in DER (RFC 8017 appendix A.1.1): nine bytes are before the modulus
+                // of a key of this size, and the exponent behind it is 65537.
+                let n = base64url(&key.public_key().as_ref()[9..][..key.public_modulus_len()]);
+                format!(r#"{{"kty":"RSA","kid":"RS256","n":"{n}","e":"AQAB"}}"#)
+            }
+            Key::Ecdsa(key) => {
+                // The uncompressed point: a byte, x and y.
+                let (x, y) = key.public_key().as_ref()[1..].split_at(32);
+                let (x, y) = (base64url(x), base64url(y));
+                format!(r#"{{"kty":"EC","crv":"P-256","kid":"ES256","x":"{x}","y":"{y}"}}"#)
+            }
+        }
+    }
+
+    fn sign(&self, message: &[u8]) -> Outcome<Vec<u8>> {
+        let random = SystemRandom::new();
+        match self {
+            Key::Rsa(key) => {
+                let mut signature = vec![0; key.public_modulus_len()];
+                let signed = key.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature);
+                signed.map(|()| signature).map_err(|_| FAILED.to_owned())
+            }
+            Key::Ecdsa(key) => {
+                let signed = key.sign(&random, message);
+                signed.map(|it| it.as_ref().to_vec()).map_err(|_| FAILED.to_owned())
+            }
+        }
+    }
+
+    /// The token of a user.
+    fn token(&self, user: usize) -> Outcome<String> {
+        let algorithm = self.algorithm();
+        let header = format!(r#"{{"alg":"{algorithm}","typ":"JWT","kid":"{algorithm}"}}"#);
+        let claims = format!(
+            r#"{{"iss":"https://issuer.test","aud":"bench","sub":"user-{user}","exp":4102444800}}"#
+        );
+        let mut token =
+            format!("{}.{}", base64url(header.as_bytes()), base64url(claims.as_bytes()));
+        let signature = self.sign(token.as_bytes())?;
+        token.push('.');
+        token.push_str(&base64url(&signature));
+        Ok(token)
+    }
+
+    /// The CPU time of one verification of such a token's signature, without anything around it.
+    fn verification_us(&self) -> Outcome<f64> {
+        let message = [b'a'; 200];
+        let signature = self.sign(&message)?;
+        let (algorithm, public): (&'static dyn VerificationAlgorithm, &[u8]) = match self {
+            Key::Rsa(key) => (&RSA_PKCS1_2048_8192_SHA256, key.public_key().as_ref()),
+            Key::Ecdsa(key) => (&ECDSA_P256_SHA256_FIXED, key.public_key().as_ref()),
+        };
+        let key = UnparsedPublicKey::new(algorithm, public);
+        let before = thread_time();
+        for _ in 0..VERIFICATIONS {
+            key.verify(&message, &signature).map_err(|_| FAILED.to_owned())?;
+        }
+        Ok((thread_time() - before).as_secs_f64() * 1e6 / f64::from(VERIFICATIONS))
+    }
+}
+
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+fn base64url(bytes: &[u8]) -> String {
+    let mut out = Vec::new();
+    base::base64::encode_url(bytes, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn written(path: PathBuf, text: &str) -> Outcome<PathBuf> {
+    fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(path)
+}
+
+/// What the clients of a subject send.
+enum Sends {
+    Path(&'static str),
+    /// The tokens of a file, one after the other.
+    Tokens(PathBuf),
+}
+
+/// Runs the load.
+pub fn run(options: &Options, _: &str) -> Outcome {
+    let rsa = RsaKeyPair::generate(KeySize::Rsa2048).map_err(|_| FAILED.to_owned())?;
+    let ecdsa = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING);
+    let keys = [Key::Rsa(rsa), Key::Ecdsa(ecdsa.map_err(|_| FAILED.to_owned())?)];
+    let folder = new_folder()?;
+    let names = [["rs256-seen", "rs256-new"], ["es256-seen", "es256-new"]];
+
+    let mut plans = vec![(PLAIN, String::new(), Sends::Path("/1k.txt"))];
+    for (key, [seen, new]) in keys.iter().zip(names) {
+        let algorithm = key.algorithm();
+        let set = format!("{{\"keys\":[{}]}}", key.public());
+        let set = written(folder.join(format!("{algorithm}.json")), &set)?;
+        let place = format!("auth_jwt bench; auth_jwt_key_file {};", set.display());
+        let one = written(folder.join(format!("{algorithm}-seen")), &key.token(0)?)?;
+        let mut all = String::new();
+        for user in 0..TOKENS {
+            let _ = writeln!(all, "{}", key.token(user)?);
+        }
+        let all = written(folder.join(format!("{algorithm}-new")), &all)?;
+        plans.push((seen, place.clone(), Sends::Tokens(one)));
+        plans.push((new, place, Sends::Tokens(all)));
+    }
+    let last = "/1k.txt?k=key-99999";
+    plans.push(("argument", "add_header X-Found $arg_k;".to_owned(), Sends::Path(last)));
+    plans.push(("keyval", "add_header X-Found $found;".to_owned(), Sends::Path(last)));
+
+    let pairs: Vec<_> = (0..PAIRS).map(|i| format!("\"key-{i}\":\"{i}\"")).collect();
+    let pairs = written(folder.join("pairs.json"), &format!("{{{}}}", pairs.join(",")))?;
+    let (mut subjects, mut sends) = (Vec::new(), Vec::new());
+    for (name, place, send) in plans {
+        let fill = vec![("%PLACE%", place), ("%PAIRS%", pairs.display().to_string())];
+        let setup = Setup { template: CONFIG, generation: 1, fill, ..Setup::default() };
+        let server = Server::start(options, Kind::Weir, &setup)?.0;
+        if name == "keyval" {
+            let mut client = Client::new(server.port, None, Duration::from_secs(5));
+            let answer = client.get_once(last).map_err(|lost| lost.to_string())?;
+            if answer.field("X-Found") != Some("99999") {
+                return Err(format!("the pair is not found: {}", answer.head));
+            }
+        }
+        sends.push((server.port, send));
+        subjects.push(Subject::server(server).called(name));
+    }
+    subject::measure(options, &mut subjects, |port, seconds| {
+        let send = sends.iter().find(|(of, _)| *of == port).map(|(_, send)| send);
+        match send {
+            Some(Sends::Tokens(file)) => {
+                wrk::run_with_tokens(&load(port, "/1k.txt", seconds), file)
+            }
+            Some(Sends::Path(path)) => wrk::run(&load(port, path, seconds)),
+            None => Err("no such subject".to_owned()),
+        }
+    })?;
+    subject::print(&subjects, "req");
+    subject::print_ratios(&subjects, "req", PLAIN);
+    subject::print_ratios(&subjects, "req", "argument");
+    for key in &keys {
+        alone(options, key)?;
+    }
+    remove(&folder);
+    Ok(())
+}
+
+fn load(port: u16, path: &str, seconds: u32) -> wrk::Load<'_> {
+    let (connections, pipeline, close, files) = (64, false, false, None);
+    wrk::Load { port, path, connections, seconds, pipeline, close, files }
+}
+
+/// Prints the time of one verification, as a median of the rounds.
+fn alone(options: &Options, key: &Key) -> Outcome {
+    let measured = std::thread::scope(|scope| {
+        let rounds = scope.spawn(|| {
+            // Where the servers run.
+            proc::pin(0);
+            (0..options.rounds).map(|_| key.verification_us()).collect::<Outcome<Vec<_>>>()
+        });
+        rounds.join().map_err(|_| "the thread of verifications panicked".to_owned())?
+    })?;
+    println!("one verification of {} alone: {:.2} us", key.algorithm(), median(&measured));
+    Ok(())
+}
+
+fn remove(folder: &Path) {
+    let _ = fs::remove_dir_all(folder);
+}
