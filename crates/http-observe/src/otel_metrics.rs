@@ -19,7 +19,7 @@ use otel::MetricsExporter;
 use otel::otlp::{Buckets, Kind, Metric, MetricWriter, Number, Times, TracedValue};
 
 use crate::prometheus::all_tables;
-use crate::prometheus::table::{ABSENT, Column, Table, Type};
+use crate::prometheus::table::{ABSENT, Column, Table, Type, labels_of};
 
 /// The module's table; the directive is `otel`'s.
 pub static MODULE: Module = Module { name: "otel_metrics", start: Some(start), ..Module::EMPTY };
@@ -221,46 +221,9 @@ fn add_histogram(
     writer.histogram(&line.labels, times, &buckets);
 }
 
-/// The labels in a text such as `zone="a",code="2xx"`: the reverse of `table::label`.
-fn labels_of(mut text: &str) -> Vec<(String, String)> {
-    let mut all = Vec::new();
-    while let Some((name, rest)) = text.split_once("=\"") {
-        let (mut value, mut chars) = (String::new(), rest.char_indices());
-        let mut end = rest.len();
-        while let Some((at, c)) = chars.next() {
-            match c {
-                '"' => {
-                    end = at + 1;
-                    break;
-                }
-                '\\' => match chars.next() {
-                    Some((_, 'n')) => value.push('\n'),
-                    Some((_, c)) => value.push(c),
-                    None => {}
-                },
-                c => value.push(c),
-            }
-        }
-        all.push((name.trim_start_matches(',').to_owned(), value));
-        text = &rest[end..];
-    }
-    all
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prometheus::table::label;
-
-    #[test]
-    fn labels_come_back_as_they_were() {
-        let values = ["a", "", "q\"\\\n,x=\"", "\u{e9}"];
-        let text: Vec<String> = values.iter().map(|value| label("n", value.as_bytes())).collect();
-        let found = labels_of(&text.join(","));
-        let want: Vec<_> = values.iter().map(|v| ("n".to_owned(), (*v).to_owned())).collect();
-        assert_eq!(found, want);
-        assert_eq!(labels_of(""), []);
-    }
 
     #[test]
     fn names_are_those_of_conventions_or_the_page_s() {

@@ -5,24 +5,27 @@
 pub const FULL: u16 = 1000;
 
 /// The weight of a media type in thousandths: the greatest of the elements that name it exactly. An
-/// element with a parameter `version` counts if that is `version`. Wildcards are not looked at.
+/// element with one of the `parameters` counts if its value is the same. Wildcards are not looked
+/// at.
 ///
 /// ```
 /// use weir_http_wire::accept::weight;
 ///
 /// let accept = b"text/plain;version=2;q=0.5, text/html";
-/// assert_eq!(weight(accept, b"text/plain", b"2"), 500);
-/// assert_eq!(weight(accept, b"text/plain", b"1"), 0);
-/// assert_eq!(weight(accept, b"text/html", b"1"), 1000);
+/// assert_eq!(weight(accept, b"text/plain", &[("version", "2")]), 500);
+/// assert_eq!(weight(accept, b"text/plain", &[("version", "1")]), 0);
+/// assert_eq!(weight(accept, b"text/html", &[("version", "1")]), 1000);
 /// ```
-pub fn weight(accept: &[u8], kind: &[u8], version: &[u8]) -> u16 {
+pub fn weight(accept: &[u8], kind: &[u8], parameters: &[(&str, &str)]) -> u16 {
     let weights = accept.split(|b| *b == b',').filter_map(|element| {
         let mut parts = element.split(|b| *b == b';').map(<[u8]>::trim_ascii);
         let mut weight = parts.next()?.eq_ignore_ascii_case(kind).then_some(FULL)?;
         for (name, value) in parts.map(parameter) {
             if name.eq_ignore_ascii_case(b"q") {
                 weight = thousandths(value);
-            } else if name.eq_ignore_ascii_case(b"version") && value != version {
+            }
+            let is_it = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
+            if parameters.iter().any(|(wanted, of)| is_it(wanted) && value != of.as_bytes()) {
                 return None;
             }
         }
@@ -75,7 +78,7 @@ mod tests {
             (";,=,\u{e9}", 0),
             ("", 0),
         ] {
-            assert_eq!(weight(accept.as_bytes(), b"a/b", b"1"), want, "{accept}");
+            assert_eq!(weight(accept.as_bytes(), b"a/b", &[("version", "1")]), want, "{accept}");
         }
     }
 }

@@ -319,7 +319,7 @@ mod tests {
             later
         }));
         let judged = &view.servers[0];
-        assert_eq!((judged.p50_us, judged.p99_us), (Some(75), Some(9_350)));
+        assert_eq!((judged.p50_us, judged.p99_us), (Some(93), Some(9_645)));
         assert!((judged.rate - 50.0).abs() < 0.1);
     }
 }

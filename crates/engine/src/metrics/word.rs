@@ -1,4 +1,4 @@
-//! The words of a row of counters: nineteen cache lines, of which the end of a request touches
+//! The words of a row of counters: twenty-three cache lines, of which the end of a request touches
 //! three.
 
 use shm::LINE_FIELDS;
@@ -72,18 +72,37 @@ pub(crate) fn of_class(class: u16) -> impl Iterator<Item = (u16, usize)> {
 pub const TIMES: usize = CODES_OTHER + 5;
 
 /// The upper bounds of the histogram's buckets in microseconds; one more bucket has the rest. From
-/// 100 microseconds on, none is more than 1.25 times the one before, so that a quantile taken from
-/// them is off by a few percent. They include [`SCRAPED_US`].
-pub const BOUNDS_US: [u64; 78] = [
-    20, 50, 100, 120, 150, 180, 210, 250, 300, 350, 420, 500, 600, 750, 870, 1_000, 1_200, 1_500,
-    1_800, 2_100, 2_500, 3_000, 3_500, 4_200, 5_000, 6_000, 7_500, 8_700, 10_000, 12_000, 15_000,
-    18_000, 21_000, 25_000, 30_000, 35_000, 42_000, 50_000, 60_000, 75_000, 87_000, 100_000,
-    120_000, 150_000, 180_000, 210_000, 250_000, 300_000, 350_000, 420_000, 500_000, 600_000,
-    750_000, 870_000, 1_000_000, 1_200_000, 1_500_000, 1_800_000, 2_100_000, 2_500_000, 3_000_000,
-    3_500_000, 4_200_000, 5_000_000, 6_000_000, 7_500_000, 8_700_000, 10_000_000, 12_000_000,
-    15_000_000, 18_000_000, 21_000_000, 25_000_000, 30_000_000, 35_000_000, 42_000_000, 50_000_000,
-    60_000_000,
+/// 61 microseconds on, none is more than 1.2 times the one before, so that a quantile taken from
+/// them is off by a few percent. They include [`SCRAPED_US`] and [`POWERS_US`].
+pub const BOUNDS_US: [u64; 106] = [
+    20, 50, 61, 72, 86, 100, 102, 122, 145, 172, 205, 244, 250, 290, 300, 345, 410, 488, 500, 580,
+    690, 821, 976, 1_000, 1_161, 1_381, 1_642, 1_953, 2_322, 2_500, 2_762, 3_000, 3_284, 3_906,
+    4_645, 5_000, 5_524, 6_569, 7_812, 9_290, 10_000, 11_048, 13_139, 15_625, 18_581, 22_097,
+    25_000, 26_278, 30_000, 31_250, 37_162, 44_194, 50_000, 52_556, 62_500, 74_325, 75_000, 88_388,
+    100_000, 105_112, 125_000, 148_650, 176_776, 210_224, 250_000, 297_301, 300_000, 353_553,
+    420_448, 500_000, 594_603, 707_106, 750_000, 840_896, 1_000_000, 1_189_207, 1_414_213,
+    1_681_792, 2_000_000, 2_378_414, 2_500_000, 2_828_427, 3_000_000, 3_363_585, 4_000_000,
+    4_756_828, 5_000_000, 5_656_854, 6_727_171, 7_500_000, 8_000_000, 9_513_656, 10_000_000,
+    11_313_708, 13_454_342, 16_000_000, 19_027_313, 22_627_416, 26_908_685, 30_000_000, 32_000_000,
+    38_054_627, 45_254_833, 53_817_370, 60_000_000, 64_000_000,
 ];
+
+/// The bounds of native histograms of Prometheus: the powers of two to a quarter, in seconds, from
+/// 2 to the power of [`FIRST_POWER`] / 4 on. In microseconds, rounded down, which is no difference
+/// for whole microseconds.
+pub const POWERS_US: [u64; 81] = [
+    61, 72, 86, 102, 122, 145, 172, 205, 244, 290, 345, 410, 488, 580, 690, 821, 976, 1_161, 1_381,
+    1_642, 1_953, 2_322, 2_762, 3_284, 3_906, 4_645, 5_524, 6_569, 7_812, 9_290, 11_048, 13_139,
+    15_625, 18_581, 22_097, 26_278, 31_250, 37_162, 44_194, 52_556, 62_500, 74_325, 88_388,
+    105_112, 125_000, 148_650, 176_776, 210_224, 250_000, 297_301, 353_553, 420_448, 500_000,
+    594_603, 707_106, 840_896, 1_000_000, 1_189_207, 1_414_213, 1_681_792, 2_000_000, 2_378_414,
+    2_828_427, 3_363_585, 4_000_000, 4_756_828, 5_656_854, 6_727_171, 8_000_000, 9_513_656,
+    11_313_708, 13_454_342, 16_000_000, 19_027_313, 22_627_416, 26_908_685, 32_000_000, 38_054_627,
+    45_254_833, 53_817_370, 64_000_000,
+];
+
+/// The exponent of the first of [`POWERS_US`], in quarters.
+pub const FIRST_POWER: i32 = -56;
 
 /// The bounds that Prometheus reads, microseconds: fewer, because each is a time series.
 pub const SCRAPED_US: [u64; 21] = [
@@ -122,8 +141,8 @@ pub fn bucket(us: u64) -> usize {
 /// let mut times = [0; BUCKETS];
 /// times[bucket(108_000)] = 98;
 /// times[bucket(221_000)] = 2;
-/// assert_eq!(quantile_us(&times, 0.5), Some(110_204));
-/// assert_eq!(quantile_us(&times, 0.99), Some(230_000));
+/// assert_eq!(quantile_us(&times, 0.5), Some(115_258));
+/// assert_eq!(quantile_us(&times, 0.99), Some(230_112));
 /// ```
 pub fn quantile_us(times: &[u64], share: f64) -> Option<u64> {
     let rank = (times.iter().sum::<u64>() as f64 * share).ceil() as u64;
@@ -145,7 +164,7 @@ pub fn quantile_us(times: &[u64], share: f64) -> Option<u64> {
 pub(super) const RESET_MS: usize = TIMES + BUCKETS;
 
 /// The last line differs from kind to kind.
-const LAST: usize = 18 * LINE_FIELDS;
+const LAST: usize = 22 * LINE_FIELDS;
 
 /// Of a server: handshakes of TLS.
 pub const HANDSHAKES: usize = LAST;
@@ -182,7 +201,7 @@ pub const REJECTED_DRY_RUN: usize = 5;
 pub const FAILED: usize = 6;
 
 /// Lines of a row.
-pub const LINES: usize = 19;
+pub const LINES: usize = 23;
 
 #[cfg(test)]
 mod tests {
@@ -208,8 +227,8 @@ mod tests {
 
     #[test]
     fn times_fall_into_buckets() {
-        assert_eq!([0, 20, 21, 101].map(of_time), [TIMES, TIMES, TIMES + 1, TIMES + 3]);
-        assert_eq!(of_time(60_000_000), TIMES + BUCKETS - 2);
+        assert_eq!([0, 20, 21, 101].map(of_time), [TIMES, TIMES, TIMES + 1, TIMES + 6]);
+        assert_eq!(of_time(64_000_000), TIMES + BUCKETS - 2);
         assert_eq!(of_time(u64::MAX), TIMES + BUCKETS - 1);
         const { assert!(RESET_MS < LAST && LAST < TIMES + BUCKETS + LINE_FIELDS) };
         assert_eq!(CONNECT_US, LINES * LINE_FIELDS - 1);
@@ -220,8 +239,17 @@ mod tests {
     }
 
     #[test]
+    fn powers_of_two_are_bounds() {
+        assert!(BOUNDS_US.is_sorted() && POWERS_US.iter().all(|us| BOUNDS_US.contains(us)));
+        for (us, quarters) in POWERS_US.iter().zip(FIRST_POWER..) {
+            let seconds = 2f64.powf(f64::from(quarters) / 4.0);
+            assert_eq!(*us, (seconds * 1e6 + 1e-9).floor() as u64, "{quarters}");
+        }
+    }
+
+    #[test]
     fn quantiles_are_near_the_truth() {
-        assert!(BOUNDS_US[2..].windows(2).all(|pair| pair[1] * 4 <= pair[0] * 5));
+        assert!(BOUNDS_US[2..].windows(2).all(|pair| pair[1] * 5 <= pair[0] * 6));
         let mut times = [0; BUCKETS];
         assert_eq!(quantile_us(&times, 0.5), None);
         // 1 to 100 ms, one of each.

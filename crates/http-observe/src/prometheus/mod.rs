@@ -1,7 +1,8 @@
 //! `prometheus`: the counters in the text format of Prometheus or, for a client that prefers it, of
 //! OpenMetrics, under the names of nginx's exporter
 //! (`nginx_…`, `nginxplus_…`) and of our own (`weir_…`); `prometheus vts` has those of the module
-//! vhost_traffic_status in the exporter's place.
+//! vhost_traffic_status in the exporter's place. `native` also offers Protocol Buffers, because
+//! no text format has native histograms.
 //!
 //! A table has a line for each zone and a column for each number. All of its lines are read first,
 //! then written column by column, as the format wants: a few at a time.
@@ -9,6 +10,7 @@
 mod accept;
 mod nginx;
 mod own;
+mod protobuf;
 pub(crate) mod table;
 mod vts;
 
@@ -33,9 +35,10 @@ pub static MODULE: Module = Module::of::<Prometheus>("prometheus", DIRECTIVES, i
 static DIRECTIVES: &[Directive<Cx>] = &[directive(
     "prometheus",
     C::LOCATION,
-    Args::NONE.or(Args::T1),
+    Args::NONE.or(Args::T12),
     "",
-    "Serves Prometheus metrics; `vts` names them as nginx-module-vts does.",
+    "Serves Prometheus metrics; `vts` names them as nginx-module-vts does, and `native` offers \
+     native histograms to clients that ask for them.",
     set,
 )];
 
@@ -45,20 +48,33 @@ enum Names {
     Vts,
 }
 
+/// What a page has.
+#[derive(Clone, Copy)]
+struct Page {
+    names: Names,
+    /// Whether native histograms are offered.
+    native: bool,
+}
+
 #[derive(Default)]
-struct Prometheus(Option<Names>);
+struct Prometheus(Option<Page>);
 
 impl Conf for Prometheus {}
 
 fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
-    let names = match n.args.first() {
-        None => Names::Exporter,
-        Some(w) if w.bytes() == b"vts" => Names::Vts,
-        Some(w) => {
-            return Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy())));
+    let (mut vts, mut native) = (false, false);
+    for w in &n.args {
+        let seen = match w.bytes() {
+            b"vts" => &mut vts,
+            b"native" => &mut native,
+            _ => return Err(ConfError::at(w, format!("invalid parameter \"{}\"", w.lossy()))),
+        };
+        if std::mem::replace(seen, true) {
+            return Err(ConfError::at(w, format!("duplicate parameter \"{}\"", w.lossy())));
         }
-    };
-    if cx.loc::<Prometheus>().0.replace(names).is_some() {
+    }
+    let page = Page { names: if vts { Names::Vts } else { Names::Exporter }, native };
+    if cx.loc::<Prometheus>().0.replace(page).is_some() {
         return Err(ConfError::directive(n, "is duplicate"));
     }
     cx.env.metrics.show();
@@ -67,11 +83,11 @@ fn set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     if l.set_here_or_around::<Prometheus>()
-        && let Some(names) = l.conf::<Prometheus>().0
+        && let Some(page) = l.conf::<Prometheus>().0
     {
         engine::status::show();
         p.answers_always = true;
-        p.content_handler = Some(Box::new(move |r: &mut Request| handle(r, names)));
+        p.content_handler = Some(Box::new(move |r: &mut Request| handle(r, page)));
     }
     Ok(())
 }
@@ -84,15 +100,20 @@ fn content_type(format: Format) -> &'static [u8] {
     }
 }
 
-fn handle(r: &mut Request, names: Names) -> Verdict {
+fn handle(r: &mut Request, page: Page) -> Verdict {
     if !r.method_is(&[Method::Get, Method::Head]) {
         return Verdict::Status(405);
     }
     // A scrape does not appear in what it reads.
     r.account.leave_uncounted();
-    let format = accept::format(r.header(FieldId::Accept).unwrap_or_default());
-    let tables = tables(&r.main, names);
+    let accepted = r.header(FieldId::Accept).unwrap_or_default();
+    let is_protobuf = page.native && accept::is_protobuf(accepted);
+    let format = accept::format(accepted);
+    let tables = tables(&r.main, page.names);
     r.out.add("Vary", Bytes::from_static(b"Accept"));
+    if is_protobuf {
+        return document::answer(r, 200, protobuf::CONTENT_TYPE, protobuf::write(tables));
+    }
     document::answer(r, 200, content_type(format), table::write(tables, format))
 }
 

@@ -8,6 +8,7 @@ use ::upstream::api::{EngineKind, state};
 use ::upstream::peer::{self, Peer};
 use ::upstream::resolver::NamedStatus;
 use cache::{Cache, CacheStatus};
+use engine::metrics::native::Native;
 use engine::metrics::{Kind, Reading, word};
 use engine::stats::{Field, WorkerReport};
 use http::server::HttpMain;
@@ -83,9 +84,11 @@ pub(super) fn zones(
     let name = name.to_owned();
     let labels = move |_, zone: &Vec<u8>| label(&name, zone);
     let (of_began, began) = (names.clone(), metrics.clone());
+    let (of_native, native) = (names.clone(), metrics.clone());
     let read = move |_, zone: &Vec<u8>| values(&metrics.any(kind, zone).read());
     let mut table = Table::of(columns.to_vec(), names, labels, read);
     table.began_ms = Some(Box::new(move |i| began.any(kind, &of_began[i]).began_ms()));
+    table.native = Some(Box::new(move |i| Native::of(&native.any(kind, &of_native[i]).read())));
     table
 }
 
@@ -278,12 +281,13 @@ pub(super) fn of_peers(
         group.servers.lists().all().map(|peer| (group.clone(), peer.clone())).collect()
     };
     let peers: Vec<_> = groups.iter().flat_map(of_group).collect();
-    let began = peers.clone();
+    let (began, native) = (peers.clone(), peers.clone());
     let labels = move |_, (group, peer): &(Rc<Group>, Rc<Peer>)| {
         format!("{},{}", label(names[0], &group.shown()), label(names[1], &peer.name))
     };
     let mut table = Table::of(columns, peers, labels, move |_, (_, peer)| read(peer));
     table.began_ms = Some(Box::new(move |i| began[i].1.began_ms()));
+    table.native = Some(Box::new(move |i| Native::of(&native[i].1.reading())));
     table
 }
 

@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use base::ascii::{write_hex, write_u64};
+use engine::metrics::native::Native;
 use engine::metrics::{Reading, word};
 use otel::Exemplar;
 
@@ -77,6 +78,9 @@ pub(crate) const ABSENT: u64 = u64::MAX;
 /// The exemplar of a bucket in a line.
 type ExemplarOf = Box<dyn Fn(usize, usize) -> Option<Exemplar>>;
 
+/// The histogram of a line in the buckets of native histograms.
+type NativeOf = Box<dyn Fn(usize) -> Native>;
+
 /// A table.
 pub(crate) struct Table {
     pub columns: Rc<[Column]>,
@@ -88,6 +92,8 @@ pub(crate) struct Table {
     pub read: Box<dyn Fn(usize) -> Vec<u64>>,
     /// Gives the exemplars of histograms, if there are any.
     pub exemplar: Option<ExemplarOf>,
+    /// Reads the histogram of a line, where the table has one, for native histograms.
+    pub native: Option<NativeOf>,
     /// Gives the time when the counters of a line were 0, milliseconds since 1970, if it is not the
     /// start of the server.
     pub began_ms: Option<Box<dyn Fn(usize) -> u64>>,
@@ -97,7 +103,15 @@ impl Table {
     /// A table of one line without labels.
     pub fn single(columns: Vec<Column>, read: impl Fn() -> Vec<u64> + 'static) -> Table {
         let (label, read) = (Box::new(|_| String::new()), Box::new(move |_| read()));
-        Table { columns: columns.into(), lines: 1, label, read, exemplar: None, began_ms: None }
+        Table {
+            columns: columns.into(),
+            lines: 1,
+            label,
+            read,
+            exemplar: None,
+            native: None,
+            began_ms: None,
+        }
     }
 
     /// A table with a line for each of `items`.
@@ -115,6 +129,7 @@ impl Table {
             label: Box::new(move |i| label(i, &same[i])),
             read: Box::new(move |i| read(i, &items[i])),
             exemplar: None,
+            native: None,
             began_ms: None,
         }
     }
@@ -149,17 +164,49 @@ pub(crate) fn times(reading: &Reading) -> impl Iterator<Item = u64> {
     reading.scraped().chain([reading.get(word::TIME_US), reading.times()])
 }
 
+/// The labels in a text such as `zone="a",code="2xx"`: the reverse of [`label`].
+pub(crate) fn labels_of(mut text: &str) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    while let Some((name, rest)) = text.split_once("=\"") {
+        let (mut value, mut chars) = (String::new(), rest.char_indices());
+        let mut end = rest.len();
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '"' => {
+                    end = at + 1;
+                    break;
+                }
+                '\\' => match chars.next() {
+                    Some((_, 'n')) => value.push('\n'),
+                    Some((_, c)) => value.push(c),
+                    None => {}
+                },
+                c => value.push(c),
+            }
+        }
+        all.push((name.trim_start_matches(',').to_owned(), value));
+        text = &rest[end..];
+    }
+    all
+}
+
 /// The place of the writer within its tables.
 #[derive(Default)]
-struct At {
-    table: usize,
+pub(super) struct At {
+    pub table: usize,
     /// The first column of the family.
-    column: usize,
-    line: usize,
+    pub column: usize,
+    pub line: usize,
 }
 
 /// Lines that are read, or written, in one call.
-const STEP: usize = 16;
+pub(super) const STEP: usize = 16;
+
+/// The first column behind the family of the column `from`.
+pub(super) fn end_of_family(columns: &[Column], from: usize) -> usize {
+    let family = columns[from].family;
+    from + columns[from..].iter().take_while(|c| c.family == family).count()
+}
 
 /// Writes tables.
 pub(crate) fn write(tables: Vec<Table>, format: Format) -> Writer {
@@ -189,9 +236,7 @@ fn samples(tables: Vec<Table>, format: Format) -> Writer {
             read.extend((read.len()..until).map(|i| ((table.label)(i), (table.read)(i))));
             return true;
         }
-        let family = table.columns[at.column].family;
-        let columns = table.columns[at.column..].iter().take_while(|c| c.family == family);
-        let end = at.column + columns.count();
+        let end = end_of_family(&table.columns, at.column);
         if at.line == 0 {
             write_head(out, &table.columns[at.column], format);
         }
@@ -342,6 +387,16 @@ mod tests {
         assert!(text.contains("\nh_seconds_bucket{le=\"1\"} 2\n"), "{text}");
         assert!(text.contains("\n# TYPE n_total counter\n") && !text.contains('!'), "{text}");
         assert!(text.ends_with("\n# TYPE u untyped\n"), "{text}");
+    }
+
+    #[test]
+    fn labels_come_back_as_they_were() {
+        let values = ["a", "", "q\"\\\n,x=\"", "\u{e9}"];
+        let text: Vec<String> = values.iter().map(|value| label("n", value.as_bytes())).collect();
+        let found = labels_of(&text.join(","));
+        let want: Vec<_> = values.iter().map(|v| ("n".to_owned(), (*v).to_owned())).collect();
+        assert_eq!(found, want);
+        assert_eq!(labels_of(""), []);
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod answer;
 mod logs;
 mod metrics;
 mod span;
-mod wire;
+pub mod wire;
 
 pub use answer::{Partial, partial_success, retry_delay_ms};
 pub use logs::write_record;

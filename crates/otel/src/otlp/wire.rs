@@ -19,6 +19,7 @@ pub fn bytes_len(len: usize) -> usize {
     1 + varint_len(len as u64) + len
 }
 
+/// Writes a number, seven bits a byte.
 pub fn write_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
@@ -33,21 +34,25 @@ pub fn write_head(out: &mut Vec<u8>, field: u8, len: usize) {
     write_varint(out, len as u64);
 }
 
+/// Writes a field of bytes, a string or a message.
 pub fn write_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     write_head(out, field, bytes.len());
     out.extend_from_slice(bytes);
 }
 
+/// Writes a field with a number.
 pub fn write_number(out: &mut Vec<u8>, field: u8, number: u64) {
     out.push(field << 3 | VARINT);
     write_varint(out, number);
 }
 
+/// Writes a field with eight bytes.
 pub fn write_fixed64(out: &mut Vec<u8>, field: u8, number: u64) {
     out.push(field << 3 | FIXED64);
     out.extend_from_slice(&number.to_le_bytes());
 }
 
+/// Writes a field with a floating-point number.
 pub fn write_double(out: &mut Vec<u8>, field: u8, number: f64) {
     write_fixed64(out, field, number.to_bits());
 }
@@ -55,7 +60,9 @@ pub fn write_double(out: &mut Vec<u8>, field: u8, number: f64) {
 /// The value of a parsed field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Field<'a> {
+    /// A number.
     Number(u64),
+    /// Bytes, a string or a message.
     Bytes(&'a [u8]),
     /// Another wire type, which no message here uses.
     Other,

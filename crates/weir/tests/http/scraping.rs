@@ -28,6 +28,7 @@ fn site(driver: Driver, backend: u16, collector: u16) -> Site {
                               limit_conn conn 9; proxy_pass http://app; }}
              location /traced {{ otel_trace on; status_zone traced; return 204; }}
              location = /metrics {{ prometheus; }}
+             location = /native {{ prometheus native; }}
              location /vts {{ prometheus vts; }} }} }}
          stream {{ upstream db {{ zone db 64k; server 127.0.0.1:{backend}; }}
              server {{ listen 127.0.0.1:%PORT1%; proxy_pass db; }} }}"
@@ -201,6 +202,37 @@ fn dashboard_and_rules_name_metrics_that_are_there() {
     }
 }
 
+/// Starts a Prometheus that scrapes a path each second.
+fn prometheus(weir: &Weir, path: &str, features: &str) -> Peer {
+    let config = format!(
+        "global: {{ scrape_interval: 1s }}\nscrape_configs:\n- job_name: weir\n  \
+         metrics_path: {path}\n  static_configs:\n  - targets: ['127.0.0.1:{}']\n",
+        weir.port(0)
+    );
+    Peer::start(
+        "prometheus",
+        "prometheus",
+        &[("prometheus.yml", &config)],
+        &[
+            "--config.file=%DIR%/prometheus.yml",
+            "--storage.tsdb.path=%DIR%/data",
+            &format!("--enable-feature={features}"),
+            "--web.listen-address=127.0.0.1:%PORT%",
+        ],
+    )
+}
+
+fn ask(prometheus: &Peer, path: &str) -> String {
+    let mut conn = Conn::tcp(prometheus.port());
+    conn.send(format!("GET /api/v1/{path} HTTP/1.0\r\nHost: p\r\n\r\n"));
+    conn.response().text()
+}
+
+/// Waits until the answer to a question has a text.
+fn wait_for_answer(prometheus: &Peer, path: &str, text: &str) {
+    wait_for(path, || ask(prometheus, path).contains(text).then_some(()));
+}
+
 #[test]
 fn prometheus_scrapes_it() {
     if !is_there("prometheus") {
@@ -211,30 +243,8 @@ fn prometheus_scrapes_it() {
     for path in ["/a", "/app", "/traced"] {
         weir.get(path);
     }
-    let config = format!(
-        "global: {{ scrape_interval: 1s }}\nscrape_configs:\n- job_name: weir\n  static_configs:\n  \
-         - targets: ['127.0.0.1:{}']\n",
-        weir.port(0)
-    );
-    let prometheus = Peer::start(
-        "prometheus",
-        "prometheus",
-        &[("prometheus.yml", &config)],
-        &[
-            "--config.file=%DIR%/prometheus.yml",
-            "--storage.tsdb.path=%DIR%/data",
-            "--enable-feature=exemplar-storage",
-            "--web.listen-address=127.0.0.1:%PORT%",
-        ],
-    );
-    let ask = |path: &str| {
-        let mut conn = Conn::tcp(prometheus.port());
-        conn.send(format!("GET /api/v1/{path} HTTP/1.0\r\nHost: p\r\n\r\n"));
-        conn.response().text()
-    };
-    let found = |query: &str, text: &str| {
-        wait_for(query, || ask(query).contains(text).then_some(()));
-    };
+    let prometheus = prometheus(&weir, "/metrics", "exemplar-storage");
+    let found = |path: &str, text: &str| wait_for_answer(&prometheus, path, text);
     found("query?query=nginxplus_server_zone_requests", "\"server_zone\":\"main\"");
     found("query?query=weir_http_request_duration_seconds_bucket%7Ble=%221.0%22%7D", ",\"3\"]");
     found("query?query=nginxplus_location_zone_requests", "\"location_zone\":\"\u{e9} \\\"\\\\\"");
@@ -243,6 +253,53 @@ fn prometheus_scrapes_it() {
         "trace_id",
     );
     found("targets?state=active", "\"lastError\":\"\"");
-    let targets = ask("targets?state=active");
+    let targets = ask(&prometheus, "targets?state=active");
     assert!(targets.contains("\"health\":\"up\""), "{targets}");
+}
+
+/// What Prometheus sends where native histograms are enabled.
+const ACCEPT_NATIVE: &str = "Accept: application/vnd.google.protobuf;\
+    proto=io.prometheus.client.MetricFamily;encoding=delimited,\
+    application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n";
+
+#[test]
+fn native_histograms_are_for_those_who_ask() {
+    each_driver(|driver| {
+        let (backend, collector) = (Backend::start(), Collector::start());
+        let weir = site(driver, backend.port, collector.port()).start();
+        let kind = |path: &str, accept: &str| {
+            let response = weir.request("GET", path, accept);
+            response.header("Content-Type").expect("a type").split(';').next().map(str::to_owned)
+        };
+        let [protobuf, open] = ["vnd.google.protobuf", "openmetrics-text"]
+            .map(|kind| Some(format!("application/{kind}")));
+        assert_eq!(kind("/native", ACCEPT_NATIVE), protobuf);
+        assert_eq!(kind("/native", ACCEPT), open);
+        assert_eq!(kind("/metrics", ACCEPT_NATIVE), open);
+        assert_eq!(kind("/native", ""), Some("text/plain".to_owned()));
+    });
+}
+
+#[test]
+fn prometheus_keeps_native_histograms() {
+    if !is_there("prometheus") {
+        return;
+    }
+    let (backend, collector) = (Backend::start(), Collector::start());
+    let weir = site(Driver::usual(), backend.port, collector.port()).start();
+    for path in ["/a", "/app", "/traced"] {
+        weir.get(path);
+    }
+    let prometheus = prometheus(&weir, "/native", "native-histograms,exemplar-storage");
+    let found = |path: &str, text: &str| wait_for_answer(&prometheus, path, text);
+    let times = "weir_http_request_duration_seconds";
+    found(&format!("query?query=histogram_count({times})"), ",\"3\"]");
+    found(&format!("query?query=histogram_fraction(-1,60,{times})"), ",\"1\"]");
+    found(&format!("query?query=histogram_quantile(0.99,{times})"), "\"server_zone\":\"main\"");
+    // Without series for its buckets, but with counters, gauges and labels as in the texts.
+    found("query?query=nginxplus_location_zone_requests", "\"location_zone\":\"\u{e9} \\\"\\\\\"");
+    found("query?query=nginx_up", ",\"1\"]");
+    assert!(ask(&prometheus, &format!("query?query={times}_bucket")).contains("\"result\":[]"));
+    found(&format!("query_exemplars?query={times}&start=0&end=9999999999"), "trace_id");
+    found("targets?state=active", "\"lastError\":\"\"");
 }
