@@ -1,5 +1,5 @@
-//! The cost of reports that leave the server: weir with an access log in JSON, with metrics and
-//! traces by OTLP, and weir without.
+//! The cost of reports: weir with counters and their history, with an access log in JSON, with
+//! metrics and traces by OTLP, and weir without.
 
 use crate::options::Options;
 use crate::proxied;
@@ -15,8 +15,13 @@ const PATH: &str = "/1k.txt";
 const PLAIN: &str = "weir";
 
 /// Subjects by their names, and what their `http` block has. The collector is a bare responder.
-const SUBJECTS: [(&str, &str); 5] = [
+const SUBJECTS: [(&str, &str); 6] = [
     (PLAIN, "access_log off;"),
+    (
+        "history",
+        "access_log off;
+         server { listen unix:%PREFIX%/api.sock; location / { api; } }",
+    ),
     ("log", "access_log %PREFIX%/access.log combined;"),
     ("log-json", "access_log %PREFIX%/access.log json;"),
     (
