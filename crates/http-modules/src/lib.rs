@@ -114,6 +114,8 @@ pub static MODULES: Modules = &[
     // nginx's place for filters of other parties: they do not see what add_header adds.
     &headers_more::MODULE,
     &headers::MODULE,
+    // Adds what the two before have not set.
+    &http_identity::auth_oidc::private::MODULE,
     &userid::MODULE,
     &gunzip::MODULE,
     &addition::MODULE,

@@ -13,6 +13,7 @@ mod directives;
 mod fetch;
 mod login;
 mod logout;
+pub mod private;
 mod provider;
 mod sessions;
 mod variables;

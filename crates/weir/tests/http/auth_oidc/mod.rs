@@ -48,6 +48,8 @@ const CONF: &str = "
         location = /cb { auth_oidc $by_host; }
         location = /app-logout { auth_oidc app; }
         location = /bye.txt { auth_oidc off; }
+        location /expires/ { auth_oidc main; expires 1h; alias html/; }
+        location /own/ { auth_oidc main; add_header Cache-Control max-age=5; alias html/; }
         location /any/ { satisfy any; deny all; auth_oidc main; alias html/; }
         location /inside/ { auth_oidc main; internal_redirect /inner/a.txt; }
         location /inner/ { internal; alias html/; }
@@ -150,6 +152,27 @@ fn users_sign_in_and_return_to_their_page() {
         }
         let forged = format!("Cookie: NGX_OIDC_SESSION={}\r\n", "A".repeat(43));
         assert_eq!(weir.request("GET", "/a.txt", &forged).status, 302);
+    });
+}
+
+/// Browsers otherwise show pages after the logout, and shared caches show them to others.
+#[test]
+fn pages_of_users_are_not_cached_by_a_guess() {
+    each_world("", |World { weir, provider, .. }| {
+        let mut browser = Browser::default();
+        browser.sign_in(weir, provider, "/a.txt");
+        for (path, want) in [
+            ("/a.txt", Some("private, no-cache")),
+            ("/inside/a.txt", Some("private, no-cache")),
+            ("/any/a.txt", Some("private, no-cache")),
+            ("/expires/a.txt", Some("max-age=3600")),
+            ("/own/a.txt", Some("max-age=5")),
+            ("/bye.txt", None),
+        ] {
+            let page = browser.get(weir, path);
+            assert_eq!((page.status, page.header("Cache-Control")), (200, want), "{path}");
+            assert!(page.all("Cache-Control").count() <= 1, "{path}");
+        }
     });
 }
 
