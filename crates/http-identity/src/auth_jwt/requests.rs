@@ -1,17 +1,21 @@
 //! Keys that a subrequest fetches, by `auth_jwt_key_request`.
 //!
 //! With `auth_jwt_key_cache`, one request fetches new keys when the old ones have aged; requests
-//! that come before it is done use the old ones, and so do all while the provider is away. A token
+//! that come before it is done use the old ones, and so do all while the provider is away. Where
+//! there are none yet, they wait for that one, and another goes on if its client leaves. A token
 //! with an unknown `kid` has them fetched at once, because the provider may have changed its keys,
 //! but no more often than [`UNKNOWN_KID_MS`].
 
 use std::cell::RefCell;
+use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use base::log::{Level, lossy};
 use bytes::Bytes;
 use conf::template::Template;
 use conf::{ConfError, Node};
+use event::Notify;
 use http::cx::Cx;
 use http::module::Verdict;
 use http::request::Request;
@@ -29,6 +33,26 @@ const UNKNOWN_KID_MS: u64 = 10_000;
 pub(super) struct KeyRequest {
     uri: Template,
     fetched: RefCell<Vec<Entry>>,
+    /// The fetches under way that others may wait for.
+    fetches: RefCell<Vec<Rc<Fetch>>>,
+}
+
+/// A fetch under way.
+struct Fetch {
+    uri: Bytes,
+    /// The keys, or that there are none; nothing if its request has ended before.
+    result: RefCell<Option<Result<Arc<KeySet>, ()>>>,
+    done: Notify,
+}
+
+/// The request that fetches. Others are told when it is done, or over.
+struct Fetching<'a>(&'a KeyRequest, Rc<Fetch>);
+
+impl Drop for Fetching<'_> {
+    fn drop(&mut self) {
+        self.0.fetches.borrow_mut().retain(|fetch| !Rc::ptr_eq(fetch, &self.1));
+        self.1.done.notify_all();
+    }
 }
 
 struct Entry {
@@ -55,7 +79,7 @@ impl Entry {
 impl KeyRequest {
     pub(super) fn of(cx: &mut Cx, n: &Node) -> Result<KeyRequest, ConfError> {
         let uri = cx.template(n.arg(0)?)?;
-        Ok(KeyRequest { uri, fetched: RefCell::default() })
+        Ok(KeyRequest { uri, fetched: RefCell::default(), fetches: RefCell::default() })
     }
 
     /// The keys, if they need not be fetched. A caller that gets none is to call
@@ -76,7 +100,8 @@ impl KeyRequest {
         entry.is_some_and(|entry| entry.takes_turn(now_ms))
     }
 
-    /// The keys, fetched by a subrequest.
+    /// The keys, fetched by a subrequest: this request's or, if they are kept, another's that is
+    /// under way.
     ///
     /// # Errors
     /// There are none, which was logged, or the request is over.
@@ -86,6 +111,48 @@ impl KeyRequest {
         cache_ms: u64,
     ) -> Result<Arc<KeySet>, Verdict> {
         let uri = r.eval(&self.uri);
+        if cache_ms == 0 {
+            return self.fetch_now(r, uri, 0).await;
+        }
+        while let Some(fetch) = self.under_way(&uri) {
+            let wait = pin!(fetch.done.notified());
+            if let event::Either::Second(()) = event::race(wait, pin!(r.client_gone())).await {
+                r.log(Level::Info, format_args!("client prematurely closed connection"));
+                return Err(Verdict::Close);
+            }
+            let result = fetch.result.borrow().clone();
+            if let Some(result) = result {
+                return result.map_err(|()| {
+                    let m = format_args!("keys of \"{}\": another request got none", lossy(&uri));
+                    r.log(Level::Error, m);
+                    Verdict::Status(500)
+                });
+            }
+        }
+        let (result, done) = Default::default();
+        let fetch = Rc::new(Fetch { uri: uri.clone(), result, done });
+        self.fetches.borrow_mut().push(fetch.clone());
+        let fetching = Fetching(self, fetch);
+        let made = self.fetch_now(r, uri, cache_ms).await;
+        // An error of another kind than a status is the end of this request alone.
+        *fetching.1.result.borrow_mut() = match &made {
+            Ok(keys) => Some(Ok(keys.clone())),
+            Err(Verdict::Status(_)) => Some(Err(())),
+            Err(_) => None,
+        };
+        made
+    }
+
+    fn under_way(&self, uri: &Bytes) -> Option<Rc<Fetch>> {
+        self.fetches.borrow().iter().find(|fetch| fetch.uri == *uri).cloned()
+    }
+
+    async fn fetch_now(
+        &self,
+        r: &mut Request,
+        uri: Bytes,
+        cache_ms: u64,
+    ) -> Result<Arc<KeySet>, Verdict> {
         let retry_ms = base::time::now_ms() + RETRY_MS;
         if let Some(entry) = self.fetched.borrow_mut().iter_mut().find(|entry| entry.uri == uri) {
             entry.next_ms = entry.next_ms.max(retry_ms);

@@ -1,6 +1,10 @@
 //! `auth_jwt`, with keys and tokens of another issuer: `auth_jwt.json` is by joserfc 1.6.5.
 
-use testkit::{Driver, Response, Site, Weir, built_binary, each_driver, each_site, wait_until};
+use std::net::TcpListener;
+
+use testkit::{
+    Conn, Driver, Response, Site, Weir, built_binary, each_driver, each_site, wait_until,
+};
 
 const ISSUED: &str = include_str!("auth_jwt.json");
 
@@ -240,6 +244,68 @@ fn keys_come_from_subrequests() {
         let log = weir.stop_and_read("keys.log");
         let fetches = log.lines().filter(|line| !line.contains("GET /keys/"));
         assert_eq!(fetches.count(), 7, "{log}");
+    });
+}
+
+/// The next request that arrives: its connection.
+fn accepted(keys: &TcpListener) -> Conn {
+    let mut conn = Conn::over(keys.accept().expect("a fetch").0);
+    conn.read_until(b"\r\n\r\n");
+    conn
+}
+
+#[test]
+fn one_fetch_of_keys_is_for_all_who_wait() {
+    each_driver(|driver| {
+        let keys = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = keys.local_addr().expect("bound").port();
+        let weir = Site::new(built_binary(), driver)
+            .file("html/a.txt", "hello")
+            .http(&format!(
+                "server {{ listen 127.0.0.1:%PORT0%; root html;
+                     location / {{ auth_jwt x; auth_jwt_key_request /keys?$arg_k;
+                                   auth_jwt_key_cache 1h; }}
+                     location /open/ {{ alias html/; }}
+                     location = /keys {{ internal; proxy_pass http://127.0.0.1:{port}/; }} }}"
+            ))
+            .start();
+        let ask = |k: &str| {
+            let mut conn = weir.connect();
+            let token = token("rsa");
+            let head = format!("Host: a\r\nAuthorization: Bearer {token}\r\n\r\n");
+            conn.send(format!("GET /a.txt?k={k} HTTP/1.1\r\n{head}"));
+            conn
+        };
+        // All have arrived when another request behind them is answered.
+        let arrived = || (0..2).for_each(|_| assert_eq!(weir.get("/open/a.txt").status, 200));
+        let text = issued(&["public"]).to_string();
+        let answer = |mut conn: Conn, status: &str| {
+            let len = text.len();
+            conn.send(format!("HTTP/1.1 {status}\r\nContent-Length: {len}\r\n\r\n{text}"));
+        };
+        let statuses = |clients: Vec<Conn>| -> Vec<u16> {
+            clients.into_iter().map(|mut client| client.response().status).collect()
+        };
+        let clients: Vec<Conn> = (0..20).map(|_| ask("1")).collect();
+        arrived();
+        answer(accepted(&keys), "200 OK");
+        assert_eq!(statuses(clients), [200; 20]);
+        // The client of the fetch leaves: another one fetches.
+        let first = ask("2");
+        let fetch = accepted(&keys);
+        let clients: Vec<Conn> = (0..5).map(|_| ask("2")).collect();
+        arrived();
+        drop(first);
+        answer(accepted(&keys), "200 OK");
+        drop(fetch);
+        assert_eq!(statuses(clients), [200; 5]);
+        // A failure is everybody's.
+        let clients: Vec<Conn> = (0..5).map(|_| ask("3")).collect();
+        arrived();
+        answer(accepted(&keys), "503 Away");
+        assert_eq!(statuses(clients), [500; 5]);
+        keys.set_nonblocking(true).expect("set");
+        assert!(keys.accept().is_err(), "a fetch too many");
     });
 }
 
