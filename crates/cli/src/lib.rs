@@ -35,6 +35,7 @@ mod pages;
 mod reload;
 mod rewrite;
 mod serve;
+mod sign_in;
 mod switches;
 mod tail;
 mod target;

@@ -1,6 +1,7 @@
 //! `weir migrate [FILE]`: a report on a configuration of nginx, or on the output of `nginx -T`, by
 //! risk: what Weir refuses, documented differences that concern directives of this configuration,
-//! and what is better written otherwise. `--fix` writes the changes that are certain.
+//! what is better written otherwise, and directives for sign-in by known scripts. `--fix` writes
+//! the changes that are certain.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Read, Write as _};
@@ -18,6 +19,7 @@ use server::layout::layout;
 
 use crate::declared::{Command, PLAIN, Run};
 use crate::rewrite::Changed;
+use crate::sign_in::{self, Written};
 use crate::{fixes, line};
 
 /// The documented differences, the one list of them.
@@ -36,8 +38,9 @@ pub const COMMAND: Command = Command {
     name: "migrate",
     doc: "report what a move of a configuration from nginx to Weir changes",
     about: "For a move from nginx. Lists directives and modules that Weir lacks, with what to use \
-            instead, the documented differences that concern this configuration, and what is \
-            better written otherwise. --fix writes the changes that are certain.",
+            instead, the documented differences that concern this configuration, what is \
+            better written otherwise, and directives for sign-in by scripts. --fix writes the \
+            changes that are certain.",
     args: || {
         let doc = "A configuration file, or the output of nginx -T; - is standard input \
                    [default: the file that the server reads]";
@@ -81,8 +84,8 @@ fn run(matches: &ArgMatches) -> ExitCode {
             return ExitCode::from(UNREADABLE);
         }
     };
-    let (used, better) = used;
-    let report = Report::new(&used, better);
+    let Found { used, better, sign_in } = used;
+    let report = Report { sign_in, ..Report::new(&used, better) };
     if !dry {
         out.push_str(&report.text(&used));
     }
@@ -194,11 +197,19 @@ struct Statement {
     argument: String,
 }
 
-/// Reads a configuration with its includes, or the output of `nginx -T` (`-`: from standard input):
-/// its directives, and what is better written otherwise.
-fn statements(file: &Path) -> Result<(Used, Vec<(Pos, String)>), String> {
-    let (mut used, names) = (Used::new(), directives::names());
-    let mut otherwise = Vec::new();
+/// What a configuration has.
+#[derive(Default)]
+struct Found {
+    used: Used,
+    /// What is better written otherwise.
+    better: Vec<(Pos, String)>,
+    /// Sign-in by scripts.
+    sign_in: Vec<Written>,
+}
+
+/// Reads a configuration with its includes, or the output of `nginx -T` (`-`: from standard input).
+fn statements(file: &Path) -> Result<Found, String> {
+    let (mut found, names) = (Found::default(), directives::names());
     let mut text = Vec::new();
     if file == Path::new("-") {
         std::io::stdin().read_to_end(&mut text).map_err(|e| format!("standard input: {e}"))?;
@@ -210,17 +221,18 @@ fn statements(file: &Path) -> Result<(Used, Vec<(Pos, String)>), String> {
         let conf_prefix = file.parent().unwrap_or(Path::new("")).to_owned();
         let options = Options { conf_prefix, ..Options::default() };
         let tree = parse_file(file, &options).map_err(|e| e.to_string())?;
-        add(&tree.nodes, &names, &mut used);
-        return Ok((used, better(&tree)));
+        add(&tree.nodes, &names, &mut found.used);
+        return Ok(Found { better: better(&tree), sign_in: sign_in::written(&tree), ..found });
     }
     let options = Options { keep_includes: true, ..Options::default() };
     for (name, part) in parts(&dump) {
         let text = Bytes::copy_from_slice(part.as_bytes());
         let tree = parse_bytes(Path::new(name), text, &options).map_err(|e| e.to_string())?;
-        add(&tree.nodes, &names, &mut used);
-        otherwise.extend(better(&tree));
+        add(&tree.nodes, &names, &mut found.used);
+        found.better.extend(better(&tree));
+        found.sign_in.extend(sign_in::written(&tree));
     }
-    Ok((used, otherwise))
+    Ok(found)
 }
 
 /// The files in the output of `nginx -T`; a text without their marks is one file.
@@ -264,6 +276,8 @@ struct Report {
     differs: Vec<(String, String, Vec<String>)>,
     /// What works and is better written otherwise, with places.
     better: Vec<(Pos, String)>,
+    /// Sign-in by scripts, with the directives for it.
+    sign_in: Vec<Written>,
     /// Directives that need nothing.
     same: usize,
 }
@@ -306,7 +320,7 @@ impl Report {
                 || differs.iter().any(|(.., of)| of.contains(name))
         };
         let same = used.iter().filter(|(name, _)| !is_named(name)).map(|(_, all)| all.len()).sum();
-        Report { refused, differs, better, same }
+        Report { refused, differs, better, sign_in: Vec::new(), same }
     }
 
     fn text(&self, used: &Used) -> String {
@@ -345,6 +359,14 @@ impl Report {
         }
         for (at, text) in &self.better {
             out.push_str(&format!("  {at}: {text}\n"));
+        }
+        if !self.sign_in.is_empty() {
+            let count = self.sign_in.len();
+            out.push_str(&format!("\nSign-in by a script, which directives do here: {count}\n"));
+        }
+        for Written { at, of, text } in &self.sign_in {
+            out.push_str(&format!("  {at}: {of}\n"));
+            text.lines().for_each(|line| out.push_str(&format!("    {line}\n")));
         }
         out.push_str(&format!("\nNothing to do: {} directives\n", self.same));
         out.push_str(

@@ -147,6 +147,37 @@ fn a_configuration_of_nginx_is_judged() {
 }
 
 #[test]
+fn sign_in_by_scripts_is_written_as_directives_that_load() {
+    let text = "events {}\nhttp {\n  map $host $oidc_authz_endpoint { default \
+                https://127.0.0.1:1/realms/a/protocol/openid-connect/auth; }\n\
+                map $host $oidc_client { default me; }\n\
+                map $host $oidc_client_secret { default 'a \"b'; }\n}\n";
+    let folder = folder("sign-in", &[("main.conf", text)]);
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        let run = command.current_dir(folder.path()).args(args).output().expect("run weir");
+        let text = [run.stdout, run.stderr].concat();
+        (run.status.code(), String::from_utf8(text).expect("it is text"))
+    };
+    let (code, out) = run(&["migrate", "main.conf"]);
+    let head =
+        "Sign-in by a script, which directives do here: 1\n  main.conf:3: nginx-openid-connect\n";
+    assert!(code == Some(0) && out.contains(head), "{out}");
+    let (_, written) = out.split_once(head).expect("it is there");
+    let (written, _) = written.split_once("\n\n").expect("its end");
+    let (provider, location) = written.split_once("# in the locations").expect("two parts");
+    let (_, location) = location.split_once('\n').expect("a line");
+    let conf = format!(
+        "pid pid; events {{}} http {{ access_log off; {provider}\n server {{ listen 127.0.0.1:8080; location / {{\n\
+         {location}\n}} }} }}"
+    );
+    folder.write("new.conf", &conf);
+    let bundle = ["-t", "-e", "stderr", "-p", ".", "-c", "new.conf"];
+    let (code, out) = run(&bundle);
+    assert!(code == Some(0), "{conf}\n{out}");
+}
+
+#[test]
 fn certain_changes_of_a_move_are_written() {
     let old = "load_module modules/ngx_http_echo_module.so;\nevents {}\nhttp {\n  upstream u {\n    \
                consistent_hash $uri;  # keys\n    server 127.0.0.1:1;\n  }\n  server {\n    \
