@@ -6,7 +6,7 @@
 //!   [`compression`]).
 //! - **Common to the versions**: a header section from a list of fields ([`fields`]), URIs
 //!   ([`uri`]), priorities of responses ([`priority`]), and limits on frames that cost work and
-//!   bring nothing ([`waste`]).
+//!   bring nothing ([`waste`]), also by client address ([`address`]).
 //! - **Fields whose rules are HTTP's own**: [`range`], [`cache_control`] and [`accept`] are not
 //!   with the module that uses them, because RFC 9110 and RFC 9111 define them and fuzzers test
 //!   them without a server. [`user_agent`] knows clients that misread responses.
@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+pub mod address;
 pub mod cache_control;
 pub mod chunked;
 pub mod compression;

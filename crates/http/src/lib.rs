@@ -14,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 mod accept;
-mod address;
 pub mod aio;
 mod answer;
 pub mod auth;

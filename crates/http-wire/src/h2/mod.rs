@@ -5,6 +5,7 @@
 //! | [`hpack`] | compressed fields |
 //! | [`frame`] | the layout of frames: constants, and writing them |
 //! | [`read`] | bytes to frames, and what a connection may not receive |
+//! | [`repeated`] | heads that equal an earlier one of their connection |
 //! | [`reset_ids`] | the streams that one side has reset |
 //! | [`settings`] | the parameters of a connection |
 //! | [`tree`] | the dependencies of RFC 7540 among streams |
@@ -16,6 +17,7 @@
 pub mod frame;
 pub mod hpack;
 pub mod read;
+pub mod repeated;
 pub mod reset_ids;
 pub mod settings;
 pub mod tree;

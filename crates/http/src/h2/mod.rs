@@ -13,7 +13,7 @@
 //! | file | concern |
 //! | --- | --- |
 //! | [`connection`], [`leaving`] | the connection's task; its end, as announced to the client |
-//! | [`receive`], [`repeated`] | received frames; requests that equal an earlier one |
+//! | [`receive`] | received frames |
 //! | [`answer`], [`tunnel`] | a request on its stream; CONNECT and WebSocket |
 //! | [`mux`], [`entry`] | the state that the connection and its streams share; a stream in it |
 //! | [`schedule`], [`priority`] | which stream sends next; the priorities that both sides ask for |
@@ -55,7 +55,7 @@
 //!
 //! An API client sends the same header block with each call. A block that equals an earlier one
 //! byte for byte, and that changes no table, is not decoded again: its `Head` is copied
-//! ([`repeated`]). A response whose header section equals the previous one gets the same block
+//! ([`http_wire::h2::repeated`]). A response whose header section equals the previous one gets the same block
 //! ([`last_head`]). Both only copy what would be computed again; no phase is skipped.
 //!
 //! `engine::flooders` lists the defences against clients that cost more than they bring.
@@ -74,7 +74,6 @@ mod priority;
 #[cfg(test)]
 mod priority_tests;
 mod receive;
-mod repeated;
 mod schedule;
 mod tunnel;
 mod unread;

@@ -19,11 +19,11 @@ pub(super) use super::entry::{Entry, Half};
 use super::last_head::LastHead;
 
 use super::schedule::Schedule;
-use crate::address::{Address, Held};
 use crate::channel::conn::Conn;
 use crate::channel::streams::outgoing::Room;
 use crate::channel::streams::{Gone, wakers};
 use crate::http2_conf::Http2;
+use http_wire::address::{Address, Held};
 
 /// Bytes that a stream may have in its queue before its request waits.
 pub(super) const QUEUE_MAX: u64 = 64 << 10;

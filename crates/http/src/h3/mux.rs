@@ -14,10 +14,10 @@ use mem::Page;
 use os::SockAddr;
 use quic::{Gone as Refused, StreamId};
 
-use crate::address::{Address, Held};
 use crate::channel::conn::Conn;
 use crate::channel::streams::{Gone, wakers};
 use crate::server::HttpMain;
+use http_wire::address::{Address, Held};
 
 /// Bytes of a body that are read ahead of its request.
 const AHEAD_MAX: usize = 64 << 10;

@@ -23,7 +23,6 @@ use super::mux::{Entry, Mux, Phase};
 use super::receive::{Job, Parties};
 use super::stream;
 use super::unconfirmed::{Found, Terms, Unconfirmed};
-use crate::address::Account;
 use crate::channel::conn::Conn;
 use crate::channel::streams::run::Runner;
 use crate::channel::streams::slice::Slice;
@@ -31,6 +30,7 @@ use crate::channel::streams::{self, is_worn, kept_ms, tell_fault};
 use crate::channel::{Answer, SendFailed};
 use crate::http3_conf::{BLOCKED_MAX, BLOCKED_STREAMS};
 use crate::server::HttpMain;
+use http_wire::address::Account;
 
 /// A field section may be so many times as large as a head that is taken, and has such a size at
 /// least, bytes, 32 for each field included: up to that it is answered.

@@ -12,8 +12,8 @@ use crate::channel::streams::request::{is_tunnel, refusal, refused};
 use crate::channel::streams::tell_of_address;
 use crate::h2::mux::{Half, Mux};
 use crate::h2::priority;
-use crate::h2::repeated::Sent;
 use crate::request::Request;
+use http_wire::h2::repeated::Sent;
 
 /// Bytes of memory that the heads of a connection's requests may hold together.
 const HEADS_MAX: usize = 768 << 10;

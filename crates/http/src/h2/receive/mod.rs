@@ -16,11 +16,11 @@ use http_wire::h2::window::{MAX, Window};
 use mem::Page;
 
 use super::mux::{Key, Mux, State};
-use super::repeated::Heads;
 use super::unread::Unread;
-use crate::address::Account;
 use crate::request::Request;
 use crate::server::HttpMain;
+use http_wire::address::Account;
+use http_wire::h2::repeated::Heads;
 
 /// The longest payload of a DATA frame, where a stream's first window has room for it. nginx
 /// announces 16 MB, and clients that know nginx send as much as their window allows; others look at

@@ -1,5 +1,5 @@
 //! Limits on a client's address, which all of its connections to a worker share: a budget of frames
-//! that bring nothing (`http_wire::waste`), and a limit on the memory that their requests hold.
+//! that bring nothing (`crate::waste`), and a limit on the memory that their requests hold.
 //! With IPv6, a block of 64 bits counts as one address.
 //!
 //! The account is the worker's own and not one of all workers, because its purpose is that this
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use http_wire::waste::{AddressWaste, Flood, Waste};
+use crate::waste::{AddressWaste, Flood, Waste};
 use os::sockaddr::block_of;
 
 /// Memory that requests of an address may hold in a worker, bytes: their heads, and parts of bodies
@@ -36,7 +36,7 @@ const TOLD_MAX: u32 = 16;
 
 /// Lines of the log about single streams: one for each would be a client's way to fill a disk.
 #[derive(Default)]
-pub(crate) struct Lines {
+pub struct Lines {
     since_ms: Cell<u64>,
     n: Cell<u32>,
 }
@@ -54,7 +54,7 @@ impl Lines {
 }
 
 /// The account of an address.
-pub(crate) struct Address {
+pub struct Address {
     waste: RefCell<AddressWaste>,
     held: Cell<usize>,
     /// Lines about streams that the client has reset, or that were refused.
@@ -129,7 +129,7 @@ impl Address {
 }
 
 /// The accounts that a connection's frames are charged to.
-pub(crate) struct Account {
+pub struct Account {
     own: Waste,
     address: Option<Rc<Address>>,
     /// Frames that were not charged to the address yet.
@@ -143,6 +143,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    /// The account of a new connection. `did_flood`: its client was cut off for a flood lately.
     pub fn new(max_streams: u32, address: Option<Rc<Address>>, did_flood: bool) -> Account {
         let own = Waste::new(max_streams, base::time::now_ms());
         Account { own, address, frames: 0, streams: 0, resets: 0, did_flood }
@@ -232,7 +233,7 @@ impl Account {
 
 /// Memory that requests of a connection hold, which counts for its client's address as well.
 #[derive(Default)]
-pub(crate) struct Held {
+pub struct Held {
     own: usize,
     address: Option<Rc<Address>>,
 }

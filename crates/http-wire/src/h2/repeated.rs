@@ -8,9 +8,9 @@
 
 use std::ops::Range;
 
-use http_wire::fields::request::with_target;
-use http_wire::h1::{Head, Limits, TargetForm};
-use http_wire::h2::hpack::{literal_path, read_literal_path};
+use crate::fields::request::with_target;
+use crate::h1::{Head, Limits, TargetForm};
+use crate::h2::hpack::{literal_path, read_literal_path};
 
 /// The longest block that is kept.
 const BLOCK_MAX: usize = 256;
@@ -22,17 +22,18 @@ const TEXT_MAX: usize = 1 << 10;
 const PLACES: usize = 4;
 
 /// A header block as it was sent.
-pub(super) struct Sent<'a> {
+pub struct Sent<'a> {
+    /// Its bytes.
     pub block: &'a [u8],
     /// No body follows it.
     pub end_stream: bool,
-    /// Changes of the table before it: [`http_wire::h2::hpack::Decoder::changes`].
+    /// Changes of the table before it: [`crate::h2::hpack::Decoder::changes`].
     pub changes: u64,
 }
 
 /// The heads of some requests of a connection.
 #[derive(Default)]
-pub(super) struct Heads {
+pub struct Heads {
     same: [Place; PLACES],
     pattern: Pattern,
 }
@@ -161,9 +162,9 @@ fn place_of(block: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_wire::fields::request::HeadBuilder;
-    use http_wire::h1::Version;
-    use http_wire::h2::hpack::{Decoder, Encoder};
+    use crate::fields::request::HeadBuilder;
+    use crate::h1::Version;
+    use crate::h2::hpack::{Decoder, Encoder};
 
     /// A block of a GET, whose fields but the path have come before.
     fn block(encoder: &mut Encoder, path: &[u8]) -> Vec<u8> {
@@ -208,7 +209,7 @@ mod tests {
 
     /// All that a head says.
     fn said(head: &Head, text: &[u8]) -> Vec<String> {
-        let show = |span: http_wire::h1::Span| String::from_utf8_lossy(span.of(text)).into_owned();
+        let show = |span: crate::h1::Span| String::from_utf8_lossy(span.of(text)).into_owned();
         let spans = [head.method_name, head.line, head.protocol, head.target, head.path, head.args];
         let host = head.host.as_ref().map(|host| show(host.name));
         let fields = head.fields.iter().map(|field| {
