@@ -62,6 +62,8 @@ contexts! {
     OTEL_EXPORTER = 15, "otel_exporter";
     /// In `oidc_provider`.
     OIDC_PROVIDER = 16, "oidc_provider";
+    /// In `ldap_server`.
+    LDAP_SERVER = 17, "ldap_server";
 }
 
 impl Contexts {
@@ -105,6 +107,7 @@ impl Contexts {
             "acme_issuer" => Contexts::ACME_ISSUER,
             "otel_exporter" => Contexts::OTEL_EXPORTER,
             "oidc_provider" => Contexts::OIDC_PROVIDER,
+            "ldap_server" => Contexts::LDAP_SERVER,
             _ => return None,
         })
     }
@@ -136,6 +139,7 @@ impl Contexts {
             "acme_issuer" => Some(Contexts::ACME_ISSUER),
             "otel_exporter" => Some(Contexts::OTEL_EXPORTER),
             "oidc_provider" => Some(Contexts::OIDC_PROVIDER),
+            "ldap_server" => Some(Contexts::LDAP_SERVER),
             _ => None,
         }
     }

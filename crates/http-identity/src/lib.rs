@@ -1,14 +1,16 @@
 //! The HTTP modules that find out who sends a request, one file or folder each: passwords
-//! (`auth_basic`), tokens (`auth_jwt`), sign-in at a provider (`auth_oidc`), questions to another
-//! server (`auth_request`), what all of them found (`auth_require`), and a limit on those who guess
-//! (`limit_auth`).
+//! (`auth_basic`, and `auth_ldap` with a directory), tokens (`auth_jwt`), sign-in at a provider
+//! (`auth_oidc`), questions to another server (`auth_request`), what all of them found
+//! (`auth_require`), and a limit on those who guess (`limit_auth`).
 //!
-//! Tokens and the protocol of sign-in are in the crates `jose` and `oidc`, which do no I/O. The
-//! order of these modules among all is in `http-modules`.
+//! Tokens, the protocol of sign-in and LDAP's messages are in the crates `jose`, `oidc` and `proto`,
+//! which do no I/O. The order of these modules among all is in `http-modules`.
 #![forbid(unsafe_code)]
 
+mod addresses;
 pub mod auth_basic;
 pub mod auth_jwt;
+pub mod auth_ldap;
 pub mod auth_oidc;
 pub mod auth_request;
 pub mod auth_require;

@@ -1,5 +1,5 @@
 //! `limit_auth`: clients whose passwords or tokens are refused too often get 429 before another one
-//! is checked. `auth_basic` and `auth_jwt` ask here.
+//! is checked. `auth_basic`, `auth_ldap` and `auth_jwt` ask here.
 //!
 //! A request is told the result of a check only if the limit allows one more at that time, so that
 //! a client learns nothing from many requests at once. Requests without credentials guess nothing
@@ -43,8 +43,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T12,
         "off",
-        "Responds with 429 to credentials of clients whose failures at `auth_basic` and `auth_jwt` \
-         exceed the zone's rate by more than `burst` (default 5). Weir's own.",
+        "Responds with 429 to credentials of clients whose failures at `auth_basic`, `auth_ldap` \
+         and `auth_jwt` exceed the zone's rate by more than `burst` (default 5). Weir's own.",
         auth::set_limit,
     ),
     directive(

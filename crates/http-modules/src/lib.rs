@@ -87,6 +87,7 @@ pub static MODULES: Modules = &[
     &empty_gif::MODULE,
     &access::MODULE,
     &http_identity::auth_basic::MODULE,
+    &http_identity::auth_ldap::MODULE,
     // Tokens may be those of its sessions.
     &http_identity::auth_oidc::MODULE,
     &http_identity::auth_jwt::MODULE,

@@ -16,7 +16,7 @@ use engine::tls_certificates::{CacheTerms, Certificates};
 use engine::tls_files::{self as files, Named};
 use engine::tls_objects::Trust;
 use engine::tls_settings::{self, Algorithms};
-use event::{Deadline, Either, Sock};
+use event::{Deadline, Either};
 use net::Transport;
 use os::SockAddr;
 use pki::pem::Passwords;
@@ -52,6 +52,8 @@ engine::settings! {
         pub depth: Option<u64>,
         /// `…_ssl_trusted_certificate`
         pub trusted: Option<Named>,
+        /// Further files of that kind, where a block takes several.
+        pub trusted_more: Option<Vec<Named>>,
         /// `…_ssl_crl`
         pub crl: Option<Named>,
         /// `…_ssl_certificate`, with its variables.
@@ -131,13 +133,13 @@ impl Fixed {
         }
     }
 
-    /// Puts TLS over a new connection to `addr`.
+    /// Puts TLS over a plain connection to `addr`, of which nothing was read that was not used.
     ///
     /// # Errors
     /// The connection has no session, and is closed.
     pub async fn connect(
         &self,
-        sock: Sock,
+        plain: impl Into<Transport>,
         addr: &SockAddr,
         deadline: Deadline,
     ) -> Result<Transport, NoSession> {
@@ -149,7 +151,7 @@ impl Fixed {
             deadline,
             counted: None,
         };
-        self.tls.connect(sock, shake).await
+        self.tls.connect(plain, shake).await
     }
 }
 
@@ -243,7 +245,9 @@ impl SslDraft {
             let m = format!("no {prefix}_ssl_trusted_certificate for {prefix}_ssl_verify");
             return Err(ConfError::new(m));
         };
-        let trust = files::trust(&[trusted], self.crl.as_ref(), security_level)?;
+        let all: Vec<&Named> =
+            [trusted].into_iter().chain(self.trusted_more.iter().flatten()).collect();
+        let trust = files::trust(&all, self.crl.as_ref(), security_level)?;
         let depth = u32::try_from(self.depth.unwrap_or(1)).unwrap_or(u32::MAX);
         Ok(Verify { trust, depth })
     }

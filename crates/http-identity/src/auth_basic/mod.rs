@@ -100,7 +100,7 @@ impl PhaseHandler for Handler {
         if r.basic_credentials().is_none() {
             let m = "no user/password was provided for basic authentication";
             r.log(Level::Info, format_args!("{m}"));
-            return Step::Now(ask(r, &realm));
+            return Step::Now(challenge(r, &realm));
         }
         if let Err(refused) = limit_auth::admit(r, Proof::Password) {
             return Step::Now(limit_auth::respond(r, refused));
@@ -223,7 +223,7 @@ impl Handler {
         if let Check::Done(right) = at_once(r, &hash) {
             return decide(r, &realm, right);
         }
-        let Some(c) = r.basic_credentials() else { return ask(r, &realm) };
+        let Some(c) = r.basic_credentials() else { return challenge(r, &realm) };
         let (password, of_thread) = (c.password().to_vec(), hash.clone());
         let made = event::pool::run_blocking(move || crypt::verify(&password, &of_thread)).await;
         match made {
@@ -263,7 +263,7 @@ fn at_once(r: &Request, hash: &[u8]) -> Check {
 
 /// The verdict on a password that was right, wrong, or could not be checked.
 fn decide(r: &mut Request, realm: &Bytes, right: Option<bool>) -> Verdict {
-    let Some(c) = r.basic_credentials() else { return ask(r, realm) };
+    let Some(c) = r.basic_credentials() else { return challenge(r, realm) };
     let user = lossy(c.user());
     match right {
         Some(true) => match limit_auth::succeeded(r, Proof::Password) {
@@ -287,13 +287,13 @@ fn decide(r: &mut Request, realm: &Bytes, right: Option<bool>) -> Verdict {
 /// Counts a failure, and asks again.
 fn wrong(r: &mut Request, realm: &Bytes) -> Verdict {
     match limit_auth::failed(r, Proof::Password) {
-        Ok(()) => ask(r, realm),
+        Ok(()) => challenge(r, realm),
         Err(refused) => limit_auth::respond(r, refused),
     }
 }
 
 /// Asks for a name and password.
-fn ask(r: &mut Request, realm: &Bytes) -> Verdict {
+pub(crate) fn challenge(r: &mut Request, realm: &Bytes) -> Verdict {
     let value = Bytes::from([b"Basic realm=\"", &quotable(realm)[..], b"\""].concat());
     if r.method == Method::Connect {
         r.out.add("Proxy-Authenticate", value);

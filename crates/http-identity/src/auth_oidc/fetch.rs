@@ -4,8 +4,8 @@ use std::fmt;
 
 use base::log::lossy;
 use bytes::Bytes;
+use event::Deadline;
 use http_wire::h1::FieldId;
-use os::SockAddr;
 use upstream::http_client::{Body, Client, Error, Request, Timeout};
 use upstream::ssl::Fixed;
 use upstream::url;
@@ -125,7 +125,9 @@ impl Provider {
         let host = lossy(&target.host).into_owned();
         let tls = Fixed::new(&self.tls, &target.host).map_err(invalid)?;
         let mut last = format!("{host} has no address");
-        for address in self.addresses(&target).await? {
+        let deadline = Deadline::in_ms(TIMEOUT_MS);
+        let addresses = crate::addresses::of(&self.lookup, &target, deadline).await;
+        for address in addresses.map_err(Failure::Away)? {
             let conn = match client.connect_tls(&address, &tls).await {
                 Ok(conn) => conn,
                 Err(e) => {
@@ -144,29 +146,6 @@ impl Provider {
             return Ok(Answer { status: response.head.status, content_type, body, host });
         }
         Err(Failure::Away(last))
-    }
-
-    /// The addresses of a host, from `resolver`, or else from the system's resolver, which blocks
-    /// and so runs in a thread.
-    async fn addresses(&self, target: &url::Url) -> Result<Vec<SockAddr>, Failure> {
-        if let Some(address) = &target.addr {
-            return Ok(vec![address.clone()]);
-        }
-        let (host, port) = (target.host.clone(), target.port);
-        let shown = lossy(&host).into_owned();
-        match &self.lookup.resolver {
-            Some(resolver) => match resolver.addresses(&host, self.lookup.timeout_ms).await {
-                Ok(found) => Ok(found.list.into_iter().map(|ip| SockAddr::ip(ip, port)).collect()),
-                Err(e) => Err(Failure::Away(format!("{shown} could not be resolved ({e})"))),
-            },
-            None => {
-                let asked = event::pool::default().run_short(move || url::resolve(&host, port));
-                match asked.await {
-                    Ok(list) if !list.is_empty() => Ok(list),
-                    _ => Err(Failure::Away(format!("{shown} could not be resolved"))),
-                }
-            }
-        }
     }
 }
 
