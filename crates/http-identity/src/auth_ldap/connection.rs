@@ -310,7 +310,8 @@ impl Connection {
                 None => Found::None,
             }),
             code::SIZE_LIMIT_EXCEEDED => Ok(Found::Many),
-            code::NO_SUCH_OBJECT => Ok(Found::None),
+            // A variable may have made a name that is none.
+            code::NO_SUCH_OBJECT | code::INVALID_DN_SYNTAX => Ok(Found::None),
             code::REFERRAL => Ok(Found::Elsewhere),
             _ => Err(Failure::of_result("the search", &done)),
         }

@@ -59,6 +59,8 @@ pub mod code {
     pub const REFERRAL: u32 = 10;
     /// The entry does not exist.
     pub const NO_SUCH_OBJECT: u32 = 32;
+    /// The name of an entry is none.
+    pub const INVALID_DN_SYNTAX: u32 = 34;
     /// The password is wrong.
     pub const INVALID_CREDENTIALS: u32 = 49;
 }

@@ -11,6 +11,7 @@ mod access;
 mod aio;
 mod api;
 mod auth_jwt;
+mod auth_ldap;
 mod auth_oidc;
 mod auth_require;
 mod autoindex;
