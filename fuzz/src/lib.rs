@@ -36,6 +36,7 @@ pub mod hpack_h2;
 pub mod jose_keys;
 pub mod jose_token;
 pub mod keyval_tables;
+pub mod ldap;
 pub mod mail;
 pub mod mp4_cut;
 pub mod mqtt_connect;

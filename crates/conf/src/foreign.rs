@@ -102,7 +102,6 @@ mod tests {
             ("concat", "nginx-http-concat"),
             ("check", "nginx_upstream_check_module"),
             ("fair", "nginx-upstream-fair"),
-            ("auth_ldap", "nginx-auth-ldap"),
             ("auth_pam", "ngx_http_auth_pam_module"),
             ("auth_gss", "spnego-http-auth-nginx-module"),
             ("auth_digest", "nginx-http-auth-digest"),

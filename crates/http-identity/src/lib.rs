@@ -3,11 +3,10 @@
 //! (`auth_oidc`), questions to another server (`auth_request`), what all of them found
 //! (`auth_require`), and a limit on those who guess (`limit_auth`).
 //!
-//! Tokens, the protocol of sign-in and LDAP's messages are in the crates `jose`, `oidc` and `proto`,
-//! which do no I/O. The order of these modules among all is in `http-modules`.
+//! Tokens, the protocol of sign-in and LDAP's messages are in the crates `jose`, `oidc` and
+//! `proto`, which do no I/O. The order of these modules among all is in `http-modules`.
 #![forbid(unsafe_code)]
 
-mod addresses;
 pub mod auth_basic;
 pub mod auth_jwt;
 pub mod auth_ldap;

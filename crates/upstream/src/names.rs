@@ -1,6 +1,7 @@
 //! Names that become addresses at run time: those that variables name, when a session needs them,
 //! and those of `server … resolve`, whenever their answers expire.
 
+use std::pin::pin;
 use std::rc::Rc;
 
 use base::log::{Level, lossy};
@@ -8,7 +9,7 @@ use base::time::unix_secs;
 use bytes::Bytes;
 use conf::ConfError;
 use engine::Client;
-use event::{Either, Gate, race};
+use event::{Deadline, Either, Gate, race};
 use net::resolver::{Config, Failure, Host, Resolver, system_servers};
 use os::SockAddr;
 
@@ -16,6 +17,7 @@ use crate::block::NamedUpstream;
 use crate::peer::{Peer, ServerSpec};
 use crate::server_line::ResolveLine;
 use crate::servers::Servers;
+use crate::url::{self, Url};
 
 /// The name servers of an engine's level.
 #[derive(Clone)]
@@ -50,6 +52,43 @@ impl Lookup {
                     ..ServerSpec::new(SockAddr::ip(ip, port))
                 };
                 Some(found.list.into_iter().map(spec).collect())
+            }
+        }
+    }
+}
+
+impl Lookup {
+    /// The addresses of a server that this one talks to of its own accord, from `resolver`, or else
+    /// from the system's resolver, which blocks and so runs in a thread.
+    ///
+    /// # Errors
+    /// There are none until the deadline; a text for the log.
+    pub async fn find(&self, target: &Url, deadline: Deadline) -> Result<Vec<SockAddr>, String> {
+        if let Some(address) = &target.addr {
+            return Ok(vec![address.clone()]);
+        }
+        match race(pin!(self.resolve(target)), event::sleep_until(deadline)).await {
+            Either::First(found) => found,
+            Either::Second(()) => {
+                Err(format!("{} could not be resolved in time", lossy(&target.host)))
+            }
+        }
+    }
+
+    async fn resolve(&self, target: &Url) -> Result<Vec<SockAddr>, String> {
+        let (host, port) = (target.host.clone(), target.port);
+        let shown = lossy(&host).into_owned();
+        match &self.resolver {
+            Some(resolver) => match resolver.addresses(&host, self.timeout_ms).await {
+                Ok(found) => Ok(found.list.into_iter().map(|ip| SockAddr::ip(ip, port)).collect()),
+                Err(e) => Err(format!("{shown} could not be resolved ({e})")),
+            },
+            None => {
+                let asked = event::pool::default().run_short(move || url::resolve(&host, port));
+                match asked.await {
+                    Ok(list) if !list.is_empty() => Ok(list),
+                    _ => Err(format!("{shown} could not be resolved")),
+                }
             }
         }
     }

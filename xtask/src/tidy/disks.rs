@@ -89,6 +89,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("http/src/core_vars/process.rs", &["new"], "/dev/urandom, once"),
     ("http-identity/src/auth_jwt/keys.rs", &["read"], "at load, or by Request::on_disk"),
     ("http-identity/src/auth_oidc/directives.rs", &["client_secret_file"], "at load"),
+    ("http-identity/src/auth_ldap/directives.rs", &["hashed"], "at load"),
     ("http-identity/src/auth_basic/verified.rs", &["draw"], "/dev/urandom, once"),
     ("http-modules/src/geoip2.rs", &["read", "refresh"], "at the start, and in a thread"),
     ("upstream/src/names.rs", &["system"], "at the start"),

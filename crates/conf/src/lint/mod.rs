@@ -12,6 +12,7 @@ mod headers;
 mod identity;
 mod ignore;
 mod inherited;
+mod ldap;
 mod locations;
 mod maps;
 mod passing;
@@ -143,6 +144,7 @@ const ENTRIES: &[&[Entry]] = &[
     patterns::ENTRIES,
     maps::ENTRIES,
     identity::ENTRIES,
+    ldap::ENTRIES,
     tls::ENTRIES,
     servers::ENTRIES,
     blocks::ENTRIES,

@@ -637,3 +637,23 @@ fn tokens_and_sign_in() {
     }
     assert_eq!(found("http { log_format x '$oidc_claim_sub $cookie_lang'; }"), [""; 0]);
 }
+
+#[test]
+fn directories() {
+    let found = |settings: &str| found(&format!("http {{ ldap_server a {{ {settings} }} }}"));
+    let bound = "binddn cn=x; binddn_passwd y;";
+    let url = |url: &str| format!("url {url}/dc=x?uid?sub; {bound}");
+    let none = [""; 0];
+    assert_eq!(found(&url("ldap://192.0.2.1")), ["ldap-plaintext:1"]);
+    assert_eq!(found(&url("ldap://127.0.0.1:389")), none);
+    assert_eq!(found(&(url("ldap://192.0.2.1") + "starttls on;")), ["ldap-unchecked:1"]);
+    assert_eq!(found(&url("LDAPS://192.0.2.1")), ["ldap-unchecked:1"]);
+    assert_eq!(found(&(url("ldaps://192.0.2.1") + "ssl_check_cert on;")), none);
+    let sub = "url ldap://localhost/dc=x?uid?sub; binddn cn=x;";
+    assert_eq!(found(sub), ["ldap-password:1"]);
+    assert_eq!(found(&format!("{sub} binddn_passwd '';")), ["ldap-password:1"]);
+    assert_eq!(found("url ldap://localhost/dc=x?uid?sub;"), none);
+    assert_eq!(found("url ldap://localhost/dc=x?uid;"), ["ldap-scope:1"]);
+    assert_eq!(found("url ldap://localhost/dc=x?uid?base?(a=b);"), ["ldap-scope:1"]);
+    assert_eq!(found("url ldap://localhost; require valid_user uid=$remote_user,dc=x;"), none);
+}

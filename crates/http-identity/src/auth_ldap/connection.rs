@@ -154,7 +154,7 @@ impl Server {
     /// No address of the server can be used.
     pub(super) async fn connect(&self, until: Deadline) -> Result<Connection, Failure> {
         let deadline = Deadline::in_ms(self.timeouts.connect).or(until);
-        let addresses = crate::addresses::of(&self.lookup, &self.target, deadline).await;
+        let addresses = self.lookup.find(&self.target, deadline).await;
         let mut last = Failure::down("the host has no address");
         for address in addresses.map_err(Failure::down)? {
             match self.connect_to(&address, deadline).await {

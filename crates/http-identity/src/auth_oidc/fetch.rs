@@ -126,7 +126,7 @@ impl Provider {
         let tls = Fixed::new(&self.tls, &target.host).map_err(invalid)?;
         let mut last = format!("{host} has no address");
         let deadline = Deadline::in_ms(TIMEOUT_MS);
-        let addresses = crate::addresses::of(&self.lookup, &target, deadline).await;
+        let addresses = self.lookup.find(&target, deadline).await;
         for address in addresses.map_err(Failure::Away)? {
             let conn = match client.connect_tls(&address, &tls).await {
                 Ok(conn) => conn,

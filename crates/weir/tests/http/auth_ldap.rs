@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use base::base64;
-use testkit::certificates::{Extension, KeyKind};
+use testkit::certificates::Extension;
 use testkit::{
     Driver, Pair, Peer, Port, Scripted, Site, Weir, built_binary, each_driver, read_until,
 };

@@ -49,6 +49,7 @@ fn site() -> Site {
     let mut site = Site::new(BINARY, Driver::usual())
         .file("logs/made", "")
         .file("conf/tls/ca.crt", pem(&own.sign(&authority)))
+        .file("conf/tls/hashed/5ed36f99.0", pem(&own.sign(&authority)))
         .file("conf/tls/ca.crl", list)
         .file("conf/tls/passwords", "secret\n")
         .file("conf/tls/ticket.key", [7; 80])
