@@ -18,6 +18,7 @@ pub mod conf_template;
 pub mod conf_value;
 pub mod content_range;
 pub mod dns;
+pub mod f4f_index;
 pub mod gateways;
 pub mod gzip_small;
 pub mod h1_connection;

@@ -138,7 +138,6 @@ mod tests {
         for (file, module) in [
             ("http_sticky", "nginx-sticky-module-ng"),
             ("http_substitutions_filter", "ngx_http_substitutions_filter_module"),
-            ("http_f4f", "NGINX Plus"),
             ("http_datadog", "nginx-datadog"),
             ("http_shibboleth", "nginx-http-shibboleth"),
         ] {

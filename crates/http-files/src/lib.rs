@@ -4,6 +4,7 @@
 //! Their order among all modules is in `http-modules`.
 #![forbid(unsafe_code)]
 
+pub mod f4f;
 pub mod file_notes;
 pub mod flv;
 pub mod handled_here;

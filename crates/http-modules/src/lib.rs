@@ -49,8 +49,8 @@ pub mod welcome;
 pub mod xslt_filter;
 pub mod zstd;
 
+pub use http_files::{f4f, flv, hls, mp4, static_file};
 use http_files::{file_notes, handled_here};
-pub use http_files::{flv, hls, mp4, static_file};
 
 use http::Module;
 use http::module::Modules;
@@ -157,6 +157,7 @@ pub static MODULES: Modules = &[
     &flv::MODULE,
     &mp4::MODULE,
     &hls::MODULE,
+    &f4f::MODULE,
     &welcome::MODULE,
 ];
 

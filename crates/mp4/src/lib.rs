@@ -1,5 +1,5 @@
 //! MP4 files: the part of a film between two times, as a film of its own, or as a fragment of an
-//! HTTP live stream ([`hls`]).
+//! HTTP live stream ([`hls`]); and fragments of Adobe's HTTP Dynamic Streaming ([`hds`]).
 //!
 //! The index of a film (`moov`) has for each track the duration of each sample (`stts`), the key
 //! frames (`stss`), the samples in each chunk (`stsc`), their sizes (`stsz`) and the positions of
@@ -17,6 +17,7 @@
 
 pub mod atom;
 mod chunks;
+pub mod hds;
 pub mod hls;
 mod movie;
 mod samples;

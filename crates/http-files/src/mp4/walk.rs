@@ -166,7 +166,7 @@ impl ReadAhead {
 }
 
 /// Reads exactly so many bytes.
-fn fill(read: Read<'_>, pos: u64, len: usize) -> Result<Bytes, Trouble> {
+pub(crate) fn fill(read: Read<'_>, pos: u64, len: usize) -> Result<Bytes, Trouble> {
     let first = read(pos, len).map_err(Trouble::Io)?;
     if first.len() >= len {
         return Ok(first.slice(..len));

@@ -22,6 +22,7 @@ mod compress;
 mod dav;
 mod disk_faults;
 mod error_log;
+mod f4f;
 mod flight;
 mod geo;
 mod geoip;

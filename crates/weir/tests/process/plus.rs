@@ -11,7 +11,7 @@ use crate::common::BINARY;
 const TABLE: &str = include_str!("plus.tsv");
 
 /// Families that are not built in, by their first letters.
-const ABSENT: &[&str] = &["f4f", "js_", "zone_sync"];
+const ABSENT: &[&str] = &["js_", "zone_sync"];
 /// What nobody needs here.
 const NEEDLESS: &[&str] = &[
     // Licences.
