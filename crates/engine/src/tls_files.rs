@@ -54,6 +54,11 @@ impl Named {
         Ok(Named { word: word.clone(), path, objects: cx.env.tls_objects.clone() })
     }
 
+    /// A file of a folder that a directive names; `word` is the directive's.
+    pub fn in_folder<S: Session>(cx: &Cx<S>, word: &Word, path: PathBuf) -> Named {
+        Named { word: word.clone(), path, objects: cx.env.tls_objects.clone() }
+    }
+
     /// The certificate with the rest of its chain, and its file if it is in one.
     fn chain(&self) -> (Result<Vec<Vec<u8>>, NotLoaded>, Option<PathBuf>) {
         match Source::certificate(&self.word.lossy(), |_| self.path.clone()) {

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use jose::{Error, KeySet};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::TokenType;
@@ -17,6 +18,8 @@ use super::check::{self, Accepted};
 const TOKENS_MAX: usize = 512;
 /// Longer tokens are verified each time, because they take memory.
 const TOKEN_BYTES_MAX: usize = 8 << 10;
+/// Bytes of a generation, as [`weight`] estimates them: 1,024 tokens of 8 KB could take 100 MB.
+const BYTES_MAX: usize = 4 << 20;
 
 /// A hash of the keys and the token.
 type Name = [u8; 32];
@@ -24,7 +27,26 @@ type Name = [u8; 32];
 #[derive(Default)]
 struct Known {
     young: HashMap<Name, Rc<Accepted>>,
+    /// Bytes of the younger generation.
+    bytes: usize,
     old: HashMap<Name, Rc<Accepted>>,
+}
+
+/// The memory that claims take, roughly: that of an entry of a map or list and its allocations is
+/// several times its text's.
+fn weight(value: &Value) -> usize {
+    const ENTRY: usize = 128;
+    ENTRY
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(list) => list.iter().map(weight).sum(),
+            Value::Object(members) => weight_of(members),
+            _ => 0,
+        }
+}
+
+fn weight_of(members: &Map<String, Value>) -> usize {
+    members.iter().map(|(name, value)| name.len() + weight(value)).sum()
 }
 
 impl Known {
@@ -38,12 +60,17 @@ impl Known {
     }
 
     fn put(&mut self, name: Name, token: Rc<Accepted>) {
-        if self.young.len() >= TOKENS_MAX {
+        // The name, and the table's own entry.
+        let bytes = size_of::<Name>() + size_of::<Accepted>() + weight_of(&token.claims);
+        if self.young.len() >= TOKENS_MAX || self.bytes + bytes > BYTES_MAX {
             self.old = std::mem::take(&mut self.young);
+            self.bytes = 0;
         }
+        self.bytes += bytes;
         self.young.insert(name, token);
     }
 
+    /// Its bytes stay counted, so that the generation ends a little earlier.
     fn forget(&mut self, name: &Name) {
         self.young.remove(name);
         self.old.remove(name);
@@ -140,5 +167,20 @@ mod tests {
         assert!(known.get(&name(1)).is_none());
         known.forget(&name(0));
         assert!(known.get(&name(0)).is_none());
+    }
+
+    #[test]
+    fn bytes_are_bounded_as_well() {
+        let mut known = Known::default();
+        // A token of 8 KB has room for so many claims.
+        let claims: Map<String, Value> = (0..700).map(|n| (n.to_string(), json!(1))).collect();
+        assert!(weight_of(&claims) > 10 * TOKEN_BYTES_MAX);
+        for n in 0..TOKENS_MAX {
+            known.put(Sha256::digest(n.to_le_bytes()).into(), token(json!(claims)));
+            let held = known.young.len() + known.old.len();
+            assert!(held * weight_of(&claims) <= 2 * BYTES_MAX, "{n}: {held}");
+        }
+        assert!(known.young.len() + known.old.len() > 40);
+        assert_eq!(weight(&json!({ "ab": ["c", 1] })), 4 * 128 + 3);
     }
 }

@@ -9,7 +9,7 @@ use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
 use conf::value::{number, set_flag, set_msec, set_num, set_once, set_size};
 use conf::{ConfError, Node, Word};
-use engine::tls_files::{Named, system_bundle};
+use engine::tls_files::Named;
 use http::core_directives::{HSL, directive};
 use http::cx::{Block, Cx};
 use http::module::Conf;
@@ -467,15 +467,10 @@ fn tls_of(cx: &Cx, word: &Word, draft: &Draft) -> Result<UpstreamTls, ConfError>
     let verifies = draft.verifies.unwrap_or(false);
     let mut files: Vec<Named> = draft.ca_file.iter().cloned().collect();
     if let Some((word, folder)) = &draft.ca_dir {
-        files.extend(hashed(folder, word)?.into_iter().map(|p| Named::of_default(cx, word, p)));
+        files.extend(hashed(folder, word)?.into_iter().map(|p| Named::in_folder(cx, word, p)));
     }
     if verifies && files.is_empty() {
-        let bundle = system_bundle().ok_or_else(|| {
-            let m =
-                "the system has no file of trusted certificates, and \"ssl_ca_file\" is missing";
-            ConfError::at(word, m)
-        })?;
-        files.push(Named::of_default(cx, word, bundle));
+        files.push(Named::of_system(cx, word, "ldap_server", "ssl_ca_file")?);
     }
     if !verifies && !files.is_empty() {
         conf::warn(word, "CA certificates are not used without \"ssl_check_cert on\"");

@@ -141,11 +141,20 @@ fn fingerprint<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 32] {
 }
 
 /// Keys from one or several documents.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct KeySet {
     keys: Vec<Arc<Key>>,
     ignored: Vec<Error>,
     fingerprint: [u8; 32],
+}
+
+/// What is public of the keys. The fingerprint stays out of logs, too: a secret that is easy to guess
+/// could be tried against it.
+impl fmt::Debug for KeySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("KeySet");
+        shown.field("keys", &self.keys).field("ignored", &self.ignored).finish_non_exhaustive()
+    }
 }
 
 impl KeySet {

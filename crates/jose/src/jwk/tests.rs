@@ -113,3 +113,13 @@ fn no_key_shows_in_debug_output() {
     let keys = KeySet::parse(key_of("HS256").as_bytes()).unwrap();
     assert!(!format!("{keys:?}").contains("Secret"), "{keys:?}");
 }
+
+#[test]
+fn nothing_secret_is_printed() {
+    let text = "{\"kty\":\"oct\",\"kid\":\"shown\",\"k\":\"c2VjcmV0LW9mLXRoaXJ0eS10d28tYnl0ZXMtb3ItbW9yZQ\"}";
+    let set = KeySet::parse(text.as_bytes()).unwrap();
+    let printed = format!("{set:?}");
+    assert!(printed.contains("shown"), "{printed}");
+    let numbers = format!("{:?}", set.fingerprint());
+    assert!(!printed.contains(&numbers[1..20]) && !printed.contains("c2VjcmV0"), "{printed}");
+}
