@@ -148,8 +148,8 @@ pub struct KeySet {
     fingerprint: [u8; 32],
 }
 
-/// What is public of the keys. The fingerprint stays out of logs, too: a secret that is easy to guess
-/// could be tried against it.
+/// What is public of the keys. The fingerprint stays out of logs, too: a secret that is easy to
+/// guess could be tried against it.
 impl fmt::Debug for KeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("KeySet");
