@@ -424,6 +424,43 @@ impl Sock {
         Ok(fd)
     }
 
+    /// Takes the kernel's receives of this socket back, before its descriptor goes to another
+    /// process: bytes that the kernel has put into a buffer of this process have to go with it, see
+    /// [`Sock::take_received`]. No task may wait for the socket. It can be used on afterwards.
+    ///
+    /// # Errors
+    /// `ResourceBusy` while a send is in progress; the error that the next operation would get.
+    pub async fn withdraw(&self) -> io::Result<()> {
+        loop {
+            let withdrawn = with(|inner| {
+                let Some(entry) = inner.core.socks.get(self.0.key) else {
+                    return Err(io::ErrorKind::NotConnected.into());
+                };
+                if entry.out != 0 || entry.reader != NONE || entry.writer != NONE {
+                    return Err(io::ErrorKind::ResourceBusy.into());
+                }
+                inner.driver.withdraw(self.0.key)
+            })?;
+            if withdrawn {
+                return Ok(());
+            }
+            // The kernel reports the end of a receive that was cancelled in the next turn.
+            crate::task::next_turn().await;
+        }
+    }
+
+    /// Takes the bytes that the driver has received and no task has taken yet: the next page of
+    /// them. Makes no system call.
+    pub fn take_received(&self) -> Option<mem::Page> {
+        with(|inner| inner.driver.take_received(self.0.key))
+    }
+
+    /// The socket is another process's now, which has a duplicate of its descriptor: ends the
+    /// kernel's reports to this one, which closing does not while the other process has it open.
+    pub fn part(&self) {
+        with(|inner| inner.driver.parting(self.fd()));
+    }
+
     /// Closes the connection so that the peer sees a reset.
     pub fn reset(self) {
         self.reset_at_end();

@@ -629,3 +629,70 @@ async fn reads_before_a_reset(at_once: bool) {
     }
     assert_eq!(page.filled(), b"first, last words");
 }
+
+/// Another process reads on where this one has stopped: a receive that waits in the kernel must
+/// take no byte with it.
+#[test]
+fn a_socket_that_is_withdrawn_leaves_with_all_its_bytes() {
+    run(|| async {
+        for (before, behind) in [("", "late"), ("early", "late"), ("early", "")] {
+            let (sock, mut theirs) = pair();
+            // A new socket counts as readable until it was tried.
+            assert!(sock.try_recv().expect("a try").is_none());
+            {
+                let wait = std::pin::pin!(sock.readable(Deadline::NEVER));
+                let dropped = event::race(wait, std::pin::pin!(turns(3))).await;
+                assert!(matches!(dropped, event::Either::Second(())), "nothing has arrived");
+            }
+            theirs.write_all(before.as_bytes()).expect("written");
+            turns(3).await;
+            sock.withdraw().await.expect("withdrawn");
+            // From here on, nothing of this process takes a byte.
+            theirs.write_all(behind.as_bytes()).expect("written");
+            turns(3).await;
+            let mut all = Vec::new();
+            while let Some(page) = sock.take_received() {
+                all.extend_from_slice(page.filled());
+            }
+            let other = sock.fd().try_clone_to_owned().expect("a duplicate");
+            sock.part();
+            drop(sock);
+            turns(2).await;
+            let mut other = UnixStream::from(other);
+            other.write_all(b"still open").expect("written");
+            let mut answer = [0; 10];
+            theirs.read_exact(&mut answer).expect("the connection is open");
+            drop(theirs);
+            other.set_nonblocking(false).expect("blocking");
+            other.read_to_end(&mut all).expect("the rest");
+            assert_eq!(String::from_utf8_lossy(&all), format!("{before}{behind}"));
+        }
+    });
+}
+
+#[test]
+fn a_socket_that_is_withdrawn_serves_on_if_it_stays() {
+    run(|| async {
+        let (sock, mut theirs) = pair();
+        for n in 0..3u8 {
+            {
+                let wait = std::pin::pin!(sock.readable(Deadline::NEVER));
+                let _ = event::race(wait, std::pin::pin!(turns(2))).await;
+            }
+            sock.withdraw().await.expect("withdrawn");
+            theirs.write_all(&[n]).expect("written");
+            let page = sock.recv(1, Deadline::in_ms(5000)).await.expect("received");
+            assert_eq!(page.filled(), [n]);
+        }
+        // With a reader it is refused.
+        let wait = std::pin::pin!(sock.readable(Deadline::NEVER));
+        let other = std::pin::pin!(async {
+            turns(2).await;
+            sock.withdraw().await
+        });
+        match event::race(wait, other).await {
+            event::Either::Second(Err(e)) => assert_eq!(e.kind(), ErrorKind::ResourceBusy),
+            _ => panic!("the wait goes on"),
+        }
+    });
+}

@@ -9,7 +9,7 @@ use rustix::net::sockopt;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer, SendAncillaryMessage,
 };
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{RecvFlags, ReturnFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::SockAddr;
 use crate::filter::{self, Step};
@@ -180,6 +180,47 @@ pub fn recv_fd(fd: impl AsFd, buf: &mut [u8]) -> io::Result<(usize, Option<Owned
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
     });
+    Ok((got.bytes, passed))
+}
+
+/// The most descriptors of a message.
+pub const PASSED_MAX: usize = 4;
+
+/// Sends a message with several descriptors, [`PASSED_MAX`] at most.
+///
+/// # Errors
+/// The system's: `EMSGSIZE` if the message does not fit the socket's buffer, `ETOOMANYREFS` if too
+/// many descriptors are on their way.
+pub fn send_fds(fd: impl AsFd, message: &[u8], passed: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(passed)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(fd, &[IoSlice::new(message)], &mut control, flags)?;
+    Ok(())
+}
+
+/// Receives a message of [`send_fds`]: its length, and its descriptors.
+///
+/// # Errors
+/// The system's; `InvalidData` if the message is longer than `buf`, or has more descriptors than
+/// [`PASSED_MAX`] or than this process may open: those that came are closed.
+pub fn recv_fds(fd: impl AsFd, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PASSED_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(buf)];
+    let got = rustix::net::recvmsg(fd, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut passed = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            passed.extend(fds);
+        }
+    }
+    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
     Ok((got.bytes, passed))
 }
 

@@ -278,6 +278,22 @@ impl Driver {
         }
     }
 
+    /// See [`crate::Sock::withdraw`]: whether nothing receives for the socket any more.
+    pub(crate) fn withdraw(&mut self, key: SockKey) -> io::Result<bool> {
+        match self {
+            Driver::Uring(uring) => uring.withdraw(key),
+            _ => Ok(true),
+        }
+    }
+
+    /// See [`crate::Sock::take_received`].
+    pub(crate) fn take_received(&mut self, key: SockKey) -> Option<mem::Page> {
+        match self {
+            Driver::Uring(uring) => uring.take_received(key),
+            _ => None,
+        }
+    }
+
     /// Whether the driver receives by itself; otherwise it reports readiness, and the task attempts
     /// the recv.
     pub(crate) fn completes_recv(&self) -> bool {

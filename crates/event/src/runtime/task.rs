@@ -109,6 +109,12 @@ pub fn current() -> Option<TaskId> {
     try_with(|inner| inner.core.tasks.current).flatten()
 }
 
+/// Wakes a task. Does nothing when it has ended.
+pub fn wake(task: TaskId) {
+    let word = u64::from(task.generation as u16) << 32 | u64::from(task.index);
+    let _ = try_with(|inner| inner.core.tasks.wake(word));
+}
+
 /// Wakes every task, for a change that all of them are to see: looks at each one.
 pub fn wake_all() {
     let _ = try_with(|inner| {
@@ -555,9 +561,9 @@ const fn raw(data: *const ()) -> RawWaker {
     RawWaker::new(data, &VTABLE)
 }
 
-static VTABLE: RawWakerVTable = RawWakerVTable::new(raw, wake, wake, |_| ());
+static VTABLE: RawWakerVTable = RawWakerVTable::new(raw, wake_word, wake_word, |_| ());
 
-fn wake(data: *const ()) {
+fn wake_word(data: *const ()) {
     let data = data.addr() as u64;
     let here = try_with(|inner| {
         let mine = inner.core.tasks.loop_id == loop_of(data);

@@ -123,6 +123,37 @@ impl Uring {
         self.owns.get(key).is_some_and(|own| own.state & pending != 0 || own.has_news())
     }
 
+    /// Cancels the recv of a socket that no task waits for; see [`crate::Sock::withdraw`]. Returns
+    /// whether none is left.
+    ///
+    /// # Errors
+    /// The one that a recv has brought, which stays for the next operation.
+    pub(crate) fn withdraw(&mut self, key: SockKey) -> io::Result<bool> {
+        let Some(own) = self.owns.get(key) else { return Ok(true) };
+        if own.error != 0 {
+            return Err(io::Error::from_raw_os_error(own.error));
+        }
+        if own.state & state::RECV == 0 {
+            return Ok(true);
+        }
+        // No poll follows, because there is no reader.
+        if own.state & state::EXCHANGE == 0 {
+            own.state |= state::EXCHANGE;
+            self.push_cancel(token::of_sock(Token::Recv, key));
+        }
+        Ok(false)
+    }
+
+    /// Takes the next page of a socket's inbox.
+    pub(crate) fn take_received(&mut self, key: SockKey) -> Option<Page> {
+        let own = self.owns.get(key)?;
+        let before = own.inbox.len();
+        let mut page = Page::new();
+        let taken = own.take(&mut page, 1);
+        self.in_inboxes -= before - own.inbox.len();
+        (taken > 0).then_some(page)
+    }
+
     /// Exchanges recvs that have been pending for a while for polls.
     pub(super) fn sweep(&mut self) {
         let now_ms = base::time::now_ms();
