@@ -9,6 +9,7 @@ pub mod acme;
 pub mod dns;
 pub mod fastcgi;
 pub mod grpc;
+pub mod handover;
 pub mod ldap;
 pub mod memcached;
 pub mod mqtt;

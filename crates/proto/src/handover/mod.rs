@@ -1,0 +1,374 @@
+//! A live connection on its way from a worker that leaves to one that serves: the message that
+//! describes it. Its descriptors travel beside the message.
+//!
+//! ```text
+//!  "WEIRMOVE" | version 2 | kind 1 | length of the rest 4 | the kind's fields in their order
+//!  numbers: big-endian · bytes: length 4, bytes · option: 0, or 1 and the value
+//!  list: count 4, the elements
+//! ```
+//!
+//! Sender and receiver may be of different binaries. [`Message::read`] refuses another version and
+//! unknown kinds, so that the connection stays where it is. Fields are never skipped or added
+//! within a version: every change of this file that changes bytes needs the next [`VERSION`].
+//!
+//! Times are lengths, never instants, because clocks of processes start at different points.
+
+mod bytes;
+#[cfg(test)]
+mod tests;
+
+use self::bytes::{Field, Reader, record};
+
+/// The version of all messages.
+pub const VERSION: u16 = 1;
+
+const MAGIC: &[u8; 8] = b"WEIRMOVE";
+
+/// Bytes in front of a kind's fields.
+const HEAD: usize = MAGIC.len() + 2 + 1 + 4;
+
+/// The longest message. A socket of the default size takes it in one piece.
+pub const MESSAGE_MAX: usize = 160 << 10;
+
+/// A message.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Message<'a> {
+    /// Asks whether a worker receives connections in this version. Carries no descriptor.
+    Hello,
+    /// A tunnel of HTTP/1: the descriptors of client and server.
+    Tunnel(Box<Tunnel<'a>>),
+    /// A session of `stream` over TCP: the descriptors of client and server.
+    Session(Box<Session<'a>>),
+}
+
+/// The reason why a message is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unread {
+    /// The sender's version is this one.
+    Version(u16),
+    /// This version has no such kind.
+    Kind(u8),
+    /// The bytes are no message.
+    Malformed,
+}
+
+record! {
+    /// The client's connection.
+    pub struct Client<'a> {
+        /// The listening socket's address, as text.
+        pub listener: &'a [u8],
+        /// Our own end, as text.
+        pub local: &'a [u8],
+        /// The client's end, as text.
+        pub peer: &'a [u8],
+        /// The address that a trusted proxy reported for the client, as text.
+        pub real_peer: Option<&'a [u8]>,
+        /// The connection's number in logs.
+        pub number: u64,
+        /// Milliseconds since it was accepted.
+        pub age_ms: u64,
+        /// Requests on it so far.
+        pub requests: u64,
+        /// The PROXY protocol header.
+        pub proxy: Option<Proxied<'a>>,
+    }
+}
+
+record! {
+    /// A PROXY protocol header.
+    pub struct Proxied<'a> {
+        /// The client.
+        pub source: End<'a>,
+        /// The address that the client connected to.
+        pub destination: End<'a>,
+        /// The TLVs of version 2.
+        pub tlvs: &'a [u8],
+    }
+}
+
+record! {
+    /// An end in a PROXY protocol header.
+    pub struct End<'a> {
+        /// Its text.
+        pub text: &'a [u8],
+        /// Its address, as text; `None` if the text is none.
+        pub ip: Option<&'a [u8]>,
+        /// Its port.
+        pub port: u16,
+    }
+}
+
+record! {
+    /// A location, by which the receiver finds it in its own configuration.
+    pub struct Place<'a> {
+        /// The number of its kind.
+        pub kind: u8,
+        /// Its name as written.
+        pub name: &'a [u8],
+    }
+}
+
+record! {
+    /// A request that has become a tunnel.
+    pub struct Request<'a> {
+        /// The header section as it was received.
+        pub head: &'a [u8],
+        /// The path inside the server, which may have been rewritten.
+        pub uri: &'a [u8],
+        /// The arguments.
+        pub args: &'a [u8],
+        /// The location, behind those around it.
+        pub places: Vec<Place<'a>>,
+        /// The status that opened the tunnel.
+        pub status: u16,
+        /// Bytes sent to the client, and the part of the header section in them.
+        pub sent: (u64, u64),
+        /// The time of the first byte, milliseconds since 1970.
+        pub start_ms: u64,
+        /// Microseconds since then.
+        pub elapsed_us: u64,
+        /// Microseconds until the header section, of the access phases, and until the response.
+        pub times_us: (u64, u64, u64),
+        /// The values of variables so far; `None` is "not found".
+        pub values: Vec<(&'a [u8], Option<&'a [u8]>)>,
+        /// `http://` and the like.
+        pub scheme: &'a [u8],
+        /// The URI of the request to the server.
+        pub upstream_uri: &'a [u8],
+        /// The values of `$proxy_host` and `$proxy_port`.
+        pub upstream_host: (&'a [u8], &'a [u8]),
+        /// The attempts to reach a server, the last one successful.
+        pub attempts: Vec<Attempt<'a>>,
+    }
+}
+
+record! {
+    /// An attempt to reach a server.
+    pub struct Attempt<'a> {
+        /// The server's address as text; `None` separates internal redirects.
+        pub peer: Option<&'a [u8]>,
+        /// The status that came.
+        pub status: u16,
+        /// Milliseconds since it began.
+        pub age_ms: u64,
+        /// Milliseconds until it was connected.
+        pub connect_ms: Option<u64>,
+        /// Milliseconds until the first bytes, or the header section.
+        pub first_ms: Option<u64>,
+        /// Milliseconds until the end.
+        pub end_ms: Option<u64>,
+        /// Bytes of the response's body.
+        pub length: u64,
+        /// Bytes received.
+        pub received: u64,
+        /// Bytes sent.
+        pub sent: u64,
+    }
+}
+
+record! {
+    /// The server that an attempt leased.
+    pub struct Leased<'a> {
+        /// The group's name.
+        pub group: &'a [u8],
+        /// The server's name in the group.
+        pub server: &'a [u8],
+    }
+}
+
+record! {
+    /// One direction of a relay.
+    pub struct Way<'a> {
+        /// Bytes that were read and not yet sent.
+        pub pending: &'a [u8],
+        /// Its source has ended.
+        pub ended: bool,
+        /// The end was forwarded.
+        pub closed: bool,
+        /// Its rate.
+        pub rate: Option<Rate<'a>>,
+    }
+}
+
+record! {
+    /// A rate limit of a direction.
+    pub struct Rate<'a> {
+        /// Bytes a second.
+        pub per_second: u64,
+        /// Milliseconds since the bytes are counted.
+        pub age_ms: u64,
+        /// The bytes read since then.
+        pub read: u64,
+        /// Milliseconds until the next read.
+        pub wait_ms: u64,
+        /// Bytes that were read and wait for the rate.
+        pub ahead: &'a [u8],
+    }
+}
+
+record! {
+    /// See [`Message::Tunnel`].
+    pub struct Tunnel<'a> {
+        /// The client's connection.
+        pub client: Client<'a>,
+        /// The request.
+        pub request: Request<'a>,
+        /// The server.
+        pub leased: Leased<'a>,
+        /// From client to server.
+        pub up: Way<'a>,
+        /// From server to client.
+        pub down: Way<'a>,
+        /// Time-outs, milliseconds: of silence, of a server and of a client that do not read.
+        pub timeouts: (u64, u64, u64),
+        /// Milliseconds since bytes moved last.
+        pub silent_ms: u64,
+        /// Milliseconds left for the server and for the client to read, while bytes wait for them.
+        pub left_ms: (Option<u64>, Option<u64>),
+    }
+}
+
+record! {
+    /// See [`Message::Session`].
+    pub struct Session<'a> {
+        /// The client's connection.
+        pub client: Client<'a>,
+        /// The server block: its first name, which may be empty.
+        pub server: &'a [u8],
+        /// The values of variables so far; `None` is "not found".
+        pub values: Vec<(&'a [u8], Option<&'a [u8]>)>,
+        /// Bytes received from the client and sent to it.
+        pub bytes: (u64, u64),
+        /// The attempts to reach a server, the last one successful.
+        pub attempts: Vec<Attempt<'a>>,
+        /// The server.
+        pub leased: Leased<'a>,
+        /// From client to server.
+        pub up: Way<'a>,
+        /// From server to client.
+        pub down: Way<'a>,
+        /// Milliseconds since bytes moved last.
+        pub silent_ms: u64,
+    }
+}
+
+impl<'a> Message<'a> {
+    /// Appends the message to `out`. Returns `false`, and leaves `out` as it was, if that is longer
+    /// than [`MESSAGE_MAX`].
+    pub fn write(&self, out: &mut Vec<u8>) -> bool {
+        let begin = out.len();
+        out.extend_from_slice(MAGIC);
+        VERSION.put(out);
+        self.kind().put(out);
+        let at = out.len();
+        0u32.put(out);
+        match self {
+            Message::Hello => {}
+            Message::Tunnel(tunnel) => tunnel.put(out),
+            Message::Session(session) => session.put(out),
+        }
+        let len = out.len() - begin;
+        if len > MESSAGE_MAX {
+            out.truncate(begin);
+            return false;
+        }
+        let rest = u32::try_from(len - HEAD).unwrap_or(u32::MAX);
+        out[at..at + 4].copy_from_slice(&rest.to_be_bytes());
+        true
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Message::Hello => 0,
+            Message::Tunnel(_) => 1,
+            Message::Session(_) => 2,
+        }
+    }
+
+    /// Reads a message, all of `bytes`.
+    ///
+    /// # Errors
+    /// See [`Unread`].
+    pub fn read(bytes: &'a [u8]) -> Result<Message<'a>, Unread> {
+        let rest = bytes.strip_prefix(MAGIC).ok_or(Unread::Malformed)?;
+        let mut reader = Reader(rest);
+        match u16::get(&mut reader) {
+            Some(VERSION) => {}
+            Some(other) => return Err(Unread::Version(other)),
+            None => return Err(Unread::Malformed),
+        }
+        let kind = u8::get(&mut reader).ok_or(Unread::Malformed)?;
+        let len = u32::get(&mut reader).ok_or(Unread::Malformed)?;
+        if bytes.len() > MESSAGE_MAX || len as usize != reader.0.len() {
+            return Err(Unread::Malformed);
+        }
+        let message = match kind {
+            0 => Some(Message::Hello),
+            1 => Tunnel::get(&mut reader).map(|tunnel| Message::Tunnel(Box::new(tunnel))),
+            2 => Session::get(&mut reader).map(|session| Message::Session(Box::new(session))),
+            other => return Err(Unread::Kind(other)),
+        };
+        message.filter(|_| reader.0.is_empty()).ok_or(Unread::Malformed)
+    }
+}
+
+/// The receiver's reply, and the sender's word that ends the exchange.
+///
+/// ```text
+///  sender                          receiver
+///    │ ── message, descriptors ──────▶ │   the sender moves no byte any more
+///    │ ◀───────── Takes, or Refuses ── │
+///    │ ── Yours ─────────────────────▶ │   from here on the receiver serves
+/// ```
+///
+/// A receiver that dies closes the socket, and the sender serves on. A sender that waited for too
+/// long closes it, and the receiver drops its descriptors. So nobody serves a connection twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Word {
+    /// The receiver can serve the connection.
+    Takes,
+    /// It cannot: the connection stays.
+    Refuses(Refusal),
+    /// The connection is the receiver's.
+    Yours,
+}
+
+/// Why a receiver refuses a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The message is of another version, or of a kind that it does not know.
+    Version = 1,
+    /// Its configuration has no such listener, server or location.
+    Configuration = 2,
+    /// Its configuration has `handover off` there.
+    Off = 3,
+    /// It cannot be served for another reason: memory, descriptors, a worker that leaves.
+    Other = 4,
+}
+
+impl Word {
+    /// As bytes.
+    pub fn bytes(self) -> [u8; 2] {
+        match self {
+            Word::Takes => *b"T\0",
+            Word::Refuses(why) => [b'R', why as u8],
+            Word::Yours => *b"Y\0",
+        }
+    }
+
+    /// Reads one; `None` if it is none.
+    pub fn read(bytes: &[u8]) -> Option<Word> {
+        Some(match bytes {
+            b"T\0" => Word::Takes,
+            b"Y\0" => Word::Yours,
+            [b'R', why] => Word::Refuses(match why {
+                1 => Refusal::Version,
+                2 => Refusal::Configuration,
+                3 => Refusal::Off,
+                _ => Refusal::Other,
+            }),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,162 @@
+use super::*;
+
+fn client() -> Client<'static> {
+    Client {
+        listener: b"0.0.0.0:80",
+        local: b"10.0.0.1:80",
+        peer: b"10.0.0.2:4711",
+        real_peer: Some(b"192.0.2.7:0"),
+        number: 7,
+        age_ms: 60_000,
+        requests: 3,
+        proxy: Some(Proxied {
+            source: End { text: b"192.0.2.7", ip: Some(b"192.0.2.7"), port: 9 },
+            destination: End { text: b"x", ip: None, port: 0 },
+            tlvs: b"\x04\x00\x00",
+        }),
+    }
+}
+
+fn attempt() -> Attempt<'static> {
+    Attempt {
+        peer: Some(b"127.0.0.1:9000"),
+        status: 101,
+        age_ms: 1,
+        connect_ms: Some(2),
+        first_ms: None,
+        end_ms: None,
+        length: 0,
+        received: u64::MAX,
+        sent: 4,
+    }
+}
+
+fn way(rate: bool) -> Way<'static> {
+    let rate = rate.then_some(Rate { per_second: 9, age_ms: 1, read: 2, wait_ms: 3, ahead: b"z" });
+    Way { pending: b"bytes in flight", ended: true, closed: false, rate }
+}
+
+fn tunnel() -> Message<'static> {
+    Message::Tunnel(Box::new(Tunnel {
+        client: client(),
+        request: Request {
+            head: b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\n\r\n",
+            uri: b"/chat",
+            args: b"",
+            places: vec![Place { kind: 2, name: b"/" }, Place { kind: 4, name: b"x" }],
+            status: 101,
+            sent: (129, 129),
+            start_ms: 1,
+            elapsed_us: 2,
+            times_us: (3, 4, u64::MAX),
+            values: vec![(b"a", Some(b"1")), (b"b", None)],
+            scheme: b"http://",
+            upstream_uri: b"/chat",
+            upstream_host: (b"group", b"80"),
+            attempts: vec![attempt(), Attempt { peer: None, ..attempt() }],
+        },
+        leased: Leased { group: b"group", server: b"127.0.0.1:9000" },
+        up: way(false),
+        down: way(true),
+        timeouts: (60_000, 60_001, 60_002),
+        silent_ms: 5,
+        left_ms: (None, Some(6)),
+    }))
+}
+
+fn session() -> Message<'static> {
+    Message::Session(Box::new(Session {
+        client: client(),
+        server: b"",
+        values: Vec::new(),
+        bytes: (1, 2),
+        attempts: vec![attempt()],
+        leased: Leased { group: b"", server: b"127.0.0.1:9000" },
+        up: way(true),
+        down: way(false),
+        silent_ms: 0,
+    }))
+}
+
+fn written(message: &Message<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    assert!(message.write(&mut out));
+    out
+}
+
+#[test]
+fn messages_are_read_as_they_were_written() {
+    for message in [Message::Hello, tunnel(), session()] {
+        let bytes = written(&message);
+        assert_eq!(Message::read(&bytes), Ok(message));
+    }
+}
+
+#[test]
+fn a_part_of_a_message_is_none() {
+    for message in [Message::Hello, tunnel(), session()] {
+        let bytes = written(&message);
+        for len in 0..bytes.len() {
+            assert_eq!(Message::read(&bytes[..len]), Err(Unread::Malformed), "{len}");
+        }
+        let longer = [&bytes[..], b"x"].concat();
+        assert_eq!(Message::read(&longer), Err(Unread::Malformed));
+        // The length fits, the fields do not fill it.
+        let mut longer = longer;
+        let len = u32::try_from(longer.len() - HEAD).unwrap().to_be_bytes();
+        longer[HEAD - 4..HEAD].copy_from_slice(&len);
+        assert_eq!(Message::read(&longer), Err(Unread::Malformed));
+    }
+}
+
+#[test]
+fn other_versions_and_kinds_are_refused() {
+    let mut bytes = written(&tunnel());
+    bytes[10] = 77;
+    assert_eq!(Message::read(&bytes), Err(Unread::Kind(77)));
+    bytes[9] += 1;
+    // Whatever follows the version: a later one may have another form.
+    assert_eq!(Message::read(&bytes), Err(Unread::Version(VERSION + 1)));
+    assert_eq!(Message::read(&bytes[..10]), Err(Unread::Version(VERSION + 1)));
+    bytes[0] = b'w';
+    assert_eq!(Message::read(&bytes), Err(Unread::Malformed));
+}
+
+/// The bytes of a version never change: this fails if they do and [`VERSION`] does not.
+#[test]
+fn the_bytes_of_this_version_stay() {
+    let all = [written(&Message::Hello), written(&tunnel()), written(&session())].concat();
+    assert_eq!((VERSION, all.len(), base::crc::crc32(&all)), (1, 956, 119_057_620));
+}
+
+#[test]
+fn counts_and_flags_are_not_believed() {
+    let mut reader = Reader(&[0xff, 0xff, 0xff, 0xff, 1]);
+    assert_eq!(Vec::<u8>::get(&mut reader), None);
+    let mut reader = Reader(&[0xff, 0xff, 0xff, 0xff, 1]);
+    assert_eq!(<&[u8]>::get(&mut reader), None);
+    assert_eq!(Option::<u8>::get(&mut Reader(&[2, 1])), None);
+}
+
+#[test]
+fn a_message_that_is_too_long_is_not_written() {
+    let Message::Session(mut session) = session() else { panic!("a session") };
+    let bytes = vec![0; MESSAGE_MAX];
+    session.up.pending = &bytes;
+    let mut out = b"before".to_vec();
+    assert!(!Message::Session(session).write(&mut out));
+    assert_eq!(out, b"before");
+}
+
+#[test]
+fn words_are_read_as_they_were_written() {
+    use Refusal::{Configuration, Off, Other, Version};
+    let refusals = [Version, Configuration, Off, Other].map(Word::Refuses);
+    for word in refusals.into_iter().chain([Word::Takes, Word::Yours]) {
+        assert_eq!(Word::read(&word.bytes()), Some(word));
+    }
+    assert_eq!(Word::read(b"R\x63"), Some(Word::Refuses(Other)), "a later version's");
+    for none in [&b""[..], b"T", b"T\0\0", b"Z\0"] {
+        assert_eq!(Word::read(none), None);
+    }
+}
