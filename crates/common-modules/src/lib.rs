@@ -14,6 +14,7 @@ pub mod log;
 pub mod map;
 pub mod num_map;
 pub mod passing;
+pub mod proxied;
 pub mod proxies;
 pub mod realip;
 pub mod split_clients;

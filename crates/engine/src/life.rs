@@ -4,7 +4,7 @@
 //! arrive. It continues to answer for a short while, sends `Connection: close` with the last
 //! response, and closes connections that stay idle (`http::h1`; HTTP/2 and HTTP/3 send GOAWAY).
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
@@ -14,6 +14,7 @@ use std::task::Poll;
 use base::log::Level;
 use event::{Accepted, Gate, Listener, TaskId};
 use net::Origin;
+use net::moves::Moves;
 use os::SockAddr;
 
 use crate::stats::{Field, Stats};
@@ -28,6 +29,7 @@ pub struct Life {
     given_up: Cell<bool>,
     active: Rc<Cell<usize>>,
     endings: RefCell<Vec<Ending>>,
+    moves: OnceCell<Rc<Moves>>,
 }
 
 /// See [`Life::at_end`].
@@ -43,6 +45,19 @@ impl Life {
     /// What must leave the process before the worker exits.
     pub fn last_work(&self) -> Vec<Help> {
         self.endings.borrow().iter().filter_map(|ending| ending()).collect()
+    }
+
+    /// Lets connections move to another process when the worker leaves.
+    pub fn set_moves(&self, moves: Option<&Rc<Moves>>) {
+        if let Some(moves) = moves {
+            let _ = self.moves.set(moves.clone());
+        }
+    }
+
+    /// The worker's part in moves; none in a server of one process.
+    #[inline]
+    pub fn moves(&self) -> Option<&Rc<Moves>> {
+        self.moves.get()
     }
 
     /// Says whether the worker is to leave.

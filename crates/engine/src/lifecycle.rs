@@ -20,6 +20,7 @@ use base::log::Log;
 use conf::ConfError;
 use event::{Accepted, Gate, Listener};
 use net::listeners::Removals;
+use net::moves::Moves;
 use net::quic_relay::Relay;
 use net::{ListenSpec, Origin};
 
@@ -40,6 +41,8 @@ pub struct Seat {
     pub alone: Gate,
     /// The connections of QUIC that this process and others have; none where no address is QUIC's.
     pub relay: Option<Rc<Relay>>,
+    /// The moves of live connections to and from other workers; none in a server of one process.
+    pub moves: Option<Rc<Moves>>,
     /// Whether the addresses of datagrams are removed: a leaving worker looks.
     pub removals: Removals,
 }

@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::atomic::Ordering;
 
+use net::moves::{Kind, Stay, Tally};
 use shm::{Counters, Line, Zone};
 
 use crate::flight::Recorder;
@@ -163,6 +164,38 @@ pub struct PoolReport {
     pub longest_wait_us: u64,
 }
 
+/// The fields in the line of a kind of connection: those that went, those that came, and from
+/// [`STAYED`] on those that stayed, by reason.
+const MOVED: usize = 0;
+const RECEIVED: usize = 1;
+const STAYED: usize = 2;
+const _: () = assert!(STAYED + Stay::ALL.len() <= shm::LINE_FIELDS);
+
+/// The moves of connections of a kind.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct MoveReport {
+    /// Connections that went to another worker.
+    pub moved: u64,
+    /// Connections that came from another worker.
+    pub received: u64,
+    /// Connections that stayed with a worker that left, by reason ([`Stay::ALL`]).
+    pub stayed: [u64; Stay::ALL.len()],
+}
+
+impl Tally for Stats {
+    fn moved(&self, kind: Kind) {
+        self.count_move(kind, MOVED);
+    }
+
+    fn received(&self, kind: Kind) {
+        self.count_move(kind, RECEIVED);
+    }
+
+    fn stayed(&self, kind: Kind, why: Stay) {
+        self.count_move(kind, STAYED + why as usize);
+    }
+}
+
 /// The counters, made before the fork; each worker writes its own lines.
 pub struct Stats {
     /// Slow and failed requests.
@@ -174,6 +207,8 @@ pub struct Stats {
     counters: Counters,
     /// [`LINES`] of each worker.
     reports: Counters,
+    /// A line for each kind of connection that moves, of each worker.
+    moves: Counters,
     /// The values of growing counters at this worker's last report.
     reported: RefCell<Vec<u64>>,
     numbers: Zone,
@@ -190,12 +225,14 @@ impl Stats {
         let slots = slots.max(1);
         let (counters, reports) = (Counters::new(slots)?, Counters::new(slots * LINES)?);
         let (numbers, reported) = (Zone::anonymous(64)?, RefCell::default());
+        let moves = Counters::new(slots * Kind::ALL.len())?;
         Ok(Stats {
             flight: Recorder::new()?,
             history: History::new()?,
             live_debug: LiveDebug::new()?,
             counters,
             reports,
+            moves,
             reported,
             numbers,
             slot: Cell::new(0),
@@ -249,6 +286,27 @@ impl Stats {
     /// Adds to a counter of this worker's overload.
     pub(crate) fn count_overload(&self, field: OfOverload, n: u64) {
         self.overload_line(self.slot.get()).add(field as usize, n);
+    }
+
+    fn move_line(&self, slot: usize, kind: Kind) -> &Line {
+        self.moves.line(slot * Kind::ALL.len() + kind as usize)
+    }
+
+    fn count_move(&self, kind: Kind, field: usize) {
+        self.move_line(self.slot.get(), kind).add(field, 1);
+    }
+
+    /// The moves of connections of a kind, since the start.
+    pub fn moves(&self, kind: Kind) -> MoveReport {
+        let slots = self.moves.slots() / Kind::ALL.len();
+        let sum = |field: usize| {
+            (0..slots).map(|slot| self.move_line(slot, kind).get(field)).fold(0, u64::wrapping_add)
+        };
+        MoveReport {
+            moved: sum(MOVED),
+            received: sum(RECEIVED),
+            stayed: Stay::ALL.map(|why| sum(STAYED + why as usize)),
+        }
     }
 
     /// The overload of all workers.

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::json::Object;
 use event::{Pool, Pools};
+use net::moves::{Kind, Stay};
 
 use crate::session::Session;
-use crate::stats::{Field, PoolReport, Stats};
+use crate::stats::{Field, MoveReport, PoolReport, Stats};
 
 /// The interval at which a worker reports, in milliseconds.
 const EVERY_MS: u64 = 1_000;
@@ -111,6 +112,20 @@ fn work(stats: &Stats, pools: &Pools, o: &mut Object<'_>) {
         o.number("refused", overload.refused);
         o.number("preferred", overload.preferred);
         o.number("displaced", overload.displaced);
+    });
+    o.object("handover", |o| {
+        for kind in Kind::ALL {
+            let MoveReport { moved, received, stayed } = stats.moves(kind);
+            o.object(kind.name(), |o| {
+                o.number("moved", moved);
+                o.number("received", received);
+                o.object("stayed", |o| {
+                    for (why, n) in Stay::ALL.into_iter().zip(stayed) {
+                        o.number(why.name(), n);
+                    }
+                });
+            });
+        }
     });
     o.object("logs", |o| o.number("dropped", total.dropped));
     o.object("pools", |o| {

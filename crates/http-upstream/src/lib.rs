@@ -56,6 +56,7 @@ mod first;
 mod headers;
 mod link;
 pub mod modules;
+mod moved;
 mod request_body;
 mod source;
 mod spill;

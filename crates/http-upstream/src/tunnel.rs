@@ -11,7 +11,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 
 use base::future::boxed;
@@ -23,25 +23,112 @@ use http::channel::Upgraded;
 use http::output;
 use http::request::Request;
 use mem::Chain;
+use net::moves::{Candidate, Kind, Moves, Stay, Turn};
 use net::relay::wait::{Event, Times, held};
-use net::relay::{End, Flow};
+use net::relay::{End, Flow, Resting};
+use proto::handover::{self, Leased, Message};
+use upstream::lease::Occupied;
 use upstream::wire::Wire;
 
 use crate::conf::Conf;
 use crate::failure::log_io;
 use crate::link::Link;
 
-/// An upgraded connection before the tunnel starts.
+/// An upgraded connection before the tunnel starts, or while it rests.
 pub(crate) struct Tunnel {
-    link: Link,
-    /// Bytes that followed the upstream's headers.
-    rest: Bytes,
-    conf: Rc<Conf>,
+    upstream: Option<Wire>,
+    hold: Hold,
+    /// The server, by its group's name and its own; empty if no group has it.
+    leased: (Bytes, Bytes),
+    timeouts: Timeouts,
+    rest: Rest,
+}
+
+/// The tunnel's place among the exchanges of its server.
+#[expect(dead_code, reason = "kept for its drop")]
+enum Hold {
+    /// The exchange began here.
+    Lease(Link),
+    /// It began in another process; a server that is no longer in the configuration has no place.
+    Resumed(Option<Occupied>),
+}
+
+/// A tunnel that rests: all of it but its two ends.
+struct Rest {
+    up: Resting,
+    down: Resting,
+    clocks: Clocks,
+}
+
+/// The times of a tunnel, in milliseconds of [`now_ms`].
+#[derive(Clone, Copy)]
+struct Clocks {
+    /// Bytes moved last.
+    moved_ms: u64,
+    /// The client is to read until then, if bytes wait for it.
+    client_ms: u64,
+    /// The upstream is to read until then.
+    upstream_ms: u64,
+}
+
+impl Clocks {
+    fn new() -> Clocks {
+        Clocks { moved_ms: now_ms(), client_ms: Times::NEVER, upstream_ms: Times::NEVER }
+    }
 }
 
 impl Tunnel {
-    pub fn new(link: Link, rest: Bytes, conf: Rc<Conf>) -> Tunnel {
-        Tunnel { link, rest, conf }
+    /// `rest` followed the upstream's headers; `group` has the server.
+    pub fn new(mut link: Link, rest: Bytes, conf: &Conf, group: Bytes) -> Tunnel {
+        let upstream = link.wire.take();
+        if let Some(upstream) = &upstream
+            && !link.addr.is_unix()
+        {
+            let _ = upstream.transport().set_nodelay(true);
+        }
+        let mut down = Chain::new();
+        if !rest.is_empty() {
+            down.push_bytes(rest);
+        }
+        let (read, send) = (conf.read_timeout, conf.send_timeout);
+        let (up, down) = (Resting::default(), Resting::new(down));
+        let leased = (group, link.lease.server_name().unwrap_or_default());
+        Tunnel {
+            upstream,
+            hold: Hold::Lease(link),
+            leased,
+            // The client's is the location's.
+            timeouts: Timeouts { read, send, client: 0 },
+            rest: Rest { up, down, clocks: Clocks::new() },
+        }
+    }
+
+    /// A tunnel that another process has described, over the connection `upstream`.
+    pub fn resumed(described: &handover::Tunnel<'_>, upstream: Wire) -> Tunnel {
+        let (read, send, client) = described.timeouts;
+        let now = now_ms();
+        let until = |left: Option<u64>| left.map_or(Times::NEVER, |ms| now.saturating_add(ms));
+        let clocks = Clocks {
+            moved_ms: now.saturating_sub(described.silent_ms),
+            upstream_ms: until(described.left_ms.0),
+            client_ms: until(described.left_ms.1),
+        };
+        let (up, down) = (Resting::of(&described.up, 0), Resting::of(&described.down, 0));
+        let name = Bytes::copy_from_slice;
+        Tunnel {
+            upstream: Some(upstream),
+            hold: Hold::Resumed(None),
+            leased: (name(described.leased.group), name(described.leased.server)),
+            timeouts: Timeouts { read, send, client },
+            rest: Rest { up, down, clocks },
+        }
+    }
+}
+
+impl Tunnel {
+    /// Has a place among the exchanges of the server, if the configuration has that.
+    pub fn hold(&mut self, place: Option<Occupied>) {
+        self.hold = Hold::Resumed(place);
     }
 }
 
@@ -53,22 +140,50 @@ impl output::Tunnel for Tunnel {
 
 impl Tunnel {
     async fn carry(mut self: Box<Self>, r: &mut Request) {
-        let Some(upstream) = self.link.wire.take() else { return };
-        let Some((client, up)) = http::channel::upgrade(r) else { return };
-        if !self.link.addr.is_unix() {
-            let _ = upstream.transport().set_nodelay(true);
+        let Some((_, mut early)) = http::channel::upgrade(r) else { return };
+        if let Hold::Lease(_) = self.hold {
+            self.timeouts.client = r.loc.core.send_timeout;
+            self.rest.up = Resting::new(early.take());
         }
-        let mut down = Chain::new();
-        if !self.rest.is_empty() {
-            down.push_bytes(std::mem::take(&mut self.rest));
+        let mut moves = r.main.life.moves().cloned();
+        loop {
+            let end = self.spell(r, moves.take()).await;
+            match end {
+                None | Some(TunnelEnd::Closed) => {}
+                Some(TunnelEnd::Rests(resting)) => {
+                    if boxed(|| self.leave(r, *resting)).await {
+                        return;
+                    }
+                    continue;
+                }
+                Some(TunnelEnd::Broken(e)) => {
+                    log_io(r, "send()", &e, "proxying upgraded connection")
+                }
+                Some(TunnelEnd::Displaced | TunnelEnd::Late("client", _)) if is_displaced(r) => {}
+                Some(TunnelEnd::Displaced) => {}
+                Some(TunnelEnd::Late(who, level)) => {
+                    let m = "timed out (110: Connection timed out) while";
+                    r.log(level, format_args!("{who} {m} proxying upgraded connection"));
+                }
+            }
+            break;
         }
-        let timeouts = Timeouts {
-            read: self.conf.read_timeout,
-            send: self.conf.send_timeout,
-            client: r.loc.core.send_timeout,
-        };
+        let u = r.upstream_mut();
+        let a = u.now();
+        a.response_length = a.received;
+        a.response_ms = Some(now_ms().saturating_sub(a.start_ms));
+        u.asking = false;
+    }
+
+    /// Carries bytes in a task until the tunnel ends or rests.
+    async fn spell(&mut self, r: &mut Request, moves: Option<Rc<Moves>>) -> Option<TunnelEnd> {
+        let upstream = self.upstream.take()?;
+        let (client, _) = http::channel::upgrade(r)?;
+        let none = Rest { up: Resting::default(), down: Resting::default(), clocks: Clocks::new() };
+        let rest = std::mem::replace(&mut self.rest, none);
         let report = Rc::new(Report::default());
-        let carrier = Carrier { upstream, up, down, timeouts, report: report.clone() };
+        let timeouts = self.timeouts;
+        let carrier = Carrier { upstream, rest, timeouts, report: report.clone(), moves };
         let task = match client {
             Upgraded::Connection(c) => {
                 event::spawn(async move { carrier.run(c.transport()).await })
@@ -79,21 +194,55 @@ impl Tunnel {
         let watch = Watch { task, report: report.clone(), r };
         report.over.notified().await;
         drop(watch);
-        match report.end.take() {
-            None | Some(TunnelEnd::Closed) => {}
-            Some(TunnelEnd::Broken(e)) => log_io(r, "send()", &e, "proxying upgraded connection"),
-            Some(TunnelEnd::Displaced | TunnelEnd::Late("client", _)) if is_displaced(r) => {}
-            Some(TunnelEnd::Displaced) => {}
-            Some(TunnelEnd::Late(who, level)) => {
-                let m = "timed out (110: Connection timed out) while";
-                r.log(level, format_args!("{who} {m} proxying upgraded connection"));
-            }
+        report.end.take()
+    }
+
+    /// Gives the tunnel, which rests, to another process. False: it goes on here.
+    async fn leave(&mut self, r: &mut Request, resting: Offer) -> bool {
+        let Offer { turn, upstream, rest } = resting;
+        let moved = offer(r, turn, (&upstream, &rest), (&self.leased, self.timeouts)).await;
+        if moved {
+            r.set_moved();
+            upstream.transport().part();
+        } else {
+            (self.upstream, self.rest) = (Some(upstream), rest);
         }
-        let u = r.upstream_mut();
-        let a = u.now();
-        a.response_length = a.received;
-        a.response_ms = Some(now_ms().saturating_sub(a.start_ms));
-        u.asking = false;
+        moved
+    }
+}
+
+/// Offers a tunnel that rests to other processes. Returns whether one serves it from here on.
+async fn offer(
+    r: &mut Request,
+    turn: Turn,
+    (upstream, rest): (&Wire, &Rest),
+    (leased, timeouts): (&(Bytes, Bytes), Timeouts),
+) -> bool {
+    let facts = match r.facts() {
+        Ok(facts) => facts,
+        Err(why) => {
+            turn.stays(why);
+            return false;
+        }
+    };
+    let (up, down) = (rest.up.copy(), rest.down.copy());
+    let c = r.c().clone();
+    let now = now_ms();
+    let left = |until: u64| (until != Times::NEVER).then(|| until.saturating_sub(now));
+    let message = Message::Tunnel(Box::new(handover::Tunnel {
+        client: facts.client(&c),
+        request: facts.request(r),
+        leased: Leased { group: &leased.0, server: &leased.1 },
+        up: up.way(false),
+        down: down.way(false),
+        timeouts: (timeouts.read, timeouts.send, timeouts.client),
+        silent_ms: now.saturating_sub(rest.clocks.moved_ms),
+        left_ms: (left(rest.clocks.upstream_ms), left(rest.clocks.client_ms)),
+    }));
+    let fds = [c.transport().descriptor(), upstream.transport().descriptor()];
+    match turn.offer(&message, fds).await {
+        Ok(offered) => offered.give_up(),
+        Err(_) => false,
     }
 }
 
@@ -104,6 +253,7 @@ fn is_displaced(r: &Request) -> bool {
 }
 
 /// The timeouts of the two sides, in milliseconds.
+#[derive(Clone, Copy)]
 struct Timeouts {
     /// Nothing moves in either direction.
     read: u64,
@@ -122,10 +272,25 @@ enum TunnelEnd {
     Displaced,
     /// A timeout; the message and level of the log line.
     Late(&'static str, Level),
+    /// It is to move to another process.
+    Rests(Box<Offer>),
+}
+
+/// A tunnel whose turn to move has come.
+struct Offer {
+    turn: Turn,
+    upstream: Wire,
+    rest: Rest,
+}
+
+/// Why [`both`] has ended.
+enum Over {
+    End(TunnelEnd),
+    Rests(Turn, Clocks),
 }
 
 /// The number of bytes copied.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Moved {
     to_client: u64,
     from_upstream: u64,
@@ -176,43 +341,88 @@ impl Drop for Watch<'_> {
 /// CPU's caches.
 struct Carrier {
     upstream: Wire,
-    up: Chain,
-    down: Chain,
+    rest: Rest,
     timeouts: Timeouts,
     report: Rc<Report>,
+    moves: Option<Rc<Moves>>,
 }
 
 impl Carrier {
     async fn run(self, client: &impl End) {
-        let Carrier { upstream, up, down, timeouts, report } = self;
+        let Carrier { upstream, rest, timeouts, report, moves } = self;
         let mut reporting = Reporting { report, moved: Moved::default() };
         let moved = &mut reporting.moved;
-        let end = match &upstream {
-            Wire::Conn(conn) => carry(client, &conn.sock, (up, down), &timeouts, moved).await,
+        let candidate = moves.as_ref().and_then(|moves| moves.candidate(Kind::Tunnel));
+        drop(moves);
+        let terms = (&timeouts, candidate);
+        let over = match &upstream {
+            Wire::Conn(conn) => carry(client, &conn.sock, rest, terms, moved).await,
             Wire::Stream(stream) => {
-                let end = carry(client, stream, (up, down), &timeouts, moved).await;
+                let over = carry(client, stream, rest, terms, moved).await;
                 // A closed tunnel ends its stream regularly, rather than resetting it.
-                if matches!(end, TunnelEnd::Closed) {
+                if matches!(over, Carried::End(TunnelEnd::Closed)) {
                     let _ = stream.try_send(&mut Chain::new(), true);
                 }
-                end
+                over
+            }
+        };
+        let end = match over {
+            Carried::End(end) => end,
+            Carried::Rests(turn, rest) => {
+                TunnelEnd::Rests(Box::new(Offer { turn, upstream, rest }))
             }
         };
         reporting.report.end.set(Some(end));
     }
 }
 
-/// Copies between two ends; `first` is sent first, to the upstream and to the client.
+/// Why [`carry`] has ended.
+enum Carried {
+    End(TunnelEnd),
+    Rests(Turn, Rest),
+}
+
+/// Copies between two ends, until the tunnel ends or its turn to move comes.
 async fn carry<C: End, U: End>(
     client: &C,
     upstream: &U,
-    first: (Chain, Chain),
-    timeouts: &Timeouts,
+    rest: Rest,
+    (timeouts, candidate): (&Timeouts, Option<Candidate>),
     moved: &mut Moved,
-) -> TunnelEnd {
-    let mut up = Flow::new(client, upstream, first.0);
-    let mut down = Flow::new(upstream, client, first.1);
-    both(&mut up, &mut down, timeouts, moved).await
+) -> Carried {
+    let mut up = Flow::resumed(client, upstream, rest.up);
+    let mut down = Flow::resumed(upstream, client, rest.down);
+    let (mut clocks, mut candidate) = (rest.clocks, candidate);
+    loop {
+        let turn =
+            match both(&mut up, &mut down, (timeouts, clocks), candidate.as_ref(), moved).await {
+                Over::End(end) => return Carried::End(end),
+                Over::Rests(turn, at) => {
+                    clocks = at;
+                    turn
+                }
+            };
+        // One that cannot move now has no second turn.
+        candidate = None;
+        match boxed(|| withdraw(client, upstream)).await {
+            Ok(()) => {
+                up.take_received();
+                moved.from_upstream += down.take_received();
+                let (up, down) = (up.rest(), down.rest());
+                return Carried::Rests(turn, Rest { up, down, clocks });
+            }
+            Err(why) => turn.stays(why),
+        }
+    }
+}
+
+/// Has nothing in the kernel receive for this process any more.
+async fn withdraw<C: End, U: End>(client: &C, upstream: &U) -> Result<(), Stay> {
+    for end in [client.transport(), upstream.transport()] {
+        let transport = end.filter(|transport| transport.can_move()).ok_or(Stay::Protocol)?;
+        transport.withdraw().await.map_err(|_| Stay::State)?;
+    }
+    Ok(())
 }
 
 /// Copies bytes in both directions until one ends. If both ends are connections, an idle tunnel
@@ -220,61 +430,88 @@ async fn carry<C: End, U: End>(
 async fn both<C: End, U: End>(
     up: &mut Flow<'_, C, U>,
     down: &mut Flow<'_, U, C>,
-    timeouts: &Timeouts,
+    (timeouts, clocks): (&Timeouts, Clocks),
+    candidate: Option<&Candidate>,
     moved: &mut Moved,
-) -> TunnelEnd {
-    let mut look_ms = now_ms().saturating_add(timeouts.read);
-    let (mut client_ms, mut upstream_ms) = (Times::NEVER, Times::NEVER);
+) -> Over {
+    let Clocks { mut moved_ms, mut client_ms, mut upstream_ms } = clocks;
+    let mut look_ms = moved_ms.saturating_add(timeouts.read);
+    // Times that ran before, in another process, run on until bytes move.
+    let mut runs_on = true;
     let mut last = None;
     loop {
+        let before = *moved;
         if let Err(e) = go(up, down, last, moved) {
-            return TunnelEnd::Broken(e);
+            return Over::End(TunnelEnd::Broken(e));
         }
-        // The upstream's read timeout starts here.
-        let moved_ms = now_ms();
+        runs_on &= last.is_none() && before == *moved;
+        if !runs_on {
+            // The upstream's read timeout starts here.
+            moved_ms = now_ms();
+        }
         if up.is_done() || down.is_done() || up.ended && down.ended {
-            return TunnelEnd::Closed;
+            return Over::End(TunnelEnd::Closed);
         }
         if std::mem::take(&mut up.busy) | std::mem::take(&mut down.busy) {
             event::task::yield_now().await;
             last = None;
             continue;
         }
-        renew(&mut client_ms, last != Some(Event::Up), down.has_unsent(), timeouts.client);
-        renew(&mut upstream_ms, last != Some(Event::Down), up.has_unsent(), timeouts.send);
+        let (for_client, for_upstream) = (last != Some(Event::Up), last != Some(Event::Down));
+        let waits = (down.has_unsent(), up.has_unsent());
+        renew(&mut client_ms, for_client && !runs_on, waits.0, timeouts.client);
+        renew(&mut upstream_ms, for_upstream && !runs_on, waits.1, timeouts.send);
         last = loop {
             let connections = match up.wants_read() && down.wants_read() {
                 true => up.from.transport().zip(up.to.transport()),
                 false => None,
             };
-            let now = match connections {
+            let waited = match connections {
                 Some((client, upstream)) => {
                     let look = Deadline::at(look_ms);
-                    Event::of_idle(upstream.either_readable(client, look).await)
+                    let wait = pin!(upstream.either_readable(client, look));
+                    unless_due(candidate, wait).await.map(Event::of_idle)
                 }
                 None => {
                     let times = Times { client: client_ms, server: upstream_ms, look: look_ms };
-                    boxed(|| held(up, down, times)).await
+                    unless_due(candidate, boxed(|| held(up, down, times))).await
                 }
+            };
+            let Some(now) = waited else {
+                let Some(turn) = candidate.and_then(Candidate::turn) else { continue };
+                return Over::Rests(turn, Clocks { moved_ms, client_ms, upstream_ms });
             };
             match now {
                 Event::Up | Event::Down => break Some(now),
                 Event::Both => break None,
-                Event::ServerLate => return TunnelEnd::Late("upstream", Level::Error),
-                Event::ClientLate => return TunnelEnd::Late("client", Level::Info),
-                Event::Displaced => return TunnelEnd::Displaced,
+                Event::ServerLate => return Over::End(TunnelEnd::Late("upstream", Level::Error)),
+                Event::ClientLate => return Over::End(TunnelEnd::Late("client", Level::Info)),
+                Event::Displaced => return Over::End(TunnelEnd::Displaced),
                 Event::Look => {}
             }
             // While the client does not read, the upstream is not read either, so its timeout does
             // not apply.
             let passed = now_ms().saturating_sub(moved_ms);
             let left = match timeouts.read.saturating_sub(passed) {
-                0 if down.wants_read() => return TunnelEnd::Late("upstream", Level::Error),
+                0 if down.wants_read() => {
+                    return Over::End(TunnelEnd::Late("upstream", Level::Error));
+                }
                 0 => timeouts.read,
                 left => left,
             };
             look_ms = now_ms().saturating_add(left);
         };
+    }
+}
+
+/// Waits for an event, or until the tunnel's turn to move has come: `None`.
+async fn unless_due<F: Future + Unpin>(
+    candidate: Option<&Candidate>,
+    wait: F,
+) -> Option<F::Output> {
+    match candidate {
+        Some(candidate) => candidate.unless_due(wait).await,
+        None => Some(wait.await),
     }
 }
 

@@ -10,6 +10,8 @@ use os::SockAddr;
 
 use crate::answer::Answerer;
 use crate::channel::conn::Conn;
+use crate::output::Tunnel;
+use crate::request::Request;
 use crate::server::HttpMain;
 use crate::{h1, h2, proxy_header, ssl};
 use engine::life::Active;
@@ -72,17 +74,34 @@ fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output 
         if let Some(first) = first {
             rarely(h2::run::<Answerer>(c.clone(), Rc::clone(&main), first)).await;
         }
-        if c.reset_at_end.get() {
-            c.sock().reset_at_end();
-            return;
-        }
-        let left = Rc::downgrade(&c);
-        drop(c);
-        if let Some(c) = left.upgrade() {
-            // A detached subrequest is still running; the client need not wait for it.
-            let _ = c.sock().shutdown_write();
-        }
+        end(c);
     }
+}
+
+/// The connection's last task is over.
+fn end(c: Rc<Conn>) {
+    if c.has_moved.get() {
+        return;
+    }
+    if c.reset_at_end.get() {
+        c.sock().reset_at_end();
+        return;
+    }
+    let left = Rc::downgrade(&c);
+    drop(c);
+    if let Some(c) = left.upgrade() {
+        // A detached subrequest is still running; the client need not wait for it.
+        let _ = c.sock().shutdown_write();
+    }
+}
+
+/// Serves a tunnel that another process has begun.
+pub(crate) fn resume(main: &Rc<HttpMain>, c: Rc<Conn>, r: Box<Request>, tunnel: Box<dyn Tunnel>) {
+    let main = Active::new(main);
+    event::spawn(async move {
+        h1::resume::<Answerer>(&c, &main, r, tunnel).await;
+        end(c);
+    });
 }
 
 /// Whether the handshake chose HTTP/2; never for TLS that another engine terminated.

@@ -328,6 +328,8 @@ settings! {
         underscores_in_headers: bool = false,
         /// `merge_slashes`.
         merge_slashes: bool = true,
+        /// `handover`: connections move to new workers.
+        handover: bool = true,
         /// CONNECT is not refused: some location of the server passes it on.
         allow_connect: bool = false,
     }

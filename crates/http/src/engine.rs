@@ -71,6 +71,7 @@ impl Engine for HttpEngine {
         self.main.stats.use_slot(seat.slot);
         self.main.metrics.use_slot(seat.slot);
         let _ = self.main.debug_from.set(seat.debug_connections.clone());
+        self.main.life.set_moves(seat.moves.as_ref());
         mem::on_trim(Request::trim_recycled);
         let main = self.main.clone();
         passing::register(&main, main.listens.iter().map(|l| &l.spec));

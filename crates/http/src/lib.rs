@@ -44,6 +44,7 @@ mod http3_conf;
 mod location_kind;
 mod metering;
 pub mod module;
+pub mod moves;
 pub mod output;
 mod pause;
 mod phases;

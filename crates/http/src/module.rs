@@ -105,6 +105,9 @@ pub struct Pipeline {
     pub rewrite: Vec<Box<dyn PhaseHandler>>,
     /// Limits on rates and connections.
     pub preaccess: Vec<Box<dyn PhaseHandler>>,
+    /// For requests that another process has begun and this one goes on with: what counts requests
+    /// in progress counts these.
+    pub resume: Vec<Box<dyn Fn(&mut Request)>>,
     /// Access control; combined by `satisfy`.
     pub access: Vec<Box<dyn PhaseHandler>>,
     /// Before the content: `try_files`, `mirror`.

@@ -35,6 +35,15 @@ pub(crate) fn prepare(r: &mut Request) -> Result<(), u16> {
     prepared
 }
 
+/// The same for a request that another process has checked and begun.
+///
+/// # Errors
+/// This configuration has no such server.
+pub(crate) fn resume(r: &mut Request) -> Result<(), u16> {
+    uri(r)?;
+    host(r)
+}
+
 /// The same for a request with refused or incomplete fields, as far as they are known. A request
 /// without a host after all its fields (`whole`) is for the server of requests without one.
 ///

@@ -112,6 +112,7 @@ pub fn serve_http(module: &'static Module, http: &str, requests: &[&str]) -> Ran
         debug_connections,
         alone,
         relay: None,
+        moves: None,
         removals: Default::default(),
     };
     engine.start(&seat, vec![listener]).expect("the engine starts");

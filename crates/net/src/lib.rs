@@ -9,6 +9,7 @@ pub mod inherit;
 pub mod ip;
 pub mod listen;
 pub mod listeners;
+pub mod moves;
 pub mod proxy_header;
 pub mod quic_id;
 pub mod quic_relay;

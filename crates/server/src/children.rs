@@ -8,6 +8,7 @@ use base::log;
 use base::log::{Level, Log, os_error};
 use engine::{Helper, SLOTS};
 use net::Listeners;
+use net::moves::Channel;
 use os::process::{Exit, Fork};
 use os::signal::Signal;
 
@@ -130,6 +131,8 @@ pub struct Children {
     pub replaced: Vec<OwnedFd>,
     /// The relays of QUIC.
     pub relays: Relays,
+    /// The queue by which live connections move between workers.
+    pub moves: Option<Channel>,
 }
 
 impl Children {
@@ -220,6 +223,7 @@ impl Children {
                     before,
                     receiving,
                     relay,
+                    moves: is_worker.then(|| self.moves.take()).flatten(),
                 })
             }
             Ok(Fork::Parent(pid)) => {

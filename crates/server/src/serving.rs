@@ -9,6 +9,7 @@ use engine::beat::Beats;
 use engine::{Helper, Seat};
 use event::{AcceptLock, Deadline, Fd, Gate, ListenOpts, Listener, TaskId};
 use net::listeners::Removals;
+use net::moves::Moves;
 use net::quic_relay::Relay;
 use os::signal::{Received, SignalFd};
 use quic::Parting;
@@ -84,12 +85,12 @@ pub fn alone(before: Before) -> Gate {
 }
 
 /// Starts the engines of a configuration on this process's own descriptors of its sockets.
-/// `relay` is a worker's; the only process of a server has its own.
+/// The relay and the moves are a worker's; the only process of a server has a relay of its own.
 pub fn start_engines(
     cycle: &Cycle,
     (index, slot): (usize, usize),
     alone: Gate,
-    relay: Option<Rc<Relay>>,
+    (relay, moves): (Option<Rc<Relay>>, Option<Rc<Moves>>),
 ) -> io::Result<()> {
     cycle.settings.pools.install();
     files::set_ring_reads(cycle.settings.events.aio_requests);
@@ -100,6 +101,7 @@ pub fn start_engines(
         debug_connections: cycle.settings.events.debug_connections.clone(),
         alone,
         relay,
+        moves,
         removals: cycle.listeners.borrow().removals(),
     };
     let settings = &cycle.settings;
@@ -223,6 +225,7 @@ pub fn helper_seat(cycle: &Cycle, slot: usize) -> Seat {
         debug_connections: cycle.settings.events.debug_connections.clone(),
         alone: Gate::new(),
         relay: None,
+        moves: None,
         removals: Removals::default(),
     }
 }

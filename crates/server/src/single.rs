@@ -63,7 +63,7 @@ pub fn run(cycle: Cycle, loader: Loader, notify: Notify, lock: &Rc<ShmLock>) -> 
 
 fn start_engines(cycle: &Cycle) -> io::Result<()> {
     let relay = cycle.listeners.borrow().quic_key().map(|key| Rc::new(Relay::alone(key.clone())));
-    serving::start_engines(cycle, (0, 0), serving::alone(Before::default()), relay)
+    serving::start_engines(cycle, (0, 0), serving::alone(Before::default()), (relay, None))
 }
 
 impl Single {

@@ -11,6 +11,7 @@ use base::log;
 use base::log::{Level, Log, os_error};
 use net::Inherited;
 use net::inherit::{MANAGED_VAR, NGINX_VAR};
+use net::moves::{self, Channel};
 use net::quic_relay::{Handover, VAR};
 use os::process::Fork;
 use shm::ShmLock;
@@ -114,6 +115,8 @@ fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> Ex
     let Ok(mut cycle) = loaded else { return ExitCode::FAILURE };
     inherited.close_rest(&cycle.log);
     let quic = inherited.quic.take();
+    let moves = environ.get(moves::VAR.as_bytes()).filter(|_| is_successor);
+    let moves = moves.and_then(|value| Channel::from_binary(&String::from_utf8_lossy(value)));
     drop(inherited);
     tell_system(&cycle.log);
     let Ok((daemonized, lock)) = settle(&cycle, is_successor) else {
@@ -132,6 +135,7 @@ fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> Ex
         folder: std::env::current_dir().unwrap_or_default(),
         predecessor,
         quic,
+        moves,
     };
     let mut master = Master::new(cycle, loader, environ, upgrade, notify, lock, daemonized);
     match master.run() {

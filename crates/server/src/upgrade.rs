@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use base::log;
 use base::log::{Level, os_error};
 use net::inherit::MANAGED_VAR;
+use net::moves::{self, Channel};
 use net::quic_relay::{self, Handover};
 
 use crate::environ::Environ;
@@ -28,6 +29,8 @@ pub struct Upgrade {
     pub predecessor: Option<i32>,
     /// Its key and relays of QUIC.
     pub quic: Option<Handover>,
+    /// Its queue for live connections.
+    pub moves: Option<Channel>,
 }
 
 impl Upgrade {
@@ -61,13 +64,15 @@ impl Upgrade {
 
     /// Replaces this process, a child forked for it, by the new binary. Does not return.
     /// `receivers` has the numbers of pipes: each ends when a worker of this binary receives no
-    /// more datagrams. `quic` is the value of its variable.
+    /// more datagrams. `quic` is the value of its variable, and `moves` that of the queue for live
+    /// connections.
     pub fn exec(
         &self,
         cycle: &Cycle,
         environ: &Environ,
         receivers: &str,
         quic: Option<String>,
+        moves: Option<String>,
     ) -> ! {
         let path = self.file(environ);
         let log = &cycle.log;
@@ -82,6 +87,7 @@ impl Upgrade {
             env.push(format!("{MANAGED_VAR}={managed}").into_bytes());
         }
         env.extend(quic.map(|value| format!("{}={value}", quic_relay::VAR).into_bytes()));
+        env.extend(moves.map(|value| format!("{}={value}", moves::VAR).into_bytes()));
         if let Err(e) = cycle.listeners.borrow().keep_on_exec() {
             let e = os_error(&e);
             log!(log, Level::Alert, None, "fcntl(F_SETFD) failed {e}");
@@ -145,6 +151,7 @@ mod tests {
             folder: PathBuf::from("/srv"),
             predecessor: None,
             quic: None,
+            moves: None,
         };
         let environ = Environ::capture();
         assert_eq!(upgrade("/sbin/weir").file(&environ), Path::new("/sbin/weir"));

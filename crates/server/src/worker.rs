@@ -14,6 +14,7 @@ use base::log;
 use base::log::{Level, os_error};
 use engine::Helper;
 use engine::beat::Beats;
+use net::moves::{Channel, Moves};
 use net::quic_relay::Relay;
 use os::limits::Limit;
 use os::signal::{Received, Signal};
@@ -58,6 +59,8 @@ pub struct Assignment {
     pub receiving: Option<OwnedFd>,
     /// The connections of QUIC that this process and others have.
     pub relay: Option<Relay>,
+    /// The queue by which live connections move between workers.
+    pub moves: Option<Channel>,
 }
 
 struct Worker {
@@ -70,6 +73,8 @@ struct Worker {
     sockets: OwnSockets,
     /// Open while it receives datagrams from the common sockets.
     receiving: Cell<Option<OwnedFd>>,
+    /// The moves of live connections from and to other workers.
+    moves: Option<Rc<Moves>>,
     /// The tasks that read QUIC's removed addresses.
     parting: Cell<Vec<event::TaskId>>,
     terminate: Cell<bool>,
@@ -116,9 +121,13 @@ pub fn run(
     };
     let alone = serving::alone(std::mem::take(&mut place.before));
     let (at, relay) = ((place.index, place.slot), place.relay.take().map(Rc::new));
-    if let Err(e) = serving::start_engines(&cycle, at, alone.clone(), relay.clone()) {
+    let moves = place.moves.take().map(|channel| Moves::new(channel, cycle.stats.clone()));
+    if let Err(e) =
+        serving::start_engines(&cycle, at, alone.clone(), (relay.clone(), moves.clone()))
+    {
         return fatal("starting to serve", &e);
     }
+    moves.iter().for_each(Moves::serve);
     let parting = serving::start_parting(&cycle, place.index, &alone, relay);
     let watchdog = serving::start_watchdog(&cycle, place.index);
     let sockets = serving::start_beat(&cycle, beats, &place);
@@ -131,6 +140,7 @@ pub fn run(
         watchdog: Cell::new(watchdog),
         sockets,
         receiving: Cell::new(place.receiving.take()),
+        moves,
         parting: Cell::new(parting),
         terminate: Cell::new(false),
         exiting: Cell::new(false),
@@ -223,6 +233,7 @@ impl Worker {
         self.sockets.take();
         self.parting.take().into_iter().for_each(event::task::cancel);
         self.cycle.engines.iter().for_each(|engine| engine.quit());
+        self.moves.iter().for_each(Moves::leave);
         self.receiving.take();
     }
 

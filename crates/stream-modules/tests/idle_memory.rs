@@ -51,6 +51,7 @@ fn serve(server: &str, fd: OwnedFd) -> StreamEngine {
         debug_connections,
         alone,
         relay: None,
+        moves: None,
         removals: Default::default(),
     };
     seat.alone.close();

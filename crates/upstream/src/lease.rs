@@ -75,6 +75,11 @@ impl Lease {
         self.picker.is_single()
     }
 
+    /// The name of the server that is asked now.
+    pub fn server_name(&self) -> Option<Bytes> {
+        self.peer.as_ref().map(|peer| peer.name.clone())
+    }
+
     /// Chooses a server.
     pub fn take_next(&mut self, client: &mut dyn Client) -> Option<Rc<Peer>> {
         let bound = self.binding.as_mut().and_then(|s| s.bound());
@@ -158,5 +163,36 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.done(ServerOutcome::Ok);
+    }
+}
+
+/// The place of an exchange that another process has begun among those that its server has: its
+/// lease ended there, and was counted there.
+pub struct Occupied(Rc<Peer>);
+
+impl Occupied {
+    /// Occupies a place, whatever the server's limit.
+    pub fn new(peer: Rc<Peer>) -> Occupied {
+        peer.occupy();
+        if let Some(counters) = peer.counters() {
+            counters.add(word::PROCESSING, 1);
+            counters.add(word::ANSWERING, 1);
+        }
+        Occupied(peer)
+    }
+
+    /// The server.
+    pub fn peer(&self) -> &Rc<Peer> {
+        &self.0
+    }
+}
+
+impl Drop for Occupied {
+    fn drop(&mut self) {
+        self.0.leave();
+        if let Some(counters) = self.0.counters() {
+            counters.sub(word::PROCESSING, 1);
+            counters.sub(word::ANSWERING, 1);
+        }
     }
 }

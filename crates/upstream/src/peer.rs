@@ -456,6 +456,19 @@ impl Peer {
         }
     }
 
+    /// An exchange goes on here that another process has begun.
+    pub(crate) fn occupy(&self) {
+        let _lock = self.rows.lock();
+        self.set(word::CONNS, self.conns() + 1);
+        self.rows.hold(self.row);
+    }
+
+    /// It is over.
+    pub(crate) fn leave(&self) {
+        let _lock = self.rows.lock();
+        self.end();
+    }
+
     /// Under the lock: an exchange is over.
     pub(crate) fn end(&self) {
         self.rows.release(self.row);

@@ -17,7 +17,7 @@ use os::SockAddr;
 use crate::block::{Block, NamedUpstream};
 use crate::group::Group;
 use crate::names::{self, Lookup};
-use crate::peer::Meter;
+use crate::peer::{Meter, Peer};
 use crate::servers::Servers;
 use crate::url::Url;
 use crate::zone;
@@ -189,6 +189,13 @@ impl Upstreams {
             (g.port == 0 && url.no_port || g.port == url.port) && eq_ignore_case(&g.name, &url.host)
         };
         self.groups.iter().find(fits).cloned()
+    }
+
+    /// The server of this name in the group of this name.
+    pub fn peer(&self, group: &[u8], server: &[u8]) -> Option<Rc<Peer>> {
+        let groups = self.all().filter(|known| known.name == group);
+        let mut all = groups.map(|group| group.servers.lists());
+        all.find_map(|lists| lists.all().find(|peer| peer.name == server).cloned())
     }
 
     /// All groups, those of `upstream` blocks first.

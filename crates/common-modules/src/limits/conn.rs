@@ -176,6 +176,29 @@ impl ConnLimiter {
         &self.refusing
     }
 
+    /// Twice the same, for two handlers.
+    pub fn shared(self) -> (Rc<ConnLimiter>, Rc<ConnLimiter>) {
+        let limiter = Rc::new(self);
+        (limiter.clone(), limiter)
+    }
+
+    /// Counts a session that another process has admitted and gives to this one, whatever the
+    /// limit: it has been counted there until now.
+    pub fn resume<S: Session>(&self, s: &mut S) {
+        let mut key = self.scratch.take();
+        for limit in &self.limits {
+            let Some(shared) = limit.zone.shared.get() else { continue };
+            if limit.zone.key(s, &mut key)
+                && let Ok(hold) = Hold::take(shared, &key, u64::MAX, s.stats().slot())
+            {
+                let outcome = s.shared::<ConnOutcome>();
+                outcome.status.set(Some("PASSED"));
+                outcome.holds.borrow_mut().push(hold);
+            }
+        }
+        self.scratch.give(key);
+    }
+
     /// Counts a session in all zones. False where it is to be refused.
     pub fn admit<S: Session>(&self, s: &mut S) -> bool {
         if s.shared::<ConnOutcome>().status.get().is_some() {

@@ -60,6 +60,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     if let Some(limiter) = l.conf::<ConnLimits>().limiter() {
+        let (limiter, resuming) = limiter.shared();
+        p.resume.push(Box::new(move |r| resuming.resume(r)));
         p.preaccess.push(Box::new(move |r: &mut Request| match limiter.admit(r) {
             true => Verdict::Next,
             false => super::refused(limiter.refusing()),

@@ -54,6 +54,7 @@ pub fn serve(
         debug_connections,
         alone,
         relay: None,
+        moves: None,
         removals: Default::default(),
     };
     engine.start(&seat, vec![listener]).unwrap();

@@ -12,6 +12,7 @@ use http::output::Body;
 use http::request::Request;
 use http_wire::h1::ResponseHead;
 use mem::Buf;
+use upstream::Target;
 use upstream::lease::Lease;
 use upstream::wire::Wire;
 
@@ -152,7 +153,11 @@ impl Exchange {
             r.log(Level::Error, format_args!("connection upgrade in subrequest"));
             return Verdict::Status(502);
         }
-        r.out.body = Body::Upgraded(Box::new(Tunnel::new(link, rest, self.conf)));
+        let group = match &self.target {
+            Target::Group(group) => group.name.clone(),
+            Target::Addr(_) | Target::Name(..) => Bytes::new(),
+        };
+        r.out.body = Body::Upgraded(Box::new(Tunnel::new(link, rest, &self.conf, group)));
         Verdict::Done
     }
 

@@ -10,7 +10,7 @@ use base::log::Level;
 pub(crate) use subrequest::run as run_subrequest;
 
 use crate::channel::{self, Answer, SendFailed};
-use crate::output::Body;
+use crate::output::{Body, Tunnel};
 use crate::phases::{self, Outcome};
 use crate::request::Request;
 use crate::send::{self, Begun, Filtered};
@@ -46,6 +46,16 @@ impl Answer for Answerer {
             }
         };
         end(r, outcome).await
+    }
+
+    async fn resume(r: &mut Request, tunnel: Box<dyn Tunnel>) -> Result<(), SendFailed> {
+        r.flags.unlogged = true;
+        beat::serves(r.c().number, &r.c().peer, Doing::Response);
+        metering::begin(r);
+        tunnel.run(r).await;
+        r.flags.complete = true;
+        log_phase(r).await;
+        Ok(())
     }
 
     fn prepare_refused(r: &mut Request, whole: bool) -> Result<(), u16> {
@@ -142,6 +152,9 @@ async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
     if sent.is_err() {
         rarely(send::what_is_left(r)).await;
     }
+    if r.flags.moved {
+        return sent;
+    }
     if !r.loc.core.post_action.is_empty() && !r.is_traced() {
         rarely(post_action(r)).await;
     }
@@ -223,7 +236,9 @@ pub(crate) async fn log_phase(r: &mut Request) {
 
 /// Begins the log phase; says whether there are handlers of it.
 fn logs(r: &mut Request) -> bool {
-    r.flags.unlogged = false;
+    if !std::mem::take(&mut r.flags.unlogged) && r.flags.moved {
+        return false;
+    }
     if !r.is_subrequest() {
         flight::end(r);
     }

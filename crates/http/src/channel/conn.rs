@@ -7,12 +7,14 @@ use std::rc::Rc;
 
 use base::log::{Context, Fields, Level, Log};
 use common_modules::passing::Passed;
+use common_modules::proxied;
 use common_modules::ssl::Established;
 use engine::life::Main;
 use engine::overload;
 use event::{Sock, Socketless};
 use net::Transport;
 use os::SockAddr;
+use proto::handover::Client;
 
 use crate::server::{Address, HttpMain, Server};
 
@@ -45,6 +47,8 @@ pub struct Conn {
     pub(crate) reset_at_end: Cell<bool>,
     /// The owner of connections to servers that serve this client alone (`ntlm`).
     pub owner: OnceCell<Rc<upstream::pool::Owner>>,
+    /// Another process has it now: it closes here without a word to the client.
+    pub(crate) has_moved: Cell<bool>,
     /// There was no room for it when it was accepted: see [`engine::overload`].
     pub(crate) is_surplus: Cell<bool>,
 }
@@ -109,6 +113,27 @@ impl Conn {
         c
     }
 
+    /// A connection that another process has accepted and served so far. `local` is our own end.
+    pub(crate) fn resumed(
+        main: &HttpMain,
+        listen: Rc<Address>,
+        sock: Sock,
+        (peer, local): (SockAddr, SockAddr),
+        client: &Client<'_>,
+    ) -> Conn {
+        let mut c = Conn::of(main, listen, Carrier::Stream(sock.into()), peer, client.number);
+        c.start_ms = c.start_ms.saturating_sub(client.age_ms);
+        c.requests.set(client.requests);
+        let _ = c.local.set(Some(local));
+        if let Some(header) = client.proxy.as_ref().and_then(proxied::header) {
+            let _ = c.proxy.set(header);
+        }
+        if let (Some(ip), Some(sock)) = (c.client_ip(), c.stream()) {
+            sock.set_client(ip);
+        }
+        c
+    }
+
     /// A connection of a client that begins with QUIC, to the local address given.
     pub(crate) fn over_quic(
         main: &HttpMain,
@@ -146,6 +171,7 @@ impl Conn {
             proxy: OnceCell::new(),
             tls: OnceCell::new(),
             reset_at_end: Cell::new(false),
+            has_moved: Cell::new(false),
             owner: OnceCell::new(),
             is_surplus: Cell::new(false),
         }
@@ -267,6 +293,7 @@ impl Conn {
             proxy: OnceCell::new(),
             tls: tls.clone(),
             reset_at_end: Cell::new(false),
+            has_moved: Cell::new(false),
             owner: OnceCell::new(),
             is_surplus: is_surplus.clone(),
         }

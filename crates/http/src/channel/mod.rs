@@ -44,6 +44,7 @@ use crate::h1;
 use crate::h2;
 use crate::h3;
 use crate::module::Verdict;
+use crate::output::Tunnel;
 use crate::request::Request;
 use crate::status_line::CLIENT_CLOSED;
 use crate::subrequest::{self, Sub};
@@ -75,6 +76,10 @@ impl Default for Channel {
 pub(crate) trait Answer: 'static {
     /// Runs a request from its phases to its log lines. An error ends its connection or stream.
     async fn answer(r: &mut Request) -> Result<(), SendFailed>;
+
+    /// Runs a tunnel that another process has begun, to the request's log lines. An error ends its
+    /// connection.
+    async fn resume(r: &mut Request, tunnel: Box<dyn Tunnel>) -> Result<(), SendFailed>;
 
     /// Chooses the server for a header section that is refused or incomplete, as far as it can be
     /// known; `whole`: all fields arrived. An error is a status that replaces the refusal's own.

@@ -8,6 +8,9 @@ use crate::request::Request;
 
 /// Closing a socket with unread bytes resets it, and the client may lose the answer.
 pub(super) fn close_or_linger(c: &Conn, r: &mut Request) -> After {
+    if c.has_moved.get() {
+        return After::Close;
+    }
     let s = stream(r);
     let pending = s.lingering && !s.body.is_finished() || s.input.len() > s.used();
     match r.loc.core.lingering_close {

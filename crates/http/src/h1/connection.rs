@@ -28,6 +28,7 @@ use mem::Page;
 use super::{requests, stream};
 use crate::channel::conn::Conn;
 use crate::channel::{self, Answer, linger};
+use crate::output::Tunnel;
 use crate::request::Request;
 use crate::server::HttpMain;
 use engine::stats::Field;
@@ -85,6 +86,33 @@ pub(crate) fn run<'a, A: Answer>(
                 After::Http2(first) => return Some(first),
             }
         }
+    }
+}
+
+/// Serves a request that another process has begun, and that is a tunnel by now, to the end of its
+/// connection.
+pub(crate) async fn resume<A: Answer>(
+    c: &Rc<Conn>,
+    main: &Rc<HttpMain>,
+    mut r: Box<Request>,
+    tunnel: Box<dyn Tunnel>,
+) {
+    let state = main.stats.gauge(Field::Writing);
+    let done = {
+        let serving = pin!(async {
+            let sent = A::resume(&mut r, tunnel).await;
+            requests::after(c, &mut r, sent).await
+        });
+        main.life.unless_given_up(serving).await
+    };
+    drop(state);
+    let after = match done {
+        Some(after) => after.unwrap_or(After::Close),
+        None => give_up::<A>(&mut r).await,
+    };
+    r.give_back();
+    if let After::Linger = after {
+        main.life.unless_given_up(Box::pin(linger(c)).as_mut()).await;
     }
 }
 

@@ -27,7 +27,7 @@ mod requests;
 use mem::{Chain, Page};
 
 pub(crate) use body::{expected, next_piece};
-pub(crate) use connection::run;
+pub(crate) use connection::{resume, run};
 pub(crate) use drain::{Drain, drop_buffered};
 pub(crate) use head::{interim, start};
 pub(crate) use output::{finish, flush, put, put_now, stays_queued};
@@ -74,6 +74,12 @@ impl Stream {
         self.last_bytes = false;
         self.pipelined = false;
         self.timed_out = false;
+    }
+
+    /// Takes the head of a request that another process has begun.
+    pub(crate) fn resume(&mut self, head: &[u8]) {
+        self.input = Page::copied(head);
+        self.head_len = head.len();
     }
 
     /// Gives the buffers back.

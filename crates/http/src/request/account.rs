@@ -37,6 +37,13 @@ impl Account {
         self.start_mono_us = base::time::now_us();
     }
 
+    /// Another process has begun the request.
+    pub(crate) fn resume(&mut self, start_ms: u64, elapsed_us: u64, sent: (u64, u64)) {
+        self.start_ms = start_ms;
+        self.start_mono_us = base::time::now_us().saturating_sub(elapsed_us);
+        (self.bytes_sent, self.header_bytes) = sent;
+    }
+
     /// Milliseconds since the request's first byte.
     pub fn elapsed_ms(&self) -> u64 {
         base::time::now_ms().saturating_sub(self.start_mono_us / 1000)

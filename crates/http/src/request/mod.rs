@@ -12,7 +12,7 @@ mod traced;
 mod upstream;
 
 pub use account::Account;
-pub(crate) use account::Counted;
+pub(crate) use account::{Counted, PhaseTimes};
 pub use edit::FieldEdit;
 pub use rates::Rates;
 pub use state::State;
@@ -66,6 +66,8 @@ pub struct Flags {
     pub(crate) unreadable: bool,
     /// It counts as a request, and the log phase has not begun.
     pub(crate) unlogged: bool,
+    /// Another process goes on with it, and logs it.
+    pub(crate) moved: bool,
     /// It was answered, and goes through the phases once more for the handlers' side effects.
     pub post_action: bool,
     /// Refused before it had a path; [`Request::uri`] is `/` then.

@@ -56,6 +56,7 @@ pub fn serve(http: &str, modules: Modules) -> Served {
         debug_connections,
         alone,
         relay: None,
+        moves: None,
         removals: Default::default(),
     };
     engine.start(&seat, vec![listener]).unwrap();

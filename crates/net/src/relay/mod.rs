@@ -13,6 +13,8 @@ use std::io;
 
 use event::Deadline;
 use mem::{Chain, PAGE_SIZE, Page};
+use proto::handover::Way;
+use zeroize::Zeroizing;
 
 use crate::Transport;
 
@@ -42,6 +44,11 @@ pub trait End {
 
     /// See [`Transport::writable`].
     fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>>;
+
+    /// See [`Transport::take_received`].
+    fn take_received(&self) -> Option<Page> {
+        None
+    }
 
     /// Turns off Nagle's algorithm (`TCP_NODELAY`), where the end has a socket of its own for that.
     fn set_nodelay(&self) {}
@@ -80,6 +87,10 @@ impl End for Transport {
 
     fn writable(&self, deadline: Deadline) -> impl Future<Output = io::Result<()>> {
         Transport::writable(self, deadline)
+    }
+
+    fn take_received(&self) -> Option<Page> {
+        Transport::take_received(self)
     }
 
     fn set_nodelay(&self) {
@@ -181,6 +192,87 @@ pub struct Flow<'a, F, T> {
     /// The error that broke `from`.
     pub broken: Option<io::Error>,
     limit: Option<Box<Limit>>,
+}
+
+/// A direction without its ends.
+#[derive(Default)]
+pub struct Resting {
+    pending: Chain,
+    ended: bool,
+    limit: Option<Box<Limit>>,
+    read_max: u32,
+}
+
+impl Resting {
+    /// A direction that has moved nothing yet; `pending` goes first.
+    pub fn new(pending: Chain) -> Resting {
+        Resting { pending, ..Resting::default() }
+    }
+
+    /// The bytes that it holds: those to be sent, and those that wait for the rate.
+    pub fn held(&self) -> u64 {
+        self.pending.len() + self.limit.as_ref().map_or(0, |limit| limit.ahead.len())
+    }
+
+    /// A copy for another process.
+    pub fn copy(&self) -> RestingCopy {
+        let limit = self.limit.as_ref().map(|limit| (limit.rate, memory(&limit.ahead)));
+        RestingCopy { pending: memory(&self.pending), ended: self.ended, limit }
+    }
+
+    /// The direction that another process has described. `read_max` as in [`Flow::limited`].
+    pub fn of(way: &Way<'_>, read_max: usize) -> Resting {
+        let chain = |bytes: &[u8]| {
+            let mut chain = Chain::new();
+            if !bytes.is_empty() {
+                chain.write(bytes);
+            }
+            chain
+        };
+        let limit = way.rate.as_ref().filter(|rate| rate.per_second > 0).map(|of| {
+            let now = base::time::now_ms();
+            let rate = Rate {
+                per_second: of.per_second,
+                since_ms: now.saturating_sub(of.age_ms),
+                read: of.read,
+                resume_ms: if of.wait_ms == 0 { 0 } else { now.saturating_add(of.wait_ms) },
+            };
+            Box::new(Limit { rate, ahead: chain(of.ahead) })
+        });
+        let read_max = u32::try_from(read_max).unwrap_or(READ_MAX).min(READ_MAX);
+        Resting { pending: chain(way.pending), ended: way.ended, limit, read_max }
+    }
+}
+
+/// A copy of a direction at rest.
+pub struct RestingCopy {
+    pending: Zeroizing<Vec<u8>>,
+    ended: bool,
+    limit: Option<(Rate, Zeroizing<Vec<u8>>)>,
+}
+
+impl RestingCopy {
+    /// The direction as it travels. `closed`: its end was forwarded.
+    pub fn way(&self, closed: bool) -> Way<'_> {
+        let rate = self.limit.as_ref().map(|(rate, ahead)| {
+            let now = base::time::now_ms();
+            proto::handover::Rate {
+                per_second: rate.per_second,
+                age_ms: now.saturating_sub(rate.since_ms),
+                read: rate.read,
+                wait_ms: rate.resume_ms.saturating_sub(now),
+                ahead,
+            }
+        });
+        Way { pending: &self.pending, ended: self.ended, closed, rate }
+    }
+}
+
+/// A copy of a chain's bytes, which are memory alone.
+fn memory(chain: &Chain) -> Zeroizing<Vec<u8>> {
+    let mut copy = Vec::with_capacity(usize::try_from(chain.len()).unwrap_or(0));
+    chain.iter().filter_map(mem::Buf::memory).for_each(|bytes| copy.extend_from_slice(bytes));
+    Zeroizing::new(copy)
 }
 
 /// The reads of one direction that may follow each other before other connections have their turn.
@@ -362,6 +454,34 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
     /// Whether bytes wait for its destination.
     pub fn has_unsent(&self) -> bool {
         !self.pending.is_empty() || self.to.has_unsent()
+    }
+
+    /// Takes the bytes that the driver has received from the source, whose receives were withdrawn
+    /// ([`Transport::withdraw`]). Returns their number.
+    pub fn take_received(&mut self) -> u64 {
+        let mut taken = 0;
+        while let Some(page) = self.from.take_received() {
+            taken += page.len() as u64;
+            match &mut self.limit {
+                Some(limit) => limit.ahead.push(page.into()),
+                None => self.pending.push(page.into()),
+            }
+        }
+        taken
+    }
+
+    /// The direction at rest: it goes on in another process, or here.
+    pub fn rest(self) -> Resting {
+        let Flow { pending, ended, limit, read_max, .. } = self;
+        Resting { pending, ended, limit, read_max }
+    }
+
+    /// Goes on with a direction that was at rest.
+    pub fn resumed(from: &'a F, to: &'a T, resting: Resting) -> Flow<'a, F, T> {
+        let Resting { pending, ended, limit, read_max } = resting;
+        let mut flow = Flow::new(from, to, pending);
+        (flow.ended, flow.limit, flow.read_max) = (ended, limit, read_max);
+        flow
     }
 
     /// Whether its source ended and all was sent.

@@ -28,7 +28,7 @@ mod waits;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use ::tls::{Info, Session};
 use event::{Deadline, Gate, Pool, Side, Sock, Standing, Wake};
@@ -547,6 +547,41 @@ impl Transport {
             Carrier::Plain(_) => true,
             Carrier::Tls(_) => false,
         }
+    }
+
+    /// Whether the connection can be described to another process: plain text alone, so far.
+    #[inline]
+    pub fn can_move(&self) -> bool {
+        matches!(self.0, Carrier::Plain(_))
+    }
+
+    /// Takes the kernel's receives back, before the descriptor goes to another process. No task may
+    /// wait for the connection, which can be used on afterwards. See [`Sock::withdraw`].
+    ///
+    /// # Errors
+    /// As there: the connection stays in this process.
+    pub async fn withdraw(&self) -> io::Result<()> {
+        self.carrier().withdraw().await
+    }
+
+    /// Takes bytes that the driver has received and no task has taken yet: see
+    /// [`Sock::take_received`].
+    pub fn take_received(&self) -> Option<Page> {
+        match &self.0 {
+            Carrier::Plain(sock) => sock.take_received(),
+            Carrier::Tls(_) => None,
+        }
+    }
+
+    /// The descriptor, to be duplicated for another process.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.carrier().fd()
+    }
+
+    /// The connection is another process's now: it closes here without a word to the peer. See
+    /// [`Sock::part`].
+    pub fn part(&self) {
+        self.carrier().part();
     }
 
     /// Takes the connection out of the loop: its descriptor, for another process. Nothing may be

@@ -24,6 +24,7 @@ mod load;
 mod log_readers;
 mod lsp;
 mod modes;
+mod moves;
 mod plus;
 mod privileges;
 mod processes;

@@ -1,0 +1,169 @@
+//! The connections of a worker that can move, and the order in which they do when it leaves.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+
+use event::TaskId;
+
+use super::send::hello;
+use super::{AT_ONCE, Kind, Moves, Stay};
+
+/// Dead entries are dropped when the list has this many times the living ones, and at least
+/// [`SLACK_MIN`].
+const SLACK: usize = 2;
+const SLACK_MIN: usize = 64;
+
+/// The connections that may move, the oldest first.
+#[derive(Default)]
+pub(super) struct Candidates {
+    list: RefCell<VecDeque<Weak<Entry>>>,
+    living: Rc<Cell<usize>>,
+}
+
+/// A connection that may move.
+struct Entry {
+    task: TaskId,
+    kind: Kind,
+    is_due: Cell<bool>,
+    living: Rc<Cell<usize>>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.living.set(self.living.get() - 1);
+    }
+}
+
+impl Candidates {
+    fn add(&self, kind: Kind, task: TaskId) -> Rc<Entry> {
+        self.living.set(self.living.get() + 1);
+        let living = self.living.clone();
+        let entry = Rc::new(Entry { task, kind, is_due: Cell::new(false), living });
+        let mut list = self.list.borrow_mut();
+        if list.len() >= SLACK_MIN.max(SLACK * self.living.get()) {
+            list.retain(|entry| entry.strong_count() > 0);
+        }
+        list.push_back(Rc::downgrade(&entry));
+        entry
+    }
+
+    fn next(&self) -> Option<Rc<Entry>> {
+        let mut list = self.list.borrow_mut();
+        while let Some(entry) = list.pop_front() {
+            if let Some(entry) = entry.upgrade() {
+                return Some(entry);
+            }
+        }
+        None
+    }
+}
+
+/// A connection's handle, which its task keeps as long as it could move.
+pub struct Candidate {
+    moves: Rc<Moves>,
+    entry: Rc<Entry>,
+}
+
+impl Moves {
+    /// Names the connection that the present task serves as one that can move when the worker
+    /// leaves.
+    pub fn candidate(self: &Rc<Moves>, kind: Kind) -> Option<Candidate> {
+        let entry = self.candidates.add(kind, event::task::current()?);
+        self.changed.notify_one();
+        Some(Candidate { moves: self.clone(), entry })
+    }
+}
+
+impl Candidate {
+    /// The connection's turn to move, once it has come; the connection is to rest then.
+    pub fn turn(&self) -> Option<Turn> {
+        let is_due = self.entry.is_due.replace(false);
+        is_due.then(|| Turn { moves: self.moves.clone(), kind: self.entry.kind, why: None })
+    }
+
+    /// Waits for `future`, or until the connection's turn has come: `None`. Costs nothing but a
+    /// look at a flag, because the task is woken then.
+    pub fn unless_due<F: Future + Unpin>(&self, future: F) -> UnlessDue<'_, F> {
+        UnlessDue { candidate: self, future }
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        // Its turn had come, and it has ended first.
+        drop(self.turn());
+    }
+}
+
+/// The future of [`Candidate::unless_due`].
+pub struct UnlessDue<'a, F> {
+    candidate: &'a Candidate,
+    future: F,
+}
+
+impl<F: Future + Unpin> Future for UnlessDue<'_, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.candidate.entry.is_due.get() {
+            return Poll::Ready(None);
+        }
+        Pin::new(&mut self.future).poll(cx).map(Some)
+    }
+}
+
+/// The permission of one connection to rest and move. Others wait until it is dropped.
+pub struct Turn {
+    pub(super) moves: Rc<Moves>,
+    pub(super) kind: Kind,
+    why: Option<Stay>,
+}
+
+impl Turn {
+    /// The connection stays, for this reason.
+    pub fn stays(mut self, why: Stay) {
+        self.why = Some(why);
+    }
+
+    /// The connection went to another process.
+    pub(super) fn moved(self) {
+        self.moves.tally.moved(self.kind);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(why) = self.why {
+            self.moves.tally.stayed(self.kind, why);
+        }
+        self.moves.resting.set(self.moves.resting.get() - 1);
+        self.moves.changed.notify_one();
+    }
+}
+
+/// Gives the connections of a leaving worker their turns. Those that become able to move later,
+/// such as a response that opens a tunnel, follow.
+pub(super) async fn run(moves: Rc<Moves>) {
+    let receives = hello(&moves).await;
+    loop {
+        while moves.resting.get() < AT_ONCE
+            && let Some(entry) = moves.candidates.next()
+        {
+            if !receives {
+                moves.tally.stayed(entry.kind, Stay::Receiver);
+                continue;
+            }
+            moves.resting.set(moves.resting.get() + 1);
+            entry.is_due.set(true);
+            event::task::wake(entry.task);
+        }
+        if moves.resting.get() == 0 {
+            moves.is_over.set(true);
+        }
+        moves.changed.notified().await;
+    }
+}

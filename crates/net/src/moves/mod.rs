@@ -1,0 +1,207 @@
+//! Live connections move from a worker that leaves to one that serves, at a reload and at a change
+//! of the binary. The messages are in [`proto::handover`].
+//!
+//! ```text
+//!   leaving worker                                    serving workers
+//!     relay ── due ─▶ rests ── message, descriptors ──▶ │ queue │ ──▶ taker ─▶ relay
+//!                       ▲ ◀─────── Takes / Refuses ──────────────────┤
+//!                       └────────── Yours ───────────────────────────▶
+//! ```
+//!
+//! **Queue.** One pair of message sockets, which the master makes before it forks and hands to a
+//! new binary. Every leaving worker sends into it and every serving worker receives from it, so the
+//! connections spread over the workers that have time, and the death of a worker disturbs no other.
+//!
+//! **Replies.** Each message carries one end of a socket pair of its own. It closes with the last
+//! process that has it, so that a sender notices the death of a receiver, and a message that nobody
+//! received.
+//!
+//! **Fallback.** Until it has said `Yours`, the sender can serve on, with all bytes: it has its
+//! descriptors, and the connection rests meanwhile. A refusal, a time-out and every error mean that
+//! the connection stays where it is.
+//!
+//! **Pace.** At most [`AT_ONCE`] connections of a worker rest at a time, and a receiver takes
+//! [`PER_TURN`] in a turn of its loop, so that requests of others come between.
+
+mod candidates;
+mod channel;
+mod receive;
+mod send;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use event::{Notify, TaskId};
+use proto::handover::{Message, Refusal};
+
+pub use self::candidates::{Candidate, Turn};
+pub use self::channel::{Channel, VAR};
+pub use self::send::Offered;
+
+/// Connections of a worker that are on their way at a time.
+const AT_ONCE: usize = 64;
+
+/// Messages that a worker receives in a turn of its loop.
+const PER_TURN: usize = 16;
+
+/// The longest wait of a sender for a reply, milliseconds: the connection rests meanwhile.
+const REPLY_MS: u64 = 2_000;
+
+/// The longest wait of a receiver for the sender's last word, milliseconds: longer than the
+/// sender's, so that it is the sender that decides.
+const YOURS_MS: u64 = 2 * REPLY_MS;
+
+/// The longest wait for the first receiver, milliseconds: nothing rests meanwhile.
+const HELLO_MS: u64 = 10_000;
+
+/// The kind of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A tunnel over HTTP: WebSocket, CONNECT, Upgrade.
+    Tunnel,
+    /// A session of `stream`.
+    Session,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Kind; 2] = [Kind::Tunnel, Kind::Session];
+
+    /// Its name in statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Tunnel => "tunnels",
+            Kind::Session => "sessions",
+        }
+    }
+
+    fn of(message: &Message<'_>) -> Option<Kind> {
+        match message {
+            Message::Hello => None,
+            Message::Tunnel(_) => Some(Kind::Tunnel),
+            Message::Session(_) => Some(Kind::Session),
+        }
+    }
+}
+
+/// The reason why a connection stays with its worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stay {
+    /// `handover off`.
+    Off,
+    /// It is of a protocol that does not move: TLS, HTTP/2, HTTP/3.
+    Protocol,
+    /// Its state does not fit a message, or cannot be described.
+    State,
+    /// The receiver's configuration has no such listener, server or location.
+    Configuration,
+    /// No receiver took it in time, or none is of this version.
+    Receiver,
+}
+
+impl Stay {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Stay; 5] =
+        [Stay::Off, Stay::Protocol, Stay::State, Stay::Configuration, Stay::Receiver];
+
+    /// Its name in statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stay::Off => "off",
+            Stay::Protocol => "protocol",
+            Stay::State => "state",
+            Stay::Configuration => "configuration",
+            Stay::Receiver => "receiver",
+        }
+    }
+}
+
+impl From<Refusal> for Stay {
+    fn from(refusal: Refusal) -> Stay {
+        match refusal {
+            Refusal::Version | Refusal::Other => Stay::Receiver,
+            Refusal::Configuration => Stay::Configuration,
+            Refusal::Off => Stay::Off,
+        }
+    }
+}
+
+/// Counts what moves.
+pub trait Tally {
+    /// A connection went to another process.
+    fn moved(&self, kind: Kind);
+    /// A connection came from another process.
+    fn received(&self, kind: Kind);
+    /// A connection stays with a worker that leaves.
+    fn stayed(&self, kind: Kind, why: Stay);
+}
+
+/// A connection that arrived and is ready to be served. Called once the sender has given it up;
+/// dropped before, it must have no effect on the connection.
+pub type Ready = Box<dyn FnOnce()>;
+
+/// Takes the connections of a kind.
+pub trait Taker {
+    /// Prepares to serve the connection of `message` with its descriptors, client and server.
+    ///
+    /// # Errors
+    /// The connection stays with its sender.
+    fn take(&self, message: &Message<'_>, fds: [OwnedFd; 2]) -> Result<Ready, Refusal>;
+}
+
+/// A worker's part in moves.
+pub struct Moves {
+    channel: Channel,
+    tally: Rc<dyn Tally>,
+    takers: RefCell<Vec<(Kind, Rc<dyn Taker>)>>,
+    receiving: Cell<Option<TaskId>>,
+    candidates: candidates::Candidates,
+    /// A candidate was added, or one has been dealt with.
+    changed: Notify,
+    /// Connections that rest at the moment.
+    resting: Cell<usize>,
+    /// The present candidates of a leaving worker were dealt with.
+    is_over: Cell<bool>,
+}
+
+impl Moves {
+    /// A worker that takes part by this channel.
+    pub fn new(channel: Channel, tally: Rc<dyn Tally>) -> Rc<Moves> {
+        Rc::new(Moves {
+            channel,
+            tally,
+            takers: RefCell::default(),
+            receiving: Cell::new(None),
+            candidates: candidates::Candidates::default(),
+            changed: Notify::new(),
+            resting: Cell::new(0),
+            is_over: Cell::new(false),
+        })
+    }
+
+    /// Has the connections of a kind taken by `taker`.
+    pub fn take_by(&self, kind: Kind, taker: Rc<dyn Taker>) {
+        self.takers.borrow_mut().push((kind, taker));
+    }
+
+    fn taker(&self, kind: Kind) -> Option<Rc<dyn Taker>> {
+        let takers = self.takers.borrow();
+        takers.iter().find(|(of, _)| *of == kind).map(|(_, taker)| taker.clone())
+    }
+
+    /// Receives connections from now on: the engines have begun to serve.
+    pub fn serve(self: &Rc<Moves>) {
+        self.receiving.set(Some(event::spawn(receive::run(self.clone()))));
+    }
+
+    /// Receives none from now on, and sends those that are there.
+    pub fn leave(self: &Rc<Moves>) {
+        if let Some(task) = self.receiving.take() {
+            event::task::cancel(task);
+        }
+        event::spawn(candidates::run(self.clone()));
+    }
+}

@@ -1,0 +1,100 @@
+//! The receiver: takes connections out of the queue, and serves those that their sender gives up.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use event::{Deadline, Fd};
+use proto::handover::{MESSAGE_MAX, Message, Refusal, Unread, Word};
+use zeroize::Zeroize;
+
+use super::{Kind, Moves, PER_TURN, Ready, YOURS_MS};
+
+/// Receives until the task is cancelled.
+pub(super) async fn run(moves: Rc<Moves>) {
+    let Ok(queue) = moves.channel.receives.try_clone().map(Fd::new) else { return };
+    let mut buf = Vec::new();
+    loop {
+        let mut taken = 0;
+        loop {
+            // The memory is there only while messages come.
+            buf.resize(MESSAGE_MAX, 0);
+            let received = os::socket::recv_fds(queue.fd(), &mut buf);
+            match received {
+                Ok((len, fds)) => {
+                    take(&moves, buf.get(..len).unwrap_or_default(), fds);
+                    buf.get_mut(..len).unwrap_or_default().zeroize();
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                // The descriptors were closed with it, which its sender notices.
+                Err(_) => buf.zeroize(),
+            }
+            taken += 1;
+            if taken % PER_TURN == 0 {
+                event::task::next_turn().await;
+            }
+        }
+        buf = Vec::new();
+        if queue.readable(Deadline::NEVER).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Handles one message. Its first descriptor is the socket of the reply.
+fn take(moves: &Rc<Moves>, bytes: &[u8], fds: Vec<OwnedFd>) {
+    let mut fds = fds.into_iter();
+    let Some(reply) = fds.next() else { return };
+    let prepared = match Message::read(bytes) {
+        Ok(message) => prepare(moves, &message, fds.next().zip(fds.next())),
+        Err(Unread::Version(_) | Unread::Kind(_)) => Err(Refusal::Version),
+        Err(Unread::Malformed) => Err(Refusal::Other),
+    };
+    let word = match &prepared {
+        Ok(_) => Word::Takes,
+        Err(why) => Word::Refuses(*why),
+    };
+    // A sender that waited for too long has closed its end.
+    if os::socket::send(&reply, &word.bytes(), false).is_err() {
+        return;
+    }
+    if let Ok(Some((kind, ready))) = prepared {
+        event::spawn(serve(moves.clone(), Fd::new(reply), kind, ready));
+    }
+}
+
+fn prepare(
+    moves: &Moves,
+    message: &Message<'_>,
+    fds: Option<(OwnedFd, OwnedFd)>,
+) -> Result<Option<(Kind, Ready)>, Refusal> {
+    let Some(kind) = Kind::of(message) else { return Ok(None) };
+    let taker = moves.taker(kind).ok_or(Refusal::Configuration)?;
+    let (client, server) = fds.ok_or(Refusal::Other)?;
+    let ready = taker.take(message, [client, server])?;
+    Ok(Some((kind, ready)))
+}
+
+/// Serves a connection once its sender has given it up.
+async fn serve(moves: Rc<Moves>, reply: Fd, kind: Kind, ready: Ready) {
+    let until = Deadline::in_ms(YOURS_MS);
+    loop {
+        let mut word = [0; 4];
+        match os::socket::recv(reply.fd(), &mut word) {
+            Ok(n) => {
+                if Word::read(word.get(..n).unwrap_or_default()) == Some(Word::Yours) {
+                    moves.tally.received(kind);
+                    ready();
+                }
+                return;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                if reply.readable(until).await.is_err() {
+                    return;
+                }
+            }
+            Err(_) => return,
+        }
+    }
+}

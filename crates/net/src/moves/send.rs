@@ -1,0 +1,137 @@
+//! The sender: offers a connection, and gives it up when it was taken.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use event::{Deadline, Fd};
+use proto::handover::{Message, Word};
+use zeroize::Zeroizing;
+
+use super::candidates::Turn;
+use super::{HELLO_MS, Moves, REPLY_MS, Stay};
+
+/// A connection that a receiver is ready to serve.
+pub struct Offered {
+    turn: Turn,
+    reply: Fd,
+}
+
+impl Turn {
+    /// Offers the connection, which rests, with the descriptors of client and server.
+    ///
+    /// # Errors
+    /// Nobody serves it but this process: it goes on here.
+    pub async fn offer(
+        self,
+        message: &Message<'_>,
+        fds: [BorrowedFd<'_>; 2],
+    ) -> Result<Offered, ()> {
+        match offer(&self.moves, message, &fds, REPLY_MS).await {
+            Ok(reply) => Ok(Offered { turn: self, reply }),
+            Err(why) => {
+                self.stays(why);
+                Err(())
+            }
+        }
+    }
+}
+
+impl Offered {
+    /// Gives the connection up: the receiver serves it from here on. `false`: the receiver is gone,
+    /// and it goes on here.
+    pub fn give_up(self) -> bool {
+        match os::socket::send(self.reply.fd(), &Word::Yours.bytes(), false) {
+            Ok(_) => {
+                self.turn.moved();
+                true
+            }
+            Err(_) => {
+                self.turn.stays(Stay::Receiver);
+                false
+            }
+        }
+    }
+}
+
+/// Whether a worker receives messages of this version.
+pub(super) async fn hello(moves: &Moves) -> bool {
+    match offer(moves, &Message::Hello, &[], HELLO_MS).await {
+        Ok(reply) => {
+            // The receiver waits for it no longer.
+            let _ = os::socket::send(reply.fd(), &Word::Yours.bytes(), false);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Sends a message and waits until a receiver takes what it describes; the socket of the reply.
+async fn offer(
+    moves: &Moves,
+    message: &Message<'_>,
+    fds: &[BorrowedFd<'_>],
+    wait_ms: u64,
+) -> Result<Fd, Stay> {
+    let until = Deadline::in_ms(wait_ms);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(proto::handover::MESSAGE_MAX));
+    if !message.write(&mut bytes) {
+        return Err(Stay::State);
+    }
+    let (reply, theirs) = os::socket::message_pair().map_err(|_| Stay::State)?;
+    enqueue(moves, &bytes, theirs, fds, until).await?;
+    drop(bytes);
+    let reply = Fd::new(reply);
+    loop {
+        let mut word = [0; 4];
+        match os::socket::recv(reply.fd(), &mut word) {
+            Ok(n) => {
+                return match Word::read(word.get(..n).unwrap_or_default()) {
+                    Some(Word::Takes) => Ok(reply),
+                    Some(Word::Refuses(why)) => Err(why.into()),
+                    // The receiver has died, or speaks another language.
+                    Some(Word::Yours) | None => Err(Stay::Receiver),
+                };
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                reply.readable(until).await.map_err(|_| Stay::Receiver)?;
+            }
+            Err(_) => return Err(Stay::Receiver),
+        }
+    }
+}
+
+/// Puts the message into the queue, and waits for room while it is full.
+async fn enqueue(
+    moves: &Moves,
+    bytes: &[u8],
+    theirs: OwnedFd,
+    fds: &[BorrowedFd<'_>],
+    until: Deadline,
+) -> Result<(), Stay> {
+    let mut all = vec![theirs.as_fd()];
+    all.extend_from_slice(fds);
+    loop {
+        match os::socket::send_fds(&moves.channel.sends, bytes, &all) {
+            Ok(()) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            // Full, or too many descriptors on their way: a receiver changes both.
+            Err(e) if is_full(&e) => {
+                let now = base::time::now_ms();
+                if until.at_ms() <= now {
+                    return Err(Stay::Receiver);
+                }
+                event::sleep(FULL_MS).await;
+            }
+            Err(_) => return Err(Stay::State),
+        }
+    }
+}
+
+/// The wait for room in the queue, milliseconds. Readiness is not waited for, because room may be
+/// too little for this message.
+const FULL_MS: u64 = 2;
+
+fn is_full(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::WouldBlock || e.raw_os_error() == Some(os::errno::ETOOMANYREFS)
+}

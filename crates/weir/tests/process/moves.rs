@@ -1,0 +1,160 @@
+//! Live connections move to the new workers at a reload and at an upgrade, so that old workers end
+//! at once and no client notices.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::common::BINARY;
+use testkit::{Conn, Daemon, Driver, Json, Site, Weir, is_alive, on_all_drivers, pattern, signal};
+use testkit::{wait_for, wait_until};
+
+/// A server that opens a tunnel with each connection and sends back what it gets. After its
+/// client's end it sends `end` and closes.
+fn echo() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    port
+}
+
+fn serve(mut stream: TcpStream) {
+    let mut head = Vec::new();
+    let mut buf = vec![0; 16 << 10];
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut buf[..1]) {
+            Ok(1) => head.push(buf[0]),
+            _ => return,
+        }
+    }
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\
+                  X-Server: echo\r\n\r\n";
+    let _ = stream.write_all(answer.as_bytes());
+    while let Ok(n @ 1..) = stream.read(&mut buf) {
+        if stream.write_all(&buf[..n]).is_err() {
+            return;
+        }
+    }
+    let _ = stream.write_all(b"end");
+}
+
+const UPGRADE: &str = "Host: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+
+/// Opens a tunnel.
+fn open(port: u16, path: &str) -> Conn {
+    let mut conn = Conn::tcp(port);
+    conn.send(format!("GET {path} HTTP/1.1\r\n{UPGRADE}"));
+    let head = conn.read_until(b"\r\n\r\n");
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    conn
+}
+
+/// The configuration: an echo server behind `/`, two workers.
+fn config(backend: u16, more: &str, in_server: &str) -> String {
+    format!(
+        "worker_processes 2;\npid logs/weir.pid;\nerror_log logs/error.log info;\nevents {{}}\n\
+         http {{\n\
+         log_format facts '$request_uri $status $bytes_sent $body_bytes_sent $connection_requests \
+         $remote_addr $upstream_addr $upstream_status $upstream_http_x_server $request_id $mine \
+         $upstream_bytes_sent $upstream_bytes_received $request_time';\n\
+         access_log logs/access.log facts;\n\
+         limit_conn_zone $server_port zone=c:64k;\n\
+         map $arg_x $mine {{ default none; ~. \"x-$arg_x\"; }}\n\
+         upstream group {{ server 127.0.0.1:{backend} max_conns=100; zone group 64k; }}\n{more}\n\
+         server {{ listen 127.0.0.1:%PORT0%; {in_server}\n\
+         location / {{ limit_conn c 8; proxy_pass http://group; proxy_http_version 1.1;\n\
+         proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection Upgrade; }}\n\
+         location = /status {{ stub_status json; access_log off; }}\n\
+         location = /free {{ return 204; access_log off; }}\n\
+         }}\n}}\n"
+    )
+}
+
+fn start(driver: Driver, text: &str) -> Weir {
+    Site::new(BINARY, driver).config(text).start()
+}
+
+fn status(weir: &Weir) -> Json {
+    Json::parse(&weir.get("/status").text())
+}
+
+/// Reloads, and waits until the old workers have ended although their tunnels have not.
+fn reload(weir: &Weir) {
+    let old = weir.workers();
+    weir.reload();
+    weir.wait_until_left(&old);
+}
+
+#[test]
+fn tunnels_outlive_their_workers() {
+    on_all_drivers(|driver| {
+        let backend = echo();
+        let weir = start(driver, &config(backend, "", ""));
+        let count = 8;
+        let mut all: Vec<Conn> =
+            (0..count).map(|i| open(weir.port(0), &format!("/t{i}?x={i}"))).collect();
+        let mut sent = vec![0usize; count];
+        for round in 0..5 {
+            // Some messages are on their way while the tunnel moves.
+            for (i, conn) in all.iter_mut().enumerate() {
+                let message = pattern(1 + 3_000 * i, round);
+                conn.send(&message);
+                sent[i] += message.len();
+                if round % 2 == 0 {
+                    assert_eq!(conn.read_exact(message.len()), message);
+                }
+            }
+            reload(&weir);
+            for (i, conn) in all.iter_mut().enumerate() {
+                if round % 2 != 0 {
+                    let message = pattern(1 + 3_000 * i, round);
+                    assert_eq!(conn.read_exact(message.len()), message);
+                }
+            }
+        }
+        let now = status(&weir);
+        // One that has not yet heard that it is to leave takes some, too.
+        let moved = now.number("handover.tunnels.moved");
+        assert!(moved >= 5 * count as u64, "{moved}");
+        assert_eq!(now.number("handover.tunnels.received"), moved);
+        // The request for the status and the tunnels; no process has counted one twice.
+        assert_eq!(now.number("connections.active"), 1 + count as u64);
+        assert_eq!(now.number("connections.accepted"), 1 + count as u64);
+        assert_eq!(now.number("requests"), 1 + count as u64);
+        // Each holds its place among those of its limit.
+        let mut refused = Conn::tcp(weir.port(0));
+        refused.send(format!("GET /refused HTTP/1.1\r\n{UPGRADE}"));
+        assert_eq!(refused.response().status, 503);
+        let mut last = all.pop().unwrap();
+        last.send("bye");
+        assert_eq!(last.read_exact(3), b"bye");
+        drop(last);
+        wait_until("a free place", || {
+            let mut conn = Conn::tcp(weir.port(0));
+            conn.send(format!("GET /again HTTP/1.1\r\n{UPGRADE}"));
+            conn.read_until(b"\r\n\r\n").starts_with(b"HTTP/1.1 101 ")
+        });
+        drop(all);
+        let log = weir.wait_for_count("access.log", " 101 ", count + 1);
+        for i in 0..count {
+            let lines: Vec<&str> =
+                log.lines().filter(|l| l.starts_with(&format!("/t{i}?"))).collect();
+            let [line] = lines[..] else { panic!("one line for each: {lines:?}") };
+            let fields: Vec<&str> = line.split(' ').collect();
+            let bytes = sent[i] as u64 + if i == count - 1 { 3 } else { 0 };
+            let head = fields[2].parse::<u64>().unwrap() - fields[3].parse::<u64>().unwrap();
+            assert!(head > 90, "the head is counted apart: {line}");
+            assert_eq!(fields[3], bytes.to_string(), "{line}");
+            assert_eq!(fields[4], "1", "{line}");
+            assert_eq!(fields[5], "127.0.0.1", "{line}");
+            assert_eq!(fields[6], format!("127.0.0.1:{backend}"), "{line}");
+            assert_eq!(fields[7..9], ["101", "echo"], "{line}");
+            assert_eq!(fields[9].len(), 32, "{line}");
+            assert_eq!(fields[10], format!("x-{i}"), "{line}");
+        }
+    });
+}
