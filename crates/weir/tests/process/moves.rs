@@ -3,11 +3,13 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use crate::common::BINARY;
+use testkit::wait_until;
 use testkit::{Conn, Daemon, Driver, Json, Site, Weir, is_alive, on_all_drivers, pattern, signal};
-use testkit::{wait_for, wait_until};
 
 /// A server that opens a tunnel with each connection and sends back what it gets. After its
 /// client's end it sends `end` and closes.
@@ -157,4 +159,186 @@ fn tunnels_outlive_their_workers() {
             assert_eq!(fields[10], format!("x-{i}"), "{line}");
         }
     });
+}
+
+/// Sends numbered messages through a tunnel and compares what comes back, until it is to stop.
+struct Chatter {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<u64>>,
+}
+
+impl Chatter {
+    fn start(tunnels: Vec<Conn>) -> Chatter {
+        let stop = Arc::new(AtomicBool::new(false));
+        let chat = |(i, mut conn): (usize, Conn)| {
+            let stop = stop.clone();
+            std::thread::spawn(move || {
+                let mut n = 0u64;
+                while !stop.load(Ordering::Relaxed) {
+                    let len = 1 + (n as usize * 7919 + i) % 20_000;
+                    let mut message = n.to_be_bytes().to_vec();
+                    message.extend_from_slice(&pattern(len, n as usize));
+                    conn.send(&message);
+                    assert_eq!(conn.read_exact(message.len()), message, "message {n} of {i}");
+                    n += 1;
+                }
+                n
+            })
+        };
+        let threads = tunnels.into_iter().enumerate().map(chat).collect();
+        Chatter { stop, threads }
+    }
+
+    /// The messages of each tunnel. Every one came back.
+    fn end(self) -> Vec<u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().map(|thread| thread.join().expect("no byte is lost")).collect()
+    }
+}
+
+#[test]
+fn no_message_is_lost_over_reloads_and_an_upgrade() {
+    on_all_drivers(|driver| {
+        let text = config(echo(), "", "");
+        let daemon = Daemon::start(Site::new(BINARY, driver).config(&text));
+        let tunnels = (0..6).map(|i| open(daemon.port(0), &format!("/{i}"))).collect();
+        let chatter = Chatter::start(tunnels);
+        let children = |pid: u32| {
+            let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            let list = list.unwrap_or_default();
+            list.split_whitespace().map(|pid| pid.parse::<u32>().unwrap()).collect::<Vec<_>>()
+        };
+        let reload = |master: u32| {
+            let old = children(master);
+            signal(master, "HUP");
+            wait_until("the old workers' end", || {
+                let now = children(master);
+                !now.is_empty() && now.iter().all(|pid| !old.contains(pid))
+            });
+        };
+        for _ in 0..4 {
+            reload(daemon.pid());
+        }
+        for _ in 0..2 {
+            let (old, new) = daemon.upgrade();
+            wait_until("the new workers", || !children(new).is_empty());
+            signal(old, "QUIT");
+            wait_until("the old binary's end", || !is_alive(old));
+            reload(new);
+        }
+        let counts = chatter.end();
+        assert!(counts.iter().all(|n| *n > 0), "{counts:?}");
+    });
+}
+
+#[test]
+fn an_upgrade_that_is_undone_brings_the_tunnels_back() {
+    let text = config(echo(), "", "");
+    let daemon = Daemon::start(Site::new(BINARY, Driver::usual()).config(&text));
+    let chatter = Chatter::start((0..4).map(|i| open(daemon.port(0), &format!("/{i}"))).collect());
+    let (old, new) = daemon.upgrade();
+    signal(old, "WINCH");
+    let workers = |master: u32| {
+        let list = std::fs::read_to_string(format!("/proc/{master}/task/{master}/children"));
+        let list = list.unwrap_or_default();
+        list.split_whitespace().filter(|pid| **pid != new.to_string()).count()
+    };
+    let noted = || daemon.log().contains("stop accepting connections");
+    wait_until("the old workers' end", || noted() && workers(old) == 0);
+    signal(old, "HUP");
+    wait_until("the old binary's workers", || workers(old) == 2);
+    signal(new, "QUIT");
+    wait_until("the new binary's end", || !is_alive(new));
+    let counts = chatter.end();
+    assert!(counts.iter().all(|n| *n > 0), "{counts:?}");
+}
+
+/// Bytes wait in both directions, because neither end reads.
+#[test]
+fn bytes_that_wait_move_along() {
+    on_all_drivers(|driver| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let backend = listener.local_addr().unwrap().port();
+        let weir = start(driver, &config(backend, "", "proxy_read_timeout 1h;"));
+        let mut client = TcpStream::connect(("127.0.0.1", weir.port(0))).unwrap();
+        client.write_all(format!("GET / HTTP/1.1\r\n{UPGRADE}early").as_bytes()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let mut byte = [0];
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            server.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let switch = "HTTP/1.1 101 X\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\nfirst";
+        server.write_all(switch.as_bytes()).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"first") {
+            client.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let mut early = [0; 5];
+        server.read_exact(&mut early).unwrap();
+        assert_eq!(&early, b"early");
+        // As much as all buffers on the way take.
+        let fill = |stream: &mut TcpStream, seed: usize| {
+            stream.set_nonblocking(true).unwrap();
+            let all = pattern(64 << 20, seed);
+            let mut sent = 0;
+            let mut idle = 0;
+            while idle < 50 {
+                match stream.write(&all[sent..]) {
+                    Ok(n) => (sent, idle) = (sent + n, 0),
+                    Err(_) => {
+                        idle += 1;
+                        std::thread::yield_now();
+                    }
+                }
+            }
+            stream.set_nonblocking(false).unwrap();
+            all[..sent].to_vec()
+        };
+        let (down, up) = (fill(&mut server, 1), fill(&mut client, 2));
+        reload(&weir);
+        let drain = |mut stream: TcpStream, len: usize| {
+            std::thread::spawn(move || {
+                let mut all = vec![0; len];
+                stream.read_exact(&mut all).expect("all bytes");
+                (stream, all)
+            })
+        };
+        let (down_len, up_len) = (down.len(), up.len());
+        let (to_client, to_server) = (drain(client, down_len), drain(server, up_len));
+        let ((client, got_down), (server, got_up)) =
+            (to_client.join().unwrap(), to_server.join().unwrap());
+        assert!(got_down == down && got_up == up);
+        drop((client, server));
+        assert_eq!(status(&weir).number("handover.tunnels.stayed.state"), 0);
+    });
+}
+
+#[test]
+fn a_tunnel_stays_where_it_cannot_move() {
+    let backend = echo();
+    let before = config(backend, "", "");
+    let elsewhere = before.replace("location / {", "location /other {");
+    let off = before.replace("listen", "handover off; listen");
+    for (after, first, why) in
+        [(&elsewhere, &before, "configuration"), (&off, &before, "off"), (&before, &off, "off")]
+    {
+        let mut weir = start(Driver::usual(), first);
+        let mut conn = open(weir.port(0), "/stays");
+        let old = weir.workers();
+        weir.set_config(after);
+        weir.reload();
+        wait_until("the decision", || {
+            status(&weir).number(&format!("handover.tunnels.stayed.{why}")) == 1
+        });
+        conn.send("as before");
+        assert_eq!(conn.read_exact(9), b"as before");
+        assert!(old.iter().any(|pid| is_alive(*pid)), "its worker serves it");
+        drop(conn);
+        weir.wait_until_left(&old);
+        let log = weir.wait_for_count("access.log", "/stays 101 ", 1);
+        assert_eq!(log.lines().count(), 1, "{log}");
+    }
 }
