@@ -23,9 +23,9 @@ use http::channel::Upgraded;
 use http::output;
 use http::request::Request;
 use mem::Chain;
-use net::moves::{Candidate, Kind, Moves, Stay, Turn};
+use net::moves::{self, Candidate, Kind, Moves, Turn};
 use net::relay::wait::{Event, Times, held};
-use net::relay::{End, Flow, Resting};
+use net::relay::{End, Flow, Resting, withdraw};
 use proto::handover::{self, Leased, Message};
 use upstream::lease::Occupied;
 use upstream::wire::Wire;
@@ -416,15 +416,6 @@ async fn carry<C: End, U: End>(
     }
 }
 
-/// Has nothing in the kernel receive for this process any more.
-async fn withdraw<C: End, U: End>(client: &C, upstream: &U) -> Result<(), Stay> {
-    for end in [client.transport(), upstream.transport()] {
-        let transport = end.filter(|transport| transport.can_move()).ok_or(Stay::Protocol)?;
-        transport.withdraw().await.map_err(|_| Stay::State)?;
-    }
-    Ok(())
-}
-
 /// Copies bytes in both directions until one ends. If both ends are connections, an idle tunnel
 /// waits for both with a single wait, because thousands may be idle at a time.
 async fn both<C: End, U: End>(
@@ -470,11 +461,11 @@ async fn both<C: End, U: End>(
                 Some((client, upstream)) => {
                     let look = Deadline::at(look_ms);
                     let wait = pin!(upstream.either_readable(client, look));
-                    unless_due(candidate, wait).await.map(Event::of_idle)
+                    moves::unless_due(candidate, wait).await.map(Event::of_idle)
                 }
                 None => {
                     let times = Times { client: client_ms, server: upstream_ms, look: look_ms };
-                    unless_due(candidate, boxed(|| held(up, down, times))).await
+                    moves::unless_due(candidate, boxed(|| held(up, down, times))).await
                 }
             };
             let Some(now) = waited else {
@@ -501,17 +492,6 @@ async fn both<C: End, U: End>(
             };
             look_ms = now_ms().saturating_add(left);
         };
-    }
-}
-
-/// Waits for an event, or until the tunnel's turn to move has come: `None`.
-async fn unless_due<F: Future + Unpin>(
-    candidate: Option<&Candidate>,
-    wait: F,
-) -> Option<F::Output> {
-    match candidate {
-        Some(candidate) => candidate.unless_due(wait).await,
-        None => Some(wait.await),
     }
 }
 

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use common_modules::proxied;
+use engine::life::Work;
 use engine::vars;
 use event::Sock;
 use http_wire::h1::{HeadParser, Limits, Step};
@@ -195,6 +196,8 @@ pub struct Resumed {
     main: Rc<HttpMain>,
     c: Rc<Conn>,
     r: Box<Request>,
+    /// A worker that begins to leave now stays for it.
+    work: Work,
 }
 
 /// Makes the request that another process has described. `fd` is the client's connection.
@@ -226,7 +229,8 @@ pub fn resume(
         return Err(Refusal::Off);
     }
     restore(&mut r, request).ok_or(Refusal::Other)?;
-    Ok(Resumed { main: main.clone(), c, r })
+    let work = main.life.work();
+    Ok(Resumed { main: main.clone(), c, r, work })
 }
 
 /// The listening address, or the wildcard that stands for it.
@@ -305,5 +309,6 @@ impl Resumed {
         let location = self.r.loc.clone();
         location.pipeline.resume.iter().for_each(|resume| resume(&mut self.r));
         accept::resume(&self.main, self.c, self.r, tunnel);
+        drop(self.work);
     }
 }

@@ -128,6 +128,16 @@ pub fn fstat(fd: impl AsFd) -> io::Result<FileMeta> {
     statx(fd, Path::new(""), AtFlags::EMPTY_PATH)
 }
 
+/// Makes a file in memory that has no name, with this content.
+///
+/// # Errors
+/// The system's.
+pub fn in_memory(content: &[u8]) -> io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create("weir", rustix::fs::MemfdFlags::CLOEXEC)?;
+    write_all_at(&file, &[content], 0)?;
+    Ok(file)
+}
+
 /// Opens for reading. A pipe or device does not make the caller wait (`O_NONBLOCK`).
 pub fn open(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;

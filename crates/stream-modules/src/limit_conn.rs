@@ -59,6 +59,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[
 
 fn install(view: &View<'_>, p: &mut Pipeline) -> Result<(), ConfError> {
     if let Some(limiter) = view.conf::<ConnLimits>().limiter() {
+        let (limiter, resuming) = limiter.shared();
+        p.resume.push(Box::new(move |s| resuming.resume(s)));
         p.preaccess.push(Box::new(move |s| {
             if limiter.admit(s) || limiter.refusing().dry_run() {
                 Verdict::Next

@@ -16,6 +16,8 @@ engine::settings! {
         pub proxy_protocol_timeout: Option<u64>,
         /// `tcp_nodelay`
         pub tcp_nodelay: Option<bool>,
+        /// `handover`
+        pub handover: Option<bool>,
     }
 }
 
@@ -31,6 +33,8 @@ pub struct CoreConf {
     pub proxy_protocol_timeout: u64,
     /// `tcp_nodelay`
     pub tcp_nodelay: bool,
+    /// `handover`: sessions move to new workers.
+    pub handover: bool,
 }
 
 impl CoreConf {
@@ -43,6 +47,7 @@ impl CoreConf {
             preread_timeout: draft.preread_timeout.unwrap_or(30_000),
             proxy_protocol_timeout: draft.proxy_protocol_timeout.unwrap_or(30_000),
             tcp_nodelay: draft.tcp_nodelay.unwrap_or(true),
+            handover: draft.handover.unwrap_or(true),
         }
     }
 }

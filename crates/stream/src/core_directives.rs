@@ -89,6 +89,14 @@ const OWN: &[Directive<Cx>] = &[
         |cx, n| set_msec(&mut cx.loc::<CoreDraft>().proxy_protocol_timeout, n),
     ),
     directive(
+        "handover",
+        SS,
+        Args::FLAG,
+        "on",
+        "Lets open sessions move to the new workers at a reload or upgrade.",
+        |cx, n| set_flag(&mut cx.loc::<CoreDraft>().handover, n),
+    ),
+    directive(
         "tcp_nodelay",
         SS,
         Args::FLAG,

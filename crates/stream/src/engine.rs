@@ -12,6 +12,7 @@ use event::{Accepted, Listener, TaskId};
 use net::{Kind, ListenSpec};
 
 use crate::accept::accept;
+use crate::proxy::moved;
 use crate::server::StreamMain;
 use crate::udp::endpoint::Endpoint;
 use crate::udp::table::Table;
@@ -57,6 +58,10 @@ impl Engine for StreamEngine {
         self.main.stats.use_slot(seat.slot);
         self.main.metrics.use_slot(seat.slot);
         let _ = self.main.seat.set(seat.clone());
+        self.main.life.set_moves(seat.moves.as_ref());
+        if let Some(moves) = &seat.moves {
+            moved::register(&self.main, moves);
+        }
         let (mut streams, mut numbers) = (Vec::new(), Vec::new());
         for (i, (listener, listen)) in listeners.into_iter().zip(&self.main.listens).enumerate() {
             if listen.spec.kind == Kind::Stream {

@@ -91,6 +91,9 @@ pub struct Pipeline {
     pub post_accept: Vec<Handler>,
     /// Applies limits.
     pub preaccess: Vec<Handler>,
+    /// For sessions that another process has begun and this one goes on with: what counts sessions
+    /// in progress counts these.
+    pub resume: Vec<Box<dyn Fn(&mut StreamSession)>>,
     /// Applies access rules.
     pub access: Vec<Handler>,
     /// Inspects the first bytes.

@@ -64,6 +64,8 @@ pub struct StreamSession {
     passes: u8,
     /// The connection was handed over to another engine.
     pub(crate) is_passed: bool,
+    /// Another process serves the session now, and logs it.
+    pub(crate) is_moved: bool,
     local: OnceCell<Box<SockAddr>>,
     rare: Option<Box<Rare>>,
     debug: bool,
@@ -112,7 +114,7 @@ impl StreamSession {
         StreamSession::numbered(main, listen, peer, local, sock, number)
     }
 
-    fn numbered(
+    pub(crate) fn numbered(
         main: &Rc<StreamMain>,
         listen: Rc<Address>,
         peer: SockAddr,
@@ -142,6 +144,7 @@ impl StreamSession {
             exchanges: Exchanges::default(),
             passes: 0,
             is_passed: false,
+            is_moved: false,
             local: known,
             rare: None,
             is_served: false,
@@ -263,6 +266,11 @@ impl StreamSession {
         if header.is_some() {
             self.rare().proxy = header;
         }
+    }
+
+    /// The client's address, as reported by a trusted proxy.
+    pub(crate) fn real_peer(&self) -> Option<&SockAddr> {
+        self.rare.as_ref()?.real_peer.as_ref()
     }
 
     /// Sets the client's address, as reported by a trusted proxy.

@@ -99,6 +99,17 @@ impl Drop for Candidate {
     }
 }
 
+/// [`Candidate::unless_due`], where there is a candidate.
+pub async fn unless_due<F: Future + Unpin>(
+    candidate: Option<&Candidate>,
+    future: F,
+) -> Option<F::Output> {
+    match candidate {
+        Some(candidate) => candidate.unless_due(future).await,
+        None => Some(future.await),
+    }
+}
+
 /// The future of [`Candidate::unless_due`].
 pub struct UnlessDue<'a, F> {
     candidate: &'a Candidate,

@@ -3,14 +3,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use proto::handover::MESSAGE_MAX;
+use proto::handover::INLINE_MAX;
 
 /// The variable by which a new binary gets the descriptors: `SENDS;RECEIVES`.
 pub const VAR: &str = "WEIR_MOVES";
 
 /// Room for messages that wait in the queue, as far as the system allows: half of it is the
 /// kernel's own.
-const ROOM: usize = 4 * MESSAGE_MAX;
+const ROOM: usize = 8 * INLINE_MAX;
 
 /// Both ends of the queue: every process of the server has them.
 #[derive(Debug)]

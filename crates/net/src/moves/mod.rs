@@ -37,7 +37,7 @@ use std::rc::Rc;
 use event::{Notify, TaskId};
 use proto::handover::{Message, Refusal};
 
-pub use self::candidates::{Candidate, Turn};
+pub use self::candidates::{Candidate, Turn, unless_due};
 pub use self::channel::{Channel, VAR};
 pub use self::send::Offered;
 
@@ -80,7 +80,7 @@ impl Kind {
 
     fn of(message: &Message<'_>) -> Option<Kind> {
         match message {
-            Message::Hello => None,
+            Message::Hello | Message::Long(_) => None,
             Message::Tunnel(_) => Some(Kind::Tunnel),
             Message::Session(_) => Some(Kind::Session),
         }

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use event::{Deadline, Fd};
-use proto::handover::{MESSAGE_MAX, Message, Refusal, Unread, Word};
-use zeroize::Zeroize;
+use proto::handover::{INLINE_MAX, MESSAGE_MAX, Message, Refusal, Unread, Word};
+use zeroize::{Zeroize, Zeroizing};
 
 use super::{Kind, Moves, PER_TURN, Ready, YOURS_MS};
 
@@ -18,7 +18,7 @@ pub(super) async fn run(moves: Rc<Moves>) {
         let mut taken = 0;
         loop {
             // The memory is there only while messages come.
-            buf.resize(MESSAGE_MAX, 0);
+            buf.resize(INLINE_MAX, 0);
             let received = os::socket::recv_fds(queue.fd(), &mut buf);
             match received {
                 Ok((len, fds)) => {
@@ -45,11 +45,7 @@ pub(super) async fn run(moves: Rc<Moves>) {
 fn take(moves: &Rc<Moves>, bytes: &[u8], fds: Vec<OwnedFd>) {
     let mut fds = fds.into_iter();
     let Some(reply) = fds.next() else { return };
-    let prepared = match Message::read(bytes) {
-        Ok(message) => prepare(moves, &message, fds.next().zip(fds.next())),
-        Err(Unread::Version(_) | Unread::Kind(_)) => Err(Refusal::Version),
-        Err(Unread::Malformed) => Err(Refusal::Other),
-    };
+    let prepared = prepare(moves, bytes, fds.collect());
     let word = match &prepared {
         Ok(_) => Word::Takes,
         Err(why) => Word::Refuses(*why),
@@ -63,16 +59,47 @@ fn take(moves: &Rc<Moves>, bytes: &[u8], fds: Vec<OwnedFd>) {
     }
 }
 
+/// Prepares to serve what a message describes; `None` for a message without a connection.
 fn prepare(
     moves: &Moves,
-    message: &Message<'_>,
-    fds: Option<(OwnedFd, OwnedFd)>,
+    bytes: &[u8],
+    mut fds: Vec<OwnedFd>,
 ) -> Result<Option<(Kind, Ready)>, Refusal> {
-    let Some(kind) = Kind::of(message) else { return Ok(None) };
+    let long = match read(bytes)? {
+        Message::Long(len) => content(len as usize, &fds.pop().ok_or(Refusal::Other)?)?,
+        _ => Zeroizing::default(),
+    };
+    let message = if long.is_empty() { read(bytes)? } else { read(&long)? };
+    let Some(kind) = Kind::of(&message) else {
+        return if message == Message::Hello { Ok(None) } else { Err(Refusal::Other) };
+    };
     let taker = moves.taker(kind).ok_or(Refusal::Configuration)?;
-    let (client, server) = fds.ok_or(Refusal::Other)?;
-    let ready = taker.take(message, [client, server])?;
+    let fds = <[OwnedFd; 2]>::try_from(fds).map_err(|_| Refusal::Other)?;
+    let ready = taker.take(&message, fds)?;
     Ok(Some((kind, ready)))
+}
+
+fn read(bytes: &[u8]) -> Result<Message<'_>, Refusal> {
+    Message::read(bytes).map_err(|why| match why {
+        Unread::Version(_) | Unread::Kind(_) => Refusal::Version,
+        Unread::Malformed => Refusal::Other,
+    })
+}
+
+/// The content of a message's file.
+fn content(len: usize, file: &OwnedFd) -> Result<Zeroizing<Vec<u8>>, Refusal> {
+    if len > MESSAGE_MAX {
+        return Err(Refusal::Other);
+    }
+    let mut content = Zeroizing::new(vec![0; len]);
+    let mut pos = 0;
+    while let Some(rest) = content.get_mut(pos..).filter(|rest| !rest.is_empty()) {
+        match os::file::read_at(file, rest, pos as u64) {
+            Ok(n @ 1..) => pos += n,
+            _ => return Err(Refusal::Other),
+        }
+    }
+    Ok(content)
 }
 
 /// Serves a connection once its sender has given it up.

@@ -1,11 +1,12 @@
 //! The sender: offers a connection, and gives it up when it was taken.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use event::{Deadline, Fd};
-use proto::handover::{Message, Word};
-use zeroize::Zeroizing;
+use proto::handover::{INLINE_MAX, MESSAGE_MAX, Message, Word};
+use zeroize::{Zeroize, Zeroizing};
 
 use super::candidates::Turn;
 use super::{HELLO_MS, Moves, REPLY_MS, Stay};
@@ -73,12 +74,17 @@ async fn offer(
     wait_ms: u64,
 ) -> Result<Fd, Stay> {
     let until = Deadline::in_ms(wait_ms);
-    let mut bytes = Zeroizing::new(Vec::with_capacity(proto::handover::MESSAGE_MAX));
-    if !message.write(&mut bytes) {
-        return Err(Stay::State);
-    }
+    let bytes = written(message).ok_or(Stay::State)?;
     let (reply, theirs) = os::socket::message_pair().map_err(|_| Stay::State)?;
-    enqueue(moves, &bytes, theirs, fds, until).await?;
+    if bytes.len() <= INLINE_MAX {
+        enqueue(moves, &bytes, theirs, fds, until).await?;
+    } else {
+        let file = os::file::in_memory(&bytes).map_err(|_| Stay::State)?;
+        let long = u32::try_from(bytes.len()).map_or(None, |len| written(&Message::Long(len)));
+        let long = long.ok_or(Stay::State)?;
+        let all: Vec<_> = fds.iter().copied().chain([file.as_fd()]).collect();
+        enqueue(moves, &long, theirs, &all, until).await?;
+    }
     drop(bytes);
     let reply = Fd::new(reply);
     loop {
@@ -99,6 +105,24 @@ async fn offer(
             Err(_) => return Err(Stay::Receiver),
         }
     }
+}
+
+thread_local! {
+    /// Where messages are written, so that no copy is left behind in memory that has grown.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The bytes of a message; `None` if it is too long.
+fn written(message: &Message<'_>) -> Option<Zeroizing<Vec<u8>>> {
+    SCRATCH.with_borrow_mut(|scratch| {
+        // Memory is taken for what is written only.
+        scratch.reserve_exact(4 * MESSAGE_MAX);
+        let fits = message.write(scratch);
+        let bytes = fits.then(|| Zeroizing::new(scratch.clone()));
+        scratch.as_mut_slice().zeroize();
+        scratch.clear();
+        bytes
+    })
 }
 
 /// Puts the message into the queue, and waits for room while it is full.

@@ -17,6 +17,7 @@ use proto::handover::Way;
 use zeroize::Zeroizing;
 
 use crate::Transport;
+use crate::moves::Stay;
 
 /// One end of a relay.
 pub trait End {
@@ -192,6 +193,19 @@ pub struct Flow<'a, F, T> {
     /// The error that broke `from`.
     pub broken: Option<io::Error>,
     limit: Option<Box<Limit>>,
+}
+
+/// Has nothing in the kernel receive for this process any more, on either end of a relay that is to
+/// move. No task may wait for them.
+///
+/// # Errors
+/// The relay cannot move, and may go on.
+pub async fn withdraw<C: End, S: End>(client: &C, server: &S) -> Result<(), Stay> {
+    for end in [client.transport(), server.transport()] {
+        let transport = end.filter(|transport| transport.can_move()).ok_or(Stay::Protocol)?;
+        transport.withdraw().await.map_err(|_| Stay::State)?;
+    }
+    Ok(())
 }
 
 /// A direction without its ends.
@@ -457,14 +471,17 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
     }
 
     /// Takes the bytes that the driver has received from the source, whose receives were withdrawn
-    /// ([`Transport::withdraw`]). Returns their number.
+    /// ([`Transport::withdraw`]). Returns the number of those that count as read: with a rate, bytes
+    /// count when it lets them pass.
     pub fn take_received(&mut self) -> u64 {
         let mut taken = 0;
         while let Some(page) = self.from.take_received() {
-            taken += page.len() as u64;
             match &mut self.limit {
                 Some(limit) => limit.ahead.push(page.into()),
-                None => self.pending.push(page.into()),
+                None => {
+                    taken += page.len() as u64;
+                    self.pending.push(page.into());
+                }
             }
         }
         taken
@@ -472,6 +489,9 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
 
     /// The direction at rest: it goes on in another process, or here.
     pub fn rest(self) -> Resting {
+        if self.nodelay != Nodelay::Settled {
+            self.to.set_nodelay();
+        }
         let Flow { pending, ended, limit, read_max, .. } = self;
         Resting { pending, ended, limit, read_max }
     }

@@ -27,8 +27,13 @@ const MAGIC: &[u8; 8] = b"WEIRMOVE";
 /// Bytes in front of a kind's fields.
 const HEAD: usize = MAGIC.len() + 2 + 1 + 4;
 
-/// The longest message. A socket of the default size takes it in one piece.
-pub const MESSAGE_MAX: usize = 160 << 10;
+/// The longest message.
+pub const MESSAGE_MAX: usize = 1 << 20;
+
+/// The longest message that goes through the socket itself: its buffer takes that in one piece,
+/// whatever the system's limits. A longer one is in a file in memory, whose descriptor is sent with
+/// [`Message::Long`].
+pub const INLINE_MAX: usize = 128 << 10;
 
 /// A message.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,6 +44,8 @@ pub enum Message<'a> {
     Tunnel(Box<Tunnel<'a>>),
     /// A session of `stream` over TCP: the descriptors of client and server.
     Session(Box<Session<'a>>),
+    /// A message of so many bytes, in a file: its own descriptors, and that of the file.
+    Long(u32),
 }
 
 /// The reason why a message is refused.
@@ -233,8 +240,8 @@ record! {
     pub struct Session<'a> {
         /// The client's connection.
         pub client: Client<'a>,
-        /// The server block: its first name, which may be empty.
-        pub server: &'a [u8],
+        /// The first name of the server block; `None` for the default one of the address.
+        pub server: Option<&'a [u8]>,
         /// The values of variables so far; `None` is "not found".
         pub values: Vec<(&'a [u8], Option<&'a [u8]>)>,
         /// Bytes received from the client and sent to it.
@@ -266,6 +273,7 @@ impl<'a> Message<'a> {
             Message::Hello => {}
             Message::Tunnel(tunnel) => tunnel.put(out),
             Message::Session(session) => session.put(out),
+            Message::Long(len) => len.put(out),
         }
         let len = out.len() - begin;
         if len > MESSAGE_MAX {
@@ -282,6 +290,7 @@ impl<'a> Message<'a> {
             Message::Hello => 0,
             Message::Tunnel(_) => 1,
             Message::Session(_) => 2,
+            Message::Long(_) => 3,
         }
     }
 
@@ -306,6 +315,7 @@ impl<'a> Message<'a> {
             0 => Some(Message::Hello),
             1 => Tunnel::get(&mut reader).map(|tunnel| Message::Tunnel(Box::new(tunnel))),
             2 => Session::get(&mut reader).map(|session| Message::Session(Box::new(session))),
+            3 => u32::get(&mut reader).map(Message::Long),
             other => return Err(Unread::Kind(other)),
         };
         message.filter(|_| reader.0.is_empty()).ok_or(Unread::Malformed)

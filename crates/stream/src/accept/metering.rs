@@ -22,6 +22,13 @@ pub(crate) fn begin(s: &mut StreamSession) {
     }
 }
 
+/// The session goes on in another process, which counts it.
+pub(crate) fn leave(s: &mut StreamSession) {
+    if let Some(mut counted) = s.take_counted() {
+        counted.leave();
+    }
+}
+
 /// Counts the end of a session.
 pub(crate) fn end(s: &mut StreamSession) {
     let Some(mut counted) = s.take_counted() else { return };

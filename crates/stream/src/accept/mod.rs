@@ -19,6 +19,7 @@ use os::SockAddr;
 
 use crate::module::Served;
 use crate::phases::{self, status};
+use crate::proxy::{Proxy, Resumed};
 use crate::server::{Server, StreamMain};
 use crate::session::StreamSession;
 use crate::ssl;
@@ -71,6 +72,24 @@ fn task(mut s: StreamSession) -> impl Future<Output = ()> {
             rarely(written(logs)).await;
         }
     }
+}
+
+/// Serves a session that another process has begun, by `proxy`.
+pub(crate) fn resume(mut s: StreamSession, proxy: Rc<Proxy>, resumed: Resumed) {
+    event::spawn(async move {
+        let main = s.main.clone();
+        beat::serves(s.number, &s.peer, Doing::Session);
+        metering::begin(&mut s);
+        s.is_served = true;
+        let server = s.server.clone();
+        server.pipeline.resume.iter().for_each(|resume| resume(&mut s));
+        let outcome = main.life.unless_given_up(boxed(|| proxy.resume(&mut s, resumed))).await;
+        let status = outcome.unwrap_or_else(|| given_up(&s));
+        let logs = end(&mut s, status);
+        if !logs.is_empty() {
+            written(logs).await;
+        }
+    });
 }
 
 /// The status of a session that is aborted.
@@ -138,6 +157,10 @@ fn serve<'a>(server: &'a Server, s: &'a mut StreamSession) -> Served<'a> {
 
 /// Logs a session. Returns the logs whose lines must be written before the connection is closed.
 fn end(s: &mut StreamSession, status: u16) -> Vec<Rc<AccessLog>> {
+    if s.is_moved {
+        metering::leave(s);
+        return Vec::new();
+    }
     s.status = status;
     metering::end(s);
     if s.is_passed {

@@ -51,12 +51,12 @@ impl Proxy {
         match &self.conf.tls {
             None => {
                 let nodelay = is_nodelay(s, addr);
-                Ok(relay::Server { sock: sock.into(), first: chain, nodelay })
+                Ok(relay::Server { sock: sock.into(), first: chain, nodelay, rest: None })
             }
             Some(tls) => {
                 let tls = tls.of(s);
                 let sock = rarely(self.shake(s, peer, sock, (&tls, &others.host, chain))).await?;
-                Ok(relay::Server { sock, first: Chain::new(), nodelay: false })
+                Ok(relay::Server { sock, first: Chain::new(), nodelay: false, rest: None })
             }
         }
     }

@@ -7,7 +7,10 @@ use base::ascii::{write_millis, write_u64};
 use base::time::now_ms;
 use bytes::Bytes;
 use engine::metrics::RowId;
-use upstream::peer::Peer;
+use os::SockAddr;
+use proto::handover;
+use upstream::peer::{Peer, ServerSpec};
+use upstream::servers::Servers;
 
 use crate::module::VarDef;
 use crate::session::StreamSession;
@@ -73,6 +76,37 @@ impl Attempt {
         now_ms().saturating_sub(self.clock.ms())
     }
 
+    /// The attempt as it travels to another process; `None` if it has no server.
+    fn described(&self) -> Option<handover::Attempt<'_>> {
+        Some(handover::Attempt {
+            peer: Some(&self.peer.as_ref()?.name),
+            status: 0,
+            age_ms: if self.clock.is_over() { self.clock.ms() } else { self.passed_ms() },
+            connect_ms: self.connect_ms(),
+            first_ms: self.first_byte_ms(),
+            end_ms: self.session_ms(),
+            length: 0,
+            received: self.received,
+            sent: self.sent,
+        })
+    }
+
+    /// The attempt that another process has made with `peer`.
+    fn resumed(of: &handover::Attempt<'_>, peer: Rc<Peer>) -> Attempt {
+        let clock = match of.end_ms {
+            Some(ms) => Clock::of(ms, true),
+            None => Clock::of(now_ms().saturating_sub(of.age_ms), false),
+        };
+        let mark = |ms: Option<u64>| {
+            let mut mark = Mark::default();
+            ms.into_iter().for_each(|ms| mark.set(ms));
+            mark
+        };
+        let (connected, first_byte) = (mark(of.connect_ms), mark(of.first_ms));
+        let (sent, received) = (of.sent, of.received);
+        Attempt { peer: Some(peer), clock, connected, first_byte, sent, received }
+    }
+
     /// The server's row of counters.
     pub(crate) fn row(&self) -> Option<RowId> {
         self.peer.as_ref()?.row()
@@ -119,6 +153,36 @@ impl Exchanges {
         if let Some(before) = self.last.replace(Attempt::begin(peer)) {
             self.more.get_or_insert_default().earlier.push(before);
         }
+    }
+
+    /// All attempts as they travel to another process.
+    pub(crate) fn described(&self) -> Vec<handover::Attempt<'_>> {
+        self.attempts().filter_map(Attempt::described).collect()
+    }
+
+    /// The attempts that another process has made, the last one with `peer`, if the configuration
+    /// has that server. `None` if a server's name is no address.
+    pub(crate) fn resumed(
+        attempts: &[handover::Attempt<'_>],
+        mut peer: Option<Rc<Peer>>,
+    ) -> Option<Exchanges> {
+        let mut exchanges = Exchanges::default();
+        for (i, of) in attempts.iter().enumerate() {
+            let known = if i + 1 == attempts.len() { peer.take() } else { None };
+            let peer = match known {
+                Some(peer) => peer,
+                None => {
+                    let name = of.peer?;
+                    let spec = ServerSpec::new(SockAddr::parse(name)?);
+                    let servers = Servers::own(Bytes::copy_from_slice(name), &[spec]);
+                    servers.lists().main.first()?.clone()
+                }
+            };
+            if let Some(before) = exchanges.last.replace(Attempt::resumed(of, peer)) {
+                exchanges.more.get_or_insert_default().earlier.push(before);
+            }
+        }
+        Some(exchanges)
     }
 
     /// All attempts, in order.
@@ -236,9 +300,6 @@ fn millis(ms: Option<u64>, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use os::SockAddr;
-    use upstream::peer::ServerSpec;
-    use upstream::servers::Servers;
 
     #[test]
     fn an_attempt_is_small() {

@@ -25,6 +25,7 @@ pub mod directives;
 pub mod exchanges;
 mod header;
 pub mod health;
+pub(crate) mod moved;
 mod relay;
 
 use std::rc::Rc;
@@ -36,8 +37,10 @@ use base::log::{Level, lossy};
 use base::time::now_ms;
 use bytes::Bytes;
 use engine::Client;
+use mem::Chain;
+use net::Transport;
 use upstream::balance::{AnyPicker, RoundRobin, ServerOutcome};
-use upstream::lease::Lease;
+use upstream::lease::{Lease, Occupied};
 use upstream::peer::{Peer, ServerSpec};
 use upstream::resolver::Resolving;
 use upstream::servers::Servers;
@@ -88,6 +91,17 @@ impl Content for Rc<Proxy> {
     }
 }
 
+/// A session that another process has begun.
+pub(crate) struct Resumed {
+    /// The connection to its server.
+    server: Transport,
+    rest: relay::Rest,
+    /// The group that the server was of.
+    group: Bytes,
+    /// Its place among the server's sessions, if the configuration has that server.
+    place: Option<Occupied>,
+}
+
 /// The servers to try for a session, and the remaining attempts.
 struct Choice {
     lease: Lease,
@@ -130,9 +144,35 @@ impl Proxy {
                 Ok(connected) => connected,
                 Err(status) => return status,
             };
-            let end = relay::run(s, &self.conf, server).await;
+            let end = relay::run(s, &self.conf, self.group_name(), server).await;
             finish(s, &mut lease, end);
             status::OK
+        }
+    }
+
+    /// Serves a session that another process has begun.
+    pub(crate) async fn resume(&self, s: &mut StreamSession, resumed: Resumed) -> u16 {
+        let Resumed { server: sock, rest, group, place } = resumed;
+        s.is_proxied = true;
+        let (first, rest) = (Chain::new(), Some(Box::new(rest)));
+        let server = relay::Server { sock, first, nodelay: false, rest };
+        relay::run(s, &self.conf, &group, server).await;
+        s.exchanges.over();
+        drop(place);
+        status::OK
+    }
+
+    /// `proxy_buffer_size`.
+    fn buffer_size(&self) -> usize {
+        self.conf.buffer_size
+    }
+
+    /// The name of its group; empty without one.
+    fn group_name(&self) -> &Bytes {
+        static NONE: Bytes = Bytes::new();
+        match &self.to {
+            Destination::Group(group, _) => &group.name,
+            Destination::Template(..) => &NONE,
         }
     }
 

@@ -8,21 +8,25 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 
 use base::future::boxed;
 use base::log::Level;
 use base::time::now_ms;
+use bytes::Bytes;
 use conf::template::Template;
 use engine::min_rate::{self, Credit, MinRate};
 use engine::{Client, overload};
 use event::Deadline;
 use mem::Chain;
 use net::Transport;
+use net::moves::{self, Candidate, Kind, unless_due};
 use net::relay::wait::{Event, Times, held};
-use net::relay::{Flow, Rate};
+use net::relay::{Flow, Rate, Resting, withdraw};
 use upstream::balance::ServerOutcome;
 
 use super::conf::ProxyConf;
+use super::moved;
 use crate::session::StreamSession;
 
 /// A connection to a server, and the bytes to send before the client's.
@@ -31,13 +35,27 @@ pub(super) struct Server {
     pub first: Chain,
     /// TCP_NODELAY is still to be set.
     pub nodelay: bool,
+    /// The relay that another process has begun.
+    pub rest: Option<Box<Rest>>,
 }
 
 /// The reason that `proxy_session_drop` gives.
 pub(super) const SERVER_IS_OUT: &str = "upstream server was removed or is down";
 
+/// A session at rest: all of its relay but the two connections.
+pub(super) struct Rest {
+    pub up: Resting,
+    pub down: Resting,
+    /// The end was forwarded: to the server, to the client.
+    pub closed: [bool; 2],
+    /// Bytes moved last, in milliseconds of [`now_ms`].
+    pub moved_ms: u64,
+}
+
 /// Why a session ends.
 enum End {
+    /// Another process goes on with it.
+    Moved,
     /// A side closed its connection.
     Client,
     Server,
@@ -60,20 +78,32 @@ enum End {
 pub(super) fn run<'a>(
     s: &'a mut StreamSession,
     conf: &'a ProxyConf,
+    group: &'a Bytes,
     server: Server,
 ) -> impl Future<Output = ServerOutcome> + use<'a> {
-    let Server { sock: server, first, nodelay } = server;
+    let Server { sock: server, first, nodelay, rest } = server;
     async move {
         let Some(client) = s.take_sock() else { return ServerOutcome::Ok };
-        let first = with_preread(s, first);
-        let (upload, download) = (rate(s, &conf.upload_rate), rate(s, &conf.download_rate));
-        let mut up = Flow::new(&client, &server, first).limited(upload, conf.buffer_size);
-        if nodelay {
-            up = up.nodelay();
-        }
-        let down = Flow::new(&server, &client, Chain::new());
-        let mut down = down.limited(download, conf.buffer_size);
-        let mut relay = Relay::new(s, conf);
+        let mut candidate = s.main.life.moves().and_then(|moves| moves.candidate(Kind::Session));
+        let (mut up, mut down, mut relay) = match rest {
+            None => {
+                let first = with_preread(s, first);
+                let (upload, download) = (rate(s, &conf.upload_rate), rate(s, &conf.download_rate));
+                let mut up = Flow::new(&client, &server, first).limited(upload, conf.buffer_size);
+                if nodelay {
+                    up = up.nodelay();
+                }
+                let down = Flow::new(&server, &client, Chain::new());
+                (up, down.limited(download, conf.buffer_size), Relay::new(s, conf, now_ms()))
+            }
+            Some(rest) => {
+                let Rest { up, down, closed, moved_ms } = *rest;
+                let mut relay = Relay::new(s, conf, moved_ms);
+                (relay.closed, relay.runs_on) = (closed, true);
+                let up = Flow::resumed(&client, &server, up);
+                (up, Flow::resumed(&server, &client, down), relay)
+            }
+        };
         let end = 'relay: loop {
             match relay.turn(&mut up, &mut down) {
                 Err(end) => break end,
@@ -84,12 +114,25 @@ pub(super) fn run<'a>(
                 Ok(Turn::Waits) => {}
             }
             relay.last = loop {
-                let event = match is_idle(&up, &down) {
+                let waited = match is_idle(&up, &down) {
                     true => {
                         let look = Deadline::at(relay.look_ms);
-                        Event::of_idle(server.either_readable(&client, look).await)
+                        let wait = pin!(server.either_readable(&client, look));
+                        unless_due(candidate.as_ref(), wait).await.map(Event::of_idle)
                     }
-                    false => boxed(|| held(&up, &down, relay.times())).await,
+                    false => {
+                        let wait = boxed(|| held(&up, &down, relay.times()));
+                        unless_due(candidate.as_ref(), wait).await
+                    }
+                };
+                let Some(event) = waited else {
+                    let Some(turn) = candidate.as_ref().and_then(Candidate::turn) else { continue };
+                    // One that cannot move now has no second turn.
+                    candidate = None;
+                    match boxed(|| leave(&mut relay, turn, group, (&mut up, &mut down))).await {
+                        true => break 'relay End::Moved,
+                        false => break Event::Both,
+                    }
                 };
                 match event {
                     Event::Look => {}
@@ -104,10 +147,50 @@ pub(super) fn run<'a>(
         drop((up, down));
         let is_broken = relay.is_broken;
         drop(relay);
-        say(s, &end);
+        match end {
+            End::Moved => s.is_moved = true,
+            end => say(s, &end),
+        }
         s.put_sock(client);
         if is_broken { ServerOutcome::Failed } else { ServerOutcome::Ok }
     }
+}
+
+/// Gives the session to another process. False: it goes on here.
+async fn leave<'a>(
+    relay: &mut Relay<'_>,
+    turn: moves::Turn,
+    group: &Bytes,
+    (up, down): (&mut Way<'a>, &mut Way<'a>),
+) -> bool {
+    let (client, server) = (up.from, up.to);
+    if let Err(why) = withdraw(client, server).await {
+        turn.stays(why);
+        return false;
+    }
+    let received = down.take_received();
+    if received > 0 {
+        relay.s.exchanges.first_byte_now();
+    }
+    relay.from_server += received;
+    relay.from_client += up.take_received();
+    relay.settle();
+    let empty = |from, to| Flow::new(from, to, Chain::new());
+    let rest = Rest {
+        up: std::mem::replace(up, empty(client, server)).rest(),
+        down: std::mem::replace(down, empty(server, client)).rest(),
+        closed: relay.closed,
+        moved_ms: relay.moved_ms,
+    };
+    let moved = moved::offer(relay.s, turn, group, (client, server), &rest).await;
+    if moved {
+        client.part();
+        server.part();
+    } else {
+        *up = Flow::resumed(client, server, rest.up);
+        *down = Flow::resumed(server, client, rest.down);
+    }
+    moved
 }
 
 /// The bytes to send to the server first: `first`, then the client's preread bytes.
@@ -141,6 +224,8 @@ struct Relay<'a> {
     closed: [bool; 2],
     /// The connection to the server has failed.
     is_broken: bool,
+    /// The idle time that began in another process runs on until bytes move.
+    runs_on: bool,
 }
 
 /// What follows a turn of a relay.
@@ -152,10 +237,9 @@ enum Turn {
 }
 
 impl<'a> Relay<'a> {
-    fn new(s: &'a mut StreamSession, conf: &'a ProxyConf) -> Relay<'a> {
+    fn new(s: &'a mut StreamSession, conf: &'a ProxyConf, moved_ms: u64) -> Relay<'a> {
         let pace = (conf.min_rate.rate > 0).then(|| Box::new(Pace::new(conf)));
         let first = pace.as_ref().map_or(u64::MAX, |pace| pace.left());
-        let now = now_ms();
         Relay {
             s,
             conf,
@@ -163,13 +247,28 @@ impl<'a> Relay<'a> {
             to_client: 0,
             from_server: 0,
             to_server: 0,
-            moved_ms: now,
-            look_ms: now.saturating_add(conf.timeout.min(first).min(conf.look_ms())),
+            moved_ms,
+            look_ms: moved_ms.saturating_add(conf.timeout.min(first).min(conf.look_ms())),
             pace,
             last: Event::Both,
             is_held: false,
             closed: [false; 2],
             is_broken: false,
+            runs_on: false,
+        }
+    }
+
+    /// Adds the counts of bytes to the session's.
+    fn settle(&mut self) {
+        add(&self.s.received, std::mem::take(&mut self.from_client));
+        add(&self.s.sent, std::mem::take(&mut self.to_client));
+        let (to_server, from_server) = (&mut self.to_server, &mut self.from_server);
+        if let Some(a) = self.s.exchanges.now() {
+            a.sent += std::mem::take(to_server);
+            a.received += std::mem::take(from_server);
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.bytes = 0;
         }
     }
 
@@ -177,7 +276,10 @@ impl<'a> Relay<'a> {
     fn turn(&mut self, up: &mut Way<'_>, down: &mut Way<'_>) -> Result<Turn, End> {
         self.check_server()?;
         self.go(up, down)?;
-        self.moved_ms = now_ms();
+        let has_moved = self.from_client + self.to_client + self.from_server + self.to_server > 0;
+        if !std::mem::take(&mut self.runs_on) || has_moved {
+            self.moved_ms = now_ms();
+        }
         self.count();
         if let Some(end) = ended(up, down, self.conf.half_close) {
             return Err(end);
@@ -259,12 +361,7 @@ impl<'a> Relay<'a> {
 
 impl Drop for Relay<'_> {
     fn drop(&mut self) {
-        add(&self.s.received, self.from_client);
-        add(&self.s.sent, self.to_client);
-        if let Some(a) = self.s.exchanges.now() {
-            a.sent += self.to_server;
-            a.received += self.from_server;
-        }
+        self.settle();
     }
 }
 
@@ -281,6 +378,7 @@ pub(super) fn rate(s: &mut StreamSession, template: &Option<Template>) -> Option
 
 fn say(s: &StreamSession, end: &End) {
     let who = match end {
+        End::Moved => return,
         End::Client => "client",
         End::Server => "upstream",
         End::Late => {

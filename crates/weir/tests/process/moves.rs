@@ -342,3 +342,152 @@ fn a_tunnel_stays_where_it_cannot_move() {
         assert_eq!(log.lines().count(), 1, "{log}");
     }
 }
+
+/// An echo server of bytes, behind `stream`. After its client's end it sends `end` and closes.
+fn plain_echo() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            std::thread::spawn(move || {
+                let mut buf = vec![0; 16 << 10];
+                while let Ok(n @ 1..) = stream.read(&mut buf) {
+                    if stream.write_all(&buf[..n]).is_err() {
+                        return;
+                    }
+                }
+                let _ = stream.write_all(b"end");
+            });
+        }
+    });
+    port
+}
+
+fn stream_config(backend: u16, in_server: &str) -> String {
+    format!(
+        "worker_processes 2;\npid logs/weir.pid;\nerror_log logs/error.log info;\nevents {{}}\n\
+         stream {{\n\
+         log_format facts '$remote_addr $status $bytes_sent $bytes_received $upstream_addr \
+         $upstream_bytes_sent $upstream_bytes_received $upstream_connect_time $mine';\n\
+         access_log logs/access.log facts;\n\
+         limit_conn_zone $server_port zone=c:64k;\n\
+         map $remote_addr $mine {{ default x-$remote_addr; }}\n\
+         upstream group {{ server 127.0.0.1:{backend} max_conns=100; zone group 64k; }}\n\
+         server {{ listen 127.0.0.1:%PORT0%; limit_conn c 8; {in_server} proxy_pass group; }}\n\
+         }}\n\
+         http {{ server {{ listen 127.0.0.1:%PORT1%; access_log off;\n\
+         location = /status {{ stub_status json; }} }} }}\n"
+    )
+}
+
+fn stream_status(weir: &Weir) -> Json {
+    let mut conn = Conn::tcp(weir.port(1));
+    conn.send("GET /status HTTP/1.0\r\n\r\n");
+    Json::parse(&conn.response().text())
+}
+
+#[test]
+fn sessions_of_stream_outlive_their_workers() {
+    on_all_drivers(|driver| {
+        let backend = plain_echo();
+        let weir = start(driver, &stream_config(backend, "proxy_half_close on;"));
+        let count = 8;
+        let mut all: Vec<Conn> = (0..count).map(|_| Conn::tcp(weir.port(0))).collect();
+        let mut sent = vec![0usize; count];
+        for round in 0..4 {
+            for (i, conn) in all.iter_mut().enumerate() {
+                let message = pattern(1 + 2_000 * i, round);
+                conn.send(&message);
+                sent[i] += message.len();
+                if round % 2 == 0 {
+                    assert_eq!(conn.read_exact(message.len()), message);
+                }
+            }
+            // A session that has not reached its server yet does not move.
+            wait_until("the servers", || stream_status(&weir).number("connections.active") == 9);
+            reload(&weir);
+            for (i, conn) in all.iter_mut().enumerate() {
+                if round % 2 != 0 {
+                    let message = pattern(1 + 2_000 * i, round);
+                    assert_eq!(conn.read_exact(message.len()), message);
+                }
+            }
+        }
+        let now = stream_status(&weir);
+        let moved = now.number("handover.sessions.moved");
+        assert!(moved >= 4 * count as u64, "{moved}");
+        assert_eq!(now.number("handover.sessions.received"), moved);
+        assert_eq!(now.number("connections.active"), 1 + count as u64);
+        // All places of the limit are taken.
+        assert!(Conn::tcp(weir.port(0)).is_closed());
+        // The server's half is open, whichever process has forwarded the client's end.
+        for (i, mut conn) in all.into_iter().enumerate() {
+            conn.send("bye");
+            conn.finish_sending();
+            assert_eq!(conn.read_to_end(), b"byeend", "{i}");
+        }
+        let log = weir.wait_for_count("access.log", " 200 ", count);
+        let mut found: Vec<_> = log
+            .lines()
+            .filter(|line| line.contains(" 200 "))
+            .map(|line| {
+                let fields: Vec<&str> = line.split(' ').collect();
+                let (down, up) =
+                    (fields[2].parse::<usize>().unwrap(), fields[3].parse::<usize>().unwrap());
+                assert_eq!(fields[0], "127.0.0.1", "{line}");
+                assert_eq!(fields[4], format!("127.0.0.1:{backend}"), "{line}");
+                assert_eq!(fields[5..7], [fields[3], fields[2]], "{line}");
+                assert_eq!(fields[8], "x-127.0.0.1", "{line}");
+                assert_eq!(up + 3, down, "{line}");
+                up
+            })
+            .collect();
+        found.sort_unstable();
+        let expected: Vec<usize> = sent.iter().map(|sent| sent + 3).collect();
+        assert_eq!(found, expected);
+    });
+}
+
+#[test]
+fn a_half_closed_session_moves() {
+    on_all_drivers(|driver| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let backend = listener.local_addr().unwrap().port();
+        let weir = start(driver, &stream_config(backend, "proxy_half_close on;"));
+        let mut client = Conn::tcp(weir.port(0));
+        client.send("all");
+        client.finish_sending();
+        let (mut server, _) = listener.accept().unwrap();
+        let mut all = Vec::new();
+        server.read_to_end(&mut all).unwrap();
+        assert_eq!(all, b"all");
+        server.write_all(b"one").unwrap();
+        assert_eq!(client.read_exact(3), b"one");
+        reload(&weir);
+        server.write_all(b"two").unwrap();
+        assert_eq!(client.read_exact(3), b"two");
+        drop(server);
+        assert!(client.is_closed());
+        let log = weir.wait_for_count("access.log", " 200 6 3 ", 1);
+        assert_eq!(log.lines().count(), 1, "{log}");
+    });
+}
+
+#[test]
+fn a_rate_goes_on_behind_a_move() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let backend = listener.local_addr().unwrap().port();
+    let rates = "proxy_download_rate 20k; proxy_upload_rate 20k;";
+    let weir = start(Driver::Uring, &stream_config(backend, rates));
+    let mut client = Conn::tcp(weir.port(0));
+    let message = pattern(50_000, 3);
+    client.send(&message);
+    let (mut server, _) = listener.accept().unwrap();
+    server.write_all(&message).unwrap();
+    let first = client.read_exact(1);
+    reload(&weir);
+    let mut got = vec![0; message.len()];
+    server.read_exact(&mut got).unwrap();
+    assert!(got == message);
+    assert!([first, client.read_exact(message.len() - 1)].concat() == message);
+}
