@@ -30,6 +30,7 @@ pub mod h2_tree;
 pub mod h2_upstream;
 pub mod h3_connection;
 pub mod h3_frames;
+pub mod handover;
 pub mod hls_fragment;
 pub mod hpack_decode;
 pub mod hpack_encode;

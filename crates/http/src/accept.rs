@@ -96,8 +96,12 @@ fn end(c: Rc<Conn>) {
 }
 
 /// Serves a tunnel that another process has begun.
-pub(crate) fn resume(main: &Rc<HttpMain>, c: Rc<Conn>, r: Box<Request>, tunnel: Box<dyn Tunnel>) {
-    let main = Active::new(main);
+pub(crate) fn resume(
+    main: Active<HttpMain>,
+    c: Rc<Conn>,
+    r: Box<Request>,
+    tunnel: Box<dyn Tunnel>,
+) {
     event::spawn(async move {
         h1::resume::<Answerer>(&c, &main, r, tunnel).await;
         end(c);

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use common_modules::proxied;
-use engine::life::Work;
+use engine::life::Active;
 use engine::vars;
 use event::Sock;
 use http_wire::h1::{HeadParser, Limits, Step};
@@ -193,11 +193,10 @@ fn described(attempt: &Attempt) -> handover::Attempt<'_> {
 
 /// A request that another process has begun, before it is served here.
 pub struct Resumed {
-    main: Rc<HttpMain>,
+    /// Counts the connection from now on: a worker that begins to leave waits for it.
+    main: Active<HttpMain>,
     c: Rc<Conn>,
     r: Box<Request>,
-    /// A worker that begins to leave now stays for it.
-    work: Work,
 }
 
 /// Makes the request that another process has described. `fd` is the client's connection.
@@ -229,8 +228,7 @@ pub fn resume(
         return Err(Refusal::Off);
     }
     restore(&mut r, request).ok_or(Refusal::Other)?;
-    let work = main.life.work();
-    Ok(Resumed { main: main.clone(), c, r, work })
+    Ok(Resumed { main: Active::new(main), c, r })
 }
 
 /// The listening address, or the wildcard that stands for it.
@@ -308,7 +306,6 @@ impl Resumed {
     pub fn run(mut self, tunnel: Box<dyn Tunnel>) {
         let location = self.r.loc.clone();
         location.pipeline.resume.iter().for_each(|resume| resume(&mut self.r));
-        accept::resume(&self.main, self.c, self.r, tunnel);
-        drop(self.work);
+        accept::resume(self.main, self.c, self.r, tunnel);
     }
 }

@@ -7,6 +7,7 @@ use common_modules::ssl::Known;
 use engine::metrics::{Kind, Reading, word};
 use engine::stats::OverloadReport;
 use http::server::HttpMain;
+use net::moves::{Kind as MoveKind, Stay};
 
 use super::nginx::{of_peers, zones};
 use super::table::{ABSENT, Column, Table, Type, histogram, label, times};
@@ -60,6 +61,7 @@ pub(super) fn tables(main: &Rc<HttpMain>) -> Vec<Table> {
         logins(main),
         process(main),
         overload(main),
+        moves(main),
         shared_zones(main),
         certificates(main),
     ];
@@ -178,6 +180,27 @@ fn overload(main: &Rc<HttpMain>) -> Table {
         let [closes, sheds, refusals] = report.begun;
         let OverloadReport { step, closed, refused, preferred, displaced, .. } = report;
         vec![step, closes, sheds, refusals, closed, refused, preferred, displaced]
+    };
+    Table::single(all.into(), read)
+}
+
+/// The moves of live connections between workers.
+fn moves(main: &Rc<HttpMain>) -> Table {
+    let help = "Connections that went to new workers, or stayed with workers that left.";
+    let column = |kind: MoveKind, outcome: &str| {
+        let mut column = Column::new("weir_handover_total", Type::Counter, help);
+        column.labels = format!("kind=\"{}\",outcome=\"{outcome}\"", kind.name());
+        column
+    };
+    let all = MoveKind::ALL.into_iter().flat_map(|kind| {
+        let stayed = Stay::ALL.map(|why| column(kind, why.name()));
+        [column(kind, "moved")].into_iter().chain(stayed)
+    });
+    let all = all.collect::<Vec<_>>();
+    let main = main.clone();
+    let read = move || {
+        let reports = MoveKind::ALL.map(|kind| main.stats.moves(kind));
+        reports.iter().flat_map(|report| [report.moved].into_iter().chain(report.stayed)).collect()
     };
     Table::single(all.into(), read)
 }

@@ -1,1 +1,296 @@
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 
+use event::testing::until;
+use proto::handover::{Client, Leased, Session, Way, Word};
+
+use super::*;
+
+/// Runs a test on every driver.
+fn run<F: Future<Output = ()> + 'static>(body: impl Fn() -> F) {
+    for driver in event::testing::real_drivers() {
+        let options = event::Options { driver, ..event::Options::default() };
+        event::Loop::new(options).unwrap().block_on(body()).unwrap();
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    moved: Cell<usize>,
+    received: Cell<usize>,
+    stayed: RefCell<Vec<Stay>>,
+}
+
+impl Tally for Counts {
+    fn moved(&self, _: Kind) {
+        self.moved.set(self.moved.get() + 1);
+    }
+
+    fn received(&self, _: Kind) {
+        self.received.set(self.received.get() + 1);
+    }
+
+    fn stayed(&self, _: Kind, why: Stay) {
+        self.stayed.borrow_mut().push(why);
+    }
+}
+
+/// A taker that keeps what it serves, or refuses.
+#[derive(Default)]
+struct Served {
+    refusal: Option<Refusal>,
+    connections: Rc<RefCell<Vec<(Vec<u8>, [OwnedFd; 2])>>>,
+}
+
+impl Taker for Served {
+    fn take(&self, message: &Message<'_>, fds: [OwnedFd; 2]) -> Result<Ready, Refusal> {
+        let Message::Session(session) = message else { panic!("a session") };
+        let (pending, served) = (session.up.pending.to_vec(), self.connections.clone());
+        match self.refusal {
+            Some(why) => Err(why),
+            None => Ok(Box::new(move || served.borrow_mut().push((pending, fds)))),
+        }
+    }
+}
+
+fn session(pending: &[u8]) -> Message<'_> {
+    let client = Client {
+        listener: b"",
+        local: b"",
+        peer: b"",
+        real_peer: None,
+        number: 1,
+        age_ms: 0,
+        requests: 0,
+        proxy: None,
+    };
+    let way = |pending| Way { pending, ended: false, closed: false, rate: None };
+    Message::Session(Box::new(Session {
+        client,
+        server: None,
+        values: Vec::new(),
+        bytes: (0, 0),
+        attempts: Vec::new(),
+        leased: Leased { group: b"", server: b"" },
+        up: way(pending),
+        down: way(b""),
+        silent_ms: 0,
+    }))
+}
+
+/// Two ends of a queue for two workers.
+fn channels() -> (Channel, Channel) {
+    let one = Channel::new().unwrap();
+    let dup = |fd: &OwnedFd| fd.try_clone().unwrap();
+    let other = Channel { sends: dup(&one.sends), receives: dup(&one.receives) };
+    (one, other)
+}
+
+/// A worker that leaves with so many sessions, each with this to be sent. A session that stays
+/// writes "stays" to its client.
+fn leaving(channel: Channel, count: usize, pending: Vec<u8>) -> (Rc<Counts>, Vec<UnixStream>) {
+    let counts = Rc::new(Counts::default());
+    let moves = Moves::new(channel, counts.clone());
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        clients.push(theirs);
+        let (moves, pending) = (moves.clone(), pending.clone());
+        event::spawn(async move {
+            let candidate = moves.candidate(Kind::Session).unwrap();
+            let never = std::pin::pin!(std::future::pending::<()>());
+            assert!(candidate.unless_due(never).await.is_none());
+            let turn = candidate.turn().unwrap();
+            let message = session(&pending);
+            let moved = match turn.offer(&message, [ours.as_fd(), ours.as_fd()]).await {
+                Ok(offered) => offered.give_up(),
+                Err(_) => false,
+            };
+            if !moved {
+                (&ours).write_all(b"stays").unwrap();
+            }
+        });
+    }
+    let own = moves.clone();
+    event::spawn(async move {
+        event::testing::turns(2).await;
+        own.leave();
+    });
+    (counts, clients)
+}
+
+#[test]
+fn connections_go_to_a_worker_that_serves() {
+    run(|| async {
+        // More than may be on their way at a time; messages of both forms.
+        for (count, len) in [(3 * AT_ONCE, 100), (20, 300_000)] {
+            let (one, other) = channels();
+            let received = Rc::new(Counts::default());
+            let served = Served::default();
+            let connections = served.connections.clone();
+            let receiver = Moves::new(other, received.clone());
+            receiver.take_by(Kind::Session, Rc::new(served));
+            receiver.serve();
+            let (counts, clients) = leaving(one, count, vec![7; len]);
+            until(|| received.received.get() == count).await;
+            assert_eq!(counts.moved.get(), count);
+            assert!(counts.stayed.borrow().is_empty());
+            for (pending, [client, _]) in connections.borrow_mut().drain(..) {
+                assert_eq!(pending, vec![7; len]);
+                UnixStream::from(client).write_all(b"moved").unwrap();
+            }
+            for mut client in clients {
+                let mut all = Vec::new();
+                client.read_to_end(&mut all).unwrap();
+                assert_eq!(all, b"moved");
+            }
+            event::task::cancel(receiver.receiving.take().unwrap());
+        }
+    });
+}
+
+#[test]
+fn what_is_refused_stays() {
+    run(|| async {
+        for (refusal, why) in [
+            (Refusal::Configuration, Stay::Configuration),
+            (Refusal::Off, Stay::Off),
+            (Refusal::Version, Stay::Receiver),
+        ] {
+            let (one, other) = channels();
+            let received = Rc::new(Counts::default());
+            let receiver = Moves::new(other, received.clone());
+            let refuses = Served { refusal: Some(refusal), ..Served::default() };
+            receiver.take_by(Kind::Session, Rc::new(refuses));
+            receiver.serve();
+            let (counts, clients) = leaving(one, 2, b"x".to_vec());
+            until(|| counts.stayed.borrow().len() == 2).await;
+            assert_eq!(*counts.stayed.borrow(), [why, why]);
+            for mut client in clients {
+                let mut all = Vec::new();
+                client.read_to_end(&mut all).unwrap();
+                assert_eq!(all, b"stays");
+            }
+            assert_eq!((counts.moved.get(), received.received.get()), (0, 0));
+            event::task::cancel(receiver.receiving.take().unwrap());
+        }
+    });
+}
+
+/// Receives the next message of a queue by hand: its bytes, and the socket of the reply.
+async fn next(channel: &Channel) -> (Vec<u8>, OwnedFd, Vec<OwnedFd>) {
+    let mut buf = vec![0; proto::handover::INLINE_MAX];
+    loop {
+        match os::socket::recv_fds(&channel.receives, &mut buf) {
+            Ok((len, mut fds)) => {
+                buf.truncate(len);
+                return (buf, fds.remove(0), fds);
+            }
+            Err(_) => event::testing::turns(1).await,
+        }
+    }
+}
+
+fn say(reply: &OwnedFd, word: Word) {
+    os::socket::send(reply, &word.bytes(), false).unwrap();
+}
+
+#[test]
+fn the_death_of_a_receiver_loses_nothing() {
+    run(|| async {
+        // Before its reply, behind it, and with a word that is none.
+        for replies in [&[][..], &[Word::Takes], &[Word::Yours]] {
+            let (one, other) = channels();
+            let (counts, mut clients) = leaving(one, 1, b"x".to_vec());
+            let (hello, reply, _) = next(&other).await;
+            assert_eq!(Message::read(&hello), Ok(Message::Hello));
+            say(&reply, Word::Takes);
+            let (message, reply, fds) = next(&other).await;
+            assert!(matches!(Message::read(&message), Ok(Message::Session(_))));
+            assert_eq!(fds.len(), 2);
+            replies.iter().for_each(|word| say(&reply, *word));
+            drop((reply, fds));
+            until(|| !counts.stayed.borrow().is_empty()).await;
+            assert_eq!(*counts.stayed.borrow(), [Stay::Receiver]);
+            let mut all = Vec::new();
+            clients.remove(0).read_to_end(&mut all).unwrap();
+            assert_eq!(all, b"stays");
+        }
+    });
+}
+
+#[test]
+fn a_receiver_of_another_version_refuses_all() {
+    run(|| async {
+        let (one, other) = channels();
+        let (counts, clients) = leaving(one, 3, b"x".to_vec());
+        let (_, reply, _) = next(&other).await;
+        say(&reply, Word::Refuses(Refusal::Version));
+        until(|| counts.stayed.borrow().len() == 3).await;
+        assert_eq!(*counts.stayed.borrow(), [Stay::Receiver; 3]);
+        drop(clients);
+    });
+}
+
+/// A message by hand, as from a sender; our end of its reply.
+fn send(channel: &Channel, bytes: &[u8], count: usize) -> OwnedFd {
+    let (ours, theirs) = os::socket::message_pair().unwrap();
+    let (end, _other) = UnixStream::pair().unwrap();
+    let mut fds = vec![theirs.as_fd()];
+    fds.extend(std::iter::repeat_n(end.as_fd(), count));
+    os::socket::send_fds(&channel.sends, bytes, &fds).unwrap();
+    ours
+}
+
+async fn reply(fd: &OwnedFd) -> Option<Word> {
+    let mut word = [0; 4];
+    loop {
+        match os::socket::recv(fd, &mut word) {
+            Ok(n) => return Word::read(&word[..n]),
+            Err(_) => event::testing::turns(1).await,
+        }
+    }
+}
+
+#[test]
+fn hostile_messages_are_refused_and_a_lost_sender_is_not_replaced() {
+    run(|| async {
+        let (one, other) = channels();
+        let received = Rc::new(Counts::default());
+        let served = Served::default();
+        let connections = served.connections.clone();
+        let receiver = Moves::new(other, received.clone());
+        receiver.take_by(Kind::Session, Rc::new(served));
+        receiver.serve();
+        let mut message = Vec::new();
+        assert!(session(b"x").write(&mut message));
+        let mut long = Vec::new();
+        assert!(Message::Long(99).write(&mut long));
+        let mut later = message.clone();
+        later[9] += 1;
+        for (bytes, count, why) in [
+            (&b"none"[..], 2, Refusal::Other),
+            (&later, 2, Refusal::Version),
+            (&message, 1, Refusal::Other),
+            (&message, 0, Refusal::Other),
+            // The last descriptor is no file.
+            (&long, 3, Refusal::Other),
+            (&long, 0, Refusal::Other),
+        ] {
+            let ours = send(&one, bytes, count);
+            assert_eq!(reply(&ours).await, Some(Word::Refuses(why)), "{count}");
+        }
+        // The sender dies, or goes on by itself, before its last word.
+        let ours = send(&one, &message, 2);
+        assert_eq!(reply(&ours).await, Some(Word::Takes));
+        drop(ours);
+        let ours = send(&one, &message, 2);
+        assert_eq!(reply(&ours).await, Some(Word::Takes));
+        say(&ours, Word::Yours);
+        until(|| received.received.get() == 1).await;
+        assert_eq!(connections.borrow().len(), 1);
+        event::task::cancel(receiver.receiving.take().unwrap());
+    });
+}
