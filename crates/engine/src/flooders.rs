@@ -9,7 +9,7 @@
 //!   (`http_wire::waste`), which grows with time and with requests. Window updates for ended
 //!   streams are free up to the bytes that were sent on these, because clients read late. The
 //!   connections of an address share a second budget and a limit on the memory of their requests
-//!   (`http::address`).
+//!   (`http_wire::address`).
 //! - **Memory.** The header sections of a connection's requests hold 768 KB at most. While a client
 //!   has not taken 128 KB of output, nothing is received from it.
 //! - **No reading.** A client may have N streams open. If the ends of N responses are sent but TCP

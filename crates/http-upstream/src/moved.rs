@@ -4,10 +4,13 @@ use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 
 use base::time::now_ms;
+use bytes::Bytes;
 use event::Sock;
+use http::exchanges::{Attempt, Exchanges};
+use http::request::Request;
 use http::server::HttpMain;
 use net::moves::{Kind, Ready, Taker};
-use proto::handover::{Message, Refusal};
+use proto::handover::{self, Exchange, Leased, Message, Refusal};
 use upstream::lease::Occupied;
 use upstream::pool::UpConn;
 use upstream::upstreams::Upstreams;
@@ -34,8 +37,9 @@ impl Taker for Tunnels {
         let Message::Tunnel(tunnel) = message else { return Err(Refusal::Version) };
         let main = self.0.upgrade().ok_or(Refusal::Other)?;
         let mut resumed = http::moves::resume(&main, &tunnel.client, &tunnel.request, client)?;
-        let upstreams = main.confs.get::<Upstreams>();
-        let peer = upstreams.and_then(|all| all.peer(tunnel.leased.group, tunnel.leased.server));
+        let (upstreams, leased) = (main.confs.get::<Upstreams>(), &tunnel.exchange.leased);
+        let peer = upstreams.and_then(|all| all.peer(leased.group, leased.server));
+        restore(resumed.request(), &tunnel.exchange).ok_or(Refusal::Other)?;
         let sock = Sock::from_fd(server).into();
         let conn = UpConn { sock, requests: 1, start_ms: now_ms(), cached: false };
         resumed.request().upstream_mut().now().row = peer.as_ref().and_then(|peer| peer.row());
@@ -45,4 +49,57 @@ impl Taker for Tunnels {
             resumed.run(Box::new(tunnel));
         }))
     }
+}
+
+/// The schemes of protocols that open tunnels.
+const SCHEMES: &[&str] = &["http://", "https://", ""];
+
+/// Describes the exchange by which a request has become a tunnel.
+pub(crate) fn described<'a>(u: &'a Exchanges, leased: &'a (Bytes, Bytes)) -> Exchange<'a> {
+    let now = now_ms();
+    let attempts = u.attempts.iter().map(|attempt| handover::Attempt {
+        peer: attempt.peer.as_ref().map(|peer| &peer[..]),
+        status: attempt.status,
+        age_ms: now.saturating_sub(attempt.start_ms),
+        connect_ms: attempt.connect_ms,
+        first_ms: attempt.header_ms,
+        end_ms: attempt.response_ms,
+        length: attempt.response_length,
+        received: attempt.received,
+        sent: attempt.sent,
+    });
+    Exchange {
+        scheme: u.scheme.as_bytes(),
+        uri: &u.uri,
+        host: (&u.host, &u.port),
+        attempts: attempts.collect(),
+        leased: Leased { group: &leased.0, server: &leased.1 },
+    }
+}
+
+/// Gives a request the exchange that another process has described; `None` if it is of a protocol
+/// that opens no tunnels.
+fn restore(r: &mut Request, exchange: &Exchange<'_>) -> Option<()> {
+    let now = now_ms();
+    let u = r.upstream_mut();
+    u.begin();
+    u.scheme = SCHEMES.iter().find(|known| known.as_bytes() == exchange.scheme)?;
+    u.asking = true;
+    u.uri = exchange.uri.to_vec();
+    u.host = Bytes::copy_from_slice(exchange.host.0);
+    u.port = Bytes::copy_from_slice(exchange.host.1);
+    let attempts = exchange.attempts.iter().map(|of| Attempt {
+        peer: of.peer.map(Bytes::copy_from_slice),
+        status: of.status,
+        start_ms: now.saturating_sub(of.age_ms),
+        connect_ms: of.connect_ms,
+        header_ms: of.first_ms,
+        response_ms: of.end_ms,
+        response_length: of.length,
+        received: of.received,
+        sent: of.sent,
+        row: None,
+    });
+    u.attempts = attempts.collect();
+    Some(())
 }

@@ -26,13 +26,14 @@ use mem::Chain;
 use net::moves::{self, Candidate, Kind, Moves, Turn};
 use net::relay::wait::{Event, Times, held};
 use net::relay::{End, Flow, Resting, withdraw};
-use proto::handover::{self, Leased, Message};
+use proto::handover::{self, Message};
 use upstream::lease::Occupied;
 use upstream::wire::Wire;
 
 use crate::conf::Conf;
 use crate::failure::log_io;
 use crate::link::Link;
+use crate::moved;
 
 /// An upgraded connection before the tunnel starts, or while it rests.
 pub(crate) struct Tunnel {
@@ -114,11 +115,11 @@ impl Tunnel {
             client_ms: until(described.left_ms.1),
         };
         let (up, down) = (Resting::of(&described.up, 0), Resting::of(&described.down, 0));
-        let name = Bytes::copy_from_slice;
+        let (name, leased) = (Bytes::copy_from_slice, &described.exchange.leased);
         Tunnel {
             upstream: Some(upstream),
             hold: Hold::Resumed(None),
-            leased: (name(described.leased.group), name(described.leased.server)),
+            leased: (name(leased.group), name(leased.server)),
             timeouts: Timeouts { read, send, client },
             rest: Rest { up, down, clocks },
         }
@@ -225,6 +226,7 @@ async fn offer(
             return false;
         }
     };
+    let Some(exchanges) = r.exchanges() else { return false };
     let (up, down) = (rest.up.copy(), rest.down.copy());
     let c = r.c().clone();
     let now = now_ms();
@@ -232,7 +234,7 @@ async fn offer(
     let message = Message::Tunnel(Box::new(handover::Tunnel {
         client: facts.client(&c),
         request: facts.request(r),
-        leased: Leased { group: &leased.0, server: &leased.1 },
+        exchange: moved::described(exchanges, leased),
         up: up.way(false),
         down: down.way(false),
         timeouts: (timeouts.read, timeouts.send, timeouts.client),
@@ -480,18 +482,22 @@ async fn both<C: End, U: End>(
                 Event::Displaced => return Over::End(TunnelEnd::Displaced),
                 Event::Look => {}
             }
-            // While the client does not read, the upstream is not read either, so its timeout does
-            // not apply.
-            let passed = now_ms().saturating_sub(moved_ms);
-            let left = match timeouts.read.saturating_sub(passed) {
-                0 if down.wants_read() => {
-                    return Over::End(TunnelEnd::Late("upstream", Level::Error));
-                }
-                0 => timeouts.read,
-                left => left,
+            let Some(left) = time_left(timeouts.read, moved_ms, down.wants_read()) else {
+                return Over::End(TunnelEnd::Late("upstream", Level::Error));
             };
             look_ms = now_ms().saturating_add(left);
         };
+    }
+}
+
+/// The time until the upstream is late, which has sent nothing since `moved_ms`; `None` if it is
+/// late. While the client does not read, the upstream is not read either, so its timeout does not
+/// apply.
+fn time_left(timeout: u64, moved_ms: u64, is_read: bool) -> Option<u64> {
+    match timeout.saturating_sub(now_ms().saturating_sub(moved_ms)) {
+        0 if is_read => None,
+        0 => Some(timeout),
+        left => Some(left),
     }
 }
 

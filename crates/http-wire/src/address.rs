@@ -1,5 +1,5 @@
 //! Limits on a client's address, which all of its connections to a worker share: a budget of frames
-//! that bring nothing (`crate::waste`), and a limit on the memory that their requests hold.
+//! that bring nothing ([`crate::waste`]), and a limit on the memory that their requests hold.
 //! With IPv6, a block of 64 bits counts as one address.
 //!
 //! The account is the worker's own and not one of all workers, because its purpose is that this
@@ -15,7 +15,6 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::waste::{AddressWaste, Flood, Waste};
-use os::sockaddr::block_of;
 
 /// Memory that requests of an address may hold in a worker, bytes: their heads, and parts of bodies
 /// that nothing has read. Those of a connection without bodies hold 768 KB at most.
@@ -100,9 +99,9 @@ impl Accounts {
 }
 
 impl Address {
-    /// The account of a connection's client.
-    pub fn of(client: Option<IpAddr>) -> Option<Rc<Address>> {
-        let block = block_of(client?);
+    /// The account of a connection's client, by the block of its address.
+    pub fn of(block: Option<IpAddr>) -> Option<Rc<Address>> {
+        let block = block?;
         let now_ms = base::time::now_ms();
         Some(ACCOUNTS.with(|accounts| accounts.borrow_mut().of(block, now_ms)))
     }
@@ -143,7 +142,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// The account of a new connection. `did_flood`: its client was cut off for a flood lately.
+    /// The account of a connection that may have so many streams at a time. `did_flood`: its client was
+    /// cut off for a flood lately.
     pub fn new(max_streams: u32, address: Option<Rc<Address>>, did_flood: bool) -> Account {
         let own = Waste::new(max_streams, base::time::now_ms());
         Account { own, address, frames: 0, streams: 0, resets: 0, did_flood }

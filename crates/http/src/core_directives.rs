@@ -186,14 +186,6 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "Drops request header fields with invalid names; off accepts them."
     ),
     simple!(
-        handover,
-        HS,
-        Args::FLAG,
-        "on",
-        srv.handover = set_flag,
-        "Lets open connections move to the new workers at a reload or upgrade."
-    ),
-    simple!(
         underscores_in_headers,
         HS,
         Args::FLAG,

@@ -1,12 +1,13 @@
 //! `client_body_min_rate` and `send_min_rate` (Weir's own): their table, with `overload_refuse`,
-//! which also says what clients get in bad times. What rates do is in [`engine::min_rate`].
+//! which also says what clients get in bad times, and `handover`. What rates do is in
+//! [`engine::min_rate`].
 
 use conf::table::{Args, Directive, directive};
 use conf::value::{self, set_once};
 use conf::{ConfError, Node};
 
-use crate::core_conf::CoreLocDraft;
-use crate::core_directives::HSL;
+use crate::core_conf::{CoreLocDraft, CoreSrvDraft};
+use crate::core_directives::{HS, HSL};
 use crate::cx::Cx;
 use crate::module::Module;
 use engine::min_rate::MinRate;
@@ -39,6 +40,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "on",
         "Refuses requests with 503 during an overload (see worker_overload); `off` exempts.",
         |cx, n| value::set_flag(&mut cx.loc::<CoreLocDraft>().overload_refuse, n),
+    ),
+    directive(
+        "handover",
+        HS,
+        Args::FLAG,
+        "on",
+        "Lets open connections move to the new workers at a reload or upgrade.",
+        |cx, n| value::set_flag(&mut cx.loc::<CoreSrvDraft>().handover, n),
     ),
 ];
 

@@ -94,6 +94,9 @@ impl<F: Fn(&mut Request) -> Verdict> HeaderFilter for F {
     }
 }
 
+/// See [`Pipeline::resume`].
+pub type Resume = Box<dyn Fn(&mut Request)>;
+
 /// The handlers and filters of one location, compiled at load.
 #[derive(Default)]
 pub struct Pipeline {
@@ -107,7 +110,7 @@ pub struct Pipeline {
     pub preaccess: Vec<Box<dyn PhaseHandler>>,
     /// For requests that another process has begun and this one goes on with: what counts requests
     /// in progress counts these.
-    pub resume: Vec<Box<dyn Fn(&mut Request)>>,
+    pub resume: Vec<Resume>,
     /// Access control; combined by `satisfy`.
     pub access: Vec<Box<dyn PhaseHandler>>,
     /// Before the content: `try_files`, `mirror`.

@@ -77,7 +77,7 @@
 //! owing a handshake or a header section) and the time of its next timeout
 //! (`client_header_timeout`, `keepalive_timeout`). One task per connection waits until the loop
 //! asks for the connection's end or that time comes, and then has the endpoint run the connection.
-//! Frames without use are charged to the same accounts as over HTTP/2 (`http::address`).
+//! Frames without use are charged to the same accounts as over HTTP/2 (`http_wire::address`).
 //!
 //! **Unacknowledged responses.** When QUIC has taken a whole response, its request is over and
 //! nothing waits for the client any more. Until the end is acknowledged the session samples once a

@@ -251,6 +251,12 @@ impl Children {
         }
     }
 
+    /// The value of the variable for live connections, in a child that was just forked for a new
+    /// binary.
+    pub fn moves_for_new_binary(&self) -> Option<String> {
+        self.moves.as_ref()?.for_new_binary().ok()
+    }
+
     /// Lets a new binary have the pipes of the workers that receive datagrams; gives their numbers
     /// as text. In a child that was just forked for it.
     pub fn keep_on_exec(&self) -> String {

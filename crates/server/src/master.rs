@@ -18,7 +18,6 @@ use base::log::{Level, debug, os_error};
 use engine::Helper;
 use engine::history::{EventKind, Severity};
 use net::Inherited;
-use net::moves::Channel;
 use os::process::Exit;
 use os::signal::{Received, Signal};
 use shm::ShmLock;
@@ -128,7 +127,7 @@ impl Master {
         let mut children = Children::default();
         children.replaced = upgrade.receivers(&environ);
         children.relays = Relays::new(upgrade.quic.take());
-        children.moves = upgrade.moves.take().or_else(|| open_moves(&cycle.log));
+        children.moves = upgrade.take_moves(&cycle.log);
         let state = MasterState {
             children,
             generation: 0,
@@ -522,8 +521,7 @@ impl Master {
             ControlFlow::Break(_) => {
                 let receivers = self.state.children.keep_on_exec();
                 let quic = self.state.children.relays.for_new_binary(&self.cycle.log);
-                let moves = self.state.children.moves.as_ref();
-                let moves = moves.and_then(|channel| channel.for_new_binary().ok());
+                let moves = self.state.children.moves_for_new_binary();
                 self.upgrade.exec(&self.cycle, &self.environ, &receivers, quic, moves)
             }
             ControlFlow::Continue(true) => {}
@@ -646,14 +644,4 @@ impl Master {
     pub fn into_worker(self) -> (Cycle, Environ, Rc<ShmLock>, bool) {
         (self.cycle, self.environ, self.lock, self.daemonized)
     }
-}
-
-/// The queue by which live connections move; without it, each stays with its worker.
-fn open_moves(log: &log::Log) -> Option<Channel> {
-    Channel::new()
-        .inspect_err(|e| {
-            let m = "connections cannot move to new workers";
-            log!(log, Level::Alert, None, "{m}: socketpair() failed {}", os_error(e));
-        })
-        .ok()
 }

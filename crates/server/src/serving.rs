@@ -130,6 +130,7 @@ pub fn start_engines(
         }
         first = end;
     }
+    seat.moves.iter().for_each(Moves::serve);
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use base::log;
-use base::log::{Level, os_error};
+use base::log::{Level, Log, os_error};
 use net::inherit::MANAGED_VAR;
 use net::moves::{self, Channel};
 use net::quic_relay::{self, Handover};
@@ -38,6 +38,17 @@ impl Upgrade {
     pub fn predecessor_lives(&self) -> bool {
         let parent = os::process::getppid().map(|pid| pid.as_raw_nonzero().get());
         self.predecessor.is_some() && self.predecessor == parent
+    }
+
+    /// The queue for live connections: the old binary's, or a new one. Without it, each connection
+    /// stays with its worker.
+    pub fn take_moves(&mut self, log: &Log) -> Option<Channel> {
+        let made = self.moves.take().map_or_else(Channel::new, Ok);
+        let tell = |e: &std::io::Error| {
+            let m = "connections cannot move to new workers";
+            log!(log, Level::Alert, None, "{m}: socketpair() failed {}", os_error(e));
+        };
+        made.inspect_err(tell).ok()
     }
 
     /// The pipes of the old binary's workers, when this is a new binary: each ends when one

@@ -77,6 +77,12 @@ struct Worker {
     moves: Option<Rc<Moves>>,
     /// The tasks that read QUIC's removed addresses.
     parting: Cell<Vec<event::TaskId>>,
+    asked: Asked,
+}
+
+/// How far a worker's end has come.
+#[derive(Default)]
+struct Asked {
     terminate: Cell<bool>,
     /// It exits when its last work is done.
     exiting: Cell<bool>,
@@ -122,12 +128,10 @@ pub fn run(
     let alone = serving::alone(std::mem::take(&mut place.before));
     let (at, relay) = ((place.index, place.slot), place.relay.take().map(Rc::new));
     let moves = place.moves.take().map(|channel| Moves::new(channel, cycle.stats.clone()));
-    if let Err(e) =
-        serving::start_engines(&cycle, at, alone.clone(), (relay.clone(), moves.clone()))
-    {
+    let parts = (relay.clone(), moves.clone());
+    if let Err(e) = serving::start_engines(&cycle, at, alone.clone(), parts) {
         return fatal("starting to serve", &e);
     }
-    moves.iter().for_each(Moves::serve);
     let parting = serving::start_parting(&cycle, place.index, &alone, relay);
     let watchdog = serving::start_watchdog(&cycle, place.index);
     let sockets = serving::start_beat(&cycle, beats, &place);
@@ -142,11 +146,7 @@ pub fn run(
         receiving: Cell::new(place.receiving.take()),
         moves,
         parting: Cell::new(parting),
-        terminate: Cell::new(false),
-        exiting: Cell::new(false),
-        leaving: Cell::new(false),
-        forced: Cell::new(false),
-        debug_quit: Cell::new(false),
+        asked: Asked::default(),
     });
     let own = worker.clone();
     if let Err(e) = serving::watch_signals(move |received| own.signal(received)) {
@@ -167,9 +167,10 @@ pub fn run(
 impl Worker {
     fn done(&self) -> bool {
         let idle = || self.cycle.engines.iter().all(|e| e.idle());
-        self.terminate.get()
-            || self.leaving.get()
-                && (self.forced.get() || idle() && event::pool::all_idle() && event::posted() == 0)
+        self.asked.terminate.get()
+            || self.asked.leaving.get()
+                && (self.asked.forced.get()
+                    || idle() && event::pool::all_idle() && event::posted() == 0)
     }
 
     fn signal(self: &Rc<Self>, received: Received) {
@@ -189,7 +190,7 @@ impl Worker {
             Signal::TERM | Signal::INT => self.exit(),
             Signal::QUIT => self.leave(),
             Signal::WINCH if self.daemonized => {
-                self.debug_quit.set(true);
+                self.asked.debug_quit.set(true);
                 self.leave();
             }
             Signal::USR1 => self.cycle.reopen_logs(None),
@@ -200,9 +201,9 @@ impl Worker {
     /// Exits, as soon as what must leave the process before has left it.
     fn exit(self: &Rc<Self>) {
         // The master repeats the signal.
-        if !self.exiting.replace(true) {
+        if !self.asked.exiting.replace(true) {
             let own = self.clone();
-            serving::after_last_work(&self.cycle, move || own.terminate.set(true));
+            serving::after_last_work(&self.cycle, move || own.asked.terminate.set(true));
         }
     }
 
@@ -211,7 +212,7 @@ impl Worker {
         let log = &self.cycle.log;
         log!(log, Level::Notice, None, "gracefully shutting down");
         os::title::set("weir: worker process is shutting down");
-        if self.leaving.replace(true) {
+        if self.asked.leaving.replace(true) {
             return;
         }
         if let Some(ms) = self.cycle.settings.shutdown_timeout_ms {
@@ -223,7 +224,7 @@ impl Worker {
                 own.cycle.engines.iter().for_each(|engine| engine.force());
                 // Requests are logged, which may take a disk.
                 event::sleep(GIVEN_UP_MS).await;
-                own.forced.set(true);
+                own.asked.forced.set(true);
             });
         }
         // A leaving worker has no heartbeat, and no sockets of the others.
@@ -241,7 +242,7 @@ impl Worker {
         let log = &self.cycle.log;
         log!(log, Level::Notice, None, "exiting");
         self.cycle.logs.end();
-        if self.debug_quit.get() {
+        if self.asked.debug_quit.get() {
             log!(log, Level::Alert, None, "aborting");
             match self.cycle.settings.debug_points {
                 Some(DebugPoint::Stop) => os::signal::raise(Signal::STOP),

@@ -72,7 +72,7 @@ pub type DatagramHandler = Box<dyn Fn(&mut StreamSession) -> bool>;
 /// A preread handler: gets the first bytes of a session.
 pub type PrereadHandler = Box<dyn Fn(&mut StreamSession, &[u8]) -> Preread>;
 
-/// A log handler.
+/// A handler that decides nothing: of the log phase, or of [`Pipeline::resume`].
 pub type LogHandler = Box<dyn Fn(&mut StreamSession)>;
 
 /// Serves a session; resolves to its status.
@@ -93,7 +93,7 @@ pub struct Pipeline {
     pub preaccess: Vec<Handler>,
     /// For sessions that another process has begun and this one goes on with: what counts sessions
     /// in progress counts these.
-    pub resume: Vec<Box<dyn Fn(&mut StreamSession)>>,
+    pub resume: Vec<LogHandler>,
     /// Applies access rules.
     pub access: Vec<Handler>,
     /// Inspects the first bytes.

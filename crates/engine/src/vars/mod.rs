@@ -14,8 +14,10 @@ use crate::module::Modules;
 use crate::session::Session;
 use crate::watch;
 
+mod carried;
 mod values;
 
+pub use carried::{carried, keep};
 use values::Slot;
 pub use values::Values;
 
@@ -496,43 +498,6 @@ enum Stored {
     None,
     Busy,
     Unset,
-}
-
-/// The values of a session's variables that another process is to go on with: those that are kept,
-/// and those of the session's past that `is_past` picks by name. `None` is "not found".
-pub fn carried<S: Session>(
-    s: &mut S,
-    is_past: impl Fn(&[u8]) -> bool,
-) -> Vec<(Bytes, Option<Bytes>)> {
-    let all = s.variables().clone();
-    let mut carried = Vec::new();
-    for (i, var) in all.vars.iter().enumerate() {
-        let id = VarId(i as u32);
-        let value = match s.values().with(id, Slot::clone) {
-            Slot::Value(v) => Some(v),
-            Slot::NotFound => None,
-            Slot::Busy => continue,
-            Slot::Unset => match &var.evaluation {
-                Evaluation::Write(_) | Evaluation::Kept(_) | Evaluation::Prefix(..)
-                    if is_past(&var.name) =>
-                {
-                    value(s, id)
-                }
-                Evaluation::Capture(n) if s.captures().get(*n).is_some() => value(s, id),
-                _ => continue,
-            },
-        };
-        carried.push((var.name.clone(), value));
-    }
-    carried
-}
-
-/// Keeps a value that [`carried`] gave, if the configuration names the variable.
-pub fn keep<S: Session>(s: &mut S, name: &[u8], value: Option<&[u8]>) {
-    let id = s.variables().by_name.get(name).copied();
-    if let Some(id) = id {
-        store(s, VarId(id), value.map(Bytes::copy_from_slice));
-    }
 }
 
 /// Appends a variable's value to `out`; `false` where it has none.

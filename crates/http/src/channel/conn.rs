@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use base::log::{Context, Fields, Level, Log};
+use common_modules::moved;
 use common_modules::passing::Passed;
-use common_modules::proxied;
 use common_modules::ssl::Established;
 use engine::life::Main;
 use engine::overload;
@@ -125,7 +125,7 @@ impl Conn {
         c.start_ms = c.start_ms.saturating_sub(client.age_ms);
         c.requests.set(client.requests);
         let _ = c.local.set(Some(local));
-        if let Some(header) = client.proxy.as_ref().and_then(proxied::header) {
+        if let Some(header) = client.proxy.as_ref().and_then(moved::header) {
             let _ = c.proxy.set(header);
         }
         if let (Some(ip), Some(sock)) = (c.client_ip(), c.stream()) {

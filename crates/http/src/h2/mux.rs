@@ -24,6 +24,7 @@ use crate::channel::streams::outgoing::Room;
 use crate::channel::streams::{Gone, wakers};
 use crate::http2_conf::Http2;
 use http_wire::address::{Address, Held};
+use os::sockaddr::block_of;
 
 /// Bytes that a stream may have in its queue before its request waits.
 pub(super) const QUEUE_MAX: u64 = 64 << 10;
@@ -126,7 +127,7 @@ pub(super) struct Mux {
 
 impl Mux {
     pub fn new(c: Rc<Conn>, conf: Http2) -> Mux {
-        let address = Address::of(c.client_ip());
+        let address = Address::of(c.client_ip().map(block_of));
         Mux {
             c,
             conf,

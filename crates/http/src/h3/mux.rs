@@ -18,6 +18,7 @@ use crate::channel::conn::Conn;
 use crate::channel::streams::{Gone, wakers};
 use crate::server::HttpMain;
 use http_wire::address::{Address, Held};
+use os::sockaddr::block_of;
 
 /// Bytes of a body that are read ahead of its request.
 const AHEAD_MAX: usize = 64 << 10;
@@ -215,7 +216,7 @@ impl Mux {
             ended: false,
             is_refused: false,
             begun: 0,
-            address: Address::of(c.client_ip()),
+            address: Address::of(c.client_ip().map(block_of)),
             unconfirmed: HashSet::default(),
             hungry: Vec::new(),
             early: Vec::new(),
@@ -233,7 +234,7 @@ impl Mux {
     /// The client has another address.
     pub fn moved(&self, main: &HttpMain, to: SockAddr) {
         let moved = Rc::new(self.c.borrow().moved(main, to));
-        let address = Address::of(moved.client_ip());
+        let address = Address::of(moved.client_ip().map(block_of));
         self.c.replace(moved);
         self.with(|state| state.address = address);
     }

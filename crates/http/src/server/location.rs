@@ -16,7 +16,6 @@ use crate::core_conf::CoreLoc;
 pub use crate::location_kind::LocKind;
 use crate::module::{ConfSet, Pipeline};
 use crate::request::Request;
-use crate::server::Server;
 use crate::trace::Tried;
 use engine::metrics::status_zone::ZoneName;
 use engine::regex::Regex;
@@ -103,49 +102,6 @@ pub(crate) enum Found {
     Failed,
 }
 
-/// The way to a location from the server's level; none for blocks (`if`) inside a location.
-pub(crate) fn path_to(server: &Server, to: &Rc<Location>) -> Option<Vec<(LocKind, Bytes)>> {
-    let tops = [&server.root].into_iter().chain(server.named.values());
-    tops.into_iter().find_map(|top| {
-        let mut path = path_below(top, to)?;
-        path.push((top.info.kind, top.info.name.clone()));
-        path.reverse();
-        Some(path)
-    })
-}
-
-/// The same below a location, the last one first.
-fn path_below(at: &Rc<Location>, to: &Rc<Location>) -> Option<Vec<(LocKind, Bytes)>> {
-    if Rc::ptr_eq(at, to) {
-        return Some(Vec::new());
-    }
-    at.tree.all().find_map(|child| {
-        let mut path = path_below(child, to)?;
-        path.push((child.info.kind, child.info.name.clone()));
-        Some(path)
-    })
-}
-
-/// The location at the end of such a way; a kind is its number.
-pub(crate) fn at_path<'a>(
-    server: &Server,
-    path: impl IntoIterator<Item = (u8, &'a [u8])>,
-) -> Option<Rc<Location>> {
-    let mut path = path.into_iter();
-    let (kind, name) = path.next()?;
-    let mut at = match kind {
-        kind if kind == LocKind::Server as u8 => server.root.clone(),
-        kind if kind == LocKind::Named as u8 => server.named.get(name)?.clone(),
-        _ => return None,
-    };
-    for (kind, name) in path {
-        let is_it = |l: &&Rc<Location>| l.info.kind as u8 == kind && l.info.name == name;
-        let next = at.tree.all().find(is_it)?.clone();
-        at = next;
-    }
-    Some(at)
-}
-
 /// The result of the search at one level.
 enum Hit {
     None,
@@ -194,12 +150,6 @@ impl Tree {
 
     pub fn has_regexes(&self) -> bool {
         !self.regexes.is_empty()
-    }
-
-    /// All of its locations.
-    fn all(&self) -> impl Iterator<Item = &Rc<Location>> {
-        let prefixes = self.prefixes.iter().map(|prefix| &prefix.location);
-        self.exact.iter().chain(prefixes).chain(&self.regexes)
     }
 
     fn is_empty(&self) -> bool {

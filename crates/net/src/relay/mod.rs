@@ -471,8 +471,8 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
     }
 
     /// Takes the bytes that the driver has received from the source, whose receives were withdrawn
-    /// ([`Transport::withdraw`]). Returns the number of those that count as read: with a rate, bytes
-    /// count when it lets them pass.
+    /// ([`Transport::withdraw`]). Returns the number of those that count as read: with a rate,
+    /// bytes count when it lets them pass.
     pub fn take_received(&mut self) -> u64 {
         let mut taken = 0;
         while let Some(page) = self.from.take_received() {

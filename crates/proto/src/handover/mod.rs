@@ -124,8 +124,8 @@ record! {
         pub uri: &'a [u8],
         /// The arguments.
         pub args: &'a [u8],
-        /// The location, behind those around it.
-        pub places: Vec<Place<'a>>,
+        /// The location.
+        pub place: Place<'a>,
         /// The status that opened the tunnel.
         pub status: u16,
         /// Bytes sent to the client, and the part of the header section in them.
@@ -138,14 +138,22 @@ record! {
         pub times_us: (u64, u64, u64),
         /// The values of variables so far; `None` is "not found".
         pub values: Vec<(&'a [u8], Option<&'a [u8]>)>,
+    }
+}
+
+record! {
+    /// The exchange with a server by which a request has become a tunnel.
+    pub struct Exchange<'a> {
         /// `http://` and the like.
         pub scheme: &'a [u8],
         /// The URI of the request to the server.
-        pub upstream_uri: &'a [u8],
+        pub uri: &'a [u8],
         /// The values of `$proxy_host` and `$proxy_port`.
-        pub upstream_host: (&'a [u8], &'a [u8]),
+        pub host: (&'a [u8], &'a [u8]),
         /// The attempts to reach a server, the last one successful.
         pub attempts: Vec<Attempt<'a>>,
+        /// The server.
+        pub leased: Leased<'a>,
     }
 }
 
@@ -220,8 +228,8 @@ record! {
         pub client: Client<'a>,
         /// The request.
         pub request: Request<'a>,
-        /// The server.
-        pub leased: Leased<'a>,
+        /// The exchange with the server.
+        pub exchange: Exchange<'a>,
         /// From client to server.
         pub up: Way<'a>,
         /// From server to client.

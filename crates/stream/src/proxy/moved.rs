@@ -11,13 +11,12 @@ use std::rc::{Rc, Weak};
 use base::time::now_ms;
 use bytes::Bytes;
 use common_modules::connection_vars::Connected;
-use common_modules::proxied;
+use common_modules::moved::{self, Addresses, Texts};
 use engine::vars;
 use event::Sock;
 use net::Transport;
 use net::moves::{Kind, Moves, Ready, Stay, Taker, Turn};
 use net::relay::Resting;
-use os::SockAddr;
 use proto::handover::{self, Leased, Message, Refusal};
 use upstream::Upstreams;
 use upstream::lease::Occupied;
@@ -29,23 +28,6 @@ use crate::accept;
 use crate::server::{Address, Server, StreamMain};
 use crate::session::StreamSession;
 
-/// Variables that change until a session is logged: the receiver computes them.
-const LIVE: &[&str] = &[
-    "bytes_received",
-    "bytes_sent",
-    "msec",
-    "pid",
-    "session_time",
-    "status",
-    "time_iso8601",
-    "time_local",
-    "time_rfc3339",
-];
-
-fn is_past(name: &[u8]) -> bool {
-    !LIVE.iter().any(|live| live.as_bytes() == name) && !name.starts_with(b"upstream_")
-}
-
 /// Offers a session that rests to other processes. Returns whether one serves it from here on.
 pub(super) async fn offer(
     s: &mut StreamSession,
@@ -54,33 +36,20 @@ pub(super) async fn offer(
     (client, server): (&Transport, &Transport),
     rest: &Rest,
 ) -> bool {
-    let local = match can_move(s) {
-        Ok(()) => client.local_addr().map_err(|_| Stay::State),
-        Err(why) => Err(why),
-    };
+    let local = can_move(s).and_then(|()| client.local_addr().map_err(|_| Stay::State));
     let local = match local {
-        Ok(local) => local.to_string(),
+        Ok(local) => local,
         Err(why) => {
             turn.stays(why);
             return false;
         }
     };
-    let values = vars::carried(s, is_past);
-    let texts = |addr: &SockAddr| addr.to_string();
-    let (listener, peer, real) = (texts(&s.listen.addr), texts(&s.peer), s.real_peer().map(texts));
-    let proxy = s.proxy_header().map(proxied::Texts::of);
+    let values = vars::carried(s);
+    let ends = (&s.listen.addr, &local, &s.peer);
+    let texts = Texts::new(ends, s.real_peer(), s.proxy_header());
     let (up, down) = (rest.up.copy(), rest.down.copy());
     let message = Message::Session(Box::new(handover::Session {
-        client: handover::Client {
-            listener: listener.as_bytes(),
-            local: local.as_bytes(),
-            peer: peer.as_bytes(),
-            real_peer: real.as_ref().map(String::as_bytes),
-            number: s.number,
-            age_ms: now_ms().saturating_sub(s.start_ms),
-            requests: 0,
-            proxy: proxy.as_ref().zip(s.proxy_header()).map(|(texts, h)| texts.described(h)),
-        },
+        client: texts.client((s.number, s.start_ms, 0), s.proxy_header()),
         server: (!Rc::ptr_eq(&s.server, &s.listen.default)).then_some(&s.server.name),
         values: values.iter().map(|(name, value)| (&name[..], value.as_deref())).collect(),
         bytes: (s.received.get(), s.sent.get()),
@@ -122,7 +91,8 @@ impl Taker for Sessions {
     ) -> Result<Ready, Refusal> {
         let Message::Session(described) = message else { return Err(Refusal::Version) };
         let main = self.0.upgrade().ok_or(Refusal::Other)?;
-        let (address, to, proxy) = place(&main, described).ok_or(Refusal::Configuration)?;
+        let (address, addresses) = moved::place(&main.listens, &described.client)?;
+        let (to, proxy) = chosen(&address, described).ok_or(Refusal::Configuration)?;
         if !to.core.handover {
             return Err(Refusal::Off);
         }
@@ -131,7 +101,7 @@ impl Taker for Sessions {
         let peer = upstreams.and_then(|all| all.peer(leased.group, leased.server));
         let exchanges = Exchanges::resumed(&described.attempts, peer.clone());
         let client = Sock::from_fd(client).into();
-        let mut s = session(&main, address, client, described).ok_or(Refusal::Other)?;
+        let mut s = session(&main, address, addresses, client, described).ok_or(Refusal::Other)?;
         s.server = to;
         s.exchanges = exchanges.ok_or(Refusal::Other)?;
         for (name, value) in &described.values {
@@ -153,42 +123,34 @@ impl Taker for Sessions {
     }
 }
 
-/// The listening address, the server and its proxy that a session is for.
-fn place(
-    main: &StreamMain,
-    described: &handover::Session<'_>,
-) -> Option<(Rc<Address>, Rc<Server>, Rc<Proxy>)> {
-    let listener = SockAddr::parse(described.client.listener)?;
-    let local = SockAddr::parse(described.client.local)?;
-    let streams = || main.listens.iter().filter(|listen| listen.spec.kind == net::Kind::Stream);
-    let same = streams().find(|l| l.addresses.iter().any(|a| a.addr == listener));
-    let address = same?.address(|| Some(local));
+/// The server that a session is for, and its proxy.
+fn chosen(address: &Address, described: &handover::Session<'_>) -> Option<(Rc<Server>, Rc<Proxy>)> {
     let server = match described.server {
         None => address.default.clone(),
         Some(name) => address.names.as_ref()?.find_text(name)?.clone(),
     };
     let proxy = server.pipeline.datagrams.clone()?;
-    (!address.ssl).then_some((address, server, proxy))
+    (!address.ssl).then_some((server, proxy))
 }
 
 fn session(
     main: &Rc<StreamMain>,
     address: Rc<Address>,
+    addresses: Addresses,
     sock: Transport,
     described: &handover::Session<'_>,
 ) -> Option<StreamSession> {
-    let client = &described.client;
-    let (peer, local) = (SockAddr::parse(client.peer)?, SockAddr::parse(client.local)?);
+    let (client, Addresses { local, peer, real_peer }) = (&described.client, addresses);
     let number = client.number;
     let mut s = StreamSession::numbered(main, address, peer, Some(local), Some(sock), number);
     s.start_ms = s.start_ms.saturating_sub(client.age_ms);
     s.received.set(described.bytes.0);
     s.sent.set(described.bytes.1);
-    if let Some(real) = client.real_peer {
-        s.set_real_peer(SockAddr::parse(real)?);
+    if let Some(real) = real_peer {
+        s.set_real_peer(real);
     }
     if let Some(header) = &client.proxy {
-        s.set_proxy_header(Some(proxied::header(header)?));
+        s.set_proxy_header(Some(moved::header(header)?));
     }
     if let (Some(ip), Some(sock)) = (s.client_ip(), s.sock()) {
         sock.set_client(ip);

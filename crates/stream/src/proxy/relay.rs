@@ -85,25 +85,8 @@ pub(super) fn run<'a>(
     async move {
         let Some(client) = s.take_sock() else { return ServerOutcome::Ok };
         let mut candidate = s.main.life.moves().and_then(|moves| moves.candidate(Kind::Session));
-        let (mut up, mut down, mut relay) = match rest {
-            None => {
-                let first = with_preread(s, first);
-                let (upload, download) = (rate(s, &conf.upload_rate), rate(s, &conf.download_rate));
-                let mut up = Flow::new(&client, &server, first).limited(upload, conf.buffer_size);
-                if nodelay {
-                    up = up.nodelay();
-                }
-                let down = Flow::new(&server, &client, Chain::new());
-                (up, down.limited(download, conf.buffer_size), Relay::new(s, conf, now_ms()))
-            }
-            Some(rest) => {
-                let Rest { up, down, closed, moved_ms } = *rest;
-                let mut relay = Relay::new(s, conf, moved_ms);
-                (relay.closed, relay.runs_on) = (closed, true);
-                let up = Flow::resumed(&client, &server, up);
-                (up, Flow::resumed(&server, &client, down), relay)
-            }
-        };
+        let ends = (&client, &server);
+        let (mut up, mut down, mut relay) = begin(s, conf, ends, (first, nodelay, rest));
         let end = 'relay: loop {
             match relay.turn(&mut up, &mut down) {
                 Err(end) => break end,
@@ -154,6 +137,30 @@ pub(super) fn run<'a>(
         s.put_sock(client);
         if is_broken { ServerOutcome::Failed } else { ServerOutcome::Ok }
     }
+}
+
+/// The two directions and the state of a relay that begins, or that another process has begun.
+fn begin<'a>(
+    s: &'a mut StreamSession,
+    conf: &'a ProxyConf,
+    (client, server): (&'a Transport, &'a Transport),
+    (first, nodelay, rest): (Chain, bool, Option<Box<Rest>>),
+) -> (Way<'a>, Way<'a>, Relay<'a>) {
+    if let Some(rest) = rest {
+        let Rest { up, down, closed, moved_ms } = *rest;
+        let (up, down) = (Flow::resumed(client, server, up), Flow::resumed(server, client, down));
+        let mut relay = Relay::new(s, conf, moved_ms);
+        (relay.closed, relay.runs_on) = (closed, true);
+        return (up, down, relay);
+    }
+    let first = with_preread(s, first);
+    let (upload, download) = (rate(s, &conf.upload_rate), rate(s, &conf.download_rate));
+    let mut up = Flow::new(client, server, first).limited(upload, conf.buffer_size);
+    if nodelay {
+        up = up.nodelay();
+    }
+    let down = Flow::new(server, client, Chain::new()).limited(download, conf.buffer_size);
+    (up, down, Relay::new(s, conf, now_ms()))
 }
 
 /// Gives the session to another process. False: it goes on here.
