@@ -142,8 +142,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// The account of a connection that may have so many streams at a time. `did_flood`: its client was
-    /// cut off for a flood lately.
+    /// The account of a connection that may have so many streams at a time. `did_flood`: its client
+    /// was cut off for a flood lately.
     pub fn new(max_streams: u32, address: Option<Rc<Address>>, did_flood: bool) -> Account {
         let own = Waste::new(max_streams, base::time::now_ms());
         Account { own, address, frames: 0, streams: 0, resets: 0, did_flood }

@@ -55,8 +55,8 @@
 //!
 //! An API client sends the same header block with each call. A block that equals an earlier one
 //! byte for byte, and that changes no table, is not decoded again: its `Head` is copied
-//! ([`http_wire::h2::repeated`]). A response whose header section equals the previous one gets the same block
-//! ([`last_head`]). Both only copy what would be computed again; no phase is skipped.
+//! ([`http_wire::h2::repeated`]). A response whose header section equals the previous one gets the
+//! same block ([`last_head`]). Both only copy what would be computed again; no phase is skipped.
 //!
 //! `engine::flooders` lists the defences against clients that cost more than they bring.
 
