@@ -196,13 +196,13 @@ fn moves(main: &Rc<HttpMain>) -> Table {
         let stayed = Stay::ALL.map(|why| column(kind, why.name()));
         [column(kind, "moved")].into_iter().chain(stayed)
     });
-    let all = all.collect::<Vec<_>>();
+    let all = all.collect();
     let main = main.clone();
     let read = move || {
         let reports = MoveKind::ALL.map(|kind| main.stats.moves(kind));
         reports.iter().flat_map(|report| [report.moved].into_iter().chain(report.stayed)).collect()
     };
-    Table::single(all.into(), read)
+    Table::single(all, read)
 }
 
 fn shared_zones(main: &Rc<HttpMain>) -> Table {

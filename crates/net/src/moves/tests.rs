@@ -41,8 +41,11 @@ impl Tally for Counts {
 #[derive(Default)]
 struct Served {
     refusal: Option<Refusal>,
-    connections: Rc<RefCell<Vec<(Vec<u8>, [OwnedFd; 2])>>>,
+    connections: Rc<RefCell<Vec<Connection>>>,
 }
+
+/// The bytes of a connection that wait for its server, and its descriptors.
+type Connection = (Vec<u8>, [OwnedFd; 2]);
 
 impl Taker for Served {
     fn take(&self, message: &Message<'_>, fds: [OwnedFd; 2]) -> Result<Ready, Refusal> {

@@ -134,7 +134,9 @@ fn tunnels_outlive_their_workers() {
         assert!(moved >= 5 * count as u64, "{moved}");
         // The request for the status and the tunnels; no process has counted one twice. (The
         // others asked for the status.)
-        assert_eq!(now.number("connections.active"), 1 + count as u64);
+        wait_until("the ends of those", || {
+            status(&weir).number("connections.active") == 1 + count as u64
+        });
         let others = now.number("connections.accepted") - count as u64;
         assert_eq!(now.number("requests"), others + count as u64);
         // Each holds its place among those of its limit.
@@ -427,7 +429,9 @@ fn sessions_of_stream_outlive_their_workers() {
         let now = stream_status(&weir);
         let moved = now.number("handover.sessions.moved");
         assert!(moved >= 4 * count as u64, "{moved}");
-        assert_eq!(now.number("connections.active"), 1 + count as u64);
+        wait_until("the ends of requests for the status", || {
+            stream_status(&weir).number("connections.active") == 1 + count as u64
+        });
         // All places of the limit are taken.
         assert!(Conn::tcp(weir.port(0)).is_closed());
         // The server's half is open, whichever process has forwarded the client's end.
