@@ -14,7 +14,7 @@ const TIERS: &[&[&str]] = &[
     &["conf"],
     &["event"],
     &["mail-proto"],
-    &["http-wire", "proto", "mp4", "ssi", "xslt"],
+    &["http-wire", "proto", "mp4", "ssi", "xslt", "script"],
     &["pki", "jose"],
     &["tls", "listing", "oidc"],
     &["net"],
@@ -60,6 +60,7 @@ const WITHOUT_EVENT: &[&str] = &[
     "mp4",
     "ssi",
     "xslt",
+    "script",
     "listing",
 ];
 

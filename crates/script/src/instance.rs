@@ -1,0 +1,370 @@
+//! An engine in a worker.
+
+use std::rc::Rc;
+
+use rquickjs::loader::{ImportAttributes, Loader, Resolver};
+use rquickjs::module::Declared;
+use rquickjs::{
+    Context, Ctx, Error, Exception, Function, Module, Object, Persistent, Promise, Runtime, Value,
+    promise::PromiseState,
+};
+
+use crate::fault::{Fault, FaultKind};
+use crate::host::{Facts, Host};
+use crate::program::Program;
+use crate::raw::Shared;
+use crate::state::{self, Limits, State, Ticket, TimerId, Waiter};
+use crate::value::{Answer, Argument, Data};
+use crate::{fetch, http, shared};
+
+/// An engine that runs one program. It serves one request at a time; the caller throws it away
+/// after a fault.
+pub struct Instance {
+    // The context goes before the runtime.
+    context: Context,
+    runtime: Runtime,
+    state: Rc<State>,
+    limits: Limits,
+    ended: bool,
+}
+
+/// What a call has come to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// The function returned a value, or a promise that is fulfilled with it.
+    Done(Data),
+    /// It returned a promise that is not settled: the host completes tickets and timers, then
+    /// [`Instance::outcome`] tells.
+    Pending(Call),
+}
+
+/// A call whose promise is not settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call(u64);
+
+/// Finds modules in a program, never in files.
+struct Compiled(Rc<Program>);
+
+impl Instance {
+    /// Makes an engine and evaluates the program's modules.
+    ///
+    /// # Errors
+    /// A module threw, ran too long, or there is not enough memory.
+    pub fn new(
+        program: Rc<Program>,
+        limits: Limits,
+        facts: Rc<Facts>,
+        host: &mut dyn Host,
+    ) -> Result<Instance, Fault> {
+        let memory = |e: Error| Fault::new(FaultKind::Memory, e.to_string());
+        let runtime = Runtime::new().map_err(memory)?;
+        runtime.set_memory_limit(limits.memory_bytes);
+        runtime.set_max_stack_size(limits.stack_bytes);
+        runtime.set_loader(Compiled(program.clone()), Compiled(program.clone()));
+        let state = Rc::new(State::new(limits, facts));
+        let meter = state.clone();
+        runtime.set_interrupt_handler(Some(Box::new(move || meter.meter.must_end())));
+        let tracker = state.clone();
+        runtime.set_host_promise_rejection_tracker(Some(Box::new(
+            move |ctx, promise, reason, is_handled| {
+                let promise = Persistent::save(&ctx, promise);
+                tracker.note_rejection(promise, Persistent::save(&ctx, reason), is_handled);
+            },
+        )));
+        let context = Context::full(&runtime).map_err(memory)?;
+        let mut instance = Instance { context, runtime, state, limits, ended: false };
+        instance.run(host, |ctx, state| {
+            let _ = ctx.store_userdata(Shared(state.clone()));
+            install(ctx)?;
+            for (name, path) in &program.imports {
+                let (module, promise) = program.module(ctx, path)?.eval()?;
+                while promise.state() == PromiseState::Pending && ctx.execute_pending_job() {}
+                if let Some(result) = promise.result::<Value<'_>>() {
+                    result?;
+                }
+                let default: Value<'_> = module.namespace()?.get("default")?;
+                state.imports.borrow_mut().push((name.clone(), Persistent::save(ctx, default)));
+            }
+            Ok(())
+        })?;
+        Ok(instance)
+    }
+
+    /// Calls a function of an imported module by its path, for example `main.hello`, and runs
+    /// what it has set off until everything that is left waits for the host.
+    ///
+    /// # Errors
+    /// The function threw or its promise was rejected, a rejection went unhandled, a limit was
+    /// exceeded, or there is no such function.
+    pub fn call(
+        &mut self,
+        host: &mut dyn Host,
+        function: &str,
+        arguments: &[Argument],
+    ) -> Result<Outcome, Fault> {
+        let found = self.run(host, |ctx, state| lookup(ctx, state, function))?;
+        let Some(found) = found else {
+            let message = format!("js function \"{function}\" not found");
+            return Err(Fault::new(FaultKind::NoFunction, message));
+        };
+        let call = self.run(host, |ctx, state| {
+            let function = found.restore(ctx)?;
+            let mut args = rquickjs::function::Args::new(ctx.clone(), arguments.len());
+            for argument in arguments {
+                args.push_arg(match argument {
+                    Argument::Request => http::request(ctx)?,
+                    Argument::Data(data) => data.to_js(ctx)?,
+                })?;
+            }
+            let value: Value<'_> = function.call_arg(args)?;
+            Ok(state.add_call(Persistent::save(ctx, value)))
+        })?;
+        self.outcome(host, Call(call))
+    }
+
+    /// What a call has come to by now.
+    ///
+    /// # Errors
+    /// Its promise was rejected.
+    pub fn outcome(&mut self, host: &mut dyn Host, call: Call) -> Result<Outcome, Fault> {
+        self.run(host, |ctx, state| {
+            let Some(value) = state.call(call.0) else { return Ok(Outcome::Done(Data::Undefined)) };
+            let value = value.restore(ctx)?;
+            let value = match Promise::from_value(value.clone()) {
+                Ok(promise) => match promise.result::<Value<'_>>() {
+                    None => return Ok(Outcome::Pending(call)),
+                    Some(settled) => {
+                        state.forget_call(call.0);
+                        settled?
+                    }
+                },
+                Err(_) => value,
+            };
+            state.forget_call(call.0);
+            Ok(Outcome::Done(Data::from_js(&value)?))
+        })
+    }
+
+    /// Settles what a native has asked of the host, and runs what waited for it. A ticket that is
+    /// unknown (its callback was dropped) is none of the caller's concern.
+    ///
+    /// # Errors
+    /// As for [`Instance::call`].
+    pub fn complete(
+        &mut self,
+        host: &mut dyn Host,
+        ticket: Ticket,
+        answer: Answer,
+    ) -> Result<(), Fault> {
+        self.run(host, |ctx, state| {
+            let Some((waiter, finish)) = state.take_waiter(ticket) else { return Ok(()) };
+            let value = finish(ctx, answer);
+            match waiter {
+                Waiter::Promise(resolve, reject) => match value {
+                    Ok(value) => resolve.restore(ctx)?.call((value,)),
+                    Err(Error::Exception) => reject.restore(ctx)?.call((ctx.catch(),)),
+                    Err(e) => Err(e),
+                },
+                Waiter::Callback(callback) => {
+                    let _: Value<'_> = callback.restore(ctx)?.call((value?,))?;
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    /// Calls the function of a timer that has expired.
+    ///
+    /// # Errors
+    /// As for [`Instance::call`].
+    pub fn timer_fired(&mut self, host: &mut dyn Host, timer: TimerId) -> Result<(), Fault> {
+        self.run(host, |ctx, state| {
+            let Some((callback, arguments)) = state.take_timer(timer) else { return Ok(()) };
+            let mut args = rquickjs::function::Args::new(ctx.clone(), arguments.len());
+            for argument in arguments {
+                args.push_arg(argument.restore(ctx)?)?;
+            }
+            let _: Value<'_> = callback.restore(ctx)?.call_arg(args)?;
+            Ok(())
+        })
+    }
+
+    /// Whether tickets or timers are outstanding.
+    pub fn is_waiting(&self) -> bool {
+        self.state.is_waiting()
+    }
+
+    /// Processor time of the request so far, microseconds.
+    pub fn used_usec(&self) -> u64 {
+        self.state.meter.used_usec()
+    }
+
+    /// One stretch: runs a function and all jobs that follow, within the limits.
+    fn run<R>(
+        &mut self,
+        host: &mut dyn Host,
+        f: impl FnOnce(&Ctx<'_>, &Rc<State>) -> rquickjs::Result<R>,
+    ) -> Result<R, Fault> {
+        if self.ended {
+            return Err(Fault::new(FaultKind::Ended, "the script was ended before"));
+        }
+        let state = self.state.clone();
+        state.meter.begin();
+        let result = state.lent.lend(host, || {
+            self.context.with(|ctx| {
+                let result = f(&ctx, &state);
+                let result = result.map_err(|e| Fault::caught(&ctx, FaultKind::Thrown, &e))?;
+                while state.meter.ended().is_none() && ctx.execute_pending_job() {}
+                match state.take_rejection() {
+                    Some(reason) => {
+                        let reason = reason.restore(&ctx);
+                        let reason =
+                            reason.map_err(|e| Fault::caught(&ctx, FaultKind::Thrown, &e))?;
+                        Err(Fault::thrown(&reason, FaultKind::Thrown))
+                    }
+                    None => Ok(result),
+                }
+            })
+        });
+        state.meter.end();
+        let result = match (result, state.meter.ended()) {
+            (result, None) => result,
+            (result, Some(kind)) => {
+                let fault = result.err().unwrap_or_else(|| Fault::new(kind, ""));
+                Err(state::ended(kind, fault, &self.limits))
+            }
+        };
+        self.ended = state.meter.ended().is_some();
+        result
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.state.clear();
+        self.runtime.set_interrupt_handler(None);
+        self.runtime.set_host_promise_rejection_tracker(None);
+    }
+}
+
+/// Adds the common objects to a context.
+fn install(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+    http::install(ctx)?;
+    fetch::install(ctx)?;
+    shared::install(ctx)
+}
+
+/// The function that a directive names: an import, then properties.
+fn lookup<'js>(
+    ctx: &Ctx<'js>,
+    state: &State,
+    path: &str,
+) -> rquickjs::Result<Option<Persistent<Function<'static>>>> {
+    let mut parts = path.split('.');
+    let first = parts.next().unwrap_or_default();
+    let import = state.imports.borrow().iter().find(|(name, _)| name == first).map(|i| i.1.clone());
+    let Some(import) = import else { return Ok(None) };
+    let mut value = import.restore(ctx)?;
+    for part in parts {
+        let Some(object) = value.as_object() else { return Ok(None) };
+        value = object.get::<_, Value<'js>>(part)?;
+    }
+    Ok(value.into_function().map(|f| Persistent::save(ctx, f)))
+}
+
+impl Program {
+    fn module<'js>(&self, ctx: &Ctx<'js>, path: &str) -> rquickjs::Result<Module<'js, Declared>> {
+        match self.modules.get(path) {
+            Some(bytecode) => bytecode.load(ctx),
+            None => Err(Exception::throw_reference(ctx, &format!("Cannot find module \"{path}\""))),
+        }
+    }
+}
+
+impl Resolver for Compiled {
+    fn resolve<'js>(
+        &mut self,
+        ctx: &Ctx<'js>,
+        base: &str,
+        name: &str,
+        _attributes: Option<ImportAttributes<'js>>,
+    ) -> rquickjs::Result<String> {
+        let link = self.0.links.get(&(base.to_owned(), name.to_owned()));
+        link.cloned().ok_or_else(|| {
+            Exception::throw_reference(ctx, &format!("Cannot find module \"{name}\""))
+        })
+    }
+}
+
+impl Loader for Compiled {
+    fn load<'js>(
+        &mut self,
+        ctx: &Ctx<'js>,
+        name: &str,
+        _attributes: Option<ImportAttributes<'js>>,
+    ) -> rquickjs::Result<Module<'js, Declared>> {
+        self.0.module(ctx, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::{Instance, Outcome};
+    use crate::fault::FaultKind;
+    use crate::host::{Facts, NoHost};
+    use crate::program::{Import, Program, Sources};
+    use crate::state::Limits;
+    use crate::value::{Argument, Data};
+
+    fn instance(text: &str) -> Instance {
+        let folder = std::env::temp_dir().join(format!(
+            "weir-script-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        ));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("main.js"), text).unwrap();
+        let sources = Sources {
+            imports: vec![Import { name: "main".into(), path: "main.js".into() }],
+            paths: vec![folder.clone()],
+        };
+        let program = Program::compile(&sources);
+        std::fs::remove_dir_all(&folder).unwrap();
+        let limits = Limits::default();
+        Instance::new(Rc::new(program.unwrap()), limits, Rc::new(Facts::default()), &mut NoHost)
+            .unwrap()
+    }
+
+    #[test]
+    fn calls_functions_by_path() {
+        let mut i = instance("export default {f: x => x + 1, a: {g: async () => 'g'}}");
+        let one = [Argument::Data(Data::Number(1.0))];
+        assert_eq!(i.call(&mut NoHost, "main.f", &one), Ok(Outcome::Done(Data::Number(2.0))));
+        let g = i.call(&mut NoHost, "main.a.g", &[]);
+        assert_eq!(g, Ok(Outcome::Done(Data::Text("g".into()))));
+        let none = i.call(&mut NoHost, "main.h", &[]).unwrap_err();
+        assert_eq!(none.kind, FaultKind::NoFunction);
+    }
+
+    #[test]
+    fn a_loop_is_ended_and_cannot_be_caught() {
+        let mut i = instance(
+            "function f() { for (;;) try { for (;;); } catch (e) {} }\nexport default {f}",
+        );
+        let fault = i.call(&mut NoHost, "main.f", &[]).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Stretch);
+        assert_eq!(fault.function.as_deref(), Some("f"));
+        assert_eq!(fault.place.unwrap().line, 1);
+        let again = i.call(&mut NoHost, "main.f", &[]).unwrap_err();
+        assert_eq!(again.kind, FaultKind::Ended);
+    }
+
+    #[test]
+    fn an_unhandled_rejection_is_a_fault() {
+        let mut i = instance("export default {f() { Promise.reject(new Error('no')) }}");
+        let fault = i.call(&mut NoHost, "main.f", &[]).unwrap_err();
+        assert_eq!((fault.kind, fault.message.as_str()), (FaultKind::Thrown, "Error: no"));
+    }
+}

@@ -1,0 +1,33 @@
+//! JavaScript as nginx's njs has it, on QuickJS-NG: compiled by the master, run by the workers.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `program.rs` | [`Program`]: modules found, checked and compiled to bytecode, without an engine |
+//! | `instance.rs` | [`Instance`]: an engine that runs one program for one request at a time |
+//! | `host.rs` | [`Host`]: what scripts can reach outside the engine |
+//! | `state.rs` | what natives share: the lent host, promises of the host, timers, the meter |
+//! | `fault.rs` | [`Fault`]: why a script failed, and where |
+//! | `raw.rs` | the only `unsafe` code |
+//!
+//! No type of the engine's library appears in a public signature, so that the rest of the server
+//! does not depend on it.
+#![deny(unsafe_code)]
+
+mod fault;
+mod fetch;
+mod host;
+mod http;
+mod instance;
+mod program;
+#[allow(unsafe_code)]
+mod raw;
+mod shared;
+mod state;
+mod value;
+
+pub use fault::{Fault, FaultKind, Place};
+pub use host::{Facts, Host, Level, NoHost};
+pub use instance::{Instance, Outcome};
+pub use program::{Import, Program, Sources};
+pub use state::{Limits, Ticket, TimerId};
+pub use value::{Answer, Argument, Data};

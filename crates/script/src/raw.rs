@@ -1,0 +1,203 @@
+//! The only `unsafe` code of the crate: what the engine's library offers no safe call for.
+
+use std::cell::Cell;
+use std::ffi::CString;
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use rquickjs::module::Declared;
+use rquickjs::{Ctx, Error, JsLifetime, Module, Result, Value, qjs};
+
+use crate::host::Host;
+use crate::state::State;
+
+/// The state of an instance, where natives find it.
+pub struct Shared(pub Rc<State>);
+
+// SAFETY: the type has no lifetime of an engine's value in it.
+unsafe impl JsLifetime<'_> for Shared {
+    type Changed<'to> = Shared;
+}
+
+/// Bytecode that this process has compiled. Nothing else can make one: the engine trusts bytecode,
+/// and a foreign one could do anything.
+#[derive(Clone)]
+pub struct Bytecode(Vec<u8>);
+
+impl std::fmt::Debug for Bytecode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl Bytecode {
+    /// The bytecode of a module that was compiled from text.
+    pub fn of<T>(module: &Module<'_, T>) -> Result<Bytecode> {
+        module
+            .write(rquickjs::WriteOptions { strip_source: true, ..Default::default() })
+            .map(Bytecode)
+    }
+
+    /// The module in another engine of the same build.
+    pub fn load<'js>(&self, ctx: &Ctx<'js>) -> Result<Module<'js, Declared>> {
+        // SAFETY: the field is private, and `of` fills it with what the engine's own writer made,
+        // in this process, whose engine has one version.
+        unsafe { Module::load(ctx.clone(), &self.0) }
+    }
+}
+
+/// Compiles a module and, by the runtime's loader, everything it imports, and runs none of it.
+pub fn check(ctx: &Ctx<'_>, name: &str, source: &str) -> Result<()> {
+    let name = CString::new(name)?;
+    // The engine wants a zero byte after the text.
+    let source = CString::new(source)?;
+    let flags = qjs::JS_EVAL_TYPE_MODULE | qjs::JS_EVAL_FLAG_COMPILE_ONLY;
+    let raw = ctx.as_raw().as_ptr();
+    // SAFETY: both strings live until the call returns, the length is without the zero byte; the
+    // result is a value of this context that belongs to the caller. Compiling a module gives a
+    // module or an exception, and `JS_ResolveModule` takes no reference of its own. A definition
+    // belongs to the context, so the value needs no release.
+    let failed = unsafe {
+        let length = source.as_bytes().len();
+        let value = qjs::JS_Eval(raw, source.as_ptr(), length as _, name.as_ptr(), flags as i32);
+        qjs::JS_IsException(value) || qjs::JS_ResolveModule(raw, value) < 0
+    };
+    if failed { Err(Error::Exception) } else { Ok(()) }
+}
+
+/// The bytes of a typed array, `DataView` or `ArrayBuffer`; `None` for anything else, and empty
+/// for one that was detached.
+pub fn bytes(value: &Value<'_>) -> Option<Vec<u8>> {
+    with_bytes(value, <[u8]>::to_vec)
+}
+
+/// Calls a function with the bytes of a typed array, `DataView` or `ArrayBuffer`.
+///
+/// The function gets no way to the engine, so that the script cannot change, detach or free the
+/// bytes before it returns.
+pub fn with_bytes<R>(value: &Value<'_>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    let (pointer, length) = span(value)?;
+    if length == 0 {
+        return Some(f(&[]));
+    }
+    // SAFETY: `span` has the range from the engine, which keeps it while `value` lives; the engine
+    // has one thread, and does not run before `f` returns.
+    Some(f(unsafe { std::slice::from_raw_parts(pointer, length) }))
+}
+
+/// As [`with_bytes`], to change them.
+pub fn with_bytes_mut<R>(value: &Value<'_>, f: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    let (pointer, length) = span(value)?;
+    if length == 0 {
+        return Some(f(&mut []));
+    }
+    // SAFETY: as in `with_bytes`; the memory is the engine's own and writable, and no other slice
+    // of it exists, because none outlives the function it was given to.
+    Some(f(unsafe { std::slice::from_raw_parts_mut(pointer, length) }))
+}
+
+/// Where the bytes of an array are now.
+fn span(value: &Value<'_>) -> Option<(*mut u8, usize)> {
+    let object = value.as_object()?;
+    let ctx = value.ctx();
+    let raw = ctx.as_raw().as_ptr();
+    let mut size = 0;
+    if object.as_array_buffer().is_some() {
+        // SAFETY: the value is an ArrayBuffer of this context. A detached one gives null, and an
+        // exception that is taken away.
+        let pointer = unsafe { qjs::JS_GetArrayBuffer(raw, &mut size, value.as_raw()) };
+        if pointer.is_null() {
+            ctx.catch();
+            return Some((pointer, 0));
+        }
+        return Some((pointer, size as usize));
+    }
+    // SAFETY: the call only looks at the class of the value.
+    if unsafe { qjs::JS_GetTypedArrayType(value.as_raw()) } < 0 {
+        return None;
+    }
+    // SAFETY: the value is a typed array of this context, and the type has 1 to 8 bytes an
+    // element; the buffer is a value that belongs to the caller, and is released at the end of
+    // this function, while the array keeps its buffer.
+    unsafe {
+        let (mut offset, mut length, mut element) = (0, 0, 0);
+        let buffer = qjs::JS_GetTypedArrayBuffer(
+            raw,
+            value.as_raw(),
+            &mut offset,
+            &mut length,
+            &mut element,
+        );
+        if qjs::JS_IsException(buffer) {
+            ctx.catch();
+            return Some((std::ptr::null_mut(), 0));
+        }
+        let buffer = Value::from_raw(ctx.clone(), buffer);
+        let pointer = qjs::JS_GetArrayBuffer(raw, &mut size, buffer.as_raw());
+        let within = (offset as usize).checked_add(length as usize);
+        if pointer.is_null() || within.is_none_or(|end| end > size as usize) {
+            ctx.catch();
+            return Some((std::ptr::null_mut(), 0));
+        }
+        Some((pointer.add(offset as usize), length as usize))
+    }
+}
+
+/// The bytes of `String(value)` as UTF-8, with U+FFFD for each lone surrogate.
+pub fn to_text(value: &Value<'_>) -> Result<String> {
+    let raw = value.ctx().as_raw().as_ptr();
+    let mut length = 0;
+    // SAFETY: the call gives null and an exception, or `length` bytes that live until they are
+    // released below.
+    unsafe {
+        let pointer = qjs::JS_ToCStringLen(raw, &mut length, value.as_raw());
+        if pointer.is_null() {
+            return Err(Error::Exception);
+        }
+        let bytes = std::slice::from_raw_parts(pointer.cast::<u8>(), length as usize);
+        let text = crate::value::without_surrogates(bytes);
+        qjs::JS_FreeCString(raw, pointer);
+        Ok(text)
+    }
+}
+
+/// A host that is lent for the length of a call.
+#[derive(Default)]
+pub struct Lent(Cell<Option<NonNull<dyn Host>>>);
+
+impl Lent {
+    /// Runs a function during which [`Lent::borrow`] reaches the host.
+    pub fn lend<R>(&self, host: &mut dyn Host, f: impl FnOnce() -> R) -> R {
+        struct Restore<'a>(&'a Lent, Option<NonNull<dyn Host>>);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.0.set(self.1);
+            }
+        }
+        let short: NonNull<dyn Host + '_> = NonNull::from(host);
+        // SAFETY: only the lifetime changes. The pointer is taken away when this function returns
+        // or unwinds, before the exclusive borrow of `host` ends.
+        let long = unsafe {
+            std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host + 'static>>(short)
+        };
+        let _restore = Restore(self, self.0.replace(Some(long)));
+        f()
+    }
+
+    /// Calls a function with the lent host. `None` when there is none, or while an outer call of
+    /// this function still has it.
+    pub fn borrow<R>(&self, f: impl FnOnce(&mut dyn Host) -> R) -> Option<R> {
+        struct Back<'a>(&'a Lent, NonNull<dyn Host>);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.0.set(Some(self.1));
+            }
+        }
+        let mut pointer = self.0.take()?;
+        let _back = Back(self, pointer);
+        // SAFETY: `lend` is still running, because it takes the pointer away at its end. It holds
+        // the exclusive borrow, and the cell is empty until `f` returns, so that there is no
+        // second reference.
+        Some(f(unsafe { pointer.as_mut() }))
+    }
+}

@@ -1,0 +1,292 @@
+//! What the natives of one instance share.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rquickjs::{Ctx, Exception, Function, Persistent, Promise, Result, Value};
+
+use crate::fault::{Fault, FaultKind};
+use crate::host::{Facts, Host};
+use crate::raw::{Lent, Shared};
+use crate::value::Answer;
+
+/// What a script may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Memory of the engine, bytes (`js_memory_limit`).
+    pub memory_bytes: usize,
+    /// Stack, bytes.
+    pub stack_bytes: usize,
+    /// Processor time of one stretch: from a call until the script returns or waits.
+    pub stretch: Duration,
+    /// Processor time of all stretches of a request together.
+    pub cpu: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            memory_bytes: 16 << 20,
+            stack_bytes: 256 << 10,
+            stretch: Duration::from_millis(100),
+            cpu: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What a native has asked of the host; `Instance::complete` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(pub u64);
+
+/// A timer of `setTimeout`; `Instance::timer_fired` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TimerId(pub u64);
+
+/// Makes the script's value out of the host's answer.
+pub type Finish = for<'js> fn(&Ctx<'js>, Answer) -> Result<Value<'js>>;
+
+/// What waits for an answer of the host.
+pub enum Waiter {
+    /// A promise: its `resolve` and `reject`.
+    Promise(Persistent<Function<'static>>, Persistent<Function<'static>>),
+    /// A callback of the script, called with the answer.
+    Callback(Persistent<Function<'static>>),
+}
+
+/// Measures stretches. The engine asks it every few thousand steps.
+pub struct Meter {
+    /// Microseconds of processor time of this thread; tests count calls instead.
+    pub clock: Cell<fn() -> u64>,
+    limits: Cell<Limits>,
+    started: Cell<Option<u64>>,
+    used: Cell<u64>,
+    ended: Cell<Option<FaultKind>>,
+    polls: Cell<u64>,
+}
+
+/// State of an instance.
+pub struct State {
+    /// The host, while a call runs.
+    pub lent: Lent,
+    /// Limits of time.
+    pub meter: Meter,
+    /// What `ngx` says.
+    pub facts: Rc<Facts>,
+    /// The imported modules' default exports, by the name of the import.
+    pub imports: RefCell<Vec<(String, Persistent<Value<'static>>)>>,
+    waiters: RefCell<HashMap<Ticket, (Waiter, Finish)>>,
+    timers:
+        RefCell<HashMap<TimerId, (Persistent<Function<'static>>, Vec<Persistent<Value<'static>>>)>>,
+    rejected: RefCell<Vec<(Persistent<Value<'static>>, Persistent<Value<'static>>)>>,
+    calls: RefCell<HashMap<u64, Persistent<Value<'static>>>>,
+    next: Cell<u64>,
+}
+
+impl Meter {
+    fn new(limits: Limits) -> Meter {
+        Meter {
+            clock: Cell::new(os::clock::thread_usec),
+            limits: Cell::new(limits),
+            started: Cell::new(None),
+            used: Cell::new(0),
+            ended: Cell::new(None),
+            polls: Cell::new(0),
+        }
+    }
+
+    /// Begins a stretch.
+    pub fn begin(&self) {
+        self.started.set(Some((self.clock.get())()));
+    }
+
+    /// Ends a stretch, which counts towards the request's limit.
+    pub fn end(&self) {
+        if let Some(started) = self.started.take() {
+            let now = (self.clock.get())();
+            self.used.set(self.used.get() + now.saturating_sub(started));
+        }
+    }
+
+    /// Forgets the time used so far: the next request.
+    pub fn reset(&self) {
+        self.used.set(0);
+    }
+
+    /// Processor time of finished stretches, in microseconds.
+    pub fn used_usec(&self) -> u64 {
+        self.used.get()
+    }
+
+    /// The interrupt handler: whether the script must end. Once it must, it stays so, because an
+    /// engine in the middle of something is not run again.
+    pub fn must_end(&self) -> bool {
+        self.polls.set(self.polls.get() + 1);
+        if self.ended.get().is_some() {
+            return true;
+        }
+        let Some(started) = self.started.get() else { return false };
+        let limits = self.limits.get();
+        let ran = (self.clock.get())().saturating_sub(started);
+        let over = |limit: Duration, ran: u64| u128::from(ran) > limit.as_micros();
+        if over(limits.stretch, ran) {
+            self.ended.set(Some(FaultKind::Stretch));
+        } else if over(limits.cpu, self.used.get() + ran) {
+            self.ended.set(Some(FaultKind::Cpu));
+        }
+        self.ended.get().is_some()
+    }
+
+    /// Which limit ended the script, if one did.
+    pub fn ended(&self) -> Option<FaultKind> {
+        self.ended.get()
+    }
+
+    /// How often the engine has asked.
+    pub fn polls(&self) -> u64 {
+        self.polls.get()
+    }
+}
+
+impl State {
+    pub(crate) fn new(limits: Limits, facts: Rc<Facts>) -> State {
+        State {
+            lent: Lent::default(),
+            meter: Meter::new(limits),
+            facts,
+            imports: RefCell::default(),
+            waiters: RefCell::default(),
+            timers: RefCell::default(),
+            rejected: RefCell::default(),
+            calls: RefCell::default(),
+            next: Cell::new(1),
+        }
+    }
+
+    fn number(&self) -> u64 {
+        self.next.replace(self.next.get() + 1)
+    }
+
+    /// Whether answers or timers are outstanding.
+    pub fn is_waiting(&self) -> bool {
+        !self.waiters.borrow().is_empty() || !self.timers.borrow().is_empty()
+    }
+
+    /// Gives back every value of the engine, before the engine goes.
+    pub(crate) fn clear(&self) {
+        self.imports.take();
+        self.waiters.take();
+        self.timers.take();
+        self.rejected.take();
+        self.calls.take();
+    }
+
+    pub(crate) fn add_call(&self, value: Persistent<Value<'static>>) -> u64 {
+        let call = self.number();
+        self.calls.borrow_mut().insert(call, value);
+        call
+    }
+
+    pub(crate) fn call(&self, call: u64) -> Option<Persistent<Value<'static>>> {
+        self.calls.borrow().get(&call).cloned()
+    }
+
+    pub(crate) fn forget_call(&self, call: u64) {
+        self.calls.borrow_mut().remove(&call);
+    }
+
+    /// Notes that a promise was rejected without a handler, or that it got one late.
+    pub(crate) fn note_rejection(
+        &self,
+        promise: Persistent<Value<'static>>,
+        reason: Persistent<Value<'static>>,
+        is_handled: bool,
+    ) {
+        let mut rejected = self.rejected.borrow_mut();
+        if is_handled {
+            rejected.retain(|(p, _)| *p != promise);
+        } else {
+            rejected.push((promise, reason));
+        }
+    }
+
+    /// The oldest rejection that nobody handled; all are forgotten.
+    pub(crate) fn take_rejection(&self) -> Option<Persistent<Value<'static>>> {
+        let all = self.rejected.take();
+        all.into_iter().next().map(|(_, reason)| reason)
+    }
+
+    pub(crate) fn take_waiter(&self, ticket: Ticket) -> Option<(Waiter, Finish)> {
+        self.waiters.borrow_mut().remove(&ticket)
+    }
+
+    pub(crate) fn take_timer(
+        &self,
+        timer: TimerId,
+    ) -> Option<(Persistent<Function<'static>>, Vec<Persistent<Value<'static>>>)> {
+        self.timers.borrow_mut().remove(&timer)
+    }
+
+    pub(crate) fn add_timer(
+        &self,
+        callback: Persistent<Function<'static>>,
+        arguments: Vec<Persistent<Value<'static>>>,
+    ) -> TimerId {
+        let timer = TimerId(self.number());
+        self.timers.borrow_mut().insert(timer, (callback, arguments));
+        timer
+    }
+
+    fn wait(&self, waiter: Waiter, finish: Finish) -> Ticket {
+        let ticket = Ticket(self.number());
+        self.waiters.borrow_mut().insert(ticket, (waiter, finish));
+        ticket
+    }
+}
+
+/// The state of the instance that a native belongs to.
+pub fn of(ctx: &Ctx<'_>) -> Rc<State> {
+    let shared = ctx.userdata::<Shared>().expect("an instance stores it before any script runs");
+    shared.0.clone()
+}
+
+/// Calls a function with the host, or throws: the object outlived its request.
+pub fn host<R>(ctx: &Ctx<'_>, f: impl FnOnce(&mut dyn Host) -> R) -> Result<R> {
+    let state = of(ctx);
+    state.lent.borrow(f).ok_or_else(|| Exception::throw_internal(ctx, "the request has ended"))
+}
+
+/// A promise that the host settles with `Instance::complete`. `finish` turns its answer into the
+/// promise's value; an error that it throws rejects the promise.
+pub fn promise<'js>(ctx: &Ctx<'js>, finish: Finish) -> Result<(Ticket, Promise<'js>)> {
+    let (promise, resolve, reject) = ctx.promise()?;
+    let resolve = Persistent::save(ctx, resolve);
+    let reject = Persistent::save(ctx, reject);
+    Ok((of(ctx).wait(Waiter::Promise(resolve, reject), finish), promise))
+}
+
+/// A callback that the host has called with `Instance::complete`.
+pub fn callback<'js>(ctx: &Ctx<'js>, callback: Function<'js>, finish: Finish) -> Ticket {
+    of(ctx).wait(Waiter::Callback(Persistent::save(ctx, callback)), finish)
+}
+
+/// The [`Finish`] of natives whose answers are plain values.
+pub fn plain<'js>(ctx: &Ctx<'js>, answer: Answer) -> Result<Value<'js>> {
+    match answer {
+        Answer::Data(data) => data.to_js(ctx),
+        Answer::Failed(message) => Err(Exception::throw_message(ctx, &message)),
+    }
+}
+
+/// The fault of a script that a limit has ended.
+pub(crate) fn ended(kind: FaultKind, mut fault: Fault, limits: &Limits) -> Fault {
+    fault.kind = kind;
+    fault.message = match kind {
+        FaultKind::Cpu => {
+            format!("the script used more than {} ms of processor time", limits.cpu.as_millis())
+        }
+        _ => format!("the script ran for more than {} ms at a stretch", limits.stretch.as_millis()),
+    };
+    fault
+}
