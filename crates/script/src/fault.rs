@@ -24,8 +24,10 @@ impl fmt::Display for Place {
 /// The kinds of failure that callers treat differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The script threw, or a promise was rejected and nobody handled it.
+    /// The script threw.
     Thrown,
+    /// A promise was rejected, and nobody handled it.
+    Rejected,
     /// The text is no JavaScript, or an import names nothing.
     Load,
     /// There is no function of that name.
@@ -69,6 +71,11 @@ impl Fault {
         } else {
             Fault::new(kind, error.to_string())
         }
+    }
+
+    /// The fault for the reason of a rejection that nobody handled.
+    pub(crate) fn rejected(reason: &Value<'_>) -> Fault {
+        Fault::thrown(reason, FaultKind::Rejected)
     }
 
     /// The fault for a thrown value.

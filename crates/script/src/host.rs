@@ -20,6 +20,8 @@ pub enum Level {
 /// What the `ngx` object says about the server. The same for all instances of a worker.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
+    /// `process.argv`
+    pub arguments: Vec<String>,
     /// `ngx.build`: the configured name of the build, often empty.
     pub build: String,
     /// `ngx.conf_file_path`

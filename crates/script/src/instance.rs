@@ -14,8 +14,8 @@ use crate::host::{Facts, Host};
 use crate::program::Program;
 use crate::raw::Shared;
 use crate::state::{self, Limits, State, Ticket, TimerId, Waiter};
-use crate::value::{Answer, Argument, Data};
-use crate::{fetch, http, shared};
+use crate::value::{self, Answer, Argument, Data};
+use crate::{buffer, builtin, fetch, globals, http, shared, text};
 
 /// An engine that runs one program. It serves one request at a time; the caller throws it away
 /// after a fault.
@@ -71,13 +71,14 @@ impl Instance {
                 tracker.note_rejection(promise, Persistent::save(&ctx, reason), is_handled);
             },
         )));
-        let context = Context::full(&runtime).map_err(memory)?;
+        let context = context(&runtime).map_err(memory)?;
         let mut instance = Instance { context, runtime, state, limits, ended: false };
         instance.run(host, |ctx, state| {
             let _ = ctx.store_userdata(Shared(state.clone()));
             install(ctx)?;
             for (name, path) in &program.imports {
                 let (module, promise) = program.module(ctx, path)?.eval()?;
+                // A module that waits at its top level goes on with what it waits for.
                 while promise.state() == PromiseState::Pending && ctx.execute_pending_job() {}
                 if let Some(result) = promise.result::<Value<'_>>() {
                     result?;
@@ -88,6 +89,37 @@ impl Instance {
             Ok(())
         })?;
         Ok(instance)
+    }
+
+    /// Runs a script, as if its text stood in a file of its own without imports, and returns its
+    /// value as the interactive shell shows it: strings in quotes.
+    ///
+    /// # Errors
+    /// As for [`Instance::call`].
+    pub fn evaluate(
+        &mut self,
+        host: &mut dyn Host,
+        name: &str,
+        text: &str,
+    ) -> Result<String, Fault> {
+        self.run(host, |ctx, _| {
+            let mut options = rquickjs::context::EvalOptions::default();
+            options.filename = Some(name.to_owned());
+            let value: Value<'_> = ctx.eval_with_options(text, options)?;
+            let shown = value::text(&value)?;
+            Ok(if value.is_string() { format!("'{shown}'") } else { shown })
+        })
+    }
+
+    /// Calls what `njs.on('exit')` has registered.
+    ///
+    /// # Errors
+    /// As for [`Instance::call`].
+    pub fn exit(&mut self, host: &mut dyn Host) -> Result<(), Fault> {
+        self.run(host, |ctx, state| match state.exit.take() {
+            Some(hook) => hook.restore(ctx)?.call(()),
+            None => Ok(()),
+        })
     }
 
     /// Calls a function of an imported module by its path, for example `main.hello`, and runs
@@ -220,7 +252,7 @@ impl Instance {
                         let reason = reason.restore(&ctx);
                         let reason =
                             reason.map_err(|e| Fault::caught(&ctx, FaultKind::Thrown, &e))?;
-                        Err(Fault::thrown(&reason, FaultKind::Thrown))
+                        Err(Fault::rejected(&reason))
                     }
                     None => Ok(result),
                 }
@@ -247,8 +279,21 @@ impl Drop for Instance {
     }
 }
 
+/// A context with the language, and without what nginx leaves out: `WeakRef`, `performance`,
+/// `DOMException`.
+pub(crate) fn context(runtime: &Runtime) -> rquickjs::Result<Context> {
+    use rquickjs::context::intrinsic::{
+        Date, Eval, Json, MapSet, Promise, Proxy, RegExp, RegExpCompiler, TypedArrays,
+    };
+    type Language = (Date, Eval, RegExpCompiler, RegExp, Json, Proxy, MapSet, TypedArrays, Promise);
+    Context::custom::<Language>(runtime)
+}
+
 /// Adds the common objects to a context.
 fn install(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+    globals::install(ctx)?;
+    buffer::install(ctx)?;
+    text::install(ctx)?;
     http::install(ctx)?;
     fetch::install(ctx)?;
     shared::install(ctx)
@@ -274,6 +319,9 @@ fn lookup<'js>(
 
 impl Program {
     fn module<'js>(&self, ctx: &Ctx<'js>, path: &str) -> rquickjs::Result<Module<'js, Declared>> {
+        if let Some(module) = builtin::declare(ctx, path)? {
+            return Ok(module);
+        }
         match self.modules.get(path) {
             Some(bytecode) => bytecode.load(ctx),
             None => Err(Exception::throw_reference(ctx, &format!("Cannot find module \"{path}\""))),
@@ -289,6 +337,9 @@ impl Resolver for Compiled {
         name: &str,
         _attributes: Option<ImportAttributes<'js>>,
     ) -> rquickjs::Result<String> {
+        if builtin::is(name) {
+            return Ok(name.to_owned());
+        }
         let link = self.0.links.get(&(base.to_owned(), name.to_owned()));
         link.cloned().ok_or_else(|| {
             Exception::throw_reference(ctx, &format!("Cannot find module \"{name}\""))
@@ -365,6 +416,6 @@ mod tests {
     fn an_unhandled_rejection_is_a_fault() {
         let mut i = instance("export default {f() { Promise.reject(new Error('no')) }}");
         let fault = i.call(&mut NoHost, "main.f", &[]).unwrap_err();
-        assert_eq!((fault.kind, fault.message.as_str()), (FaultKind::Thrown, "Error: no"));
+        assert_eq!((fault.kind, fault.message.as_str()), (FaultKind::Rejected, "Error: no"));
     }
 }

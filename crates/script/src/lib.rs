@@ -13,16 +13,23 @@
 //! does not depend on it.
 #![deny(unsafe_code)]
 
+mod buffer;
+mod builtin;
+mod codec;
 mod fault;
 mod fetch;
+mod globals;
 mod host;
 mod http;
 mod instance;
+mod native;
 mod program;
 #[allow(unsafe_code)]
 mod raw;
 mod shared;
+pub mod shell;
 mod state;
+mod text;
 mod value;
 
 pub use fault::{Fault, FaultKind, Place};

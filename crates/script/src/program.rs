@@ -7,8 +7,9 @@ use std::rc::Rc;
 
 use rquickjs::loader::{ImportAttributes, Loader, Resolver};
 use rquickjs::module::Declared;
-use rquickjs::{Context, Ctx, Error, Exception, Module, Runtime};
+use rquickjs::{Ctx, Error, Exception, Module, Runtime};
 
+use crate::builtin;
 use crate::fault::{Fault, FaultKind};
 use crate::raw::{self, Bytecode};
 
@@ -58,7 +59,7 @@ impl Program {
         let found =
             Rc::new(RefCell::new(Found { paths: sources.paths.clone(), ..Found::default() }));
         runtime.set_loader(Files(found.clone()), Files(found.clone()));
-        let context = Context::full(&runtime).map_err(memory)?;
+        let context = crate::instance::context(&runtime).map_err(memory)?;
         for import in &sources.imports {
             let path = find(&sources.paths, "", &import.path).ok_or_else(|| {
                 Fault::new(FaultKind::Load, format!("Cannot find module \"{}\"", import.path))
@@ -87,6 +88,9 @@ impl Resolver for Files {
         name: &str,
         _attributes: Option<ImportAttributes<'js>>,
     ) -> rquickjs::Result<String> {
+        if builtin::is(name) {
+            return Ok(name.to_owned());
+        }
         let mut found = self.0.borrow_mut();
         let path = find(&found.paths, base, name).ok_or_else(|| {
             Exception::throw_reference(ctx, &format!("Cannot find module \"{name}\""))
@@ -103,9 +107,16 @@ impl Loader for Files {
         name: &str,
         _attributes: Option<ImportAttributes<'js>>,
     ) -> rquickjs::Result<Module<'js, Declared>> {
-        let text = std::fs::read(name).map_err(|e| {
+        if let Some(module) = builtin::declare(ctx, name)? {
+            return Ok(module);
+        }
+        let mut text = std::fs::read(name).map_err(|e| {
             Exception::throw_reference(ctx, &format!("Cannot load module \"{name}\": {e}"))
         })?;
+        // The line of an interpreter stays a line, so that positions are right.
+        if text.starts_with(b"#!") {
+            text[..2].copy_from_slice(b"//");
+        }
         let module = Module::declare(ctx.clone(), name, text)?;
         let bytecode = Bytecode::of(&module)?;
         self.0.borrow_mut().program.modules.insert(name.to_owned(), bytecode);

@@ -9,6 +9,7 @@ use rquickjs::module::Declared;
 use rquickjs::{Ctx, Error, JsLifetime, Module, Result, Value, qjs};
 
 use crate::host::Host;
+use crate::native::Opaque;
 use crate::state::State;
 
 /// The state of an instance, where natives find it.
@@ -17,6 +18,11 @@ pub struct Shared(pub Rc<State>);
 // SAFETY: the type has no lifetime of an engine's value in it.
 unsafe impl JsLifetime<'_> for Shared {
     type Changed<'to> = Shared;
+}
+
+// SAFETY: as above; what it boxes is `'static`, so no value of the engine can be in it.
+unsafe impl JsLifetime<'_> for Opaque {
+    type Changed<'to> = Opaque;
 }
 
 /// Bytecode that this process has compiled. Nothing else can make one: the engine trusts bytecode,
@@ -65,35 +71,91 @@ pub fn check(ctx: &Ctx<'_>, name: &str, source: &str) -> Result<()> {
     if failed { Err(Error::Exception) } else { Ok(()) }
 }
 
-/// The bytes of a typed array, `DataView` or `ArrayBuffer`; `None` for anything else, and empty
-/// for one that was detached.
+/// The bytes of a typed array or `ArrayBuffer`; `None` for anything else, and empty for one that
+/// was detached.
+///
+/// All of these functions copy: a slice of the engine's memory would be invalid as soon as the
+/// script runs again.
 pub fn bytes(value: &Value<'_>) -> Option<Vec<u8>> {
-    with_bytes(value, <[u8]>::to_vec)
+    range(value, 0, usize::MAX)
 }
 
-/// Calls a function with the bytes of a typed array, `DataView` or `ArrayBuffer`.
-///
-/// The function gets no way to the engine, so that the script cannot change, detach or free the
-/// bytes before it returns.
-pub fn with_bytes<R>(value: &Value<'_>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
+/// The length of a typed array or `ArrayBuffer`, in bytes.
+pub fn len(value: &Value<'_>) -> Option<usize> {
+    span(value).map(|(_, length)| length)
+}
+
+/// A part of the bytes, as much of it as there is.
+pub fn range(value: &Value<'_>, start: usize, end: usize) -> Option<Vec<u8>> {
+    with_bytes(value, |b| b.get(start.min(b.len())..end.min(b.len())).unwrap_or_default().to_vec())
+}
+
+/// Fills `to` with the bytes from `at` on; false if there are not enough.
+pub fn read(value: &Value<'_>, at: usize, to: &mut [u8]) -> bool {
+    let read = with_bytes(value, |bytes| {
+        let from = at.checked_add(to.len()).and_then(|end| bytes.get(at..end));
+        from.map(|from| to.copy_from_slice(from)).is_some()
+    });
+    read.unwrap_or_default()
+}
+
+/// Writes bytes from `at` on, as many as there is room for, and returns their number.
+pub fn write(value: &Value<'_>, at: usize, from: &[u8]) -> usize {
+    let Some((pointer, length)) = span(value) else { return 0 };
+    let count = from.len().min(length.saturating_sub(at));
+    if count > 0 {
+        // SAFETY: `span` has the range from the engine, which keeps it while `value` lives; `at`
+        // and `count` are within it. `from` is no part of it, because no slice of it leaves this
+        // file.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), pointer.add(at), count) }
+    }
+    count
+}
+
+/// Calls a function of this file, which does not run the engine, with the bytes.
+fn with_bytes<R>(value: &Value<'_>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
     let (pointer, length) = span(value)?;
     if length == 0 {
         return Some(f(&[]));
     }
-    // SAFETY: `span` has the range from the engine, which keeps it while `value` lives; the engine
-    // has one thread, and does not run before `f` returns.
+    // SAFETY: `span` has the range from the engine, which keeps it while `value` lives. The engine
+    // has one thread and does not run before `f` returns, and `f` does not write.
     Some(f(unsafe { std::slice::from_raw_parts(pointer, length) }))
 }
 
-/// As [`with_bytes`], to change them.
-pub fn with_bytes_mut<R>(value: &Value<'_>, f: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-    let (pointer, length) = span(value)?;
-    if length == 0 {
-        return Some(f(&mut []));
+/// `new Uint8Array(…)`, whatever the script has done to that name.
+pub fn uint8_array<'js>(ctx: &Ctx<'js>, arguments: &[Value<'js>]) -> Result<Value<'js>> {
+    let mut raw: Vec<qjs::JSValue> = arguments.iter().map(Value::as_raw).collect();
+    let kind = qjs::JSTypedArrayEnum_JS_TYPED_ARRAY_UINT8;
+    // SAFETY: the arguments are values of this context that live as long as `arguments`; the
+    // engine takes its own references. The result belongs to the caller.
+    unsafe {
+        let pointer = raw.as_mut_ptr();
+        let value =
+            qjs::JS_NewTypedArray(ctx.as_raw().as_ptr(), raw.len() as i32, pointer.cast(), kind);
+        if qjs::JS_IsException(value) {
+            return Err(Error::Exception);
+        }
+        Ok(Value::from_raw(ctx.clone(), value))
     }
-    // SAFETY: as in `with_bytes`; the memory is the engine's own and writable, and no other slice
-    // of it exists, because none outlives the function it was given to.
-    Some(f(unsafe { std::slice::from_raw_parts_mut(pointer, length) }))
+}
+
+/// Whether a value is a `Uint8Array`, a `Buffer` among them.
+pub fn is_uint8_array(value: &Value<'_>) -> bool {
+    // SAFETY: the call only looks at the class of the value.
+    let kind = unsafe { qjs::JS_GetTypedArrayType(value.as_raw()) };
+    u32::try_from(kind) == Ok(qjs::JSTypedArrayEnum_JS_TYPED_ARRAY_UINT8)
+}
+
+/// Whether a value is a typed array or `ArrayBuffer` whose memory is gone.
+pub fn is_detached(value: &Value<'_>) -> bool {
+    span(value).is_some_and(|(pointer, _)| pointer.is_null())
+}
+
+/// Whether a value is a typed array: no `ArrayBuffer` and no `DataView`.
+pub fn is_typed_array(value: &Value<'_>) -> bool {
+    // SAFETY: the call only looks at the class of the value.
+    unsafe { qjs::JS_GetTypedArrayType(value.as_raw()) >= 0 }
 }
 
 /// Where the bytes of an array are now.

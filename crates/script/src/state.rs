@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rquickjs::{Ctx, Exception, Function, Persistent, Promise, Result, Value};
+use rquickjs::{Ctx, Exception, Function, Object, Persistent, Promise, Result, Value};
 
 use crate::fault::{Fault, FaultKind};
 use crate::host::{Facts, Host};
@@ -74,6 +74,12 @@ pub struct State {
     pub meter: Meter,
     /// What `ngx` says.
     pub facts: Rc<Facts>,
+    /// The prototypes of natives' classes.
+    pub prototypes: RefCell<HashMap<&'static str, Persistent<Object<'static>>>>,
+    /// The clocks of `console.time`: label and start, microseconds.
+    pub clocks: RefCell<Vec<(String, u64)>>,
+    /// What `njs.on('exit')` has registered.
+    pub exit: RefCell<Option<Persistent<Function<'static>>>>,
     /// The imported modules' default exports, by the name of the import.
     pub imports: RefCell<Vec<(String, Persistent<Value<'static>>)>>,
     waiters: RefCell<HashMap<Ticket, (Waiter, Finish)>>,
@@ -155,6 +161,9 @@ impl State {
             lent: Lent::default(),
             meter: Meter::new(limits),
             facts,
+            prototypes: RefCell::default(),
+            clocks: RefCell::default(),
+            exit: RefCell::default(),
             imports: RefCell::default(),
             waiters: RefCell::default(),
             timers: RefCell::default(),
@@ -175,6 +184,8 @@ impl State {
 
     /// Gives back every value of the engine, before the engine goes.
     pub(crate) fn clear(&self) {
+        self.prototypes.take();
+        self.exit.take();
         self.imports.take();
         self.waiters.take();
         self.timers.take();

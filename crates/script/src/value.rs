@@ -1,6 +1,6 @@
 //! Values that cross the border between the server and a script.
 
-use rquickjs::{Array, Ctx, Object, Result, String as JsString, TypedArray, Value};
+use rquickjs::{Array, Ctx, Object, Result, String as JsString, Value};
 
 /// What a function is called with.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl Data {
             Data::Bool(b) => Value::new_bool(ctx, *b),
             Data::Number(n) => Value::new_number(ctx, *n),
             Data::Text(text) => JsString::from_str(ctx, text)?.into_value(),
-            Data::Bytes(bytes) => TypedArray::<u8>::new_copy(ctx, bytes)?.into_value(),
+            Data::Bytes(bytes) => crate::buffer::new(&ctx, bytes)?,
             Data::List(list) => {
                 let array = Array::new(ctx.clone())?;
                 for (i, item) in list.iter().enumerate() {

@@ -1,0 +1,66 @@
+//! The modules that scripts import by a bare name: `import fs from 'fs'`.
+
+use rquickjs::module::{Declarations, Declared, Exports, ModuleDef};
+use rquickjs::{Ctx, Module, Object, Result, Value};
+
+use crate::buffer;
+
+/// A module of the server: its name, its exports beside `default`, and what makes the object that
+/// is `default` and has the other exports as its properties.
+trait Builtin {
+    const EXPORTS: &'static [&'static str];
+    fn make<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>>;
+}
+
+struct Of<T>(std::marker::PhantomData<T>);
+
+impl<T: Builtin> ModuleDef for Of<T> {
+    fn declare(declarations: &Declarations<'_>) -> Result<()> {
+        declarations.declare("default")?;
+        for name in T::EXPORTS {
+            declarations.declare(*name)?;
+        }
+        Ok(())
+    }
+
+    fn evaluate<'js>(ctx: &Ctx<'js>, exports: &Exports<'js>) -> Result<()> {
+        let object = T::make(ctx)?;
+        for name in T::EXPORTS {
+            exports.export(*name, object.get::<_, Value<'js>>(*name)?)?;
+        }
+        exports.export("default", object)?;
+        Ok(())
+    }
+}
+
+macro_rules! builtins {
+    ($($name:literal $type:ident $module:ident;)*) => {
+        /// Whether an import means a module of the server.
+        pub fn is(name: &str) -> bool {
+            matches!(name, $($name)|*)
+        }
+
+        /// The module of that name.
+        pub fn declare<'js>(ctx: &Ctx<'js>, name: &str) -> Result<Option<Module<'js, Declared>>> {
+            match name {
+                $($name => Module::declare_def::<Of<$type>, _>(ctx.clone(), $name).map(Some),)*
+                _ => Ok(None),
+            }
+        }
+
+        $(
+            struct $type;
+
+            impl Builtin for $type {
+                const EXPORTS: &'static [&'static str] = $module::EXPORTS;
+                fn make<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
+                    $module::module(ctx)
+                }
+            }
+        )*
+    };
+}
+
+builtins! {
+    "buffer" Buffer buffer;
+}

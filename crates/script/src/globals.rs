@@ -1,0 +1,227 @@
+//! The global functions and objects that all scripts have: `console`, `njs`, `ngx`, timers,
+//! `atob` and `btoa`.
+
+use rquickjs::object::Property;
+use rquickjs::{Ctx, Exception, Object, Persistent, Result, Value};
+
+use crate::codec;
+use crate::host::Level;
+use crate::native::{self, Call, to_number};
+use crate::state::{self, TimerId};
+use crate::value::text;
+
+/// The version of njs whose behaviour is followed.
+const NJS_VERSION: &str = "1.0.1";
+
+/// The same as a number: a byte for each part.
+const NJS_VERSION_NUMBER: u32 = 0x01_00_01;
+
+/// Adds everything in this file.
+pub fn install(ctx: &Ctx<'_>) -> Result<()> {
+    let globals = ctx.globals();
+    // As in nginx: no code is made of strings.
+    globals.remove("eval")?;
+    globals.remove("Function")?;
+    native::methods(
+        &globals,
+        &[
+            ("atob", 1, atob),
+            ("btoa", 1, btoa),
+            ("setTimeout", 2, set_timeout),
+            ("setImmediate", 1, set_immediate),
+            ("clearTimeout", 1, clear_timeout),
+        ],
+    )?;
+    console(ctx)?;
+    njs(ctx)?;
+    ngx(ctx)
+}
+
+fn console(ctx: &Ctx<'_>) -> Result<()> {
+    let console = Object::new(ctx.clone())?;
+    native::methods(
+        &console,
+        &[
+            ("error", 0, |c| log_arguments(c, Level::Error)),
+            ("info", 0, |c| log_arguments(c, Level::Info)),
+            ("log", 0, |c| log_arguments(c, Level::Info)),
+            ("warn", 0, |c| log_arguments(c, Level::Warn)),
+            ("time", 0, time),
+            ("timeEnd", 0, time_end),
+        ],
+    )?;
+    native::tag(&console, "Console")?;
+    ctx.globals().prop("console", Property::from(console).writable().configurable())
+}
+
+fn log_arguments<'js>(call: &Call<'_, 'js>, level: Level) -> Result<Value<'js>> {
+    for i in 0..call.len() {
+        let text = text(&call.arg(i))?;
+        state::host(call.ctx(), |host| host.log(level, &text))?;
+    }
+    call.undefined()
+}
+
+fn label<'js>(call: &Call<'_, 'js>) -> Result<String> {
+    let value = call.arg(0);
+    if value.is_undefined() { Ok("default".to_owned()) } else { text(&value) }
+}
+
+fn time<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let label = label(call)?;
+    let state = state::of(call.ctx());
+    let mut clocks = state.clocks.borrow_mut();
+    if clocks.iter().any(|(name, _)| *name == label) {
+        drop(clocks);
+        let message = format!("Timer \"{label}\" already exists.");
+        state::host(call.ctx(), |host| host.log(Level::Info, &message))?;
+        return call.undefined();
+    }
+    // A script that makes labels without end would fill memory that no limit counts.
+    if clocks.len() >= 100 {
+        return Err(call.range_error("too many timers of console.time()"));
+    }
+    clocks.push((label, os::clock::monotonic_usec()));
+    call.undefined()
+}
+
+fn time_end<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let now = os::clock::monotonic_usec();
+    let label = label(call)?;
+    let state = state::of(call.ctx());
+    let mut clocks = state.clocks.borrow_mut();
+    let at = clocks.iter().position(|(name, _)| *name == label);
+    let message = match at.map(|at| clocks.remove(at)) {
+        Some((_, started)) => {
+            let usec = now.saturating_sub(started);
+            format!("{label}: {}.{:03}ms", usec / 1000, usec % 1000)
+        }
+        None => format!("Timer \"{label}\" doesn’t exist."),
+    };
+    drop(clocks);
+    state::host(call.ctx(), |host| host.log(Level::Info, &message))?;
+    call.undefined()
+}
+
+fn njs(ctx: &Ctx<'_>) -> Result<()> {
+    let njs = Object::new(ctx.clone())?;
+    let plain = |value| Property::from(value).writable().configurable().enumerable();
+    njs.prop("version", plain(NJS_VERSION))?;
+    njs.prop("version_number", Property::from(NJS_VERSION_NUMBER).writable().configurable())?;
+    njs.prop("engine", plain("QuickJS"))?;
+    native::methods(&njs, &[("on", 2, on)])?;
+    native::tag(&njs, "njs")?;
+    ctx.globals().prop("njs", Property::from(njs).writable().configurable())
+}
+
+/// `njs.on('exit', callback)`
+fn on<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let name = text(&call.arg(0))?;
+    if name != "exit" {
+        return Err(call.type_error(&format!("unknown hook \"{name}\"")));
+    }
+    let value = call.arg(1);
+    let state = state::of(call.ctx());
+    match value.as_function() {
+        Some(f) => *state.exit.borrow_mut() = Some(Persistent::save(call.ctx(), f.clone())),
+        None if value.is_null() => *state.exit.borrow_mut() = None,
+        None => return Err(call.type_error("callback is not a function or null")),
+    }
+    call.undefined()
+}
+
+fn ngx(ctx: &Ctx<'_>) -> Result<()> {
+    let ngx = Object::new(ctx.clone())?;
+    let state = state::of(ctx);
+    let facts = &state.facts;
+    for (name, value) in [
+        ("build", &facts.build),
+        ("conf_file_path", &facts.conf_file_path),
+        ("conf_prefix", &facts.conf_prefix),
+        ("error_log_path", &facts.error_log_path),
+        ("prefix", &facts.prefix),
+        ("version", &facts.version),
+    ] {
+        ngx.prop(name, Property::from(value.as_str()).enumerable())?;
+    }
+    for (name, value) in [
+        ("version_number", facts.version_number),
+        ("worker_id", facts.worker_id),
+        ("ERR", 4),
+        ("WARN", 5),
+        ("INFO", 7),
+    ] {
+        ngx.prop(name, Property::from(value).enumerable())?;
+    }
+    native::methods(&ngx, &[("log", 2, log)])?;
+    native::tag(&ngx, "ngx")?;
+    ctx.globals().prop("ngx", Property::from(ngx).writable().configurable())
+}
+
+/// `ngx.log(level, text)`
+fn log<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let level = match to_number(&call.arg(0))? as i64 {
+        ..=4 => Level::Error,
+        5 | 6 => Level::Warn,
+        _ => Level::Info,
+    };
+    for i in 1..call.len() {
+        let text = text(&call.arg(i))?;
+        state::host(call.ctx(), |host| host.log(level, &text))?;
+    }
+    call.undefined()
+}
+
+fn atob<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let bytes = codec::forgiving_base64(&text(&call.arg(0))?)
+        .ok_or_else(|| call.type_error("the string to be decoded is not correctly encoded"))?;
+    let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
+    call.text(&text)
+}
+
+fn btoa<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let text = text(&call.arg(0))?;
+    let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
+    let bytes = bytes.ok_or_else(|| call.type_error("invalid character (> U+00FF)"))?;
+    call.text(&codec::Encoding::Base64.encode(&bytes))
+}
+
+fn set_timeout<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let delay = if call.arg(1).is_number() { to_number(&call.arg(1))? } else { 0.0 };
+    // The cast clamps, and makes 0 of NaN and of what is negative.
+    start_timer(call, delay as u64, 2)
+}
+
+fn set_immediate<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+    start_timer(call, 0, 1)
+}
+
+fn start_timer<'js>(call: &Call<'_, 'js>, delay: u64, first: usize) -> Result<Value<'js>> {
+    let ctx = call.ctx();
+    if call.len() < 1 {
+        return Err(call.type_error("too few arguments"));
+    }
+    let Some(callback) = call.arg(0).into_function() else {
+        return Err(call.type_error("first arg must be a function"));
+    };
+    let arguments = (first..call.len()).map(|i| Persistent::save(ctx, call.arg(i))).collect();
+    let state = state::of(ctx);
+    let timer = state.add_timer(Persistent::save(ctx, callback), arguments);
+    if let Err(e) = state::host(ctx, |host| host.start_timer(timer, delay)) {
+        state.take_timer(timer);
+        return Err(e);
+    }
+    call.number(timer.0 as f64)
+}
+
+fn clear_timeout<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+    if !call.arg(0).is_number() {
+        return call.undefined();
+    }
+    let timer = TimerId(to_number(&call.arg(0))? as u64);
+    if state::of(call.ctx()).take_timer(timer).is_none() {
+        return Err(Exception::throw_type(call.ctx(), "failed to find timer"));
+    }
+    state::host(call.ctx(), |host| host.stop_timer(timer))?;
+    call.undefined()
+}

@@ -1,0 +1,286 @@
+//! How natives are declared: tables of names and plain functions.
+
+use std::any::Any;
+use std::cell::RefCell;
+
+use rquickjs::atom::PredefinedAtom;
+use rquickjs::class::{JsClass, Readable, Trace, Tracer};
+use rquickjs::convert::Coerced;
+use rquickjs::function::{Constructor, IntoJsFunc, ParamRequirement, Params};
+use rquickjs::object::{Accessor, Property};
+use rquickjs::{
+    Class, Ctx, Error, Exception, Function, Object, Persistent, Promise, Result,
+    String as JsString, Value,
+};
+
+use crate::state;
+
+/// A call of a native: `this` and the arguments.
+pub struct Call<'a, 'js>(Params<'a, 'js>);
+
+/// A native.
+pub type Native = for<'a, 'js> fn(&Call<'a, 'js>) -> Result<Value<'js>>;
+
+/// A function of an object: its name, its `length`, and what it does.
+pub type Method = (&'static str, usize, Native);
+
+/// A native with a number that tells apart the functions that share it.
+type Numbered = for<'a, 'js> fn(&Call<'a, 'js>, u32) -> Result<Value<'js>>;
+
+#[derive(Clone, Copy)]
+struct Plain(Native);
+
+#[derive(Clone, Copy)]
+struct WithNumber(Numbered, u32);
+
+impl<'js> IntoJsFunc<'js, ()> for Plain {
+    fn param_requirements() -> ParamRequirement {
+        ParamRequirement::any()
+    }
+
+    fn call<'a>(&self, params: Params<'a, 'js>) -> Result<Value<'js>> {
+        (self.0)(&Call(params))
+    }
+}
+
+impl<'js> IntoJsFunc<'js, ()> for WithNumber {
+    fn param_requirements() -> ParamRequirement {
+        ParamRequirement::any()
+    }
+
+    fn call<'a>(&self, params: Params<'a, 'js>) -> Result<Value<'js>> {
+        (self.0)(&Call(params), self.1)
+    }
+}
+
+impl<'js> Call<'_, 'js> {
+    /// The context.
+    pub fn ctx(&self) -> &Ctx<'js> {
+        self.0.ctx()
+    }
+
+    /// The receiver.
+    pub fn this(&self) -> Value<'js> {
+        self.0.this()
+    }
+
+    /// An argument; `undefined` if it was not given.
+    pub fn arg(&self, index: usize) -> Value<'js> {
+        self.0.arg(index).unwrap_or_else(|| Value::new_undefined(self.ctx().clone()))
+    }
+
+    /// How many arguments were given.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether the function was called with `new`.
+    pub fn is_construction(&self) -> bool {
+        self.0.is_constructor()
+    }
+
+    /// `undefined`
+    pub fn undefined(&self) -> Result<Value<'js>> {
+        Ok(Value::new_undefined(self.ctx().clone()))
+    }
+
+    /// A boolean.
+    pub fn bool(&self, value: bool) -> Result<Value<'js>> {
+        Ok(Value::new_bool(self.ctx().clone(), value))
+    }
+
+    /// A number.
+    pub fn number(&self, value: f64) -> Result<Value<'js>> {
+        Ok(Value::new_number(self.ctx().clone(), value))
+    }
+
+    /// A string.
+    pub fn text(&self, value: &str) -> Result<Value<'js>> {
+        Ok(JsString::from_str(self.ctx().clone(), value)?.into_value())
+    }
+
+    /// A `TypeError`.
+    pub fn type_error(&self, message: &str) -> Error {
+        Exception::throw_type(self.ctx(), message)
+    }
+
+    /// A `RangeError`.
+    pub fn range_error(&self, message: &str) -> Error {
+        Exception::throw_range(self.ctx(), message)
+    }
+
+    /// `ToIndex`: an integer from 0 to 2^53 - 1.
+    pub fn index(&self, value: &Value<'js>) -> Result<u64> {
+        let number = to_number(value)?.trunc();
+        let number = if number.is_nan() { 0.0 } else { number };
+        if !(0.0..=9_007_199_254_740_991.0).contains(&number) {
+            return Err(self.range_error("invalid array index"));
+        }
+        Ok(number as u64)
+    }
+}
+
+/// `ToNumber`
+pub fn to_number(value: &Value<'_>) -> Result<f64> {
+    match value.as_number() {
+        Some(number) => Ok(number),
+        None => Ok(value.get::<Coerced<f64>>()?.0),
+    }
+}
+
+/// `ToInt64` as the engine has it: truncated and clamped, 0 for NaN.
+pub fn to_i64(value: &Value<'_>) -> Result<i64> {
+    // The cast clamps, and makes 0 of NaN.
+    Ok(to_number(value)?.trunc() as i64)
+}
+
+/// `ToUint32`
+pub fn to_u32(value: &Value<'_>) -> Result<u32> {
+    let number = to_number(value)?;
+    if !number.is_finite() {
+        return Ok(0);
+    }
+    Ok(number.trunc().rem_euclid(4_294_967_296.0) as u32)
+}
+
+/// `ToBoolean`
+pub fn to_bool(value: &Value<'_>) -> Result<bool> {
+    Ok(value.get::<Coerced<bool>>()?.0)
+}
+
+/// A function object.
+pub fn function<'js>(
+    ctx: &Ctx<'js>,
+    name: &str,
+    length: usize,
+    native: Native,
+) -> Result<Function<'js>> {
+    Function::new(ctx.clone(), Plain(native))?.with_name(name)?.with_length(length)
+}
+
+/// Adds functions to an object.
+pub fn methods<'js>(object: &Object<'js>, table: &[Method]) -> Result<()> {
+    for &(name, length, native) in table {
+        method(object, name, function(object.ctx(), name, length, native)?)?;
+    }
+    Ok(())
+}
+
+/// Adds functions that share a native.
+pub fn numbered<'js>(
+    object: &Object<'js>,
+    native: Numbered,
+    table: &[(&'static str, usize, u32)],
+) -> Result<()> {
+    for &(name, length, number) in table {
+        let f = Function::new(object.ctx().clone(), WithNumber(native, number))?;
+        method(object, name, f.with_name(name)?.with_length(length)?)?;
+    }
+    Ok(())
+}
+
+/// Adds one function under another name.
+pub fn method<'js>(object: &Object<'js>, name: &str, function: Function<'js>) -> Result<()> {
+    object.prop(name, Property::from(function).writable().configurable())
+}
+
+/// Adds properties that are computed on each read.
+pub fn getters<'js>(object: &Object<'js>, table: &[(&'static str, Native)]) -> Result<()> {
+    for &(name, native) in table {
+        object.prop(name, Accessor::from(Plain(native)).configurable())?;
+    }
+    Ok(())
+}
+
+/// Adds a getter with a setter.
+pub fn accessor<'js>(object: &Object<'js>, name: &str, get: Native, set: Native) -> Result<()> {
+    object.prop(name, Accessor::from(Plain(get)).set(Plain(set)).configurable())
+}
+
+/// Adds `Symbol.toStringTag`.
+pub fn tag<'js>(object: &Object<'js>, name: &str) -> Result<()> {
+    let symbol = PredefinedAtom::SymbolToStringTag;
+    object.prop(symbol, Property::from(name).configurable())
+}
+
+/// Makes a constructor with a prototype of the functions in `table`, adds it to the global object
+/// and remembers the prototype for [`object`]. The native must return an object.
+pub fn class<'js>(
+    ctx: &Ctx<'js>,
+    name: &'static str,
+    length: usize,
+    construct: Native,
+    table: &[Method],
+) -> Result<Object<'js>> {
+    let prototype = prototype(ctx, name, table)?;
+    let constructor = Constructor::new_prototype(ctx, prototype.clone(), Plain(construct))?;
+    let f: &Function<'js> = &constructor;
+    f.set_name(name)?;
+    f.set_length(length)?;
+    ctx.globals().prop(name, Property::from(constructor).writable().configurable())?;
+    Ok(prototype)
+}
+
+/// Makes a prototype that scripts have no constructor for.
+pub fn prototype<'js>(ctx: &Ctx<'js>, name: &'static str, table: &[Method]) -> Result<Object<'js>> {
+    let prototype = Object::new(ctx.clone())?;
+    methods(&prototype, table)?;
+    tag(&prototype, name)?;
+    let saved = Persistent::save(ctx, prototype.clone());
+    state::of(ctx).prototypes.borrow_mut().insert(name, saved);
+    Ok(prototype)
+}
+
+/// The prototype of that name.
+pub fn prototype_of<'js>(ctx: &Ctx<'js>, name: &'static str) -> Result<Object<'js>> {
+    let saved = state::of(ctx).prototypes.borrow().get(name).cloned();
+    match saved {
+        Some(saved) => saved.restore(ctx),
+        None => Err(Exception::throw_internal(ctx, &format!("no prototype of {name}"))),
+    }
+}
+
+/// Data of a native behind an object. It holds no value of the engine: those are properties.
+pub struct Opaque(pub RefCell<Box<dyn Any>>);
+
+impl<'js> Trace<'js> for Opaque {
+    fn trace<'a>(&self, _tracer: Tracer<'a, 'js>) {}
+}
+
+impl<'js> JsClass<'js> for Opaque {
+    const NAME: &'static str = "Object";
+    type Mutable = Readable;
+
+    fn constructor(_ctx: &Ctx<'js>) -> Result<Option<Constructor<'js>>> {
+        Ok(None)
+    }
+}
+
+/// An object of a class with its data.
+pub fn object<'js, T: 'static>(ctx: &Ctx<'js>, name: &'static str, data: T) -> Result<Object<'js>> {
+    let prototype = prototype_of(ctx, name)?;
+    let opaque = Opaque(RefCell::new(Box::new(data)));
+    Ok(Class::instance_proto(opaque, prototype)?.into_inner())
+}
+
+/// Calls a function with the data of an object; `None` for an object that has no such data.
+///
+/// The function must not call back into the engine: the same object would be unreachable.
+pub fn with_data<T: 'static, R>(value: &Value<'_>, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+    let class = Class::<Opaque>::from_object(value.as_object()?)?;
+    let opaque = class.try_borrow().ok()?;
+    let mut data = opaque.0.try_borrow_mut().ok()?;
+    data.downcast_mut::<T>().map(f)
+}
+
+/// A promise with the result of a native that has finished. It is settled by a job, so that code
+/// after the call runs first, as nginx has it.
+pub fn settled<'js>(ctx: &Ctx<'js>, result: Result<Value<'js>>) -> Result<Value<'js>> {
+    let (promise, resolve, reject) = Promise::new(ctx)?;
+    match result {
+        Ok(value) => resolve.defer((value,))?,
+        Err(Error::Exception) => reject.defer((ctx.catch(),))?,
+        Err(e) => return Err(e),
+    }
+    Ok(promise.into_value())
+}
