@@ -339,6 +339,10 @@ pub fn set_direct(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(fd, new)?)
 }
 
+/// Writes wait until the data is on the disk (`O_SYNC`), for
+/// [`custom_flags`](std::os::unix::fs::OpenOptionsExt::custom_flags).
+pub const SYNC: i32 = libc::O_SYNC;
+
 /// Checks the effective user's permission for `how` (bits 4 read, 2 write, 1 search) on `path`.
 pub fn access(path: &Path, how: u8) -> io::Result<()> {
     let mut wanted = rustix::fs::Access::EXISTS;

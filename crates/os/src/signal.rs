@@ -61,6 +61,27 @@ impl Signal {
     }
 }
 
+macro_rules! numbers {
+    ($($name:literal $constant:ident)*) => {
+        impl Signal {
+            /// The signal of a name of POSIX without its `SIG`, for example `TERM`.
+            pub fn named(name: &str) -> Option<Signal> {
+                match name {
+                    $($name => Some(Signal(libc::$constant)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+numbers! {
+    "ABRT" SIGABRT "ALRM" SIGALRM "CHLD" SIGCHLD "CONT" SIGCONT "FPE" SIGFPE "HUP" SIGHUP
+    "ILL" SIGILL "INT" SIGINT "KILL" SIGKILL "PIPE" SIGPIPE "QUIT" SIGQUIT "SEGV" SIGSEGV
+    "STOP" SIGSTOP "TSTP" SIGTSTP "TERM" SIGTERM "TTIN" SIGTTIN "TTOU" SIGTTOU "USR1" SIGUSR1
+    "USR2" SIGUSR2
+}
+
 /// A received signal and its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {

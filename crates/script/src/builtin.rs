@@ -3,7 +3,7 @@
 use rquickjs::module::{Declarations, Declared, Exports, ModuleDef};
 use rquickjs::{Ctx, Module, Object, Result, Value};
 
-use crate::buffer;
+use crate::{buffer, crypto, fs, querystring, zlib};
 
 /// A module of the server: its name, its exports beside `default`, and what makes the object that
 /// is `default` and has the other exports as its properties.
@@ -63,4 +63,8 @@ macro_rules! builtins {
 
 builtins! {
     "buffer" Buffer buffer;
+    "crypto" Crypto crypto;
+    "fs" Fs fs;
+    "querystring" QueryString querystring;
+    "zlib" Zlib zlib;
 }

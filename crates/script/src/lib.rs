@@ -16,14 +16,18 @@
 mod buffer;
 mod builtin;
 mod codec;
+mod crypto;
 mod fault;
 mod fetch;
+mod fs;
 mod globals;
 mod host;
 mod http;
 mod instance;
 mod native;
+mod process;
 mod program;
+mod querystring;
 #[allow(unsafe_code)]
 mod raw;
 mod shared;
@@ -31,6 +35,7 @@ pub mod shell;
 mod state;
 mod text;
 mod value;
+mod zlib;
 
 pub use fault::{Fault, FaultKind, Place};
 pub use host::{Facts, Host, Level, NoHost};

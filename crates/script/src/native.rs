@@ -25,7 +25,7 @@ pub type Native = for<'a, 'js> fn(&Call<'a, 'js>) -> Result<Value<'js>>;
 pub type Method = (&'static str, usize, Native);
 
 /// A native with a number that tells apart the functions that share it.
-type Numbered = for<'a, 'js> fn(&Call<'a, 'js>, u32) -> Result<Value<'js>>;
+pub type Numbered = for<'a, 'js> fn(&Call<'a, 'js>, u32) -> Result<Value<'js>>;
 
 #[derive(Clone, Copy)]
 struct Plain(Native);
@@ -173,13 +173,24 @@ pub fn numbered<'js>(
     table: &[(&'static str, usize, u32)],
 ) -> Result<()> {
     for &(name, length, number) in table {
-        let f = Function::new(object.ctx().clone(), WithNumber(native, number))?;
-        method(object, name, f.with_name(name)?.with_length(length)?)?;
+        method(object, name, with_number(object.ctx(), name, length, native, number)?)?;
     }
     Ok(())
 }
 
-/// Adds one function under another name.
+/// A function object of a shared native.
+pub fn with_number<'js>(
+    ctx: &Ctx<'js>,
+    name: &str,
+    length: usize,
+    native: Numbered,
+    number: u32,
+) -> Result<Function<'js>> {
+    let f = Function::new(ctx.clone(), WithNumber(native, number))?;
+    f.with_name(name)?.with_length(length)
+}
+
+/// Adds one function.
 pub fn method<'js>(object: &Object<'js>, name: &str, function: Function<'js>) -> Result<()> {
     object.prop(name, Property::from(function).writable().configurable())
 }

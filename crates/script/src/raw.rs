@@ -140,6 +140,18 @@ pub fn uint8_array<'js>(ctx: &Ctx<'js>, arguments: &[Value<'js>]) -> Result<Valu
     }
 }
 
+/// `new Date(milliseconds)`
+pub fn date<'js>(ctx: &Ctx<'js>, milliseconds: f64) -> Result<Value<'js>> {
+    // SAFETY: the result is a value of this context that belongs to the caller.
+    unsafe {
+        let value = qjs::JS_NewDate(ctx.as_raw().as_ptr(), milliseconds);
+        if qjs::JS_IsException(value) {
+            return Err(Error::Exception);
+        }
+        Ok(Value::from_raw(ctx.clone(), value))
+    }
+}
+
 /// Whether a value is a `Uint8Array`, a `Buffer` among them.
 pub fn is_uint8_array(value: &Value<'_>) -> bool {
     // SAFETY: the call only looks at the class of the value.

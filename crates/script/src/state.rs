@@ -8,6 +8,7 @@ use std::time::Duration;
 use rquickjs::{Ctx, Exception, Function, Object, Persistent, Promise, Result, Value};
 
 use crate::fault::{Fault, FaultKind};
+use crate::fs::OpenFiles;
 use crate::host::{Facts, Host};
 use crate::raw::{Lent, Shared};
 use crate::value::Answer;
@@ -74,6 +75,10 @@ pub struct State {
     pub meter: Meter,
     /// What `ngx` says.
     pub facts: Rc<Facts>,
+    /// What the script may use.
+    pub limits: Limits,
+    /// Files that the script has open.
+    pub files: RefCell<OpenFiles>,
     /// The prototypes of natives' classes.
     pub prototypes: RefCell<HashMap<&'static str, Persistent<Object<'static>>>>,
     /// The clocks of `console.time`: label and start, microseconds.
@@ -161,6 +166,8 @@ impl State {
             lent: Lent::default(),
             meter: Meter::new(limits),
             facts,
+            limits,
+            files: RefCell::default(),
             prototypes: RefCell::default(),
             clocks: RefCell::default(),
             exit: RefCell::default(),

@@ -154,22 +154,27 @@ fn concat<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     if !call.arg(1).is_undefined() {
         length = Some(to_u32(&call.arg(1))? as usize);
     }
-    let mut parts: Vec<Value<'js>> = Vec::new();
     let mut sum = 0;
     for i in 0..list.len() {
-        let part: Value<'js> = list.get(i)?;
-        sum += raw::len(&part).ok_or_else(|| {
-            let what = "argument must be an instance of Buffer or Uint8Array";
-            Exception::throw_type(ctx, &format!("\"list[{i}]\" {what}"))
-        })?;
-        parts.push(part);
+        sum += part_length(&list.get(i)?, i)?;
     }
     let buffer = alloc(ctx, length.unwrap_or(sum))?;
     let mut at = 0;
-    for part in &parts {
-        at += copy_bytes(part, 0, usize::MAX, &buffer, at);
+    for i in 0..list.len() {
+        // Reading elements may run the script, which may have changed the list.
+        let part: Value<'js> = list.get(i)?;
+        part_length(&part, i)?;
+        at += copy_bytes(&part, 0, usize::MAX, &buffer, at);
     }
     Ok(buffer)
+}
+
+/// The length of an element of the list that `Buffer.concat` is given.
+fn part_length(part: &Value<'_>, index: usize) -> Result<usize> {
+    raw::len(part).ok_or_else(|| {
+        let what = "argument must be an instance of Buffer or Uint8Array";
+        Exception::throw_type(part.ctx(), &format!("\"list[{index}]\" {what}"))
+    })
 }
 
 /// Copies `from[start..end]` to `to[at..]`, as much as there is and fits, and returns the count.
