@@ -15,7 +15,7 @@ use crate::program::Program;
 use crate::raw::Shared;
 use crate::state::{self, Limits, State, Ticket, TimerId, Waiter};
 use crate::value::{self, Answer, Argument, Data};
-use crate::{buffer, builtin, fetch, globals, http, process, shared, text};
+use crate::{buffer, builtin, crypto, fetch, globals, http, process, shared, text};
 
 /// An engine that runs one program. It serves one request at a time; the caller throws it away
 /// after a fault.
@@ -295,6 +295,7 @@ fn install(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
     buffer::install(ctx)?;
     text::install(ctx)?;
     process::install(ctx)?;
+    crypto::install(ctx)?;
     http::install(ctx)?;
     fetch::install(ctx)?;
     shared::install(ctx)

@@ -62,7 +62,7 @@ impl Hash {
     }
 
     /// Bytes of a block, which HMAC fills its keys up to.
-    fn block(self) -> usize {
+    pub fn block(self) -> usize {
         self.algorithm().map_or(64, |algorithm| algorithm.block_len())
     }
 
@@ -110,6 +110,7 @@ impl Hasher {
 }
 
 /// HMAC at work.
+#[derive(Clone)]
 pub struct Hmac {
     inner: Hasher,
     outer: Hasher,
