@@ -3,7 +3,7 @@
 use rquickjs::module::{Declarations, Declared, Exports, ModuleDef};
 use rquickjs::{Ctx, Module, Object, Result, Value};
 
-use crate::{buffer, crypto, fs, querystring, zlib};
+use crate::{buffer, crypto, fs, querystring, xml, zlib};
 
 /// A module of the server: its name, its exports beside `default`, and what makes the object that
 /// is `default` and has the other exports as its properties.
@@ -66,5 +66,6 @@ builtins! {
     "crypto" Crypto crypto;
     "fs" Fs fs;
     "querystring" QueryString querystring;
+    "xml" Xml xml;
     "zlib" Zlib zlib;
 }

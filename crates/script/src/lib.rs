@@ -35,6 +35,7 @@ pub mod shell;
 mod state;
 mod text;
 mod value;
+mod xml;
 mod zlib;
 
 pub use fault::{Fault, FaultKind, Place};

@@ -4,12 +4,14 @@ use std::any::Any;
 use std::cell::RefCell;
 
 use rquickjs::atom::PredefinedAtom;
-use rquickjs::class::{JsClass, Readable, Trace, Tracer};
+use rquickjs::class::{
+    ClassKind, JsCell, JsClass, PropertyDescriptor, PropertyName, Readable, Trace, Tracer,
+};
 use rquickjs::convert::Coerced;
 use rquickjs::function::{Constructor, IntoJsFunc, ParamRequirement, Params};
 use rquickjs::object::{Accessor, Property};
 use rquickjs::{
-    Class, Ctx, Error, Exception, Function, Object, Persistent, Promise, Result,
+    Atom, Class, Ctx, Error, Exception, Function, Object, Persistent, Promise, Result,
     String as JsString, Value,
 };
 
@@ -282,6 +284,131 @@ pub fn with_data<T: 'static, R>(value: &Value<'_>, f: impl FnOnce(&mut T) -> R) 
     let opaque = class.try_borrow().ok()?;
     let mut data = opaque.0.try_borrow_mut().ok()?;
     data.downcast_mut::<T>().map(f)
+}
+
+/// An object whose properties are computed: each read asks for them.
+pub trait Exotic: 'static {
+    /// The object itself, for [`with_exotic`].
+    fn as_any(&self) -> &dyn Any;
+
+    /// A property of its own.
+    fn get<'js>(&self, ctx: &Ctx<'js>, name: &str) -> Result<Option<Value<'js>>>;
+
+    /// The names of its enumerable properties, in order.
+    fn names(&self) -> Vec<String>;
+
+    /// Assigns to a property, or deletes it; false if it cannot be.
+    fn set<'js>(&self, ctx: &Ctx<'js>, name: &str, value: Option<Value<'js>>) -> Result<bool> {
+        let _ = (ctx, name, value);
+        Ok(false)
+    }
+}
+
+/// An object of a class with computed properties.
+pub fn exotic<'js>(ctx: &Ctx<'js>, name: &'static str, object: impl Exotic) -> Result<Value<'js>> {
+    let prototype = prototype_of(ctx, name)?;
+    let class = Class::instance_proto(ExoticOpaque(Box::new(object)), prototype)?;
+    Ok(class.into_inner().into_value())
+}
+
+/// Calls a function with what is behind an object with computed properties.
+pub fn with_exotic<T: 'static, R>(value: &Value<'_>, f: impl FnOnce(&T) -> R) -> Option<R> {
+    let class = Class::<ExoticOpaque>::from_object(value.as_object()?)?;
+    let opaque = class.try_borrow().ok()?;
+    opaque.0.as_any().downcast_ref::<T>().map(f)
+}
+
+/// The class of all objects with computed properties.
+pub struct ExoticOpaque(Box<dyn Exotic>);
+
+impl<'js> Trace<'js> for ExoticOpaque {
+    fn trace<'a>(&self, _tracer: Tracer<'a, 'js>) {}
+}
+
+impl<'js> JsClass<'js> for ExoticOpaque {
+    const NAME: &'static str = "Object";
+    const KIND: ClassKind = ClassKind::Exotic;
+    type Mutable = Readable;
+
+    fn constructor(_ctx: &Ctx<'js>) -> Result<Option<Constructor<'js>>> {
+        Ok(None)
+    }
+
+    fn exotic_get_property(
+        this: &JsCell<'js, Self>,
+        ctx: &Ctx<'js>,
+        atom: Atom<'js>,
+        receiver: Value<'js>,
+    ) -> Result<Value<'js>> {
+        if let Some(value) = own(this, ctx, &atom)? {
+            return Ok(value);
+        }
+        // The engine leaves the prototype to this function, too.
+        match receiver.as_object().and_then(Object::get_prototype) {
+            Some(prototype) => prototype.get(atom),
+            None => Ok(Value::new_undefined(ctx.clone())),
+        }
+    }
+
+    fn exotic_set_property(
+        this: &JsCell<'js, Self>,
+        ctx: &Ctx<'js>,
+        atom: Atom<'js>,
+        _receiver: Value<'js>,
+        value: Value<'js>,
+    ) -> Result<bool> {
+        crate::raw::keep_assigned(&value);
+        this.borrow().0.set(ctx, &atom.to_string()?, Some(value))
+    }
+
+    fn exotic_delete_property(
+        this: &JsCell<'js, Self>,
+        ctx: &Ctx<'js>,
+        atom: Atom<'js>,
+    ) -> Result<bool> {
+        this.borrow().0.set(ctx, &atom.to_string()?, None)
+    }
+
+    fn exotic_has_property(
+        this: &JsCell<'js, Self>,
+        ctx: &Ctx<'js>,
+        atom: Atom<'js>,
+    ) -> Result<bool> {
+        Ok(own(this, ctx, &atom)?.is_some())
+    }
+
+    fn exotic_get_own_property(
+        this: &JsCell<'js, Self>,
+        ctx: &Ctx<'js>,
+        atom: Atom<'js>,
+    ) -> Result<Option<PropertyDescriptor<'js>>> {
+        let value = own(this, ctx, &atom)?;
+        Ok(value.map(|value| PropertyDescriptor::new_value(value, true, true, true)))
+    }
+
+    fn exotic_get_own_property_names(
+        this: &JsCell<'js, Self>,
+        ctx: &Ctx<'js>,
+    ) -> Result<Vec<PropertyName<'js>>> {
+        let names = this.borrow().0.names();
+        let name = |name: String| {
+            let atom = Atom::from_str(ctx.clone(), &name)?;
+            Ok(PropertyName { atom, is_enumerable: true })
+        };
+        names.into_iter().map(name).collect()
+    }
+}
+
+/// A property of the object's own; symbols are none.
+fn own<'js>(
+    this: &JsCell<'js, ExoticOpaque>,
+    ctx: &Ctx<'js>,
+    atom: &Atom<'js>,
+) -> Result<Option<Value<'js>>> {
+    if atom.to_value()?.is_symbol() {
+        return Ok(None);
+    }
+    this.borrow().0.get(ctx, &atom.to_string()?)
 }
 
 /// A promise with the result of a native that has finished. It is settled by a job, so that code

@@ -9,7 +9,7 @@ use rquickjs::module::Declared;
 use rquickjs::{Ctx, Error, JsLifetime, Module, Result, Value, qjs};
 
 use crate::host::Host;
-use crate::native::Opaque;
+use crate::native::{ExoticOpaque, Opaque};
 use crate::state::State;
 
 /// The state of an instance, where natives find it.
@@ -23,6 +23,11 @@ unsafe impl JsLifetime<'_> for Shared {
 // SAFETY: as above; what it boxes is `'static`, so no value of the engine can be in it.
 unsafe impl JsLifetime<'_> for Opaque {
     type Changed<'to> = Opaque;
+}
+
+// SAFETY: as above; what it boxes is `'static`.
+unsafe impl JsLifetime<'_> for ExoticOpaque {
+    type Changed<'to> = ExoticOpaque;
 }
 
 /// Bytecode that this process has compiled. Nothing else can make one: the engine trusts bytecode,
@@ -138,6 +143,15 @@ pub fn uint8_array<'js>(ctx: &Ctx<'js>, arguments: &[Value<'js>]) -> Result<Valu
         }
         Ok(Value::from_raw(ctx.clone(), value))
     }
+}
+
+/// Evens out a fault of rquickjs 0.14: its handler for assignments to exotic objects releases the
+/// value, which belongs to the engine and is released there again. To be called once by each such
+/// handler, before it returns.
+pub fn keep_assigned(value: &Value<'_>) {
+    // SAFETY: the value is of this context; one reference more cannot free anything. The engine's
+    // second release takes it back.
+    unsafe { qjs::JS_DupValue(value.ctx().as_raw().as_ptr(), value.as_raw()) };
 }
 
 /// `new Date(milliseconds)`

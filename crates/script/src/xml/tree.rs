@@ -1,0 +1,215 @@
+//! Documents as trees that can be changed.
+//!
+//! Nodes are numbers in a list and never leave it, so that a script may keep a node that was taken
+//! out of its document.
+
+use std::collections::BTreeMap;
+
+/// How deep elements may be nested: the functions here call themselves for each level.
+pub const DEPTH_MAX: usize = 256;
+
+/// A node's number.
+pub type Id = usize;
+
+/// A name with the prefix that it was written with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// Empty if there is none.
+    pub prefix: String,
+    /// The name behind the colon.
+    pub local: String,
+}
+
+impl Name {
+    /// A name as it is written: `a:b`.
+    pub fn of(text: &str) -> Name {
+        let (prefix, local) = text.split_once(':').unwrap_or(("", text));
+        Name { prefix: prefix.to_owned(), local: local.to_owned() }
+    }
+
+    /// The name as it is written.
+    pub fn written(&self) -> String {
+        match self.prefix.as_str() {
+            "" => self.local.clone(),
+            prefix => format!("{prefix}:{}", self.local),
+        }
+    }
+}
+
+/// An element.
+#[derive(Clone, Debug)]
+pub struct Element {
+    pub name: Name,
+    /// Declarations of prefixes: prefix, URI.
+    pub spaces: Vec<(String, String)>,
+    /// Attributes in the order of the document.
+    pub attributes: Vec<(Name, String)>,
+    pub children: Vec<Id>,
+}
+
+/// What a node is.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    Element(Element),
+    Text(String),
+    Comment(String),
+    /// A processing instruction: target and data.
+    Instruction(String, String),
+}
+
+/// A node.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The element that it is, or was, in.
+    pub parent: Option<Id>,
+    pub kind: Kind,
+}
+
+/// A document: its root element, and nodes that are or were below it.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    pub nodes: Vec<Node>,
+    pub root: Id,
+}
+
+impl Tree {
+    /// Adds a node that is nowhere yet.
+    pub fn add(&mut self, parent: Option<Id>, kind: Kind) -> Id {
+        self.nodes.push(Node { parent, kind });
+        self.nodes.len() - 1
+    }
+
+    /// The element of that number; `None` for other nodes.
+    pub fn element(&self, id: Id) -> Option<&Element> {
+        match &self.nodes.get(id)?.kind {
+            Kind::Element(element) => Some(element),
+            _ => None,
+        }
+    }
+
+    /// The element of that number, to change it.
+    pub fn element_mut(&mut self, id: Id) -> Option<&mut Element> {
+        match &mut self.nodes.get_mut(id)?.kind {
+            Kind::Element(element) => Some(element),
+            _ => None,
+        }
+    }
+
+    /// The elements in an element, of one local name if it is not empty.
+    pub fn elements(&self, id: Id, local: &str) -> Vec<Id> {
+        let children = self.element(id).map_or(&[][..], |element| &element.children);
+        let fits = |id: &Id| {
+            let element = self.element(*id);
+            element.is_some_and(|element| local.is_empty() || element.name.local == local)
+        };
+        children.iter().copied().filter(fits).collect()
+    }
+
+    /// All text in a node.
+    pub fn text(&self, id: Id) -> String {
+        let mut out = String::new();
+        self.push_text(id, &mut out);
+        out
+    }
+
+    fn push_text(&self, id: Id, out: &mut String) {
+        match &self.nodes[id].kind {
+            Kind::Text(text) => out.push_str(text),
+            Kind::Element(element) => {
+                element.children.iter().for_each(|id| self.push_text(*id, out))
+            }
+            _ => {}
+        }
+    }
+
+    /// The prefixes that are declared at a node: in itself or above it.
+    pub fn in_scope(&self, id: Id) -> BTreeMap<&str, &str> {
+        let mut spaces = BTreeMap::new();
+        let mut at = Some(id);
+        while let Some(id) = at {
+            for (prefix, uri) in self.element(id).map_or(&[][..], |element| &element.spaces) {
+                spaces.entry(prefix.as_str()).or_insert(uri.as_str());
+            }
+            at = self.nodes[id].parent;
+        }
+        spaces
+    }
+
+    /// Levels above a node, its own included.
+    pub fn depth(&self, id: Id) -> usize {
+        std::iter::successors(Some(id), |id| self.nodes[*id].parent).count()
+    }
+
+    /// Levels below a node, its own included.
+    pub fn height(&self, id: Id) -> usize {
+        let children = self.element(id).map_or(&[][..], |element| &element.children);
+        1 + children.iter().map(|id| self.height(*id)).max().unwrap_or(0)
+    }
+
+    /// The number of nodes in a node, itself included.
+    pub fn size(&self, id: Id) -> usize {
+        let children = self.element(id).map_or(&[][..], |element| &element.children);
+        1 + children.iter().map(|id| self.size(*id)).sum::<usize>()
+    }
+
+    /// Appends a copy of a node of any document to an element.
+    pub fn append_copy(&mut self, to: Id, from: &Tree, id: Id) {
+        // Prefixes that are declared above the original go with it.
+        let scope: Vec<(String, String)> =
+            from.in_scope(id).into_iter().map(|(p, u)| (p.to_owned(), u.to_owned())).collect();
+        let copy = self.copy(Some(to), from, id);
+        let mut used = Vec::new();
+        self.used_prefixes(copy, &mut used);
+        for (prefix, uri) in scope {
+            if !used.contains(&prefix) {
+                continue;
+            }
+            let here = self.in_scope(to).get(prefix.as_str()).map(|uri| (*uri).to_owned());
+            let is_known = here.as_deref() == Some(uri.as_str());
+            // As nginx writes it: a declaration moves up to the element that the node is put into,
+            // if it means nothing else there.
+            let moves_up = here.is_none() && !prefix.is_empty();
+            if let Some(element) = self.element_mut(copy) {
+                element.spaces.retain(|(p, _)| *p != prefix);
+                if !is_known && !moves_up {
+                    element.spaces.push((prefix.clone(), uri.clone()));
+                }
+            }
+            if moves_up && let Some(element) = self.element_mut(to) {
+                element.spaces.push((prefix, uri));
+            }
+        }
+        if let Some(element) = self.element_mut(to) {
+            element.children.push(copy);
+        }
+    }
+
+    fn copy(&mut self, parent: Option<Id>, from: &Tree, id: Id) -> Id {
+        let kind = from.nodes[id].kind.clone();
+        let children = match &kind {
+            Kind::Element(element) => element.children.clone(),
+            _ => Vec::new(),
+        };
+        let copy = self.add(parent, kind);
+        let children = children.iter().map(|id| self.copy(Some(copy), from, *id)).collect();
+        if let Some(element) = self.element_mut(copy) {
+            element.children = children;
+        }
+        copy
+    }
+
+    /// Prefixes of names in a node; the empty one for elements without any.
+    fn used_prefixes(&self, id: Id, used: &mut Vec<String>) {
+        let Some(element) = self.element(id) else { return };
+        let attributes = element.attributes.iter().map(|(name, _)| &name.prefix);
+        let names = attributes.filter(|prefix| !prefix.is_empty()).chain([&element.name.prefix]);
+        for prefix in names {
+            if !used.contains(prefix) {
+                used.push(prefix.clone());
+            }
+        }
+        for child in &element.children {
+            self.used_prefixes(*child, used);
+        }
+    }
+}
