@@ -456,6 +456,35 @@ pub fn assign<S: Session>(s: &mut S, id: VarId, value: Bytes) {
     }
 }
 
+/// Why a value cannot be assigned to a variable that is named at run time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotAssigned {
+    /// There is no such variable.
+    Unknown,
+    /// It is built in, has no setter, and no directive refers to it, so that nothing would ever
+    /// read the value.
+    ReadOnly,
+}
+
+/// Assigns to the variable of a name in lower case, as [`assign`] does.
+///
+/// # Errors
+/// The variable takes no value. Members of families (`$http_…`) count as unknown, as in nginx.
+pub fn assign_named<S: Session>(s: &mut S, name: &[u8], value: Bytes) -> Result<(), NotAssigned> {
+    let all = s.variables().clone();
+    if let Some(&i) = all.by_name.get(name) {
+        if let Evaluation::Prefix(..) = all.vars[i as usize].evaluation {
+            return Err(NotAssigned::Unknown);
+        }
+        assign(s, VarId(i), value);
+        return Ok(());
+    }
+    let def = std::str::from_utf8(name).ok().and_then(|n| all.builtin.get(n));
+    let set = def.ok_or(NotAssigned::Unknown)?.def.set.ok_or(NotAssigned::ReadOnly)?;
+    set(s, value);
+    Ok(())
+}
+
 /// The value of a variable; `None` where it has none.
 pub fn value<S: Session>(s: &mut S, id: VarId) -> Option<Bytes> {
     match s.values().with(id, Slot::clone) {

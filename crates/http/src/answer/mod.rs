@@ -245,7 +245,7 @@ fn logs(r: &mut Request) -> bool {
     if r.account.counted.is_some() {
         metering::end(r);
     }
-    !r.loc.pipeline.log.is_empty() && !r.is_traced()
+    !(r.loc.pipeline.log.is_empty() && r.state.endings.is_empty()) && !r.is_traced()
 }
 
 async fn log_handlers(r: &mut Request) {
@@ -256,6 +256,7 @@ async fn log_handlers(r: &mut Request) {
             f.await;
         }
     }
+    r.call_endings();
     if !r.state.settling.is_empty() {
         // The request gives back its hold on things (its place among the connections of a client,
         // say): the client has its answer, and may come again.

@@ -38,8 +38,18 @@ pub(crate) fn run(mut r: Box<Request>, pipe: Rc<Pipe>, is_clone: bool) -> TaskId
         if let Some(at_end) = r.sub_mut().and_then(|s| s.at_end.take()) {
             at_end(&mut r);
         }
-        end.0.end(done);
-        r.give_back();
+        r.call_endings();
+        let keep = r.sub_mut().and_then(|s| s.keep.take());
+        match keep {
+            Some(keep) => {
+                keep(r);
+                end.0.end(done);
+            }
+            None => {
+                end.0.end(done);
+                r.give_back();
+            }
+        }
     })
 }
 

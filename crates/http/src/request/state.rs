@@ -19,7 +19,12 @@ pub struct State {
     pub(crate) ctx: Vec<Box<dyn Any>>,
     /// Futures to wait for behind the log phase; see [`Request::before_close`].
     pub(crate) settling: Vec<Pin<Box<dyn Future<Output = ()>>>>,
+    /// Functions to call behind the log phase; see [`Request::at_end`].
+    pub(crate) endings: Vec<Ending>,
 }
+
+/// See [`Request::at_end`].
+pub type Ending = Box<dyn FnOnce(&mut Request)>;
 
 impl State {
     /// For the next request.
@@ -28,6 +33,7 @@ impl State {
         self.values.clear();
         self.ctx.clear();
         self.settling.clear();
+        self.endings.clear();
     }
 }
 
@@ -45,6 +51,19 @@ impl Request {
             ctx.push(Box::new(T::default()));
         }
         ctx[i].downcast_mut().expect("found or stored under this type just now")
+    }
+
+    /// Calls `ending` when the log phase is over, or a subrequest has its response. A redirect inside
+    /// the server does not forget it. It is dropped uncalled if the request's task is.
+    pub fn at_end(&mut self, ending: Ending) {
+        self.state.endings.push(ending);
+    }
+
+    /// Calls what [`Request::at_end`] was given.
+    pub(crate) fn call_endings(&mut self) {
+        for ending in std::mem::take(&mut self.state.endings) {
+            ending(self);
+        }
     }
 
     /// The n-th group of the last regular expression that matched.

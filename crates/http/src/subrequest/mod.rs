@@ -23,7 +23,7 @@ use std::rc::Rc;
 use base::log::Level;
 use bytes::Bytes;
 use event::TaskId;
-use http_wire::h1::Method;
+use http_wire::h1::{Method, Span};
 use mem::{Chain, Page};
 
 pub(crate) use family::{Family, Subrequests};
@@ -57,6 +57,9 @@ pub enum Use {
 /// Runs at a subrequest's end, on the subrequest, before it is gone.
 pub type AtEnd = Box<dyn FnOnce(&mut Request)>;
 
+/// Takes the subrequest at its end, before the parent is woken.
+pub type Keep = Box<dyn FnOnce(Box<Request>)>;
+
 /// A subrequest that is to be made.
 pub struct Subrequest {
     /// Its path, unescaped.
@@ -67,8 +70,12 @@ pub struct Subrequest {
     pub take: Use,
     /// It has the client's method, not GET.
     pub same_method: bool,
+    /// The name of its method, in place of GET or the client's.
+    pub method: Option<Bytes>,
     /// It has the client's body, where that was read.
     pub with_body: bool,
+    /// Its body, in place of the client's.
+    pub body: Option<Bytes>,
     /// Text in place of its body where that is empty, or where it would be an error page.
     pub instead: Option<Bytes>,
     /// It makes its content as its parent does: in the same location, by the same handler.
@@ -77,6 +84,8 @@ pub struct Subrequest {
     pub ctx: Option<Box<dyn Any>>,
     /// See [`AtEnd`].
     pub at_end: Option<AtEnd>,
+    /// See [`Keep`].
+    pub keep: Option<Keep>,
 }
 
 impl Subrequest {
@@ -87,11 +96,14 @@ impl Subrequest {
             args,
             take: Use::Body,
             same_method: false,
+            method: None,
             with_body: true,
+            body: None,
             instead: None,
             is_clone: false,
             ctx: None,
             at_end: None,
+            keep: None,
         }
     }
 }
@@ -112,6 +124,7 @@ pub(crate) struct Sub {
     /// Bytes of body so far.
     pub given: u64,
     pub at_end: Option<AtEnd>,
+    pub keep: Option<Keep>,
     /// The right to fetch something for a cache, while it is not taken.
     pub fetches: Option<Box<dyn Any>>,
     /// It fetches a response for a cache while the client is served the stale one.
@@ -255,8 +268,11 @@ impl Request {
             true => self.channel.head_only(),
             false => &self.edited_head,
         };
-        let mut head_text = Page::get(text.len());
+        let method = ask.method.as_deref().unwrap_or_default();
+        let mut head_text = Page::get(text.len() + method.len());
         head_text.extend_from_slice(text);
+        let method_span = Span { start: text.len() as u32, end: (text.len() + method.len()) as u32 };
+        head_text.extend_from_slice(method);
         let channel = Channel::Subrequest(Box::new(Sub {
             pipe,
             head_text,
@@ -267,6 +283,7 @@ impl Request {
             parent_type: self.out.content_type.clone(),
             given: 0,
             at_end: ask.at_end,
+            keep: ask.keep,
             fetches: None,
             background: false,
             hold: self.main.life.work(),
@@ -279,12 +296,22 @@ impl Request {
         r.head.content_length = None;
         r.head.chunked = false;
         r.head.expect_continue = false;
-        if ask.with_body && self.body.was_read() {
+        if let Some(bytes) = ask.body {
+            let mut body = Chain::new();
+            body.push_bytes(bytes);
+            r.head.content_length = Some(body.len());
+            r.body.is_shared(body);
+        } else if ask.with_body && self.body.was_read() {
             let body = self.body_chain();
             r.head.content_length = Some(body.len());
             r.body.is_shared(body);
         }
         r.method = if ask.same_method { self.method } else { Method::Get };
+        if let Some(name) = &ask.method {
+            r.head.method_name = method_span;
+            r.head.method = Method::lookup(name);
+            r.method = r.head.method;
+        }
         r.uri.extend_from_slice(&ask.uri);
         r.args.extend_from_slice(&ask.args);
         r.host.extend_from_slice(&self.host);
@@ -293,7 +320,8 @@ impl Request {
         r.state.values = self.state.values.share();
         r.flags.internal = true;
         r.flags.valid_location = true;
-        r.flags.header_only = ask.take == Use::Head;
+        let has_head_method = ask.method.is_some() && r.method == Method::Head;
+        r.flags.header_only = ask.take == Use::Head || has_head_method;
         r.subrequests.family = self.subrequests.family.clone();
         r.state.ctx.extend(ask.ctx);
         r.account.start();
