@@ -1,16 +1,746 @@
-//! The request object `r`.
+//! The request object `r`: natives over [`HttpHost`], and what JavaScript makes of them
+//! (`js/http.js`).
+//!
+//! A request is a number that no other request of the process has. Objects of requests that have
+//! ended keep their numbers, which the host of a later request does not know, so that every use of
+//! them throws.
 
-use rquickjs::{Ctx, Result, Value};
+use std::cell::RefCell;
 
-/// What `r` reaches of a request.
-pub trait HttpHost {}
+use rquickjs::{
+    Array, ArrayBuffer, Ctx, Error, Exception, Function, Module, Object, Persistent, Result, Value,
+};
+
+use crate::form;
+use crate::host::{Host, Level};
+use crate::native::{self, Call, Method, to_bool, to_number};
+use crate::query;
+use crate::raw::{self, Bytecode};
+use crate::state::{self, Ticket};
+use crate::value::{Answer, Data};
+
+/// A request, or the reply of a subrequest.
+pub type RequestId = u64;
+
+/// Texts of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// `1.1`
+    HttpVersion,
+    /// `GET`
+    Method,
+    /// The client's address.
+    RemoteAddress,
+    /// `GET / HTTP/1.1`
+    RequestLine,
+    /// The normalized path.
+    Uri,
+    /// The arguments, as sent.
+    Args,
+}
+
+/// Which fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Those of the request.
+    In,
+    /// Those of the response.
+    Out,
+}
+
+/// What a handler does without further words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// `r.done()`
+    Done,
+    /// `r.finish()`
+    Finish,
+    /// `r.sendHeader()`
+    SendHeader,
+    /// `r.decline()`
+    Decline,
+}
+
+/// The request's body, as far as it is known.
+#[derive(Debug)]
+pub enum RequestBody {
+    /// It was not read, or there is none.
+    Unread,
+    /// All of it.
+    Bytes(Vec<u8>),
+    /// It was read, and cannot be had in memory.
+    Lost,
+}
+
+/// A call that is wrong here: the class of the error and its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A `TypeError`.
+    Type(&'static str),
+    /// An `InternalError`.
+    Internal(&'static str),
+}
+
+/// A subrequest as a script asks for it.
+#[derive(Debug)]
+pub struct Ask {
+    /// Path and, behind a `?`, arguments, escaped.
+    pub uri: Vec<u8>,
+    /// Arguments; those of the URI hold if there are none.
+    pub args: Vec<u8>,
+    /// The method; empty: GET.
+    pub method: Vec<u8>,
+    /// The body in place of the client's.
+    pub body: Option<Vec<u8>>,
+    /// Whom the reply is for, as the number of a request; nobody waits for a detached subrequest.
+    pub ticket: Option<Ticket>,
+}
+
+/// What `r` reaches of a request, and of the replies of its subrequests.
+pub trait HttpHost {
+    /// The request that handlers are given.
+    fn main(&self) -> RequestId;
+
+    /// Whether that is a run of `js_periodic`.
+    fn is_periodic(&self) -> bool;
+
+    /// Whether the request is that of the running handler, or a reply to it.
+    fn is_alive(&self, of: RequestId) -> bool;
+
+    /// The request that a reply is for.
+    fn parent(&self, of: RequestId) -> Option<RequestId>;
+
+    /// A text.
+    fn text(&mut self, of: RequestId, what: Text) -> Vec<u8>;
+
+    /// Whether it came from inside the server.
+    fn is_internal(&mut self, of: RequestId) -> bool;
+
+    /// The response's status; 0 before there is one.
+    fn status(&mut self, of: RequestId) -> u16;
+
+    /// Sets it.
+    fn set_status(&mut self, of: RequestId, status: i64);
+
+    /// All fields, in order, each by its name as written.
+    fn fields(&mut self, of: RequestId, side: Side) -> Vec<(Vec<u8>, Vec<u8>)>;
+
+    /// The names of all fields, those included that [`HttpHost::fields`] does not list: the type
+    /// and the length of a response.
+    fn names(&mut self, of: RequestId, side: Side) -> Vec<Vec<u8>>;
+
+    /// The values of a field.
+    fn field(&mut self, of: RequestId, side: Side, name: &[u8]) -> Vec<Vec<u8>>;
+
+    /// Replaces a field of the response. Names and values were checked.
+    fn set_field(
+        &mut self,
+        of: RequestId,
+        name: &[u8],
+        values: Vec<Vec<u8>>,
+    ) -> std::result::Result<(), Refusal>;
+
+    /// A variable's value; of digits, a group of the last regular expression.
+    fn variable(&mut self, of: RequestId, name: &[u8]) -> Option<Vec<u8>>;
+
+    /// Assigns to a variable.
+    fn set_variable(
+        &mut self,
+        of: RequestId,
+        name: &[u8],
+        value: Vec<u8>,
+    ) -> std::result::Result<(), Refusal>;
+
+    /// The variables of `js_var`.
+    fn variable_names(&mut self) -> Vec<String>;
+
+    /// The request's body.
+    fn request_body(&mut self, of: RequestId) -> RequestBody;
+
+    /// Has the request's body read; the answer of the ticket is its bytes.
+    fn read_body(&mut self, ticket: Ticket);
+
+    /// Whether a ticket of [`HttpHost::read_body`] has no answer yet.
+    fn is_reading_body(&self) -> bool;
+
+    /// The body of a reply.
+    fn response_body(&mut self, of: RequestId) -> Option<Vec<u8>>;
+
+    /// Writes a line about the request to the error log.
+    fn log(&mut self, of: RequestId, level: Level, text: &str);
+
+    /// `r.done()` and the like.
+    fn act(&mut self, of: RequestId, act: Act) -> std::result::Result<(), Refusal>;
+
+    /// `r.internalRedirect()`
+    fn redirect(&mut self, of: RequestId, uri: Vec<u8>) -> std::result::Result<(), Refusal>;
+
+    /// `r.return()`: a whole response, or a status alone.
+    fn answer(
+        &mut self,
+        of: RequestId,
+        status: u16,
+        body: Option<Vec<u8>>,
+    ) -> std::result::Result<(), Refusal>;
+
+    /// `r.send()`
+    fn send(&mut self, of: RequestId, piece: Vec<u8>) -> std::result::Result<(), Refusal>;
+
+    /// `r.sendBuffer()`: flags that are not given are those of the piece that is filtered.
+    fn send_buffer(
+        &mut self,
+        of: RequestId,
+        piece: Vec<u8>,
+        flush: Option<bool>,
+        last: Option<bool>,
+    ) -> std::result::Result<(), Refusal>;
+
+    /// `r.setReturnValue()`
+    fn set_return_value(&mut self, of: RequestId, value: Data);
+
+    /// Whether the request may have subrequests.
+    fn may_ask(&self, of: RequestId) -> bool;
+
+    /// Starts a subrequest.
+    fn subrequest(&mut self, ask: Ask) -> std::result::Result<(), Refusal>;
+}
+
+const SOURCE: &str = include_str!("js/http.js");
+
+/// Where the state keeps what the module `js/http.js` returns.
+const PARTS: &str = "weir:http";
+
+thread_local! {
+    static COMPILED: RefCell<Option<Bytecode>> = const { RefCell::new(None) };
+}
 
 /// Adds what HTTP handlers have beside the common objects.
-pub fn install(_ctx: &Ctx<'_>) -> Result<()> {
+pub fn install(ctx: &Ctx<'_>) -> Result<()> {
+    let natives = Object::new(ctx.clone())?;
+    native::methods(&natives, NATIVES)?;
+    let parts = prelude(ctx, PARTS, SOURCE, &COMPILED, natives)?;
+    let parts = Persistent::save(ctx, parts);
+    state::of(ctx).prototypes.borrow_mut().insert(PARTS, parts);
     Ok(())
+}
+
+/// Runs a module of this crate: its default export gets the natives, and returns an object.
+pub(crate) fn prelude<'js>(
+    ctx: &Ctx<'js>,
+    name: &'static str,
+    source: &str,
+    compiled: &'static std::thread::LocalKey<RefCell<Option<Bytecode>>>,
+    natives: Object<'js>,
+) -> Result<Object<'js>> {
+    let known = compiled.with(|c| c.borrow().clone());
+    let module = match known {
+        Some(bytecode) => bytecode.load(ctx)?,
+        None => {
+            let module = Module::declare(ctx.clone(), name, source)?;
+            let bytecode = Bytecode::of(&module)?;
+            compiled.with(|c| *c.borrow_mut() = Some(bytecode));
+            module
+        }
+    };
+    let (module, promise) = module.eval()?;
+    while promise.state() == rquickjs::promise::PromiseState::Pending && ctx.execute_pending_job() {
+    }
+    if let Some(result) = promise.result::<Value<'_>>() {
+        result?;
+    }
+    let start: Function<'js> = module.namespace()?.get("default")?;
+    start.call((natives,))
+}
+
+fn part<'js>(ctx: &Ctx<'js>, name: &str) -> Result<Function<'js>> {
+    native::prototype_of(ctx, PARTS)?.get(name)
 }
 
 /// The `r` object of the request that the host lends; the same object for each call.
 pub fn request<'js>(ctx: &Ctx<'js>) -> Result<Value<'js>> {
-    Ok(Value::new_undefined(ctx.clone()))
+    let (id, is_periodic) = host(ctx, |h| Ok((h.main(), h.is_periodic())))?;
+    part(ctx, "request")?.call((id as f64, is_periodic))
+}
+
+/// Calls a function with the host of HTTP.
+fn host<R>(
+    ctx: &Ctx<'_>,
+    f: impl FnOnce(&mut dyn HttpHost) -> std::result::Result<R, Refusal>,
+) -> Result<R> {
+    let done = state::host(ctx, |host: &mut dyn Host| {
+        host.http().map_or(Err(Refusal::Internal("there is no request")), f)
+    })?;
+    done.map_err(|refusal| match refusal {
+        Refusal::Type(message) => Exception::throw_type(ctx, message),
+        Refusal::Internal(message) => Exception::throw_internal(ctx, message),
+    })
+}
+
+/// Calls a function with the request that the first argument names.
+fn of<R>(
+    call: &Call<'_, '_>,
+    f: impl FnOnce(&mut dyn HttpHost, RequestId) -> std::result::Result<R, Refusal>,
+) -> Result<R> {
+    let id = to_number(&call.arg(0))? as RequestId;
+    host(call.ctx(), |h| match h.is_alive(id) {
+        true => f(h, id),
+        false => Err(Refusal::Internal("the request of this object has ended")),
+    })
+}
+
+/// The bytes of a view, or of a string.
+pub(crate) fn bytes(value: &Value<'_>) -> Result<Vec<u8>> {
+    match raw::bytes(value) {
+        Some(bytes) => Ok(bytes),
+        None => raw::to_text(value).map(String::into_bytes),
+    }
+}
+
+/// Bytes as a string, with U+FFFD for what is no UTF-8.
+pub(crate) fn text<'js>(ctx: &Ctx<'js>, bytes: &[u8]) -> Result<Value<'js>> {
+    let text = String::from_utf8_lossy(bytes);
+    Ok(rquickjs::String::from_str(ctx.clone(), &text)?.into_value())
+}
+
+/// Bytes as a string or as a `Buffer`.
+fn text_or_buffer<'js>(ctx: &Ctx<'js>, bytes: Vec<u8>, is_raw: bool) -> Result<Value<'js>> {
+    if is_raw { Data::Bytes(bytes).to_js(ctx) } else { text(ctx, &bytes) }
+}
+
+fn side(call: &Call<'_, '_>) -> Result<Side> {
+    Ok(if to_bool(&call.arg(1))? { Side::Out } else { Side::In })
+}
+
+const NATIVES: &[Method] = &[
+    ("text", 2, get_text),
+    ("args", 1, get_args),
+    ("internal", 1, |c| {
+        let is_internal = of(c, |h, id| Ok(h.is_internal(id)))?;
+        c.bool(is_internal)
+    }),
+    ("status", 1, |c| {
+        let status = of(c, |h, id| Ok(h.status(id)))?;
+        c.number(status.into())
+    }),
+    ("setStatus", 2, |c| {
+        let status = to_number(&c.arg(1))? as i64;
+        of(c, |h, id| {
+            h.set_status(id, status);
+            Ok(())
+        })?;
+        c.undefined()
+    }),
+    ("keys", 2, get_names),
+    ("field", 3, get_field),
+    ("setField", 3, set_field),
+    ("rawFields", 2, get_fields),
+    ("variable", 3, get_variable),
+    ("setVariable", 3, |c| {
+        let (name, value) = (variable_name(&c.arg(1))?, bytes(&c.arg(2))?);
+        of(c, |h, id| h.set_variable(id, &name, value))?;
+        c.undefined()
+    }),
+    ("variableNames", 1, get_variable_names),
+    ("requestBody", 2, get_request_body),
+    ("responseBody", 2, |c| {
+        let is_raw = to_bool(&c.arg(1))?;
+        match of(c, |h, id| Ok(h.response_body(id)))? {
+            Some(body) => text_or_buffer(c.ctx(), body, is_raw),
+            None => c.undefined(),
+        }
+    }),
+    ("readBody", 2, read_body),
+    ("parseForm", 3, parse_form),
+    ("parent", 1, |c| match of(c, |h, id| Ok(h.parent(id)))? {
+        Some(id) => c.number(id as f64),
+        None => c.undefined(),
+    }),
+    ("log", 3, |c| {
+        let level = match to_number(&c.arg(1))? as u32 {
+            0 => Level::Info,
+            1 => Level::Warn,
+            _ => Level::Error,
+        };
+        let text = raw::to_text(&c.arg(2))?;
+        of(c, |h, id| {
+            h.log(id, level, &text);
+            Ok(())
+        })?;
+        c.undefined()
+    }),
+    ("act", 2, |c| {
+        let act = match to_number(&c.arg(1))? as u32 {
+            0 => Act::Done,
+            1 => Act::Finish,
+            2 => Act::SendHeader,
+            _ => Act::Decline,
+        };
+        of(c, |h, id| h.act(id, act))?;
+        c.undefined()
+    }),
+    ("redirect", 2, |c| {
+        let uri = bytes(&c.arg(1))?;
+        of(c, |h, id| h.redirect(id, uri))?;
+        c.undefined()
+    }),
+    ("return", 3, answer),
+    ("send", 2, |c| {
+        let mut whole = Vec::new();
+        for piece in list(&c.arg(1))? {
+            whole.extend_from_slice(&bytes(&piece)?);
+        }
+        of(c, |h, id| h.send(id, whole))?;
+        c.undefined()
+    }),
+    ("sendBuffer", 4, |c| {
+        let flag = |value: Value<'_>| value.as_bool();
+        let (piece, flush, last) = (bytes(&c.arg(1))?, flag(c.arg(2)), flag(c.arg(3)));
+        of(c, |h, id| h.send_buffer(id, piece, flush, last))?;
+        c.undefined()
+    }),
+    ("setReturnValue", 2, |c| {
+        let value = Data::from_js(&c.arg(1))?;
+        of(c, |h, id| {
+            h.set_return_value(id, value);
+            Ok(())
+        })?;
+        c.undefined()
+    }),
+    ("mayAsk", 1, |c| {
+        let m = "subrequest can only be created for the primary request";
+        of(c, |h, id| if h.may_ask(id) { Ok(()) } else { Err(Refusal::Type(m)) })?;
+        c.undefined()
+    }),
+    ("subrequest", 7, subrequest),
+];
+
+/// The elements of an array that `js/http.js` made.
+fn list<'js>(value: &Value<'js>) -> Result<Vec<Value<'js>>> {
+    match value.as_array() {
+        Some(array) => array.iter().collect(),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn strings<'js>(ctx: &Ctx<'js>, all: impl IntoIterator<Item = Vec<u8>>) -> Result<Value<'js>> {
+    let array = Array::new(ctx.clone())?;
+    for (i, bytes) in all.into_iter().enumerate() {
+        array.set(i, text(ctx, &bytes)?)?;
+    }
+    Ok(array.into_value())
+}
+
+fn get_text<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let what = match to_number(&c.arg(1))? as u32 {
+        0 => Text::HttpVersion,
+        1 => Text::Method,
+        2 => Text::RemoteAddress,
+        3 => Text::RequestLine,
+        _ => Text::Uri,
+    };
+    let bytes = of(c, |h, id| Ok(h.text(id, what)))?;
+    text(c.ctx(), &bytes)
+}
+
+fn get_args<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let args = of(c, |h, id| Ok(h.text(id, Text::Args)))?;
+    let pairs = query::pairs(&args);
+    strings(c.ctx(), pairs.into_iter().flat_map(|(k, v)| [k.into_bytes(), v.into_bytes()]))
+}
+
+fn get_names<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let side = side(c)?;
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    for name in of(c, |h, id| Ok(h.names(id, side)))? {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    strings(c.ctx(), names)
+}
+
+fn get_fields<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let side = side(c)?;
+    let fields = of(c, |h, id| Ok(h.fields(id, side)))?;
+    let array = Array::new(c.ctx().clone())?;
+    for (i, (name, value)) in fields.into_iter().enumerate() {
+        array.set(i, strings(c.ctx(), [name, value])?)?;
+    }
+    Ok(array.into_value())
+}
+
+/// How the values of one field become one value of the script.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Joined {
+    /// The first counts.
+    Single,
+    /// They are joined by this.
+    By(&'static str),
+    /// An array.
+    Array,
+}
+
+fn joined(side: Side, name: &[u8]) -> Joined {
+    let is = |list: &[&str]| list.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(name));
+    match side {
+        Side::In if is(IN_SINGLE) => Joined::Single,
+        Side::In if is(&["Cookie"]) => Joined::By("; "),
+        Side::Out if is(OUT_SINGLE) => Joined::Single,
+        Side::Out if is(&["Set-Cookie"]) => Joined::Array,
+        Side::In | Side::Out => Joined::By(", "),
+    }
+}
+
+const IN_SINGLE: &[&str] = &[
+    "Content-Type",
+    "ETag",
+    "From",
+    "Max-Forwards",
+    "Referer",
+    "Proxy-Authorization",
+    "User-Agent",
+];
+
+const OUT_SINGLE: &[&str] = &[
+    "Age",
+    "Content-Encoding",
+    "Content-Length",
+    "Content-Type",
+    "Date",
+    "ETag",
+    "Expires",
+    "Last-Modified",
+    "Location",
+    "Retry-After",
+    "Server",
+];
+
+fn get_field<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let (side, name) = (side(c)?, raw::to_text(&c.arg(2))?);
+    let values = of(c, |h, id| Ok(h.field(id, side, name.as_bytes())))?;
+    let Some(first) = values.first() else { return c.undefined() };
+    match joined(side, name.as_bytes()) {
+        Joined::Single => text(c.ctx(), first),
+        Joined::By(separator) => text(c.ctx(), &values.join(separator.as_bytes())),
+        Joined::Array => strings(c.ctx(), values),
+    }
+}
+
+/// Whether a byte may stand in a field's name (RFC 9110 section 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Whether a value may stand in a field: no control character but the tab.
+pub(crate) fn is_field_value(value: &[u8]) -> bool {
+    !value.iter().any(|b| (*b < 0x20 && *b != b'\t') || *b == 0x7f)
+}
+
+/// Whether a name may be that of a field.
+pub(crate) fn is_field_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|b| is_token(*b))
+}
+
+fn set_field<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let name = raw::to_text(&c.arg(1))?.into_bytes();
+    if !is_field_name(&name) {
+        return Err(c.type_error("invalid header name"));
+    }
+    let mut values = Vec::new();
+    for value in list(&c.arg(2))? {
+        let value = bytes(&value)?;
+        if !is_field_value(&value) {
+            return Err(c.type_error("invalid header value"));
+        }
+        values.push(value);
+    }
+    // A field that takes one value takes the last one.
+    let is_set = joined(Side::Out, &name) == Joined::Single;
+    let is_special = !matches!(name.to_ascii_lowercase().as_slice(), b"age" | b"etag" | b"expires")
+        && !name.eq_ignore_ascii_case(b"Retry-After");
+    if is_set && is_special && values.len() > 1 {
+        values.drain(..values.len() - 1);
+    }
+    values.retain(|value| !value.is_empty());
+    of(c, |h, id| h.set_field(id, &name, values))?;
+    c.undefined()
+}
+
+fn variable_name(value: &Value<'_>) -> Result<Vec<u8>> {
+    let mut name = raw::to_text(value)?.into_bytes();
+    name.make_ascii_lowercase();
+    Ok(name)
+}
+
+fn get_variable<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let (name, is_raw) = (variable_name(&c.arg(1))?, to_bool(&c.arg(2))?);
+    match of(c, |h, id| Ok(h.variable(id, &name)))? {
+        Some(value) => text_or_buffer(c.ctx(), value, is_raw),
+        None => c.undefined(),
+    }
+}
+
+fn get_variable_names<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let prefix = raw::to_text(&c.arg(0))?;
+    let names = host(c.ctx(), |h| Ok(h.variable_names()))?;
+    let named = names.into_iter().filter(|name| name.starts_with(&prefix));
+    strings(c.ctx(), named.map(String::into_bytes))
+}
+
+fn get_request_body<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let is_raw = to_bool(&c.arg(1))?;
+    match of(c, |h, id| Ok(h.request_body(id)))? {
+        RequestBody::Bytes(body) => text_or_buffer(c.ctx(), body, is_raw),
+        RequestBody::Unread => c.undefined(),
+        RequestBody::Lost => {
+            Err(Exception::throw_internal(c.ctx(), "failed to read request body"))
+        }
+    }
+}
+
+/// `n.readBody(id, kind)`: the body's value, or a promise of it.
+fn read_body<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let finish: state::Finish = match to_number(&c.arg(1))? as u32 {
+        0 => |ctx, answer| {
+            let buffer = ArrayBuffer::new_copy(ctx.clone(), of_answer(ctx, answer)?)?;
+            Ok(buffer.into_value())
+        },
+        1 => |ctx, answer| {
+            let body = of_answer(ctx, answer)?;
+            ctx.json_parse(String::from_utf8_lossy(&body).into_owned())
+        },
+        2 => |ctx, answer| text(ctx, &of_answer(ctx, answer)?),
+        _ => |ctx, answer| Data::Bytes(of_answer(ctx, answer)?).to_js(ctx),
+    };
+    match of(c, |h, id| Ok(h.request_body(id)))? {
+        RequestBody::Bytes(body) => finish(c.ctx(), Answer::Data(Data::Bytes(body))),
+        RequestBody::Lost => {
+            Err(Exception::throw_internal(c.ctx(), "failed to read request body"))
+        }
+        RequestBody::Unread => {
+            if of(c, |h, _| Ok(h.is_reading_body()))? {
+                return Err(c.type_error("request body is already being read"));
+            }
+            let (ticket, promise) = state::promise(c.ctx(), finish)?;
+            of(c, |h, _| {
+                h.read_body(ticket);
+                Ok(())
+            })?;
+            Ok(promise.into_value())
+        }
+    }
+}
+
+/// The bytes that the host answers with.
+fn of_answer(ctx: &Ctx<'_>, answer: Answer) -> Result<Vec<u8>> {
+    match answer {
+        Answer::Data(Data::Bytes(bytes)) => Ok(bytes),
+        Answer::Data(_) => Ok(Vec::new()),
+        Answer::Failed(message) => Err(Exception::throw_type(ctx, &message)),
+    }
+}
+
+/// `n.parseForm(id, body, maxKeys)`: entries with `name` and `value` or `file`.
+fn parse_form<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let body = bytes(&c.arg(1))?;
+    let max = to_number(&c.arg(2))? as usize;
+    let media = of(c, |h, id| Ok(h.field(id, Side::In, b"Content-Type").into_iter().next()))?;
+    let entries = form::parse(media.as_deref(), &body, max);
+    let entries = entries.map_err(|message| c.type_error(message))?;
+    let array = Array::new(c.ctx().clone())?;
+    for (i, entry) in entries.into_iter().enumerate() {
+        let object = Object::new(c.ctx().clone())?;
+        object.set("name", entry.name)?;
+        match entry.value {
+            form::Value::Text(value) => object.set("value", value)?,
+            form::Value::File(name) => object.set("file", name)?,
+        }
+        array.set(i, object)?;
+    }
+    Ok(array.into_value())
+}
+
+/// `n.return(id, status, body)`
+fn answer<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let status = to_number(&c.arg(1))? as u16;
+    let body = match c.arg(2) {
+        value if value.is_undefined() => None,
+        value => Some(bytes(&value)?),
+    };
+    if matches!(status, 301 | 302 | 303 | 307 | 308)
+        && body.as_ref().is_some_and(|body| !is_field_value(body))
+    {
+        return Err(c.type_error("invalid header value"));
+    }
+    of(c, |h, id| h.answer(id, status, body))?;
+    c.undefined()
+}
+
+/// `n.subrequest(id, uri, args, method, body, detached, callback)`
+fn subrequest<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let body = match c.arg(4) {
+        value if value.is_undefined() => None,
+        value => Some(bytes(&value)?),
+    };
+    let mut ask = Ask {
+        uri: bytes(&c.arg(1))?,
+        args: bytes(&c.arg(2))?,
+        method: bytes(&c.arg(3))?,
+        body,
+        ticket: None,
+    };
+    let mut result = Value::new_undefined(c.ctx().clone());
+    if !to_bool(&c.arg(5))? {
+        let ticket = match c.arg(6).into_function() {
+            Some(callback) => state::callback(c.ctx(), callback, reply),
+            None => {
+                let (ticket, promise) = state::promise(c.ctx(), reply)?;
+                result = promise.into_value();
+                ticket
+            }
+        };
+        ask.ticket = Some(ticket);
+    }
+    let ticket = ask.ticket;
+    let asked = of(c, |h, _| h.subrequest(ask));
+    if let (Err(_), Some(ticket)) = (&asked, ticket) {
+        state::of(c.ctx()).take_waiter(ticket);
+    }
+    asked.map(|()| result)
+}
+
+/// The object of a reply, whose number the host answers with.
+fn reply<'js>(ctx: &Ctx<'js>, answer: Answer) -> Result<Value<'js>> {
+    match answer {
+        Answer::Data(Data::Number(id)) => part(ctx, "reply")?.call((id,)),
+        Answer::Data(_) => Err(Error::Unknown),
+        Answer::Failed(message) => Err(Exception::throw_message(ctx, &message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Joined, Side, is_field_name, is_field_value, joined};
+
+    #[test]
+    fn fields_are_joined_as_njs_joins_them() {
+        assert_eq!(joined(Side::In, b"content-type"), Joined::Single);
+        assert_eq!(joined(Side::In, b"COOKIE"), Joined::By("; "));
+        assert_eq!(joined(Side::In, b"Location"), Joined::By(", "));
+        assert_eq!(joined(Side::Out, b"Cookie"), Joined::By(", "));
+        assert_eq!(joined(Side::Out, b"location"), Joined::Single);
+        assert_eq!(joined(Side::Out, b"set-cookie"), Joined::Array);
+    }
+
+    #[test]
+    fn names_and_values_cannot_split_a_response() {
+        for name in ["", "a b", "a:", "X\r\nY", "\u{e9}"] {
+            assert!(!is_field_name(name.as_bytes()), "{name:?}");
+        }
+        assert!(is_field_name(b"X-Foo_1"));
+        assert!(is_field_value(b"a\tb\xc3\xa9") && is_field_value(b""));
+        for value in ["a\r", "a\nb", "\0", "\x7f"] {
+            assert!(!is_field_value(value.as_bytes()), "{value:?}");
+        }
+    }
 }
