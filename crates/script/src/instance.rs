@@ -221,6 +221,23 @@ impl Instance {
         })
     }
 
+    /// Ends the work for a request: calls what `njs.on('exit')` has registered, and forgets tickets,
+    /// timers and calls. Returns whether the engine may serve another request.
+    ///
+    /// # Errors
+    /// As for [`Instance::call`]: what the hook threw, or a rejection that nobody handled.
+    pub fn end_request(&mut self, host: &mut dyn Host) -> Result<bool, Fault> {
+        if self.ended {
+            return Ok(false);
+        }
+        let hook = self.exit(host);
+        self.state.forget_request();
+        let left = self.run(host, |_, _| Ok(()));
+        self.state.meter.reset();
+        hook.and(left)?;
+        Ok(!self.ended && !self.state.is_waiting())
+    }
+
     /// Whether tickets or timers are outstanding.
     pub fn is_waiting(&self) -> bool {
         self.state.is_waiting()
@@ -247,6 +264,10 @@ impl Instance {
                 let result = f(&ctx, &state);
                 let result = result.map_err(|e| Fault::caught(&ctx, FaultKind::Thrown, &e))?;
                 while state.meter.ended().is_none() && ctx.execute_pending_job() {}
+                // While the host owes an answer, the script may still handle a rejection.
+                if state.is_waiting() {
+                    return Ok(result);
+                }
                 match state.take_rejection() {
                     Some(reason) => {
                         let reason = reason.restore(&ctx);

@@ -14,7 +14,7 @@ use crate::raw::{Lent, Shared};
 use crate::value::Answer;
 
 /// What a script may use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Memory of the engine, bytes (`js_memory_limit`).
     pub memory_bytes: usize,
@@ -187,6 +187,13 @@ impl State {
     /// Whether answers or timers are outstanding.
     pub fn is_waiting(&self) -> bool {
         !self.waiters.borrow().is_empty() || !self.timers.borrow().is_empty()
+    }
+
+    /// Forgets what belongs to one request.
+    pub(crate) fn forget_request(&self) {
+        self.waiters.take();
+        self.timers.take();
+        self.calls.take();
     }
 
     /// Gives back every value of the engine, before the engine goes.
