@@ -27,7 +27,7 @@ const TIERS: &[&[&str]] = &[
     &["http", "stream", "mail"],
     &["http-upstream"],
     &["acme", "otel"],
-    &["http-proxying", "http-observe", "http-identity", "http-files"],
+    &["http-proxying", "http-observe", "http-identity", "http-files", "http-script"],
     &["http-modules", "stream-modules", "mail-modules"],
     &["module"],
     &["server"],

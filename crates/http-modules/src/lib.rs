@@ -113,6 +113,8 @@ pub static MODULES: Modules = &[
     &slice::MODULE,
     &not_modified::MODULE,
     // nginx's place for filters of other parties: they do not see what add_header adds.
+    #[cfg(feature = "script")]
+    &http_script::MODULE,
     &headers_more::MODULE,
     &headers::MODULE,
     // Adds what the two before have not set.

@@ -262,6 +262,13 @@ pub fn request<'js>(ctx: &Ctx<'js>) -> Result<Value<'js>> {
     part(ctx, "request")?.call((id as f64, is_periodic))
 }
 
+/// Adds a global constant that is frozen with all that is in it.
+pub(crate) fn constant(ctx: &Ctx<'_>, name: &str, json: &str) -> Result<()> {
+    let value = ctx.json_parse(json)?;
+    let value: Value<'_> = part(ctx, "freeze")?.call((value,))?;
+    ctx.globals().prop(name, rquickjs::object::Property::from(value).enumerable())
+}
+
 /// Calls a function with the host of HTTP.
 fn host<R>(
     ctx: &Ctx<'_>,

@@ -76,6 +76,9 @@ impl Instance {
         instance.run(host, |ctx, state| {
             let _ = ctx.store_userdata(Shared(state.clone()));
             install(ctx)?;
+            for (name, text) in &program.objects {
+                http::constant(ctx, name, text)?;
+            }
             for (name, path) in &program.imports {
                 let (module, promise) = program.module(ctx, path)?.eval()?;
                 // A module that waits at its top level goes on with what it waits for.
@@ -403,6 +406,7 @@ mod tests {
         let sources = Sources {
             imports: vec![Import { name: "main".into(), path: "main.js".into() }],
             paths: vec![folder.clone()],
+            ..Sources::default()
         };
         let program = Program::compile(&sources);
         std::fs::remove_dir_all(&folder).unwrap();

@@ -29,12 +29,15 @@ pub struct Sources {
     pub imports: Vec<Import>,
     /// Folders in which relative paths are looked up, in order: `js_path`, then the prefix.
     pub paths: Vec<PathBuf>,
+    /// Constants of all scripts: the name, and the value as JSON.
+    pub objects: Vec<(String, String)>,
 }
 
 /// Compiled modules. Plain data: it survives a fork, and any thread may have it.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     pub(crate) imports: Vec<(String, String)>,
+    pub(crate) objects: Vec<(String, String)>,
     pub(crate) modules: BTreeMap<String, Bytecode>,
     pub(crate) links: BTreeMap<(String, String), String>,
 }
@@ -60,6 +63,17 @@ impl Program {
             Rc::new(RefCell::new(Found { paths: sources.paths.clone(), ..Found::default() }));
         runtime.set_loader(Files(found.clone()), Files(found.clone()));
         let context = crate::instance::context(&runtime).map_err(memory)?;
+        for (name, text) in &sources.objects {
+            let parsed = context.with(|ctx| {
+                let value = ctx.json_parse(text.as_str());
+                value.map(drop).map_err(|e| Fault::caught(&ctx, FaultKind::Load, &e))
+            });
+            parsed.map_err(|mut fault| {
+                fault.message = format!("global value \"{name}\": {}", fault.message);
+                fault
+            })?;
+            found.borrow_mut().program.objects.push((name.clone(), text.clone()));
+        }
         for import in &sources.imports {
             let path = find(&sources.paths, "", &import.path).ok_or_else(|| {
                 Fault::new(FaultKind::Load, format!("Cannot find module \"{}\"", import.path))

@@ -71,7 +71,8 @@ fn facts(settings: &Settings) -> Rc<Facts> {
 pub fn run_file(file: &Path, settings: &Settings, out: &mut dyn Write) -> Result<(), Fault> {
     let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let import = Import { name: String::new(), path: path.to_string_lossy().into_owned() };
-    let sources = Sources { imports: vec![import], paths: settings.paths.clone() };
+    let paths = settings.paths.clone();
+    let sources = Sources { imports: vec![import], paths, objects: Vec::new() };
     let program = Rc::new(Program::compile(&sources)?);
     let mut host = Outside { out, timers: BTreeSet::new() };
     let mut instance = Instance::new(program, limits(), facts(settings), &mut host)?;

@@ -200,6 +200,11 @@ impl Request {
         matches!(self.channel, Channel::Subrequest(_))
     }
 
+    /// Whether this is a subrequest whose body is kept in memory: it can have none of its own.
+    pub fn is_in_memory(&self) -> bool {
+        self.sub().is_some_and(|s| s.take == Use::Memory)
+    }
+
     fn sub(&self) -> Option<&Sub> {
         match &self.channel {
             Channel::Subrequest(sub) => Some(sub),

@@ -11,7 +11,7 @@ export default function (n) {
     const { trunc } = Math;
     const { apply } = Reflect;
     const { TypeError, RangeError, Proxy, Object } = globalThis;
-    const { create, defineProperty } = Object;
+    const { create, defineProperty, freeze: freezeOne, values: valuesOf } = Object;
     const { then } = Promise.prototype;
 
     // What natives take as bytes: a view as it is, nothing as '', anything else as String(value).
@@ -424,7 +424,22 @@ export default function (n) {
     defineProperty(PeriodicSession.prototype, Symbol.toStringTag,
         { value: 'PeriodicSession', configurable: true });
 
+    // Freezes a value and all that it has.
+    function freeze(value) {
+        const left = [value];
+        for (let i = 0; i < left.length; i++) {
+            const object = left[i];
+            if (typeof object === 'object' && object !== null) {
+                freezeOne(object);
+                const inner = valuesOf(object);
+                for (let k = 0; k < inner.length; k++) left[left.length] = inner[k];
+            }
+        }
+        return value;
+    }
+
     return {
+        freeze,
         request: (id, isPeriodic) => isPeriodic ? new PeriodicSession(id)
             : (latest = objectOf(id)),
         reply: objectOf,

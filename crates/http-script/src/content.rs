@@ -1,0 +1,117 @@
+//! `js_content`: a function that answers requests.
+//!
+//! A response that is whole when the function and all that it waits for are done is prepared as any
+//! other. One whose header section is settled earlier goes out at once: the script moves into the
+//! response's body ([`Rest`]), which is asked for more while the script goes on.
+
+use std::rc::Rc;
+
+use base::log::{Level, lossy};
+use bytes::Bytes;
+use http::module::{PhaseHandler, Step, Verdict};
+use http::output::{Body, BodySource, Broken, NextPiece};
+use http::request::Request;
+
+use crate::script::{Caller, Decision, Script};
+use crate::settings::Settings;
+
+pub(crate) struct Handler {
+    function: Bytes,
+    #[expect(dead_code, reason = "keeps the compiled imports")]
+    conf: Rc<Settings>,
+}
+
+impl Handler {
+    pub fn new(function: &Bytes, conf: Rc<Settings>) -> Handler {
+        Handler { function: function.clone(), conf }
+    }
+
+    async fn answer(&self, r: &mut Request) -> Result<Verdict, Verdict> {
+        let failed = Verdict::Status(500);
+        r.read_body().await?;
+        let script = Script::of(r).map_err(|_| failed)?.ok_or(failed)?;
+        script.load_body(r).await?;
+        script.decision.take();
+        script.call(r, Caller::Content, &self.function, &[]).map_err(|_| failed)?;
+        while script.is_waiting() && !script.output.header_sent.get() {
+            script.progress(r).await?;
+        }
+        if script.output.header_sent.get() {
+            return Ok(respond(r, &script));
+        }
+        Ok(match script.decision.take() {
+            Decision::Redirect(uri) => redirect(r, &uri),
+            Decision::Status(status) => Verdict::Status(status),
+            // It neither answered nor said what else is to be.
+            Decision::None | Decision::Declined | Decision::Responded => failed,
+        })
+    }
+}
+
+impl PhaseHandler for Handler {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        Step::Wait(Box::pin(async move {
+            match self.answer(r).await {
+                Ok(verdict) | Err(verdict) => verdict,
+            }
+        }))
+    }
+}
+
+/// Goes to the URI that a script redirects to.
+pub(crate) fn redirect(r: &mut Request, uri: &[u8]) -> Verdict {
+    if uri.first() == Some(&b'@') {
+        return r.named_redirect(uri);
+    }
+    let mut path = Vec::new();
+    match http_wire::uri::parse_unsafe(uri, &mut path) {
+        Ok(args) => r.internal_redirect(&path, &uri[args]),
+        Err(_) => {
+            let uri = lossy(uri);
+            r.log(Level::Error, format_args!("unsafe URI \"{uri}\" was detected"));
+            Verdict::Status(500)
+        }
+    }
+}
+
+/// Prepares the response whose header section the script has settled.
+pub(crate) fn respond(r: &mut Request, script: &Rc<Script>) -> Verdict {
+    if script.is_waiting() {
+        r.out.flush = true;
+        r.out.body = Body::Stream(Box::new(Rest { script: script.clone() }));
+    } else {
+        let queue = script.output.queue.borrow_mut().take();
+        r.out.body = Body::Chain(queue);
+    }
+    Verdict::Done
+}
+
+/// What a script has still to send.
+struct Rest {
+    script: Rc<Script>,
+}
+
+impl BodySource for Rest {
+    fn next<'a>(&'a mut self, r: &'a mut Request) -> NextPiece<'a> {
+        Box::pin(async move {
+            loop {
+                let piece = self.script.output.queue.borrow_mut().take();
+                if !piece.is_empty() {
+                    return Ok(Some(piece));
+                }
+                if !self.script.is_waiting() {
+                    return Ok(None);
+                }
+                self.script.progress(r).await.map_err(|_| Broken)?;
+            }
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.script.output.queue.borrow().is_empty() && !self.script.is_waiting()
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.script.output.queue.borrow().is_empty() || !self.script.is_waiting()
+    }
+}

@@ -1,0 +1,372 @@
+//! The table of directives.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use conf::table::{Args, Contexts, Directive};
+use conf::value::{msec, number, set_once, size};
+use conf::{ConfError, Node, Word};
+use engine::settings::{ConfType, Scope};
+use http::core_directives::{HSL, directive};
+use http::cx::Cx;
+use http::module::{LocView, Module, Pipeline};
+
+use ::script::Facts;
+
+use crate::settings::{Content, Main, PieceType, Settings};
+use crate::{access, code, content, filters, variables};
+
+/// The module's table.
+pub static MODULE: Module = Module {
+    name: "js",
+    directives: DIRECTIVES,
+    confs: &[
+        ConfType::of::<Settings>(Scope::Location),
+        ConfType::of::<Content>(Scope::Location),
+        ConfType::of::<Main>(Scope::Main),
+    ],
+    install: Some(install),
+    start: Some(start),
+    ..Module::EMPTY
+};
+
+/// Where handlers and filters stand.
+const PLACES: Contexts = Contexts::LOCATION.or(Contexts::IF_LOCATION).or(Contexts::LIMIT_EXCEPT);
+
+static DIRECTIVES: &[Directive<Cx>] = &[
+    directive(
+        "js_import",
+        HSL,
+        Args::T13,
+        "",
+        "A module of JavaScript, by whose name directives reach its functions: [NAME from] FILE.",
+        js_import,
+    ),
+    directive(
+        "js_path",
+        HSL,
+        Args::T1,
+        "",
+        "A folder in which modules are looked for.",
+        |cx, n| {
+            let path = cx.env.conf_path(&n.args[0].text);
+            own(cx).paths.push(path);
+            Ok(())
+        },
+    ),
+    directive(
+        "js_preload_object",
+        HSL,
+        Args::T13,
+        "",
+        "A global constant of all scripts, read from a file of JSON: [NAME from] FILE.",
+        js_preload_object,
+    ),
+    directive(
+        "js_engine",
+        HSL,
+        Args::T1,
+        "qjs",
+        "Accepted for compatibility: QuickJS runs all scripts, also with \"njs\".",
+        js_engine,
+    ),
+    directive(
+        "js_context_reuse",
+        HSL,
+        Args::T1,
+        "128",
+        "The number of idle engines that a worker keeps for these imports.",
+        |cx, n| {
+            set_once(&mut cx.loc::<Settings>().reuse, n, |n| {
+                number(n, 0).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+            })
+        },
+    ),
+    directive(
+        "js_time_limit",
+        HSL,
+        Args::T1,
+        "100ms",
+        "The processor time that a script may take before it returns or waits; then it is ended.",
+        |cx, n| set_once(&mut cx.loc::<Settings>().time_limit_ms, n, |n| msec(n, 0)),
+    ),
+    directive(
+        "js_cpu_limit",
+        HSL,
+        Args::T1,
+        "1s",
+        "The processor time that the scripts of a request may take in all.",
+        |cx, n| set_once(&mut cx.loc::<Settings>().cpu_limit_ms, n, |n| msec(n, 0)),
+    ),
+    directive(
+        "js_memory_limit",
+        HSL,
+        Args::T1,
+        "16m",
+        "The memory of an engine; a script that needs more gets an exception.",
+        |cx, n| set_once(&mut cx.loc::<Settings>().memory_limit, n, |n| size(n, 0)),
+    ),
+    directive(
+        "js_set",
+        HSL,
+        Args::T23,
+        "",
+        "A variable that a function computes: $VARIABLE MODULE.FUNCTION [nocache].",
+        js_set,
+    ),
+    directive(
+        "js_var",
+        HSL,
+        Args::T12,
+        "",
+        "A variable that scripts assign to, with its first value: $VARIABLE [VALUE].",
+        js_var,
+    ),
+    directive(
+        "js_access",
+        PLACES,
+        Args::T1,
+        "",
+        "A function that allows or denies access: MODULE.FUNCTION.",
+        |cx, n| set_function(&mut cx.loc::<Settings>().access, n),
+    ),
+    directive(
+        "js_content",
+        PLACES,
+        Args::T1,
+        "",
+        "A function that answers requests: MODULE.FUNCTION.",
+        |cx, n| set_function(&mut cx.loc::<Content>().0, n),
+    ),
+    directive(
+        "js_header_filter",
+        PLACES,
+        Args::T1,
+        "",
+        "A function that changes the headers of responses: MODULE.FUNCTION.",
+        |cx, n| set_function(&mut cx.loc::<Settings>().header_filter, n),
+    ),
+    directive(
+        "js_body_filter",
+        PLACES,
+        Args::T12,
+        "",
+        "A function that changes the bodies of responses: MODULE.FUNCTION \
+         [buffer_type=string|buffer].",
+        js_body_filter,
+    ),
+];
+
+/// The imports of this very level.
+fn own(cx: &mut Cx) -> &mut crate::settings::Draft {
+    let prefix = cx.env.conf_prefix.clone();
+    let own = &mut cx.loc::<Settings>().own;
+    own.prefix = prefix;
+    own
+}
+
+fn set_function(field: &mut Option<(Bytes, Word)>, n: &Node) -> Result<(), ConfError> {
+    set_once(field, n, |n| Ok((n.args[0].text.clone(), n.args[0].clone())))
+}
+
+/// The name and the path of `NAME from FILE`, or of a file whose name ends in `ending`.
+fn named_path<'n>(
+    n: &'n Node,
+    ending: &str,
+    noun: &str,
+) -> Result<(String, &'n Word), ConfError> {
+    let (name, path) = match n.args.as_slice() {
+        [name, from, path] if from.bytes() == b"from" => (name.lossy().into_owned(), path),
+        [_, from, _] => {
+            let m = format!("invalid parameter \"{}\"", from.lossy());
+            return Err(ConfError::at(from, m));
+        }
+        args => {
+            let path = &args[0];
+            let text = path.lossy();
+            let file = text.rsplit('/').next().unwrap_or_default();
+            let Some(name) = file.strip_suffix(ending) else {
+                let m = format!(
+                    "cannot extract export name from file path \"{text}\", use extended \"from\" \
+                     syntax"
+                );
+                return Err(ConfError::at(path, m));
+            };
+            (name.to_owned(), path)
+        }
+    };
+    if let Some(m) = wrong_name(&name, noun) {
+        return Err(ConfError::at(&n.args[0], m));
+    }
+    if path.bytes().contains(&b'\'') {
+        let m = format!("invalid character \"'\" in file path \"{}\"", path.lossy());
+        return Err(ConfError::at(path, m));
+    }
+    Ok((name, path))
+}
+
+/// What is wrong with the name of an import or of a global constant.
+fn wrong_name(name: &str, noun: &str) -> Option<String> {
+    let Some(first) = name.chars().next() else { return Some(format!("empty {noun} name")) };
+    if !(first == '_' || first.is_ascii_alphabetic()) {
+        return Some(format!("cannot start with \"{first}\" in {noun} name \"{name}\""));
+    }
+    let wrong = name.chars().find(|c| !(*c == '_' || c.is_ascii_alphanumeric()))?;
+    Some(format!("invalid character \"{wrong}\" in {noun} name \"{name}\""))
+}
+
+fn js_import(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let (name, path) = named_path(n, ".js", "export")?;
+    own(cx).imports.push((name, path.lossy().into_owned(), path.clone()));
+    Ok(())
+}
+
+fn js_preload_object(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let (name, word) = named_path(n, ".json", "global")?;
+    let path = cx.env.conf_path(&word.text);
+    let text = std::fs::read(&path).map_err(|e| {
+        let (path, e) = (path.display(), base::log::os_error(&e));
+        ConfError::at(word, format!("open() \"{path}\" failed {e}"))
+    })?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    own(cx).objects.push((name, text));
+    Ok(())
+}
+
+fn js_engine(_: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let word = &n.args[0];
+    if word.text.eq_ignore_ascii_case(b"njs") {
+        conf::warn(word, "the engine \"njs\" is not built in: QuickJS runs the scripts");
+    } else if !word.text.eq_ignore_ascii_case(b"qjs") {
+        return Err(ConfError::at(word, format!("invalid value \"{}\"", word.lossy())));
+    }
+    Ok(())
+}
+
+fn js_set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let (variable, function) = (&n.args[0], n.args[1].text.clone());
+    let is_volatile = match n.args.get(2) {
+        None => false,
+        Some(word) if word.bytes() == b"nocache" => true,
+        Some(word) => {
+            let m = format!("unrecognized flag \"{}\"", word.lossy());
+            return Err(ConfError::at(word, m));
+        }
+    };
+    let name = variable.text.clone();
+    let by = function.clone();
+    let value = Rc::new(move |r: &mut http::Request| variables::evaluate(r, &by));
+    cx.vars.define_value(variable, is_volatile, value)?;
+    let set = &mut cx.main::<Main>().set;
+    match set.iter().find(|(known, _)| *known == name) {
+        Some((_, other)) if *other != function => {
+            let name = variable.lossy();
+            let name = name.strip_prefix('$').unwrap_or(&name);
+            let m = format!("variable \"{name}\" is redeclared with different function name");
+            Err(ConfError::at(variable, m))
+        }
+        Some(_) => Ok(()),
+        None => {
+            set.push((name, function));
+            Ok(())
+        }
+    }
+}
+
+fn js_var(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let template = n.args.get(1).map(|word| cx.template(word)).transpose()?;
+    let value = Rc::new(move |r: &mut http::Request| {
+        Some(template.as_ref().map_or_else(Bytes::new, |template| r.eval(template)))
+    });
+    cx.vars.define_value(&n.args[0], false, value)?;
+    let name = n.args[0].lossy().trim_start_matches('$').to_ascii_lowercase();
+    let vars = &mut cx.main::<Main>().vars;
+    if !vars.contains(&name) {
+        vars.push(name);
+    }
+    Ok(())
+}
+
+fn js_body_filter(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let piece = match n.args.get(1) {
+        None => PieceType::Text,
+        Some(word) => match word.bytes().strip_prefix(b"buffer_type=") {
+            Some(b"string") => PieceType::Text,
+            Some(b"buffer") => PieceType::Buffer,
+            Some(other) => {
+                let other = base::log::lossy(other);
+                let m = format!(
+                    "invalid buffer_type value \"{other}\", it must be \"string\" or \"buffer\""
+                );
+                return Err(ConfError::at(word, m));
+            }
+            None => {
+                let m = format!("invalid parameter \"{}\"", word.lossy());
+                return Err(ConfError::at(word, m));
+            }
+        },
+    };
+    set_once(&mut cx.loc::<Settings>().body_filter, n, |n| {
+        Ok((n.args[0].text.clone(), piece, n.args[0].clone()))
+    })
+}
+
+fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
+    let conf = l.conf::<Settings>();
+    let content = l.conf::<Content>();
+    let content = content.0.as_ref().filter(|_| l.set_here_or_around::<Content>());
+    let has_code = conf.code()?.is_some();
+    let needs = |directive: &str, (function, word): (&Bytes, &Word)| {
+        let function = base::log::lossy(function);
+        let m = format!(
+            "no imports defined for \"{directive}\" \"{function}\", use \"js_import\" directive"
+        );
+        if has_code { Ok(()) } else { Err(ConfError::at(word, m)) }
+    };
+    if let Some((function, word)) = &conf.access {
+        needs("js_access", (function, word))?;
+        p.access.push(Box::new(access::Handler::new(function, conf.clone())));
+    }
+    if let Some((function, word)) = content {
+        needs("js_content", (function, word))?;
+        p.content_handler = Some(Box::new(content::Handler::new(function, conf.clone())));
+    }
+    if let Some((function, word)) = &conf.header_filter {
+        needs("js_header_filter", (function, word))?;
+    }
+    if let Some((function, _, word)) = &conf.body_filter {
+        needs("js_body_filter", (function, word))?;
+    }
+    if conf.header_filter.is_some() || conf.body_filter.is_some() {
+        p.header_filters.push(Box::new(filters::Filter::new(conf.clone())));
+    }
+    Ok(())
+}
+
+fn start(main: &Rc<http::HttpMain>, seat: &engine::Seat) -> std::io::Result<()> {
+    code::set_facts(Facts {
+        prefix: base::log::lossy(&main.prefix).into_owned(),
+        worker_id: u32::try_from(seat.index).unwrap_or(u32::MAX),
+        version: "1.31.5".to_owned(),
+        version_number: 1_031_005,
+        ..Facts::default()
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrong_name;
+
+    #[test]
+    fn names_of_imports() {
+        for name in ["a", "_x1", "Http"] {
+            assert_eq!(wrong_name(name, "export"), None, "{name}");
+        }
+        assert_eq!(wrong_name("", "export").unwrap(), "empty export name");
+        let m = "cannot start with \"1\" in export name \"1a\"";
+        assert_eq!(wrong_name("1a", "export").unwrap(), m);
+        let m = "invalid character \"-\" in export name \"a-b\"";
+        assert_eq!(wrong_name("a-b", "export").unwrap(), m);
+    }
+}

@@ -1,0 +1,122 @@
+//! `js_header_filter` and `js_body_filter`: functions that change responses, without waiting.
+
+use std::rc::Rc;
+
+use base::log::{Level, lossy};
+use bytes::Bytes;
+use http::module::{HeaderFilter, Verdict};
+use http::output::{BodyFilter, FilterStep, Piece};
+use http::request::Request;
+use mem::Chain;
+
+use ::script::Data;
+
+use crate::script::{Caller, Script};
+use crate::settings::{PieceType, Settings};
+
+/// Both filters of a location.
+pub(crate) struct Filter {
+    conf: Rc<Settings>,
+}
+
+impl Filter {
+    pub fn new(conf: Rc<Settings>) -> Filter {
+        Filter { conf }
+    }
+
+    fn headers(&self, r: &mut Request, script: &Rc<Script>) -> Result<(), Verdict> {
+        let Some((function, _)) = &self.conf.header_filter else { return Ok(()) };
+        let failed = Verdict::Status(500);
+        let waited = script.is_waiting();
+        let called = script.call(r, Caller::HeaderFilter, function, &[]);
+        script.caller.set(Caller::Other);
+        called.map_err(|_| failed)?;
+        if !waited && script.is_waiting() {
+            let name = lossy(function);
+            r.log(Level::Error, format_args!("async operation inside \"{name}\" header filter"));
+            return Err(failed);
+        }
+        Ok(())
+    }
+}
+
+impl HeaderFilter for Filter {
+    fn run(&self, r: &mut Request) -> Verdict {
+        let Ok(Some(script)) = Script::of(r) else { return Verdict::Status(500) };
+        if r.out.status == 0 {
+            r.out.status = 200;
+        }
+        script.filtering.is_on.set(true);
+        if let Err(verdict) = self.headers(r, &script) {
+            return verdict;
+        }
+        if let Some((function, piece_type, _)) = &self.conf.body_filter {
+            let function = function.clone();
+            r.body_filters.push(Box::new(Pieces { script, function, piece_type: *piece_type }));
+        }
+        Verdict::Next
+    }
+
+    fn in_subrequests(&self) -> bool {
+        true
+    }
+}
+
+/// The body filter of one response.
+struct Pieces {
+    script: Rc<Script>,
+    function: Bytes,
+    piece_type: PieceType,
+}
+
+impl Pieces {
+    fn call(&self, r: &mut Request, bytes: &[u8], last: bool, out: &mut Chain) -> Result<(), ()> {
+        let script = &self.script;
+        let data = match self.piece_type {
+            PieceType::Text => Data::Text(String::from_utf8_lossy(bytes).into_owned()),
+            PieceType::Buffer => Data::Bytes(bytes.to_vec()),
+        };
+        let flags = Data::Object(vec![("last".to_owned(), Data::Bool(last))]);
+        script.filtering.last.set(last);
+        let waited = script.is_waiting();
+        let called = script.call(r, Caller::BodyFilter, &self.function, &[data, flags]);
+        script.caller.set(Caller::Other);
+        called.map_err(|_| ())?;
+        if !waited && script.is_waiting() {
+            let name = lossy(&self.function);
+            r.log(Level::Error, format_args!("async operation inside \"{name}\" body filter"));
+            return Err(());
+        }
+        for piece in script.filtering.sent.take() {
+            if !piece.bytes.is_empty() {
+                out.push_bytes(Bytes::from(piece.bytes));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BodyFilter for Pieces {
+    fn filter(&mut self, r: &mut Request, piece: Piece<'_>) -> FilterStep {
+        let is_main = !r.is_subrequest();
+        let mut left = piece.input.iter().count();
+        if left == 0 && piece.last && !self.script.filtering.done.get() {
+            return match self.call(r, b"", is_main, piece.out) {
+                Ok(()) => FilterStep::Go,
+                Err(()) => FilterStep::Fail,
+            };
+        }
+        while !self.script.filtering.done.get()
+            && let Some(buf) = piece.input.pop_front()
+        {
+            left -= 1;
+            let last = piece.last && left == 0 && is_main;
+            let bytes = buf.memory().unwrap_or_default();
+            if self.call(r, bytes, last, piece.out).is_err() {
+                return FilterStep::Fail;
+            }
+        }
+        piece.out.append(piece.input);
+        FilterStep::Go
+    }
+}
