@@ -14,6 +14,7 @@ use http::module::{LocView, Module, Pipeline};
 use ::script::Facts;
 
 use crate::settings::{Content, Main, PieceType, Settings};
+use crate::shared::js_shared_dict_zone;
 use crate::{access, code, content, filters, variables};
 
 /// The module's table.
@@ -105,6 +106,23 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "16m",
         "The memory of an engine; a script that needs more gets an exception.",
         |cx, n| set_once(&mut cx.loc::<Settings>().memory_limit, n, |n| size(n, 0)),
+    ),
+    directive(
+        "js_context_reuse_max_size",
+        HSL,
+        Args::T1,
+        "4m",
+        "An engine that holds more memory than this after a request is not used again.",
+        |cx, n| set_once(&mut cx.loc::<Settings>().reuse_max_size, n, |n| size(n, 0)),
+    ),
+    directive(
+        "js_shared_dict_zone",
+        Contexts::HTTP,
+        Args::ONE_MORE,
+        "",
+        "A dictionary that all workers share: zone=NAME:SIZE [timeout=TIME] [type=string|number] \
+         [evict] [state=FILE].",
+        js_shared_dict_zone,
     ),
     directive(
         "js_set",

@@ -11,21 +11,24 @@ use http::subrequest::{Subrequest, Use};
 use http_wire::h1::Version;
 
 use ::script::http::{Act, Ask, HttpHost, Refusal, RequestBody, RequestId, Side, Text};
+use ::script::shared::SharedHost;
 use ::script::{Data, Host, Level as ScriptLevel, Ticket, TimerId};
 
 use crate::fields;
 use crate::script::{Caller, Decision, Reply, Script, Sent};
 use crate::settings::Main;
+use crate::shared::Dicts;
 
 /// A request, lent to its script for a call.
 pub(crate) struct HttpCall<'a> {
     r: &'a mut Request,
     script: &'a Rc<Script>,
+    dicts: Option<Dicts>,
 }
 
 impl<'a> HttpCall<'a> {
     pub fn new(r: &'a mut Request, script: &'a Rc<Script>) -> HttpCall<'a> {
-        HttpCall { r, script }
+        HttpCall { r, script, dicts: None }
     }
 
     /// Calls a function with the request of that number.
@@ -101,6 +104,14 @@ impl Host for HttpCall<'_> {
 
     fn http(&mut self) -> Option<&mut dyn HttpHost> {
         Some(self)
+    }
+
+    fn shared(&mut self) -> Option<&mut dyn SharedHost> {
+        let dicts = self.dicts.get_or_insert_with(|| {
+            let main = self.r.main.confs.listed::<Main>();
+            Dicts(main.dicts.clone().into())
+        });
+        Some(dicts)
     }
 }
 

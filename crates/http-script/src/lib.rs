@@ -6,6 +6,7 @@
 //! | `code.rs` | the imports of a location, compiled, with idle engines of this worker |
 //! | `script.rs` | [`script::Script`]: the engine that works for one request, and what it waits for |
 //! | `host.rs`, `fields.rs` | a request as scripts see it |
+//! | `shared.rs` | `ngx.shared`: tables of `keyval` |
 //! | `content.rs`, `access.rs`, `filters.rs`, `variables.rs` | where scripts are called |
 //!
 //! ```text
@@ -27,6 +28,7 @@ mod filters;
 mod host;
 mod script;
 mod settings;
+mod shared;
 mod variables;
 
 pub use directives::MODULE;

@@ -245,7 +245,21 @@ impl Script {
         if outcome.is_err() || !self.is_waiting() {
             self.caller.set(before);
         }
-        outcome.map_err(|fault| report(r, "js call exception", &fault))
+        match outcome {
+            Err(fault) if self.is_settled_despite(&fault) => {
+                report(r, "js call exception", &fault);
+                Ok(Outcome::Done(Data::Undefined))
+            }
+            outcome => outcome.map_err(|fault| report(r, "js call exception", &fault)),
+        }
+    }
+
+    /// Whether a content handler has answered although a promise was rejected that nobody waits for:
+    /// as in nginx, the answer counts.
+    fn is_settled_despite(&self, fault: &Fault) -> bool {
+        fault.kind == FaultKind::Rejected
+            && self.caller.get() == Caller::Content
+            && *self.decision.borrow() != Decision::None
     }
 
     /// Waits for one of the things that the script waits for, and lets it go on.
@@ -260,7 +274,7 @@ impl Script {
             let body = self.whole_body(r).unwrap_or_default();
             let answer = Answer::Data(Data::Bytes(body));
             let done = self.with(r, |instance, host| instance.complete(host, ticket, answer));
-            return done.map_err(|fault| failed(r, &fault));
+            return self.settle(r, done);
         }
         let (key, done) = match event::race(self.next(), r.client_gone()).await {
             event::Either::First(done) => done,
@@ -281,7 +295,14 @@ impl Script {
                 instance.complete(host, ticket, Answer::Failed("subrequest failed".to_owned()))
             }
         });
-        done.map_err(|fault| failed(r, &fault))
+        self.settle(r, done)
+    }
+
+    /// What a step of the script means for the request.
+    fn settle(&self, r: &mut Request, done: Result<(), Fault>) -> Result<(), Verdict> {
+        let Err(fault) = done else { return Ok(()) };
+        report(r, "js exception", &fault);
+        if self.is_settled_despite(&fault) { Ok(()) } else { Err(Verdict::Status(500)) }
     }
 
     /// The next thing that has come.
@@ -406,6 +427,7 @@ impl Script {
         self.caller.set(Caller::Other);
         let Some(mut instance) = self.engine.borrow_mut().take() else { return };
         match instance.end_request(&mut HttpCall::new(r, self)) {
+            Ok(true) if self.is_too_large(r, &instance) => {}
             Ok(true) => {
                 let max = self.conf.reuse.unwrap_or(REUSE);
                 self.code.give(self.limits, instance, max);
@@ -420,6 +442,29 @@ impl Script {
     }
 }
 
+impl Script {
+    /// Whether an engine holds too much memory to be used again. It is looked at now and then, as
+    /// adding up takes time.
+    fn is_too_large(&self, r: &Request, instance: &Instance) -> bool {
+        if !self.id.is_multiple_of(SIZE_EVERY) {
+            return false;
+        }
+        let (bytes, max) = (instance.memory_bytes(), self.conf.reuse_max_size);
+        let is_too_large = bytes > max.unwrap_or(REUSE_BYTES);
+        if is_too_large {
+            let m = "exceeds \"js_context_reuse_max_size\": it is not used again";
+            r.log(Level::Warn, format_args!("js engine with {bytes} bytes of memory {m}"));
+        }
+        is_too_large
+    }
+}
+
+/// One in so many engines is looked at.
+const SIZE_EVERY: u64 = 256;
+
+/// The default of `js_context_reuse_max_size`.
+const REUSE_BYTES: usize = 4 << 20;
+
 /// The default of `js_context_reuse`.
 const REUSE: usize = 128;
 
@@ -431,12 +476,6 @@ fn ended() -> Fault {
         function: None,
         place: None,
     }
-}
-
-/// Logs a fault that ends the request.
-fn failed(r: &mut Request, fault: &Fault) -> Verdict {
-    report(r, "js exception", fault);
-    Verdict::Status(500)
 }
 
 /// Logs a fault: what, the function and its place.

@@ -59,6 +59,7 @@ pub(crate) struct Settings {
     pub header_filter: Option<(Bytes, Word)>,
     pub body_filter: Option<(Bytes, PieceType, Word)>,
     pub reuse: Option<usize>,
+    pub reuse_max_size: Option<usize>,
     pub time_limit_ms: Option<u64>,
     pub cpu_limit_ms: Option<u64>,
     pub memory_limit: Option<usize>,
@@ -135,7 +136,7 @@ impl Settings {
 impl Conf for Settings {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
         self.outer = Some(prev.imports());
-        engine::inherit!(self, prev: access header_filter body_filter reuse time_limit_ms
+        engine::inherit!(self, prev: access header_filter body_filter reuse reuse_max_size time_limit_ms
             cpu_limit_ms memory_limit fetch);
         Ok(())
     }
@@ -161,6 +162,8 @@ pub(crate) struct Main {
     pub set: Vec<(Bytes, Bytes)>,
     /// The names of `js_var`, in lower case.
     pub vars: Vec<String>,
+    /// The dictionaries of `js_shared_dict_zone`.
+    pub dicts: Vec<crate::shared::Dict>,
 }
 
 impl Conf for Main {}

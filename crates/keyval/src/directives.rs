@@ -10,6 +10,7 @@ use engine::settings::{ConfType, Scope};
 use engine::zones::name_and_size;
 use engine::{Cx, Module, Session};
 
+use crate::state::Format;
 use crate::store::{Kind, Pair};
 use crate::zone::{AllZones, Settings, Zone, Zones};
 
@@ -85,6 +86,40 @@ pub fn define<S: Session>(
 ) -> Result<Rc<Zone>, ConfError> {
     let zone = refer::<S>(cx, word, name, Some(bytes))?;
     let settings = Settings { bytes, evicts: true, ..Settings::default() };
+    if zone.settings.borrow_mut().replace(settings).is_some() {
+        return Err(ConfError::at(word, format!("duplicate zone \"{}\"", lossy(name))));
+    }
+    Ok(zone)
+}
+
+/// A table as the directive of another module describes it.
+#[derive(Clone, Debug, Default)]
+pub struct TableSettings {
+    /// Its size.
+    pub bytes: usize,
+    /// The lifetime of pairs.
+    pub timeout_ms: Option<u64>,
+    /// Old pairs make room for new ones.
+    pub evicts: bool,
+    /// Its state file.
+    pub state: Option<std::path::PathBuf>,
+    /// How that is written.
+    pub format: Format,
+}
+
+/// Defines a zone of texts for scripts.
+///
+/// # Errors
+/// The name is taken.
+pub fn define_table<S: Session>(
+    cx: &mut Cx<S>,
+    word: &Word,
+    name: &[u8],
+    table: TableSettings,
+) -> Result<Rc<Zone>, ConfError> {
+    let TableSettings { bytes, timeout_ms, evicts, state, format } = table;
+    let zone = refer::<S>(cx, word, name, Some(bytes))?;
+    let settings = Settings { bytes, kind: Kind::Text, timeout_ms, state, evicts, format };
     if zone.settings.borrow_mut().replace(settings).is_some() {
         return Err(ConfError::at(word, format!("duplicate zone \"{}\"", lossy(name))));
     }

@@ -12,5 +12,6 @@ mod state;
 mod store;
 mod zone;
 
+pub use state::Format;
 pub use store::{Change, Kind, Pair, Refused, Store};
 pub use zone::{AllZones, Zone};

@@ -105,8 +105,58 @@ pub(crate) fn read_state(name: &str, value: &Value) -> Option<Pair> {
     Some(Pair { key, value, expires_ms })
 }
 
+/// Appends a pair as njs writes it: `"key":{"value":"text","expire":1700000000000}`.
+pub(crate) fn write_script(pair: &Pair, numbers: bool, out: &mut Vec<u8>) {
+    string(out, &pair.key);
+    out.extend_from_slice(b":{\"value\":");
+    match numbers {
+        true => out.extend_from_slice(&pair.value),
+        false => string(out, &pair.value),
+    }
+    if pair.expires_ms != 0 {
+        out.extend_from_slice(format!(",\"expire\":{}", pair.expires_ms).as_bytes());
+    }
+    out.push(b'}');
+}
+
+/// A pair of a state file that njs wrote; `None` where it is none.
+pub(crate) fn read_script(name: &str, value: &Value, numbers: bool) -> Option<Pair> {
+    let parts = value.as_object()?;
+    let value = match parts.get("value")? {
+        Value::String(text) if !numbers => text.clone(),
+        Value::Number(number) if numbers => number.to_string(),
+        _ => return None,
+    };
+    let expires_ms = parts.get("expire").map_or(Some(0), Value::as_u64)?;
+    Some(Pair { expires_ms, ..Pair::new(name.as_bytes(), value.as_bytes()) })
+}
+
+/// The text of an object without a comma behind its last member, which njs takes.
+pub(crate) fn without_last_comma(text: &[u8]) -> Vec<u8> {
+    let end = text.trim_ascii_end();
+    let inner = end.strip_suffix(b"}").map(<[u8]>::trim_ascii_end);
+    match inner.and_then(|inner| inner.strip_suffix(b",")) {
+        Some(inner) => [inner, b"}"].concat(),
+        None => text.to_vec(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn pairs_of_scripts() {
+        let text = br#"{"a":{"value":"x\ny","expire":7}, "n": {"value":1, "other":2},}"#;
+        let members = super::members(&super::without_last_comma(text)).unwrap();
+        let pair = super::read_script(&members[0].0, &members[0].1, false).unwrap();
+        assert_eq!((pair.value.as_slice(), pair.expires_ms), (&b"x\ny"[..], 7));
+        assert!(super::read_script("n", &members[1].1, false).is_none());
+        let number = super::read_script("n", &members[1].1, true).unwrap();
+        let mut out = Vec::new();
+        super::write_script(&pair, false, &mut out);
+        super::write_script(&number, true, &mut out);
+        assert_eq!(out, br#""a":{"value":"x\ny","expire":7}"n":{"value":1}"#);
+    }
+
     use super::*;
 
     #[test]

@@ -13,9 +13,25 @@ use crate::store::{Change, Refused, Store};
 /// Places of the table that are written to the text at once.
 const STEP: u32 = 256;
 
+/// How pairs are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Format {
+    /// As `keyval_zone` has them.
+    #[default]
+    Keyval,
+    /// As njs has them, whose values may all be numbers.
+    Script {
+        /// They are.
+        numbers: bool,
+        /// The lifetime of pairs that the file gives none.
+        timeout_ms: Option<u64>,
+    },
+}
+
 /// A state file.
 pub struct StateFile {
     path: PathBuf,
+    format: Format,
     /// This process is writing it.
     busy: Cell<bool>,
     /// The file could not be read: it is kept under another name before it is replaced.
@@ -23,8 +39,8 @@ pub struct StateFile {
 }
 
 impl StateFile {
-    pub fn new(path: PathBuf) -> StateFile {
-        StateFile { path, busy: Cell::new(false), damaged: Cell::new(false) }
+    pub fn new(path: PathBuf, format: Format) -> StateFile {
+        StateFile { path, format, busy: Cell::new(false), damaged: Cell::new(false) }
     }
 
     /// Fills an empty table. A file that is not there has no pairs. One that is damaged is told of,
@@ -49,21 +65,40 @@ impl StateFile {
             Ok(text) => text,
         };
         let (now_ms, mut left_out) = (base::time::unix_ms(), 0);
-        let members = pairs::members(&text)?;
-        let pairs: Option<Vec<_>> =
-            members.iter().map(|(name, value)| pairs::read_state(name, value)).collect();
+        let members = match self.format {
+            Format::Keyval => pairs::members(&text)?,
+            Format::Script { .. } => pairs::members(&pairs::without_last_comma(&text))?,
+        };
+        let read = |(name, value): &(String, _)| match self.format {
+            Format::Keyval => pairs::read_state(name, value),
+            Format::Script { numbers, timeout_ms } => {
+                let mut pair = pairs::read_script(name, value, numbers)?;
+                if pair.expires_ms == 0 {
+                    pair.expires_ms = timeout_ms.map_or(0, |ms| now_ms.saturating_add(ms));
+                }
+                Some(pair)
+            }
+        };
+        let pairs: Option<Vec<_>> = members.iter().map(read).collect();
         for pair in pairs.ok_or("a member is no pair")? {
             if pair.expires_ms != 0 && pair.expires_ms <= now_ms {
                 continue;
             }
             match store.put(Change::Set, false, &pair) {
                 Ok(()) => {}
-                Err(Refused::Exists | Refused::BadKey | Refused::TooLong | Refused::Full) => {
-                    left_out += 1;
-                }
+                Err(
+                    Refused::Exists
+                    | Refused::Missing
+                    | Refused::BadKey
+                    | Refused::TooLong
+                    | Refused::Full,
+                ) => left_out += 1,
             }
         }
-        store.set_saved(store.version());
+        // Pairs that have expired, or have a lifetime now, are to be written so.
+        if self.format == Format::Keyval {
+            store.set_saved(store.version());
+        }
         Ok(left_out)
     }
 
@@ -81,10 +116,11 @@ impl StateFile {
         while done.is_ok() && store.saved() != store.version() {
             let version = store.version();
             let (mut next, mut text) = (0, Text::default());
-            while text.add(store, &mut next) {
+            while text.add(store, self.format, &mut next) {
                 event::task::next_turn().await;
             }
-            let (path, text, damaged) = (self.path.clone(), text.end(), self.damaged.take());
+            let (path, damaged) = (self.path.clone(), self.damaged.take());
+            let text = text.end(self.format);
             let written = event::run_blocking(move || write(&path, &text, damaged)).await;
             done = written.unwrap_or_else(|e| Err(io::Error::other(e.to_string())));
             if done.is_ok() {
@@ -102,8 +138,8 @@ impl StateFile {
             return;
         }
         let (mut next, mut text) = (0, Text::default());
-        while text.add(store, &mut next) {}
-        match write(&self.path, &text.end(), self.damaged.take()) {
+        while text.add(store, self.format, &mut next) {}
+        match write(&self.path, &text.end(self.format), self.damaged.take()) {
             Ok(()) => store.set_saved(version),
             Err(e) => {
                 let (path, e) = (self.path.display(), os_error(&e));
@@ -125,16 +161,22 @@ struct Text(Vec<u8>);
 
 impl Text {
     /// Adds the next pairs; false at the end.
-    fn add(&mut self, store: &Store, next: &mut u32) -> bool {
+    fn add(&mut self, store: &Store, format: Format, next: &mut u32) -> bool {
         let Some(pairs) = store.some(next, STEP) else { return false };
         for pair in &pairs {
             self.0.extend_from_slice(if self.0.is_empty() { b"{\n" } else { b",\n" });
-            pairs::write_state(pair, &mut self.0);
+            match format {
+                Format::Keyval => pairs::write_state(pair, &mut self.0),
+                Format::Script { numbers, .. } => pairs::write_script(pair, numbers, &mut self.0),
+            }
         }
         true
     }
 
-    fn end(mut self) -> Vec<u8> {
+    fn end(mut self, format: Format) -> Vec<u8> {
+        if self.0.is_empty() && format != Format::Keyval {
+            return b"{}".to_vec();
+        }
         self.0.extend_from_slice(if self.0.is_empty() { b"{}\n" } else { b"\n}\n" });
         self.0
     }

@@ -74,6 +74,8 @@ pub enum Refused {
     Full,
     /// The key has a value already.
     Exists,
+    /// The key has no value.
+    Missing,
 }
 
 /// What a change does with a key that is there, or is not.
@@ -83,6 +85,8 @@ pub enum Change {
     Add,
     /// Adds or replaces it.
     Set,
+    /// Replaces the value of a key, which must be there.
+    Replace,
 }
 
 /// Entries that are looked at for their expiry with each change.
@@ -252,17 +256,32 @@ impl Store {
     /// # Errors
     /// See [`Refused`]. With `evicts`, entries that were stored longest ago make room.
     pub fn put(&self, change: Change, evicts: bool, pair: &Pair) -> Result<(), Refused> {
-        let form = self.form(&pair.key).ok_or(Refused::BadKey)?;
-        let bytes = self.bytes(&form, pair);
-        if bytes.len() > KEY_MAX || !self.table.fits(bytes.len()) {
-            return Err(Refused::TooLong);
-        }
+        self.update(&pair.key, evicts, |before| match (change, before) {
+            (Change::Add, Some(_)) => Err(Refused::Exists),
+            (Change::Replace, None) => Err(Refused::Missing),
+            _ => Ok(pair.clone()),
+        })
+    }
+
+    /// Stores the value that `change` makes of the one before, which nobody changes meanwhile.
+    ///
+    /// # Errors
+    /// Those of `change`; see [`Store::put`].
+    pub fn update(
+        &self,
+        key: &[u8],
+        evicts: bool,
+        change: impl FnOnce(Option<&Pair>) -> Result<Pair, Refused>,
+    ) -> Result<(), Refused> {
+        let form = self.form(key).ok_or(Refused::BadKey)?;
         let now_ms = base::time::unix_ms();
         let mut t = self.lock();
         self.drop_expired(&mut t, SWEEP, now_ms);
         let before = self.entry(&mut t, &form, now_ms);
-        if change == Change::Add && before.is_some() {
-            return Err(Refused::Exists);
+        let pair = change(before.as_ref().map(|(_, pair)| pair))?;
+        let bytes = self.bytes(&form, &pair);
+        if bytes.len() > KEY_MAX || !self.table.fits(bytes.len()) {
+            return Err(Refused::TooLong);
         }
         if let Some((entry, pair)) = &before {
             self.take_out(&mut t, *entry, &pair.key);
@@ -345,14 +364,22 @@ impl Store {
 
     /// Takes a key out; false if there is none.
     pub fn remove(&self, key: &[u8]) -> bool {
-        let Some(form) = self.form(key) else { return false };
+        self.take(key).is_some()
+    }
+
+    /// Takes a key out; its pair, if there was one.
+    pub fn take(&self, key: &[u8]) -> Option<Pair> {
+        let form = self.form(key)?;
         let mut t = self.lock();
-        let Some((entry, pair)) = self.entry(&mut t, &form, base::time::unix_ms()) else {
-            return false;
-        };
+        let (entry, pair) = self.entry(&mut t, &form, base::time::unix_ms())?;
         self.take_out(&mut t, entry, &pair.key);
         self.changed();
-        true
+        Some(pair)
+    }
+
+    /// The units of memory in use and in all; see [`Fill`].
+    pub fn usage(&self) -> Fill {
+        self.table.fill()
     }
 
     /// Takes entries out, at most `count` of them; false when none is left.

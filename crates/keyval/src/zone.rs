@@ -10,7 +10,7 @@ use conf::{ConfError, Word};
 use engine::settings::Conf;
 use engine::{Cx, Session};
 
-use crate::state::StateFile;
+use crate::state::{Format, StateFile};
 use crate::store::{Change, Kind, Pair, Refused, Store};
 
 /// The time until a change by a variable is in the state file, milliseconds: so many changes are
@@ -25,6 +25,7 @@ pub(crate) struct Settings {
     pub timeout_ms: Option<u64>,
     pub state: Option<std::path::PathBuf>,
     pub evicts: bool,
+    pub format: Format,
 }
 
 /// A zone of a configuration.
@@ -89,7 +90,7 @@ impl Zone {
             }
         };
         if let Some(path) = settings.state {
-            let state = Rc::new(StateFile::new(path));
+            let state = Rc::new(StateFile::new(path, settings.format));
             if is_new {
                 state.load(&store);
             }
@@ -114,6 +115,16 @@ impl Zone {
         self.settings.borrow().as_ref().is_some_and(|s| s.timeout_ms.is_some())
     }
 
+    /// The bytes that the configuration gives it.
+    pub fn capacity(&self) -> usize {
+        self.settings.borrow().as_ref().map_or(0, |s| s.bytes)
+    }
+
+    /// Whether old pairs make room for new ones.
+    pub fn evicts(&self) -> bool {
+        self.settings.borrow().as_ref().is_some_and(|s| s.evicts)
+    }
+
     /// When a pair that is stored now expires, with a lifetime of its own or the zone's.
     pub fn expiry(&self, lifetime_ms: Option<u64>) -> u64 {
         let timeout_ms = self.settings.borrow().as_ref().and_then(|s| s.timeout_ms);
@@ -126,8 +137,7 @@ impl Zone {
     /// # Errors
     /// See [`Refused`].
     pub fn put(&self, change: Change, pair: &Pair) -> Result<(), Refused> {
-        let evicts = self.settings.borrow().as_ref().is_some_and(|s| s.evicts);
-        self.store().put(change, evicts, pair)
+        self.store().put(change, self.evicts(), pair)
     }
 
     /// The effect of an assignment to a variable: the value is stored, or why not is logged.
@@ -137,7 +147,7 @@ impl Zone {
         let why = match refused {
             Refused::BadKey => "the key is no address or network, or too long",
             Refused::TooLong => "key and value are too long",
-            Refused::Full | Refused::Exists => "the zone is full",
+            Refused::Full | Refused::Exists | Refused::Missing => "the zone is full",
         };
         let name = lossy(&self.name).into_owned();
         s.log(Level::Error, format_args!("keyval zone \"{name}\": a pair is not stored: {why}"));

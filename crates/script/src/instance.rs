@@ -241,6 +241,11 @@ impl Instance {
         Ok(!self.ended && !self.state.is_waiting())
     }
 
+    /// Bytes of memory that the engine holds.
+    pub fn memory_bytes(&self) -> usize {
+        usize::try_from(self.runtime.memory_usage().malloc_size).unwrap_or(0)
+    }
+
     /// Whether tickets or timers are outstanding.
     pub fn is_waiting(&self) -> bool {
         self.state.is_waiting()

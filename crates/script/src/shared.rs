@@ -1,11 +1,228 @@
-//! `ngx.shared`: dictionaries that all workers see.
+//! `ngx.shared`: dictionaries that all workers see. Their methods are in `js/shared.js`.
 
-use rquickjs::{Ctx, Result};
+use std::cell::RefCell;
 
-/// The dictionaries of `js_shared_dict_zone`.
-pub trait SharedHost {}
+use rquickjs::{Array, Ctx, Object, Result, Value};
+
+use crate::host::Host;
+use crate::http;
+use crate::native::{self, Call, Method, to_number};
+use crate::raw::{self, Bytecode};
+use crate::state;
+
+/// How a value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// Whatever is there.
+    Set,
+    /// The key must be new.
+    Add,
+    /// The key must be there.
+    Replace,
+}
+
+/// The dictionary has no room, or the entry is too long for any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+/// The dictionaries of `js_shared_dict_zone`, by number. Values are texts, also those of numbers.
+pub trait SharedHost {
+    /// The names of all, in the order of their numbers.
+    fn names(&self) -> Vec<String>;
+
+    /// Bytes that the configuration gives it.
+    fn capacity(&self, dict: usize) -> usize;
+
+    /// Bytes that no entry uses.
+    fn free(&self, dict: usize) -> usize;
+
+    /// Whether its values are numbers.
+    fn is_number(&self, dict: usize) -> bool;
+
+    /// Whether entries expire.
+    fn has_timeout(&self, dict: usize) -> bool;
+
+    /// A value with the milliseconds that are left of its life, if it expires.
+    fn get(&self, dict: usize, key: &str) -> Option<(String, Option<u64>)>;
+
+    /// The same, and takes it out.
+    fn take(&mut self, dict: usize, key: &str) -> Option<String>;
+
+    /// Stores a value, with a lifetime of its own in milliseconds; false: the key is there, or is
+    /// not.
+    ///
+    /// # Errors
+    /// There is no room.
+    fn store(
+        &mut self,
+        dict: usize,
+        how: Store,
+        key: &str,
+        value: &str,
+        lifetime_ms: Option<u64>,
+    ) -> std::result::Result<bool, NoRoom>;
+
+    /// Adds to a number, or to `init` if there is none; returns the sum. Without a lifetime of its
+    /// own an entry that is there keeps its end.
+    ///
+    /// # Errors
+    /// There is no room.
+    fn increment(
+        &mut self,
+        dict: usize,
+        key: &str,
+        delta_and_init: (f64, f64),
+        lifetime_ms: Option<u64>,
+    ) -> std::result::Result<f64, NoRoom>;
+
+    /// Takes all entries out.
+    fn clear(&mut self, dict: usize);
+
+    /// The entries, at most `max`.
+    fn entries(&self, dict: usize, max: usize) -> Vec<(String, String)>;
+}
+
+const SOURCE: &str = include_str!("js/shared.js");
+
+thread_local! {
+    static COMPILED: RefCell<Option<Bytecode>> = const { RefCell::new(None) };
+}
 
 /// Adds `ngx.shared`.
-pub fn install(_ctx: &Ctx<'_>) -> Result<()> {
-    Ok(())
+pub fn install(ctx: &Ctx<'_>) -> Result<()> {
+    let natives = Object::new(ctx.clone())?;
+    native::methods(&natives, NATIVES)?;
+    http::prelude(ctx, "weir:shared", SOURCE, &COMPILED, natives).map(drop)
+}
+
+/// Calls a function with the dictionaries; without a server there are none.
+fn host<R: Default>(ctx: &Ctx<'_>, f: impl FnOnce(&mut dyn SharedHost) -> R) -> Result<R> {
+    state::host(ctx, |host: &mut dyn Host| host.shared().map(f)).map(Option::unwrap_or_default)
+}
+
+fn dict(c: &Call<'_, '_>) -> Result<usize> {
+    Ok(to_number(&c.arg(0))? as usize)
+}
+
+fn key(c: &Call<'_, '_>, at: usize) -> Result<String> {
+    raw::to_text(&c.arg(at))
+}
+
+fn lifetime(c: &Call<'_, '_>, at: usize) -> Result<Option<u64>> {
+    Ok(Some(to_number(&c.arg(at))? as u64).filter(|ms| *ms > 0))
+}
+
+/// A value as the dictionary's type has it.
+fn value<'js>(c: &Call<'_, 'js>, dict: usize, text: &str) -> Result<Value<'js>> {
+    let is_number = host(c.ctx(), |h| h.is_number(dict))?;
+    if is_number { c.number(text.parse().unwrap_or(f64::NAN)) } else { c.text(text) }
+}
+
+const NATIVES: &[Method] = &[
+    ("names", 0, |c| {
+        let array = Array::new(c.ctx().clone())?;
+        for (i, name) in host(c.ctx(), |h| h.names())?.into_iter().enumerate() {
+            array.set(i, name)?;
+        }
+        Ok(array.into_value())
+    }),
+    ("name", 1, |c| {
+        let dict = dict(c)?;
+        let name = host(c.ctx(), |h| h.names().into_iter().nth(dict).unwrap_or_default())?;
+        c.text(&name)
+    }),
+    ("capacity", 1, |c| {
+        let dict = dict(c)?;
+        let bytes = host(c.ctx(), |h| h.capacity(dict))?;
+        c.number(bytes as f64)
+    }),
+    ("freeSpace", 1, |c| {
+        let dict = dict(c)?;
+        let bytes = host(c.ctx(), |h| h.free(dict))?;
+        c.number(bytes as f64)
+    }),
+    ("isNumber", 1, |c| {
+        let dict = dict(c)?;
+        let is = host(c.ctx(), |h| h.is_number(dict))?;
+        c.bool(is)
+    }),
+    ("hasTimeout", 1, |c| {
+        let dict = dict(c)?;
+        let has = host(c.ctx(), |h| h.has_timeout(dict))?;
+        c.bool(has)
+    }),
+    ("get", 2, |c| {
+        let (dict, key) = (dict(c)?, key(c, 1)?);
+        match host(c.ctx(), |h| h.get(dict, &key))? {
+            Some((text, _)) => value(c, dict, &text),
+            None => c.undefined(),
+        }
+    }),
+    ("ttl", 2, |c| {
+        let (dict, key) = (dict(c)?, key(c, 1)?);
+        match host(c.ctx(), |h| h.get(dict, &key))? {
+            Some((_, Some(ms))) => c.number(ms as f64),
+            _ => c.undefined(),
+        }
+    }),
+    ("take", 2, |c| {
+        let (dict, key) = (dict(c)?, key(c, 1)?);
+        match host(c.ctx(), |h| h.take(dict, &key))? {
+            Some(text) => value(c, dict, &text),
+            None => c.undefined(),
+        }
+    }),
+    ("store", 5, store),
+    ("increment", 5, |c| {
+        let (dict, key, lifetime) = (dict(c)?, key(c, 1)?, lifetime(c, 4)?);
+        let numbers = (to_number(&c.arg(2))?, to_number(&c.arg(3))?);
+        match host(c.ctx(), |h| h.increment(dict, &key, numbers, lifetime).ok())? {
+            Some(sum) => c.number(sum),
+            None => c.undefined(),
+        }
+    }),
+    ("clear", 1, |c| {
+        let dict = dict(c)?;
+        host(c.ctx(), |h| h.clear(dict))?;
+        c.undefined()
+    }),
+    ("size", 1, |c| {
+        let dict = dict(c)?;
+        let count = host(c.ctx(), |h| h.entries(dict, usize::MAX).len())?;
+        c.number(count as f64)
+    }),
+    ("keys", 2, |c| {
+        let (dict, max) = (dict(c)?, to_number(&c.arg(1))? as usize);
+        let array = Array::new(c.ctx().clone())?;
+        for (i, (key, _)) in host(c.ctx(), |h| h.entries(dict, max))?.into_iter().enumerate() {
+            array.set(i, key)?;
+        }
+        Ok(array.into_value())
+    }),
+    ("items", 2, |c| {
+        let (dict, max) = (dict(c)?, to_number(&c.arg(1))? as usize);
+        let array = Array::new(c.ctx().clone())?;
+        for (i, (key, text)) in host(c.ctx(), |h| h.entries(dict, max))?.into_iter().enumerate() {
+            let item = Array::new(c.ctx().clone())?;
+            item.set(0, key)?;
+            item.set(1, value(c, dict, &text)?)?;
+            array.set(i, item)?;
+        }
+        Ok(array.into_value())
+    }),
+];
+
+/// `n.store(dict, how, key, value, lifetime)`: a boolean, or undefined where there is no room.
+fn store<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let (dict, key, text) = (dict(c)?, key(c, 2)?, key(c, 3)?);
+    let how = match to_number(&c.arg(1))? as u32 {
+        0 => Store::Set,
+        1 => Store::Add,
+        _ => Store::Replace,
+    };
+    let lifetime = lifetime(c, 4)?;
+    match host(c.ctx(), |h| h.store(dict, how, &key, &text, lifetime).ok())? {
+        Some(is_stored) => c.bool(is_stored),
+        None => c.undefined(),
+    }
 }

@@ -163,6 +163,7 @@ fn refusal(refused: Refused) -> Refusal {
         Refused::TooLong => format_error("key and value are too long"),
         Refused::Full => Refusal::new(507, "KeyvalZoneFull", "there is no room in the zone"),
         Refused::Exists => Refusal::new(409, "KeyvalKeyExists", "key already exists"),
+        Refused::Missing => Refusal::new(404, "KeyvalKeyNotFound", "key not found"),
     }
 }
 
