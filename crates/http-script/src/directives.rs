@@ -4,9 +4,10 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use conf::table::{Args, Contexts, Directive};
-use conf::value::{msec, number, set_once, size};
+use conf::value::{msec, number, set_flag, set_once, size};
 use conf::{ConfError, Node, Word};
 use engine::settings::{ConfType, Scope};
+use engine::tls_files::{Named, system_bundle};
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{LocView, Module, Pipeline};
@@ -14,6 +15,7 @@ use http::module::{LocView, Module, Pipeline};
 use ::script::Facts;
 
 use crate::settings::{Content, Main, PieceType, Settings};
+use crate::fetch::Proxy;
 use crate::shared::js_shared_dict_zone;
 use crate::{access, code, content, filters, variables};
 
@@ -123,6 +125,115 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         "A dictionary that all workers share: zone=NAME:SIZE [timeout=TIME] [type=string|number] \
          [evict] [state=FILE].",
         js_shared_dict_zone,
+    ),
+    directive(
+        "js_fetch_buffer_size",
+        HSL,
+        Args::T1,
+        "16k",
+        "The longest header section of a response to ngx.fetch().",
+        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.buffer_size, n, |n| size(n, 0)),
+    ),
+    directive(
+        "js_fetch_max_response_buffer_size",
+        HSL,
+        Args::T1,
+        "1m",
+        "The longest body of a response to ngx.fetch().",
+        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.max_response, n, |n| size(n, 0)),
+    ),
+    directive(
+        "js_fetch_timeout",
+        HSL,
+        Args::T1,
+        "60s",
+        "The time limit of ngx.fetch() for connecting, and between two reads or writes.",
+        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.timeout_ms, n, |n| msec(n, 0)),
+    ),
+    directive(
+        "js_fetch_protocols",
+        HSL,
+        Args::ONE_MORE,
+        "TLSv1.2 TLSv1.3",
+        "The TLS versions of ngx.fetch().",
+        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.ssl.protocols, n, engine::tls_settings::protocols),
+    ),
+    directive(
+        "js_fetch_ciphers",
+        HSL,
+        Args::T1,
+        "DEFAULT",
+        "The ciphers of ngx.fetch(), in OpenSSL's format.",
+        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.ssl.ciphers, n, engine::tls_settings::ciphers),
+    ),
+    directive(
+        "js_fetch_verify",
+        HSL,
+        Args::FLAG,
+        "on",
+        "Verify the certificates of servers that ngx.fetch() asks.",
+        |cx, n| set_flag(&mut cx.loc::<Settings>().fetch.ssl.verify, n),
+    ),
+    directive(
+        "js_fetch_verify_depth",
+        HSL,
+        Args::T1,
+        "100",
+        "The most certificates between a server's and a trusted one.",
+        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.ssl.depth, n, |n| number(n, 0)),
+    ),
+    directive(
+        "js_fetch_trusted_certificate",
+        HSL,
+        Args::T1,
+        "",
+        "CA certificates for verifying servers that ngx.fetch() asks; without it those of the system.",
+        |cx, n| {
+            let named = Named::of(cx, n)?;
+            set_once(&mut cx.loc::<Settings>().fetch.ssl.trusted, n, |_| Ok(named))
+        },
+    ),
+    directive(
+        "js_fetch_proxy",
+        HSL,
+        Args::T1,
+        "",
+        "A forward proxy for ngx.fetch(): http://[USER:PASSWORD@]HOST:PORT; empty: none.",
+        js_fetch_proxy,
+    ),
+    directive(
+        "js_fetch_keepalive",
+        HSL,
+        Args::T1,
+        "0",
+        "The number of idle connections to servers that a worker keeps for ngx.fetch().",
+        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.keepalive, n, |n| {
+                number(n, 0).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+            }),
+    ),
+    directive(
+        "js_fetch_keepalive_requests",
+        HSL,
+        Args::T1,
+        "1000",
+        "The number of requests after which a connection of ngx.fetch() is closed.",
+        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.keepalive_requests, n, |n| number(n, 0)),
+    ),
+    directive(
+        "js_fetch_keepalive_time",
+        HSL,
+        Args::T1,
+        "1h",
+        "The age after which a connection of ngx.fetch() is not used again.",
+        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.keepalive_time_ms, n, |n| msec(n, 0)),
+    ),
+    directive(
+        "js_fetch_keepalive_timeout",
+        HSL,
+        Args::T1,
+        "60s",
+        "The time after which an idle connection of ngx.fetch() is closed.",
+        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.keepalive_timeout_ms, n, |n| msec(n, 0)),
     ),
     directive(
         "js_set",
@@ -235,6 +346,10 @@ fn wrong_name(name: &str, noun: &str) -> Option<String> {
 
 fn js_import(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let (name, path) = named_path(n, ".js", "export")?;
+    if let Some(bundle) = system_bundle() {
+        let named = Named::of_default(cx, path, bundle);
+        cx.loc::<Settings>().fetch.system = Some(named);
+    }
     own(cx).imports.push((name, path.lossy().into_owned(), path.clone()));
     Ok(())
 }
@@ -259,6 +374,15 @@ fn js_engine(_: &mut Cx, n: &Node) -> Result<(), ConfError> {
         return Err(ConfError::at(word, format!("invalid value \"{}\"", word.lossy())));
     }
     Ok(())
+}
+
+fn js_fetch_proxy(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let word = &n.args[0];
+    let template = cx.template(word)?;
+    if let Some(text) = template.as_const() {
+        Proxy::parse(text).map_err(|m| ConfError::at(word, m))?;
+    }
+    set_once(&mut cx.loc::<Settings>().fetch.proxy, n, |_| Ok(template))
 }
 
 fn js_set(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
@@ -334,6 +458,9 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let content = l.conf::<Content>();
     let content = content.0.as_ref().filter(|_| l.set_here_or_around::<Content>());
     let has_code = conf.code()?.is_some();
+    if has_code {
+        conf.make_fetcher()?;
+    }
     let needs = |directive: &str, (function, word): (&Bytes, &Word)| {
         let function = base::log::lossy(function);
         let m = format!(

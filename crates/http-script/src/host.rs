@@ -9,13 +9,16 @@ use engine::vars::NotAssigned;
 use http::request::Request;
 use http::subrequest::{Subrequest, Use};
 use http_wire::h1::Version;
+use upstream::resolver::Resolving;
 
+use ::script::fetch::{FetchHost, FetchRequest, reply};
 use ::script::http::{Act, Ask, HttpHost, Refusal, RequestBody, RequestId, Side, Text};
 use ::script::shared::SharedHost;
 use ::script::{Data, Host, Level as ScriptLevel, Ticket, TimerId};
 
 use crate::fields;
-use crate::script::{Caller, Decision, Reply, Script, Sent};
+use crate::fetch::Proxy;
+use crate::script::{Caller, Decision, Done, Reply, Script, Sent};
 use crate::settings::Main;
 use crate::shared::Dicts;
 
@@ -106,12 +109,43 @@ impl Host for HttpCall<'_> {
         Some(self)
     }
 
+    fn fetch(&mut self) -> Option<&mut dyn FetchHost> {
+        Some(self)
+    }
+
     fn shared(&mut self) -> Option<&mut dyn SharedHost> {
         let dicts = self.dicts.get_or_insert_with(|| {
             let main = self.r.main.confs.listed::<Main>();
             Dicts(main.dicts.clone().into())
         });
         Some(dicts)
+    }
+}
+
+impl FetchHost for HttpCall<'_> {
+    fn fetch(&mut self, ticket: Ticket, request: FetchRequest) -> Result<(), String> {
+        let conf = self.script.conf.clone();
+        let fetcher = conf.fetcher().cloned().ok_or("ngx.fetch() is not available here")?;
+        let proxy = match &conf.fetch.proxy {
+            None => None,
+            Some(template) => {
+                let text = self.r.eval(template);
+                Proxy::parse(&text).map_err(|_| "failed to evaluate proxy URL")?
+            }
+        };
+        let lookup = self.r.loc.confs.listed::<Resolving>().lookup();
+        let gate = self.r.main.life.gate.clone();
+        let log = self.r.error_log().clone();
+        let number = self.r.c().number;
+        let log = move |level, text: &str| base::log!(log, level, Some(number), "{text}");
+        self.script.wait(
+            ticket,
+            Box::pin(async move {
+                let sent = fetcher.send(request, proxy, lookup, gate, log).await;
+                Done::Answer(reply(sent))
+            }),
+        );
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `code.rs` | the imports of a location, compiled, with idle engines of this worker |
 //! | `script.rs` | [`script::Script`]: the engine that works for one request, and what it waits for |
 //! | `host.rs`, `fields.rs` | a request as scripts see it |
+//! | `fetch.rs` | `ngx.fetch`: the HTTP client of `upstream` |
 //! | `shared.rs` | `ngx.shared`: tables of `keyval` |
 //! | `content.rs`, `access.rs`, `filters.rs`, `variables.rs` | where scripts are called |
 //!
@@ -23,6 +24,7 @@ mod access;
 mod code;
 mod content;
 mod directives;
+mod fetch;
 mod fields;
 mod filters;
 mod host;

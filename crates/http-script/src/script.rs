@@ -242,16 +242,17 @@ impl Script {
         let mut arguments = vec![Argument::Request];
         arguments.extend(more.iter().cloned().map(Argument::Data));
         let outcome = self.with(r, |instance, host| instance.call(host, &name, &arguments));
-        if outcome.is_err() || !self.is_waiting() {
-            self.caller.set(before);
-        }
-        match outcome {
+        let outcome = match outcome {
             Err(fault) if self.is_settled_despite(&fault) => {
                 report(r, "js call exception", &fault);
                 Ok(Outcome::Done(Data::Undefined))
             }
             outcome => outcome.map_err(|fault| report(r, "js call exception", &fault)),
+        };
+        if outcome.is_err() || !self.is_waiting() {
+            self.caller.set(before);
         }
+        outcome
     }
 
     /// Whether a content handler has answered although a promise was rejected that nobody waits for:

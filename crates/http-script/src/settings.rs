@@ -9,10 +9,13 @@ use bytes::Bytes;
 use conf::template::Template;
 use conf::{ConfError, Word};
 use engine::settings::Conf;
+use engine::tls_files::Named;
+use upstream::ssl::SslDraft;
 
 use ::script::Limits;
 
 use crate::code::Code;
+use crate::fetch::Fetcher;
 
 /// `js_import`, `js_path` and `js_preload_object` of a level and those around it.
 #[derive(Clone, Default)]
@@ -64,15 +67,21 @@ pub(crate) struct Settings {
     pub cpu_limit_ms: Option<u64>,
     pub memory_limit: Option<usize>,
     pub fetch: Fetch,
+    /// Made of that when everything is merged.
+    fetcher: OnceCell<Rc<Fetcher>>,
 }
 
 engine::settings! {
     /// `js_fetch_…`
     pub(crate) struct Fetch {
+        /// The TLS of requests over HTTPS.
+        pub ssl: SslDraft,
+        /// The certificates that the system trusts.
+        pub system: Option<Named>,
         pub buffer_size: Option<usize>,
         pub max_response: Option<usize>,
         pub timeout_ms: Option<u64>,
-        pub proxy: Option<Option<Template>>,
+        pub proxy: Option<Template>,
         pub keepalive: Option<usize>,
         pub keepalive_requests: Option<u64>,
         pub keepalive_time_ms: Option<u64>,
@@ -125,6 +134,22 @@ impl Settings {
         }
         let code = Rc::new(Code::compile(&imports.draft)?);
         Ok(Some(imports.code.get_or_init(|| code).clone()))
+    }
+
+    /// Makes what `ngx.fetch` needs here.
+    ///
+    /// # Errors
+    /// A file cannot be read or used.
+    pub fn make_fetcher(&self) -> Result<(), ConfError> {
+        if self.fetcher.get().is_none() {
+            let _ = self.fetcher.set(Rc::new(Fetcher::new(&self.fetch)?));
+        }
+        Ok(())
+    }
+
+    /// What `ngx.fetch` uses here; made at load.
+    pub fn fetcher(&self) -> Option<&Rc<Fetcher>> {
+        self.fetcher.get()
     }
 
     /// The same in a worker, where everything is compiled.

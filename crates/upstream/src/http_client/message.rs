@@ -7,7 +7,7 @@ use http_wire::h1;
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The method: a token.
-    pub method: &'static str,
+    pub method: &'a str,
     /// The target of the request line.
     pub target: &'a [u8],
     /// The value of Host.

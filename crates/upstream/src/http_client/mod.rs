@@ -87,6 +87,8 @@ pub enum Error {
     InvalidHead(String),
     /// The head is longer than `head_max`.
     HeadTooLong,
+    /// A proxy opens no tunnel: its status.
+    Tunnel(u16),
 }
 
 impl Error {
@@ -115,6 +117,7 @@ impl fmt::Display for Error {
             Error::Closed => f.write_str("the connection was closed"),
             Error::InvalidHead(message) => f.write_str(message),
             Error::HeadTooLong => f.write_str("the head of the response is too long"),
+            Error::Tunnel(status) => write!(f, "proxy CONNECT failed with status {status}"),
         }
     }
 }
@@ -157,6 +160,15 @@ impl Client {
     /// [`Error::Connect`], [`Error::Handshake`].
     pub async fn connect_tls(&self, addr: &SockAddr, tls: &ssl::Fixed) -> Result<UpConn, Error> {
         let sock = self.connect_sock(addr).await?;
+        self.secure(sock, addr, tls).await
+    }
+
+    async fn secure(
+        &self,
+        sock: Sock,
+        addr: &SockAddr,
+        tls: &ssl::Fixed,
+    ) -> Result<UpConn, Error> {
         let deadline = Deadline::in_ms(self.connect_ms);
         match tls.connect(sock, addr, deadline).await {
             Ok(transport) => Ok(connection(transport)),
@@ -165,6 +177,28 @@ impl Client {
                 Err(Error::Handshake(Some(m)))
             }
         }
+    }
+
+    /// Connects to a server under TLS through a proxy at `addr`, which `connect` asks for a tunnel.
+    ///
+    /// # Errors
+    /// [`Error::Tunnel`], those of [`Client::connect_tls`], and those of an exchange with the proxy.
+    pub async fn connect_through(
+        &self,
+        addr: &SockAddr,
+        connect: &Message,
+        tls: &ssl::Fixed,
+    ) -> Result<UpConn, Error> {
+        let proxy = connection(self.connect_sock(addr).await?.into());
+        let clock = Clock::start(self.timeout);
+        send(&proxy.sock, connect, clock).await.map_err(Error::Send)?;
+        let (head, _, rest) = self.receive_head(&proxy.sock, clock).await?;
+        // Bytes behind the head would be the server's, which speaks only when it is spoken to.
+        if !(200..300).contains(&head.status) || !rest.is_empty() {
+            return Err(Error::Tunnel(head.status));
+        }
+        let sock = Sock::from_fd(proxy.sock.into_fd().map_err(Error::Connect)?);
+        self.secure(sock, addr, tls).await
     }
 
     async fn connect_sock(&self, addr: &SockAddr) -> Result<Sock, Error> {
