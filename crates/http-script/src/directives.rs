@@ -14,7 +14,8 @@ use http::module::{LocView, Module, Pipeline};
 
 use ::script::Facts;
 
-use crate::settings::{Content, Main, PieceType, Settings};
+use crate::periodic::{self, js_periodic};
+use crate::settings::{Content, Main, Periodics, PieceType, Settings};
 use crate::fetch::Proxy;
 use crate::shared::js_shared_dict_zone;
 use crate::{access, code, content, filters, variables};
@@ -26,6 +27,7 @@ pub static MODULE: Module = Module {
     confs: &[
         ConfType::of::<Settings>(Scope::Location),
         ConfType::of::<Content>(Scope::Location),
+        ConfType::of::<Periodics>(Scope::Location),
         ConfType::of::<Main>(Scope::Main),
     ],
     install: Some(install),
@@ -276,6 +278,15 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         |cx, n| set_function(&mut cx.loc::<Settings>().header_filter, n),
     ),
     directive(
+        "js_periodic",
+        Contexts::LOCATION,
+        Args::ONE_MORE,
+        "",
+        "A function that runs at intervals: MODULE.FUNCTION [interval=TIME] [jitter=TIME] \
+         [worker_affinity=all|MASK].",
+        js_periodic,
+    ),
+    directive(
         "js_body_filter",
         PLACES,
         Args::T12,
@@ -482,6 +493,13 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     if let Some((function, _, word)) = &conf.body_filter {
         needs("js_body_filter", (function, word))?;
     }
+    if l.set_here::<Periodics>() && !has_code {
+        let periodic = l.conf::<Periodics>();
+        let function = periodic.0.first().map(|p| base::log::lossy(&p.function).into_owned());
+        let function = function.unwrap_or_default();
+        let m = "no imports defined for \"js_periodic\"";
+        return Err(ConfError::new(format!("{m} \"{function}\", use \"js_import\" directive")));
+    }
     if conf.header_filter.is_some() || conf.body_filter.is_some() {
         p.header_filters.push(Box::new(filters::Filter::new(conf.clone())));
     }
@@ -496,6 +514,7 @@ fn start(main: &Rc<http::HttpMain>, seat: &engine::Seat) -> std::io::Result<()> 
         version_number: 1_031_005,
         ..Facts::default()
     });
+    periodic::start(main, seat.index);
     Ok(())
 }
 

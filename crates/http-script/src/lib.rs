@@ -7,6 +7,7 @@
 //! | `script.rs` | [`script::Script`]: the engine that works for one request, and what it waits for |
 //! | `host.rs`, `fields.rs` | a request as scripts see it |
 //! | `fetch.rs` | `ngx.fetch`: the HTTP client of `upstream` |
+//! | `periodic.rs` | functions that run at intervals |
 //! | `shared.rs` | `ngx.shared`: tables of `keyval` |
 //! | `content.rs`, `access.rs`, `filters.rs`, `variables.rs` | where scripts are called |
 //!
@@ -28,6 +29,7 @@ mod fetch;
 mod fields;
 mod filters;
 mod host;
+mod periodic;
 mod script;
 mod settings;
 mod shared;

@@ -180,6 +180,22 @@ impl Conf for Content {
     }
 }
 
+/// A handler of `js_periodic`.
+#[derive(Clone)]
+pub(crate) struct Periodic {
+    pub function: Bytes,
+    pub interval_ms: u64,
+    pub jitter_ms: u64,
+    /// The workers that run it; none: the first one.
+    pub workers: Option<Vec<bool>>,
+}
+
+/// `js_periodic` of a location: nested ones do not inherit it.
+#[derive(Default)]
+pub(crate) struct Periodics(pub Vec<Periodic>);
+
+impl Conf for Periodics {}
+
 /// What the whole block shares.
 #[derive(Default)]
 pub(crate) struct Main {

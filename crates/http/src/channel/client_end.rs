@@ -52,7 +52,7 @@ impl ClientEnd {
 impl Request {
     /// The client's end; only for the client's own request of a family, which has to notice it.
     pub fn watched(&self) -> Option<ClientEnd> {
-        if self.flags.post_action {
+        if self.flags.post_action || !self.c().has_client() {
             return None;
         }
         match &self.channel {

@@ -59,6 +59,8 @@ enum Carrier {
     Stream(Transport),
     /// A connection of QUIC, with its place among the worker's connections.
     Quic(Rc<Socketless>),
+    /// None: requests of the server's own, to which nobody waits for an answer.
+    Nobody,
 }
 
 /// TLS with the client.
@@ -150,6 +152,17 @@ impl Conn {
         c
     }
 
+    /// No connection, for requests of the server's own in a server that answers on `address`.
+    pub(crate) fn nobody(main: &HttpMain, address: Rc<Address>) -> Conn {
+        let peer = SockAddr::ip(IpAddr::from([127, 0, 0, 1]), 0);
+        Conn::of(main, address, Carrier::Nobody, peer, main.stats.next_connection())
+    }
+
+    /// Whether there is a client.
+    pub(crate) fn has_client(&self) -> bool {
+        !matches!(self.carrier, Carrier::Nobody)
+    }
+
     fn of(
         main: &HttpMain,
         listen: Rc<Address>,
@@ -190,11 +203,16 @@ impl Conn {
 
     /// Asks whether there is room for it, once its client is known.
     pub(crate) fn look_for_room(&self) {
-        let standing = |share| match &self.carrier {
-            Carrier::Stream(sock) => sock.standing(share),
-            Carrier::Quic(place) => place.standing(share),
+        let is_surplus = match &self.carrier {
+            Carrier::Stream(sock) => {
+                overload::is_surplus(self.client_ip(), |share| sock.standing(share))
+            }
+            Carrier::Quic(place) => {
+                overload::is_surplus(self.client_ip(), |share| place.standing(share))
+            }
+            Carrier::Nobody => false,
         };
-        self.is_surplus.set(overload::is_surplus(self.client_ip(), standing));
+        self.is_surplus.set(is_surplus);
     }
 
     /// Whether the worker displaced this connection. `log` gets the line, one a minute per client.
@@ -203,6 +221,7 @@ impl Conn {
         let is_displaced = match &self.carrier {
             Carrier::Stream(sock) => sock.is_displaced(),
             Carrier::Quic(place) => place.is_displaced(),
+            Carrier::Nobody => false,
         };
         if is_displaced && overload::is_told(self.client_ip()) {
             log("closing a connection to make room for others");
@@ -257,14 +276,14 @@ impl Conn {
     fn stream(&self) -> Option<&Transport> {
         match &self.carrier {
             Carrier::Stream(sock) => Some(sock),
-            Carrier::Quic(_) => None,
+            Carrier::Quic(_) | Carrier::Nobody => None,
         }
     }
 
     /// The place of a connection over QUIC among the worker's connections.
     pub(crate) fn place(&self) -> Option<&Rc<Socketless>> {
         match &self.carrier {
-            Carrier::Stream(_) => None,
+            Carrier::Stream(_) | Carrier::Nobody => None,
             Carrier::Quic(place) => Some(place),
         }
     }

@@ -168,6 +168,30 @@ impl Request {
         Request::made_of(&FREE_QUIC, c, main, Channel::quic_stream)
     }
 
+    /// A request of the server's own in a location, without a client: for the variables and the
+    /// settings there. Its phases are not run, and it has no response.
+    pub fn without_client(
+        main: &Rc<HttpMain>,
+        server: &Rc<Server>,
+        location: &Rc<Location>,
+    ) -> Option<Box<Request>> {
+        let listen = main.listens.first()?;
+        let c = Rc::new(Conn::nobody(main, listen.address(|| None)));
+        let mut r = Request::take(c, main);
+        r.server.clone_from(server);
+        r.uri.push(b'/');
+        r.flags.internal = true;
+        r.account.start();
+        r.loc.clone_from(location);
+        Some(r)
+    }
+
+    /// Ends such a request.
+    pub fn end_without_client(mut self: Box<Self>) {
+        self.call_endings();
+        self.give_back();
+    }
+
     #[inline]
     fn made_of(
         free: &'static LocalKey<FreeList<Box<Request>>>,

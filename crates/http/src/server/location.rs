@@ -148,6 +148,12 @@ impl Tree {
         tree
     }
 
+    /// Its locations, in no order.
+    fn all(&self) -> impl Iterator<Item = &Rc<Location>> {
+        let prefixes = self.prefixes.iter().map(|prefix| &prefix.location);
+        self.exact.iter().chain(prefixes).chain(&self.regexes)
+    }
+
     pub fn has_regexes(&self) -> bool {
         !self.regexes.is_empty()
     }
@@ -185,6 +191,14 @@ impl Tree {
         let name = |l: &Rc<Location>| l.info.name_to_slash().map(|name| name.cmp(uri));
         let at = self.slashed.partition_point(|l| name(l) == Some(Ordering::Less));
         self.slashed.get(at).filter(|l| name(l) == Some(Ordering::Equal))
+    }
+}
+
+impl Location {
+    /// Calls a function with the location and all that are nested in it.
+    pub(crate) fn visit(self: &Rc<Self>, f: &mut impl FnMut(&Rc<Location>)) {
+        f(self);
+        self.tree.all().for_each(|nested| nested.visit(f));
     }
 }
 

@@ -142,6 +142,14 @@ impl Main for HttpMain {
 }
 
 impl HttpMain {
+    /// Calls a function with every location of every server, named ones included.
+    pub fn each_location(&self, mut f: impl FnMut(&Rc<Server>, &Rc<Location>)) {
+        for server in &self.servers {
+            server.root.visit(&mut |location| f(server, location));
+            server.named.values().for_each(|named| named.visit(&mut |location| f(server, location)));
+        }
+    }
+
     /// The object that `stub_status json` answers with.
     pub fn status(&self) -> Vec<u8> {
         engine::status::object(&self.stats, &self.pools, |o| {
