@@ -41,6 +41,9 @@ pub const WITH: &[&str] = &[
 /// nginx's defaults that are not built in.
 pub const WITHOUT: &[&str] = &[];
 
+/// The engine of scripts, in the words for a module from elsewhere.
+const SCRIPT: &[&str] = if cfg!(feature = "script") { &["--add-module=njs"] } else { &[] };
+
 /// Lines that suites look for as they stand, such as `TLS SNI support enabled`.
 pub const LINES: &[&str] = &[
     // The version text of the crypto library under rustls.
@@ -55,7 +58,7 @@ const AWS_LC_SYS: &str = "name = \"aws-lc-sys\"\nversion = \"0.47.0\"";
 /// The arguments after `configure arguments:`, each with a space before it, those of paths first.
 pub fn configure_arguments(paths: &str) -> String {
     let mut line = paths.to_owned();
-    for word in WITH.iter().chain(WITHOUT) {
+    for word in WITH.iter().chain(WITHOUT).chain(SCRIPT) {
         line.push(' ');
         line.push_str(word);
     }

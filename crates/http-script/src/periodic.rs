@@ -88,16 +88,19 @@ pub(crate) fn start(main: &Rc<HttpMain>, worker: usize) {
         let main = main.clone();
         event::spawn(async move {
             let dice = base::dice::Dice::default();
+            // The first run is due when the worker begins to serve.
+            let mut interval_ms = 0_u64;
             loop {
                 let jitter = match periodic.jitter_ms {
                     0 => 0,
                     most => dice.roll() % most.saturating_add(1),
                 };
-                let wait = event::sleep(periodic.interval_ms.saturating_add(jitter));
+                let wait = event::sleep(interval_ms.saturating_add(jitter));
                 if event::race(wait, main.life.gate.closed()).await.is_second() {
                     return;
                 }
                 run(&main, &server, &location, &periodic).await;
+                interval_ms = periodic.interval_ms;
             }
         });
     }

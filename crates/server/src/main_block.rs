@@ -206,6 +206,17 @@ pub static DIRECTIVES: &[D] = &[
         Err(ConfError::at(n.arg(0)?, m))
     }),
     main(
+        "js_load_http_native_module",
+        Args::T13,
+        "",
+        "Rejected: scripts load no machine code; write a module in Rust (`weir build`).",
+        |_, n| {
+            let m = "\"js_load_http_native_module\" is not supported: scripts load no machine \
+                     code; a module in Rust can be built in (weir build)";
+            Err(ConfError::at(n.arg(0)?, m))
+        },
+    ),
+    main(
         "quic_bpf",
         Args::FLAG,
         "off",

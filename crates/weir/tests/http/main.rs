@@ -50,6 +50,7 @@ mod range;
 mod refused;
 mod rewrite;
 mod scraping;
+mod scripts;
 mod session_log;
 mod splitting;
 mod ssi;

@@ -13,7 +13,10 @@ use testkit::{Driver, Site};
 const BINARY: &str = env!("CARGO_BIN_EXE_weir");
 
 /// Directives that no configuration which loads can have, each with the reason.
-const NOT_SHOWN: &[(&str, &str)] = &[("ssl_engine", "it is refused: there are no engines")];
+const NOT_SHOWN: &[(&str, &str)] = &[
+    ("ssl_engine", "it is refused: there are no engines"),
+    ("js_load_http_native_module", "it is refused: scripts load no machine code"),
+];
 
 /// A stylesheet.
 const SHEET: &str = "<xsl:stylesheet version=\"1.0\" \
@@ -61,6 +64,8 @@ fn site() -> Site {
         .file("conf/articles.xsl", SHEET)
         .file("conf/layout.xsl", SHEET)
         .file("conf/listing.xsl", include_str!("../../../../docs/examples/listing.xsl"))
+        .file("conf/scripts.js", include_str!("../../../../docs/examples/scripts.js"))
+        .file("conf/texts.json", include_str!("../../../../docs/examples/texts.json"))
         .file("conf/mime.types", include_str!("../../../../conf/mime.types"));
     for name in ["example.com", "client"] {
         let key = Key::generate(KeyKind::P256);

@@ -1,0 +1,324 @@
+//! JavaScript: `js_set`, `js_access`, `js_content`, filters, dictionaries, fetch, limits, errors.
+
+use testkit::{Driver, Response, Site, Weir, built_binary, each_driver, wait_until};
+
+const SCRIPT: &str = r#"
+let served = 0;
+
+function echo(r) {
+    served++;
+    r.headersOut['X-List'] = ['a', 'b'];
+    r.headersOut['Content-Type'] = 'text/x-echo; charset=utf-8';
+    r.return(201, [r.method, r.uri, r.args.q, r.headersIn.host, r.requestText, r.httpVersion].join('|'));
+}
+
+function summary(r) { return `${r.variables.uri}:${r.variables.inner}`; }
+function inner(r) { return 'inner ' + r.variables.arg_q; }
+
+async function streamed(r) {
+    r.status = 200;
+    r.sendHeader();
+    for (let i = 0; i < 3; i++) {
+        r.send(`${i};`);
+        await new Promise(done => setTimeout(done, 1));
+    }
+    r.finish();
+}
+
+async function parts(r) {
+    const all = await Promise.all(['/part?n=1', '/part?n=2', '/none'].map(u => r.subrequest(u)));
+    const made = await r.subrequest('/method', {method: 'PURGE', body: 'own', args: 'x=y'});
+    r.return(200, all.map(p => `${p.status} ${p.responseText} ${p.parent === r}`).join('|')
+        + `|${made.responseText}|${made.headersOut['X-Kind']}`);
+}
+
+function part(r) { r.return(200, 'part ' + r.args.n); }
+function method(r) {
+    r.headersOut['X-Kind'] = 'made';
+    r.return(200, `${r.method} ${r.requestText} ${r.variables.args}`);
+}
+
+function go(r) { r.internalRedirect('/part?n=redirected'); }
+
+function gate(r) {
+    switch (r.args.as) {
+    case 'deny': r.return(403); break;
+    case 'throw': throw new TypeError('gate broke');
+    case 'page': r.return(401, 'own page'); break;
+    default: r.variables.who = 'guest';
+    }
+}
+
+function loop(r) { for (;;) try { for (;;); } catch (e) {} }
+function hoard(r) { const all = []; for (;;) all.push('x'.repeat(1 << 20) + all.length); }
+
+function headers(r) { r.headersOut['X-Filtered'] = String(r.status); delete r.headersOut['Content-Length']; }
+function body(r, data, flags) { r.sendBuffer(data.toUpperCase(), flags); }
+
+let kept;
+function keep(r) { kept = r; r.return(200, 'kept'); }
+function late(r) {
+    try { r.return(200, kept.uri); } catch (e) { r.return(200, e.message); }
+}
+
+function dict(r) {
+    const d = ngx.shared.numbers;
+    r.return(200, `${d.incr('n', 2, 40)} ${d.add('n', 1)} ${d.type} ${ngx.shared.texts.set('a', 'b').get('a')}`);
+}
+
+async function fetched(r) {
+    const reply = await ngx.fetch(`http://127.0.0.1:${r.variables.server_port}/method?of=fetch`,
+        {method: 'POST', body: 'sent', headers: {a: 'b'}});
+    r.return(200, `${reply.status} ${await reply.text()} ${reply.headers.get('x-kind')}`);
+}
+
+async function unreachable(r) {
+    try { await ngx.fetch('http://127.0.0.1:1/'); } catch (e) { r.return(502, e.message); }
+}
+
+async function read(r) {
+    const form = await r.readRequestForm();
+    r.variables.who = form.get('name') + form.getAll('name').length;
+}
+
+function constant(r) {
+    let said = 'changed';
+    try { texts.list.push(1); } catch (e) { said = e.constructor.name; }
+    r.return(200, `${texts.hello} ${said}`);
+}
+
+function tick() { ngx.shared.numbers.incr('ticks', 1); }
+function ticks(r) { r.return(200, String(ngx.shared.numbers.get('ticks') >= 2)); }
+
+function answered(r) { r.return(200, 'answered'); Promise.reject(new Error('nobody looks')); }
+async function rejected(r) { await null; throw new Error('after a wait'); }
+
+export default {echo, summary, inner, streamed, parts, part, method, go, gate, loop, hoard, headers,
+    body, keep, late, dict, fetched, unreachable, read, constant, tick, ticks, answered, rejected};
+"#;
+
+const CONF: &str = "
+    js_import t.js;
+    js_preload_object texts.json;
+    js_set $summary t.summary;
+    js_set $inner t.inner;
+    js_var $who nobody;
+    js_shared_dict_zone zone=numbers:32k type=number;
+    js_shared_dict_zone zone=texts:32k timeout=1h evict;
+    js_context_reuse 1;
+    server {
+        listen 127.0.0.1:%PORT0%;
+        root html;
+        location /echo { js_content t.echo; }
+        location /set { return 200 $summary; }
+        location /streamed { js_content t.streamed; }
+        location /parts { js_content t.parts; }
+        location /part { js_content t.part; }
+        location /method { js_content t.method; }
+        location /go { js_content t.go; }
+        location /gate { js_access t.gate; return 200 $who; }
+        location /gated { js_access t.gate; add_header X-Who $who; try_files /a.txt =404; }
+        location /read { js_access t.read; add_header X-Who $who; try_files /a.txt =404; }
+        location /loop { js_time_limit 20ms; js_content t.loop; }
+        location /hoard { js_memory_limit 4m; js_content t.hoard; }
+        location /filtered/ { js_header_filter t.headers; js_body_filter t.body; alias html/; }
+        location /keep { js_content t.keep; }
+        location /late { js_content t.late; }
+        location /dict { js_content t.dict; }
+        location /fetched { js_content t.fetched; }
+        location /unreachable { js_content t.unreachable; }
+        location /constant { js_content t.constant; }
+        location /ticks { js_content t.ticks; }
+        location /answered { js_content t.answered; }
+        location /rejected { js_content t.rejected; }
+        location /absent { js_content t.absent; }
+        location @tick { js_periodic t.tick interval=10ms; }
+    }";
+
+fn start(driver: Driver) -> Weir {
+    Site::new(built_binary(), driver)
+        .file("html/a.txt", b"small\n")
+        .file("conf/t.js", SCRIPT)
+        .file("conf/texts.json", "{\"hello\": \"hi\", \"list\": [1, 2]}")
+        .http(CONF)
+        .start()
+}
+
+fn send(weir: &Weir, request: &str) -> Response {
+    let mut conn = weir.connect();
+    conn.send(request);
+    conn.response_to("POST")
+}
+
+fn text(weir: &Weir, path: &str) -> String {
+    String::from_utf8(weir.get(path).body).unwrap()
+}
+
+#[test]
+fn a_handler_reads_the_request_and_answers() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        let reply = send(
+            &weir,
+            "POST /echo?q=%41+b HTTP/1.1\r\nHost: one.test\r\nContent-Length: 4\r\n\
+             Connection: close\r\n\r\nbody",
+        );
+        assert_eq!(reply.status, 201);
+        assert_eq!(reply.body, b"POST|/echo|A b|one.test|body|1.1");
+        let listed: Vec<_> = reply.all("X-List").collect();
+        assert_eq!(listed, ["a", "b"]);
+        assert_eq!(reply.header("Content-Type"), Some("text/x-echo; charset=utf-8"));
+        assert_eq!(reply.header("Content-Length"), Some("32"));
+    });
+}
+
+#[test]
+fn a_variable_may_need_another_one_of_a_script() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        assert_eq!(text(&weir, "/set?q=7"), "/set:inner 7");
+        // The engines are used again.
+        assert_eq!(text(&weir, "/set?q=8"), "/set:inner 8");
+    });
+}
+
+#[test]
+fn a_response_is_sent_while_the_script_goes_on() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        assert_eq!(text(&weir, "/streamed"), "0;1;2;");
+    });
+}
+
+#[test]
+fn subrequests_have_methods_bodies_and_replies() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        let made = "PURGE own x=y|made";
+        let none = text(&weir, "/none");
+        let want = format!("200 part 1 true|200 part 2 true|404 {none} true|{made}");
+        assert_eq!(text(&weir, "/parts"), want);
+        assert_eq!(text(&weir, "/go"), "part redirected");
+    });
+}
+
+#[test]
+fn access_is_granted_denied_and_answered() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        let gated = |path: &str| {
+            let reply = weir.get(path);
+            (reply.status, reply.header("X-Who").map(str::to_owned))
+        };
+        assert_eq!(gated("/gated"), (200, Some("guest".to_owned())));
+        assert_eq!(gated("/gated?as=deny").0, 403);
+        assert_eq!(gated("/gated?as=throw").0, 500);
+        let page = weir.get("/gated?as=page");
+        assert_eq!((page.status, &page.body[..]), (401, &b"own page"[..]));
+        weir.wait_for_log("error.log", "js call exception: TypeError: gate broke");
+        let log = weir.error_log();
+        assert!(log.contains("at gate (") && log.contains("t.js:"), "{log}");
+    });
+}
+
+#[test]
+fn access_reads_a_form_and_leaves_the_body() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        let reply = send(
+            &weir,
+            "POST /read HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 13\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\n\r\nname=a&name=b",
+        );
+        assert_eq!(reply.header("X-Who"), Some("a2"), "{}", reply.status);
+    });
+}
+
+#[test]
+fn an_endless_loop_and_a_hoard_cost_their_requests_alone() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        assert_eq!(weir.get("/loop").status, 500);
+        weir.wait_for_log("error.log", "js was ended: the script ran for more than 20 ms at a stretch");
+        assert_eq!(weir.get("/hoard").status, 500);
+        weir.wait_for_log("error.log", "out of memory");
+        // The worker lives, and so do the other scripts.
+        assert_eq!(text(&weir, "/part?n=3"), "part 3");
+    });
+}
+
+#[test]
+fn filters_change_headers_and_bodies() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        let reply = weir.get("/filtered/a.txt");
+        assert_eq!((reply.status, &reply.body[..]), (200, &b"SMALL\n"[..]));
+        assert_eq!(reply.header("X-Filtered"), Some("200"));
+        assert_eq!(reply.header("Content-Length"), None);
+    });
+}
+
+#[test]
+fn an_object_of_an_ended_request_throws() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        assert_eq!(text(&weir, "/keep"), "kept");
+        assert_eq!(text(&weir, "/late"), "the request of this object has ended");
+    });
+}
+
+#[test]
+fn dictionaries_constants_and_periodic_functions() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        assert_eq!(text(&weir, "/dict"), "42 false number b");
+        assert_eq!(text(&weir, "/dict"), "44 false number b");
+        assert_eq!(text(&weir, "/constant"), "hi TypeError");
+        wait_until("two ticks", || text(&weir, "/ticks") == "true");
+    });
+}
+
+#[test]
+fn scripts_ask_other_servers() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        assert_eq!(text(&weir, "/fetched"), "200 POST sent of=fetch made");
+        let reply = weir.get("/unreachable");
+        assert_eq!((reply.status, &reply.body[..]), (502, &b"connect failed"[..]));
+    });
+}
+
+#[test]
+fn rejections_count_unless_the_script_has_answered() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        assert_eq!(text(&weir, "/answered"), "answered");
+        weir.wait_for_log("error.log", "js unhandled rejection: Error: nobody looks");
+        assert_eq!(weir.get("/rejected").status, 500);
+        assert_eq!(weir.get("/absent").status, 500);
+        weir.wait_for_log("error.log", "js function \"t.absent\" not found");
+    });
+}
+
+#[test]
+fn wrong_configurations_name_their_line() {
+    let refused = |http: &str, message: &str| {
+        let site = Site::new(built_binary(), Driver::usual())
+            .file("conf/t.js", SCRIPT)
+            .file("conf/broken.js", "export default {\n  a: 1,,\n};\n");
+        let text = format!("events {{ }} http {{ {http} }}");
+        let told = site.config(&text).is_refused(message);
+        assert!(told.contains(":1"), "{told}");
+    };
+    let server = |inner: &str| format!("server {{ location / {{ {inner} }} }}");
+    refused(&server("js_content t.echo;"), "no imports defined for \"js_content\" \"t.echo\"");
+    refused("js_import missing.js; server { }", "Cannot find module \"missing.js\"");
+    refused("js_import broken.js; server { }", "broken.js:2");
+    refused("js_import t from; server { }", "invalid number of arguments");
+    refused("js_import 1a from t.js; server { }", "cannot start with \"1\" in export name");
+    refused("js_set $a t.b; js_set $a t.c; server { }", "redeclared with different function");
+    refused("js_engine spider; server { }", "invalid value \"spider\"");
+    refused("js_shared_dict_zone zone=a:1k; server { }", "is too small");
+    refused("js_fetch_proxy ftp://a; server { }", "proxy URL must have \"http://\"");
+    refused(&server("js_periodic t.a interval=0;"), "invalid parameter \"interval=0\"");
+}
