@@ -14,9 +14,9 @@ use http::module::{LocView, Module, Pipeline};
 
 use ::script::Facts;
 
+use crate::fetch::Proxy;
 use crate::periodic::{self, js_periodic};
 use crate::settings::{Content, Main, Periodics, PieceType, Settings};
-use crate::fetch::Proxy;
 use crate::shared::js_shared_dict_zone;
 use crate::{access, code, content, filters, variables};
 
@@ -158,7 +158,13 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::ONE_MORE,
         "TLSv1.2 TLSv1.3",
         "The TLS versions of ngx.fetch().",
-        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.ssl.protocols, n, engine::tls_settings::protocols),
+        |cx, n| {
+            set_once(
+                &mut cx.loc::<Settings>().fetch.ssl.protocols,
+                n,
+                engine::tls_settings::protocols,
+            )
+        },
     ),
     directive(
         "js_fetch_ciphers",
@@ -166,7 +172,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "DEFAULT",
         "The ciphers of ngx.fetch(), in OpenSSL's format.",
-        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.ssl.ciphers, n, engine::tls_settings::ciphers),
+        |cx, n| {
+            set_once(&mut cx.loc::<Settings>().fetch.ssl.ciphers, n, engine::tls_settings::ciphers)
+        },
     ),
     directive(
         "js_fetch_verify",
@@ -209,9 +217,11 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         Args::T1,
         "0",
         "The number of idle connections to servers that a worker keeps for ngx.fetch().",
-        |cx, n| set_once(&mut cx.loc::<Settings>().fetch.keepalive, n, |n| {
+        |cx, n| {
+            set_once(&mut cx.loc::<Settings>().fetch.keepalive, n, |n| {
                 number(n, 0).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
-            }),
+            })
+        },
     ),
     directive(
         "js_fetch_keepalive_requests",
@@ -310,11 +320,7 @@ fn set_function(field: &mut Option<(Bytes, Word)>, n: &Node) -> Result<(), ConfE
 }
 
 /// The name and the path of `NAME from FILE`, or of a file whose name ends in `ending`.
-fn named_path<'n>(
-    n: &'n Node,
-    ending: &str,
-    noun: &str,
-) -> Result<(String, &'n Word), ConfError> {
+fn named_path<'n>(n: &'n Node, ending: &str, noun: &str) -> Result<(String, &'n Word), ConfError> {
     let (name, path) = match n.args.as_slice() {
         [name, from, path] if from.bytes() == b"from" => (name.lossy().into_owned(), path),
         [_, from, _] => {

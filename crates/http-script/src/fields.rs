@@ -36,7 +36,9 @@ pub(crate) fn of_response(r: &Request) -> Vec<Field> {
 
 fn last_modified(out: &Response) -> Option<Bytes> {
     let written = out.last_modified_written.clone();
-    written.or_else(|| out.last_modified.map(|t| Bytes::copy_from_slice(&base::time::format_http_date(t))))
+    written.or_else(|| {
+        out.last_modified.map(|t| Bytes::copy_from_slice(&base::time::format_http_date(t)))
+    })
 }
 
 /// The names of all fields.
@@ -81,9 +83,10 @@ pub(crate) fn set(r: &mut Request, name: &[u8], values: Vec<Vec<u8>>) -> Result<
         b"content-length" => {
             out.content_length = match values.last() {
                 None => None,
-                Some(text) => Some(length(text).ok_or(Refusal::Type(
-                    "failed converting argument to positive integer",
-                ))?),
+                Some(text) => Some(
+                    length(text)
+                        .ok_or(Refusal::Type("failed converting argument to positive integer"))?,
+                ),
             };
         }
         b"server" => out.server = last(),

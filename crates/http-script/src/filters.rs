@@ -77,7 +77,6 @@ impl Pieces {
             PieceType::Buffer => Data::Bytes(bytes.to_vec()),
         };
         let flags = Data::Object(vec![("last".to_owned(), Data::Bool(last))]);
-        script.filtering.last.set(last);
         let waited = script.is_waiting();
         let called = script.call(r, Caller::BodyFilter, &self.function, &[data, flags]);
         script.caller.set(Caller::Other);
@@ -87,10 +86,9 @@ impl Pieces {
             r.log(Level::Error, format_args!("async operation inside \"{name}\" body filter"));
             return Err(());
         }
-        for piece in script.filtering.sent.take() {
-            if !piece.bytes.is_empty() {
-                out.push_bytes(Bytes::from(piece.bytes));
-            }
+        let sent = script.filtering.sent.take();
+        if !sent.is_empty() {
+            out.push_bytes(Bytes::from(sent));
         }
         Ok(())
     }

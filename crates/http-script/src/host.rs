@@ -16,9 +16,9 @@ use ::script::http::{Act, Ask, HttpHost, Refusal, RequestBody, RequestId, Side, 
 use ::script::shared::SharedHost;
 use ::script::{Data, Host, Level as ScriptLevel, Ticket, TimerId};
 
-use crate::fields;
 use crate::fetch::Proxy;
-use crate::script::{Caller, Decision, Done, Reply, Script, Sent};
+use crate::fields;
+use crate::script::{Caller, Decision, Done, Reply, Script};
 use crate::settings::Main;
 use crate::shared::Dicts;
 
@@ -330,12 +330,7 @@ impl HttpHost for HttpCall<'_> {
         Ok(())
     }
 
-    fn answer(
-        &mut self,
-        of: RequestId,
-        status: u16,
-        body: Option<Vec<u8>>,
-    ) -> Result<(), Refusal> {
+    fn answer(&mut self, of: RequestId, status: u16, body: Option<Vec<u8>>) -> Result<(), Refusal> {
         if of != self.script.id {
             return refuse("a reply cannot be answered");
         }
@@ -385,14 +380,15 @@ impl HttpHost for HttpCall<'_> {
         &mut self,
         of: RequestId,
         piece: Vec<u8>,
-        _flush: Option<bool>,
-        last: Option<bool>,
+        flush: Option<bool>,
     ) -> Result<(), Refusal> {
         if of != self.script.id || !self.filters() {
             return refuse("cannot send buffer while not filtering");
         }
-        let last = last.unwrap_or(self.script.filtering.last.get());
-        self.script.filtering.sent.borrow_mut().push(Sent { bytes: piece, last });
+        if flush == Some(true) {
+            self.r.out.flush = true;
+        }
+        self.script.filtering.sent.borrow_mut().extend_from_slice(&piece);
         Ok(())
     }
 

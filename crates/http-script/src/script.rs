@@ -9,10 +9,10 @@ use std::task::Poll;
 
 use base::log::Level;
 use bytes::Bytes;
-use http::request::Request;
-use http::subrequest::Handle;
 use http::Verdict;
 use http::channel::in_memory;
+use http::request::Request;
+use http::subrequest::Handle;
 use mem::Chain;
 
 use ::script::http::RequestId;
@@ -50,12 +50,6 @@ pub(crate) enum Decision {
     Declined,
     /// `r.internalRedirect()`
     Redirect(Bytes),
-}
-
-/// A piece that a body filter has sent on.
-pub(crate) struct Sent {
-    pub bytes: Vec<u8>,
-    pub last: bool,
 }
 
 /// The reply of a subrequest.
@@ -107,9 +101,8 @@ pub(crate) struct Filtering {
     pub is_on: Cell<bool>,
     /// `r.done()`
     pub done: Cell<bool>,
-    /// The piece that is filtered ends the body.
-    pub last: Cell<bool>,
-    pub sent: RefCell<Vec<Sent>>,
+    /// What the filter has sent on.
+    pub sent: RefCell<Vec<u8>>,
 }
 
 /// The script of a request.
@@ -310,12 +303,11 @@ impl Script {
     async fn next(&self) -> (Key, Done) {
         poll_fn(|cx| {
             let mut ops = self.ops.take();
-            let found = ops.iter_mut().enumerate().find_map(|(i, op)| {
-                match op.pending.as_mut().poll(cx) {
+            let found =
+                ops.iter_mut().enumerate().find_map(|(i, op)| match op.pending.as_mut().poll(cx) {
                     Poll::Ready(done) => Some((i, done)),
                     Poll::Pending => None,
-                }
-            });
+                });
             let found = found.map(|(i, done)| (ops.remove(i).key, done));
             ops.append(&mut self.ops.borrow_mut());
             *self.ops.borrow_mut() = ops;

@@ -69,7 +69,7 @@ fn number(n: f64) -> String {
     match n {
         n if n.is_nan() => "NaN".to_owned(),
         n if n.is_infinite() => if n > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),
-        n if n == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         n if (1e-6..1e21).contains(&n.abs()) => n.to_string(),
         n => {
             let text = format!("{n:e}");

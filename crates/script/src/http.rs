@@ -186,13 +186,13 @@ pub trait HttpHost {
     /// `r.send()`
     fn send(&mut self, of: RequestId, piece: Vec<u8>) -> std::result::Result<(), Refusal>;
 
-    /// `r.sendBuffer()`: flags that are not given are those of the piece that is filtered.
+    /// `r.sendBuffer()`; with `flush` the client gets the piece as soon as it can. The body ends when
+    /// the response does, whatever flags say.
     fn send_buffer(
         &mut self,
         of: RequestId,
         piece: Vec<u8>,
         flush: Option<bool>,
-        last: Option<bool>,
     ) -> std::result::Result<(), Refusal>;
 
     /// `r.setReturnValue()`
@@ -399,10 +399,9 @@ const NATIVES: &[Method] = &[
         of(c, |h, id| h.send(id, whole))?;
         c.undefined()
     }),
-    ("sendBuffer", 4, |c| {
-        let flag = |value: Value<'_>| value.as_bool();
-        let (piece, flush, last) = (bytes(&c.arg(1))?, flag(c.arg(2)), flag(c.arg(3)));
-        of(c, |h, id| h.send_buffer(id, piece, flush, last))?;
+    ("sendBuffer", 3, |c| {
+        let (piece, flush) = (bytes(&c.arg(1))?, c.arg(2).as_bool());
+        of(c, |h, id| h.send_buffer(id, piece, flush))?;
         c.undefined()
     }),
     ("setReturnValue", 2, |c| {
@@ -599,9 +598,7 @@ fn get_request_body<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     match of(c, |h, id| Ok(h.request_body(id)))? {
         RequestBody::Bytes(body) => text_or_buffer(c.ctx(), body, is_raw),
         RequestBody::Unread => c.undefined(),
-        RequestBody::Lost => {
-            Err(Exception::throw_internal(c.ctx(), "failed to read request body"))
-        }
+        RequestBody::Lost => Err(Exception::throw_internal(c.ctx(), "failed to read request body")),
     }
 }
 
@@ -621,9 +618,7 @@ fn read_body<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     };
     match of(c, |h, id| Ok(h.request_body(id)))? {
         RequestBody::Bytes(body) => finish(c.ctx(), Answer::Data(Data::Bytes(body))),
-        RequestBody::Lost => {
-            Err(Exception::throw_internal(c.ctx(), "failed to read request body"))
-        }
+        RequestBody::Lost => Err(Exception::throw_internal(c.ctx(), "failed to read request body")),
         RequestBody::Unread => {
             if of(c, |h, _| Ok(h.is_reading_body()))? {
                 return Err(c.type_error("request body is already being read"));

@@ -245,7 +245,8 @@ fn logs(r: &mut Request) -> bool {
     if r.account.counted.is_some() {
         metering::end(r);
     }
-    !(r.loc.pipeline.log.is_empty() && r.state.endings.is_empty()) && !r.is_traced()
+    let has_work = !r.loc.pipeline.log.is_empty() || !r.state.endings.is_empty();
+    has_work && !r.is_traced()
 }
 
 async fn log_handlers(r: &mut Request) {

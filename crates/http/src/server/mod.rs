@@ -146,7 +146,10 @@ impl HttpMain {
     pub fn each_location(&self, mut f: impl FnMut(&Rc<Server>, &Rc<Location>)) {
         for server in &self.servers {
             server.root.visit(&mut |location| f(server, location));
-            server.named.values().for_each(|named| named.visit(&mut |location| f(server, location)));
+            server
+                .named
+                .values()
+                .for_each(|named| named.visit(&mut |location| f(server, location)));
         }
     }
 

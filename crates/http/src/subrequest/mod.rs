@@ -276,7 +276,8 @@ impl Request {
         let method = ask.method.as_deref().unwrap_or_default();
         let mut head_text = Page::get(text.len() + method.len());
         head_text.extend_from_slice(text);
-        let method_span = Span { start: text.len() as u32, end: (text.len() + method.len()) as u32 };
+        let method_span =
+            Span { start: text.len() as u32, end: (text.len() + method.len()) as u32 };
         head_text.extend_from_slice(method);
         let channel = Channel::Subrequest(Box::new(Sub {
             pipe,

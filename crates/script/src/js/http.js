@@ -247,8 +247,7 @@ export default function (n) {
         sendBuffer(data, flags) {
             const id = idOf(this);
             const given = typeof flags === 'object' && flags !== null;
-            n.sendBuffer(id, bytes(data), given ? !!flags.flush : undefined,
-                given ? !!flags.last : undefined);
+            n.sendBuffer(id, bytes(data), given ? !!flags.flush : undefined);
         }
 
         setReturnValue(value) { n.setReturnValue(idOf(this), value); }

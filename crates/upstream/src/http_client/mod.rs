@@ -163,12 +163,7 @@ impl Client {
         self.secure(sock, addr, tls).await
     }
 
-    async fn secure(
-        &self,
-        sock: Sock,
-        addr: &SockAddr,
-        tls: &ssl::Fixed,
-    ) -> Result<UpConn, Error> {
+    async fn secure(&self, sock: Sock, addr: &SockAddr, tls: &ssl::Fixed) -> Result<UpConn, Error> {
         let deadline = Deadline::in_ms(self.connect_ms);
         match tls.connect(sock, addr, deadline).await {
             Ok(transport) => Ok(connection(transport)),
