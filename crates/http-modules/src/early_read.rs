@@ -6,11 +6,11 @@ use std::rc::Rc;
 use conf::ConfError;
 use conf::table::{Args, Contexts as C, Directive};
 use conf::template::Template;
-use http::conditions;
 use http::core_directives::directive;
 use http::cx::Cx;
 use http::module::{LocView, Module, PhaseHandler, Pipeline, Step, Verdict};
 use http::request::Request;
+use http_upstream::conditions;
 
 /// The module's table.
 pub static MODULE: Module = Module::of::<EarlyRead>("early_read", DIRECTIVES, install);

@@ -197,7 +197,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "",
-        "CA certificates for verifying servers that ngx.fetch() asks; without it those of the system.",
+        "CA certificates for verifying servers of ngx.fetch(); without it, those of the system.",
         |cx, n| {
             let named = Named::of(cx, n)?;
             set_once(&mut cx.loc::<Settings>().fetch.ssl.trusted, n, |_| Ok(named))

@@ -14,7 +14,7 @@ use upstream::pool::{Pool, PoolConf, UpConn, Use};
 use upstream::ssl::{Fixed, UpstreamTls};
 use upstream::url;
 
-use ::script::fetch::{FetchReply, FetchRequest};
+use ::script::host::fetch::{FetchReply, FetchRequest};
 
 use crate::settings::Fetch;
 

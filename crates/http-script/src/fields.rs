@@ -1,13 +1,13 @@
 //! The fields of requests and responses, as scripts read and write them.
 //!
-//! Weir keeps some fields of a response apart, for its filters: the type, the length, dates, the tag
-//! and the location. Scripts see one list.
+//! Weir keeps some fields of a response apart, for its filters: the type, the length, dates, the
+//! tag and the location. Scripts see one list.
 
 use bytes::Bytes;
 use http::output::Response;
 use http::request::Request;
 
-use ::script::http::{Refusal, Side};
+use ::script::host::http::{Refusal, Side};
 
 type Field = (Vec<u8>, Vec<u8>);
 
@@ -114,8 +114,8 @@ pub(crate) fn set(r: &mut Request, name: &[u8], values: Vec<Vec<u8>>) -> Result<
     Ok(())
 }
 
-/// Sets the type; a `charset=` in it is the response's charset, for filters, and the client gets the
-/// text as it is.
+/// Sets the type; a `charset=` in it is the response's charset, for filters, and the client gets
+/// the text as it is.
 fn set_type(out: &mut Response, value: Option<Bytes>) {
     out.charset = None;
     out.content_type_written = None;

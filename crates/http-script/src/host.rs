@@ -5,15 +5,15 @@ use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Bytes;
-use engine::vars::NotAssigned;
+use engine::vars::{NotAssigned, assign_named};
 use http::request::Request;
 use http::subrequest::{Subrequest, Use};
 use http_wire::h1::Version;
 use upstream::resolver::Resolving;
 
-use ::script::fetch::{FetchHost, FetchRequest, reply};
-use ::script::http::{Act, Ask, HttpHost, Refusal, RequestBody, RequestId, Side, Text};
-use ::script::shared::SharedHost;
+use ::script::host::fetch::{FetchHost, FetchRequest, reply};
+use ::script::host::http::{Act, Ask, HttpHost, Refusal, RequestBody, RequestId, Side, Text};
+use ::script::host::shared::SharedHost;
 use ::script::{Data, Host, Level as ScriptLevel, Ticket, TimerId};
 
 use crate::fetch::Proxy;
@@ -247,7 +247,7 @@ impl HttpHost for HttpCall<'_> {
     }
 
     fn set_variable(&mut self, of: RequestId, name: &[u8], value: Vec<u8>) -> Result<(), Refusal> {
-        self.on(of, |r| match r.assign_named(name, value.into()) {
+        self.on(of, |r| match assign_named(r, name, value.into()) {
             Ok(()) => Some(Ok(())),
             Err(NotAssigned::Unknown) => Some(refuse("variable not found")),
             Err(NotAssigned::ReadOnly) => Some(refuse("variable is not writable")),

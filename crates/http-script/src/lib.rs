@@ -4,12 +4,12 @@
 //! | --- | --- |
 //! | `directives.rs`, `settings.rs` | the table, what levels set, and how it is inherited |
 //! | `code.rs` | the imports of a location, compiled, with idle engines of this worker |
-//! | `script.rs` | [`script::Script`]: the engine that works for one request, and what it waits for |
+//! | `script.rs` | [`script::Script`]: the engine of one request, and what it waits for |
 //! | `host.rs`, `fields.rs` | a request as scripts see it |
 //! | `fetch.rs` | `ngx.fetch`: the HTTP client of `upstream` |
 //! | `periodic.rs` | functions that run at intervals |
 //! | `shared.rs` | `ngx.shared`: tables of `keyval` |
-//! | `content.rs`, `access.rs`, `filters.rs`, `variables.rs` | where scripts are called |
+//! | `content.rs`, `access.rs`, `filters.rs`, `variables.rs` | calls of scripts |
 //!
 //! ```text
 //!  handler ─▶ Script::call ─▶ Instance ─▶ natives ─▶ HttpCall (host.rs) ─▶ Request

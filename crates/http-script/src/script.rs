@@ -15,7 +15,7 @@ use http::request::Request;
 use http::subrequest::Handle;
 use mem::Chain;
 
-use ::script::http::RequestId;
+use ::script::host::http::RequestId;
 use ::script::{
     Answer, Argument, Data, Fault, FaultKind, Instance, Limits, Outcome, Ticket, TimerId,
 };
@@ -248,8 +248,8 @@ impl Script {
         outcome
     }
 
-    /// Whether a content handler has answered although a promise was rejected that nobody waits for:
-    /// as in nginx, the answer counts.
+    /// Whether a content handler has answered although a promise was rejected that nobody waits
+    /// for: as in nginx, the answer counts.
     fn is_settled_despite(&self, fault: &Fault) -> bool {
         fault.kind == FaultKind::Rejected
             && self.caller.get() == Caller::Content

@@ -161,8 +161,8 @@ impl Settings {
 impl Conf for Settings {
     fn merge(&mut self, prev: &Self) -> Result<(), ConfError> {
         self.outer = Some(prev.imports());
-        engine::inherit!(self, prev: access header_filter body_filter reuse reuse_max_size time_limit_ms
-            cpu_limit_ms memory_limit fetch);
+        engine::inherit!(self, prev: access header_filter body_filter reuse reuse_max_size
+            time_limit_ms cpu_limit_ms memory_limit fetch);
         Ok(())
     }
 }

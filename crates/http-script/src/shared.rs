@@ -9,7 +9,7 @@ use http::cx::Cx;
 use keyval::directives::{TableSettings, define_table};
 use keyval::{Change, Format, Pair, Refused, Zone};
 
-use ::script::shared::{NoRoom, SharedHost, Store};
+use ::script::host::shared::{NoRoom, SharedHost, Store};
 
 use crate::settings::Main;
 

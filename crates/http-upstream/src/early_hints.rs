@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
+use crate::conditions;
 use conf::table::{Args, Directive};
 use conf::template::Template;
-use http::conditions;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::Module;

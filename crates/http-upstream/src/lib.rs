@@ -46,6 +46,7 @@
 
 pub mod balancing;
 pub mod caching;
+pub mod conditions;
 pub mod conf;
 pub mod directives;
 pub mod early_hints;

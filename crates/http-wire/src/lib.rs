@@ -7,9 +7,9 @@
 //! - **Common to the versions**: a header section from a list of fields ([`fields`]), URIs
 //!   ([`uri`]), priorities of responses ([`priority`]), and limits on frames that cost work and
 //!   bring nothing ([`waste`]), also by client address ([`address`]).
-//! - **Fields whose rules are HTTP's own**: [`range`], [`cache_control`] and [`accept`] are not
-//!   with the module that uses them, because RFC 9110 and RFC 9111 define them and fuzzers test
-//!   them without a server. [`user_agent`] knows clients that misread responses.
+//! - **Fields whose rules are HTTP's own**: [`range`], [`cache_control`], [`accept`] and [`basic`]
+//!   are not with the module that uses them, because RFC 9110 and RFC 9111 define them and fuzzers
+//!   test them without a server. [`user_agent`] knows clients that misread responses.
 //!
 //! Protocols that are carried in HTTP (gRPC, trace context) or that stand next to it (FastCGI, the
 //! PROXY protocol) are in the crate `proto`. The two crates do not know each other.
@@ -17,6 +17,7 @@
 
 pub mod accept;
 pub mod address;
+pub mod basic;
 pub mod cache_control;
 pub mod chunked;
 pub mod compression;

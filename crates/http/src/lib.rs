@@ -19,7 +19,6 @@ mod answer;
 pub mod auth;
 pub mod build;
 pub mod channel;
-pub mod conditions;
 mod core_blocks;
 pub mod core_conf;
 pub mod core_directives;

@@ -36,14 +36,6 @@ impl Request {
     pub fn var_named(&mut self, name: &[u8]) -> Option<Bytes> {
         vars::value_of_name(self, name)
     }
-
-    /// Assigns to the variable of a name in lower case.
-    ///
-    /// # Errors
-    /// See [`vars::NotAssigned`].
-    pub fn assign_named(&mut self, name: &[u8], value: Bytes) -> Result<(), vars::NotAssigned> {
-        vars::assign_named(self, name, value)
-    }
 }
 
 impl VarSource for Request {

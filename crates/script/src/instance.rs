@@ -224,8 +224,8 @@ impl Instance {
         })
     }
 
-    /// Ends the work for a request: calls what `njs.on('exit')` has registered, and forgets tickets,
-    /// timers and calls. Returns whether the engine may serve another request.
+    /// Ends the work for a request: calls what `njs.on('exit')` has registered, and forgets
+    /// tickets, timers and calls. Returns whether the engine may serve another request.
     ///
     /// # Errors
     /// As for [`Instance::call`]: what the hook threw, or a rejection that nobody handled.

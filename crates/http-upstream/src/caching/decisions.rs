@@ -3,11 +3,11 @@
 
 use std::rc::Rc;
 
+use crate::conditions::any_set;
 use base::time::unix_secs;
 use bytes::Bytes;
 use cache::rfc9111::{self, Facts, Reply};
 use cache::{CacheConf, CacheStatus, HEAD_ROOM, Header, Plan, Rules, Stored, Ticket};
-use http::conditions::any_set;
 use http::exchanges::Exchanges;
 use http::module::Verdict;
 use http::request::Request;

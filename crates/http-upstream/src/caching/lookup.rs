@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::conditions::any_set;
 use base::future::{boxed, rarely};
 use base::log::Level;
 use base::time::{now_ms, unix_secs};
@@ -13,7 +14,6 @@ use cache::{
 };
 use engine::metrics::Kind;
 use files::FilePath;
-use http::conditions::any_set;
 use http::module::Verdict;
 use http::request::Request;
 use http_wire::h1::{FieldId, Method};

@@ -53,8 +53,8 @@ impl Request {
         ctx[i].downcast_mut().expect("found or stored under this type just now")
     }
 
-    /// Calls `ending` when the log phase is over, or a subrequest has its response. A redirect inside
-    /// the server does not forget it. It is dropped uncalled if the request's task is.
+    /// Calls `ending` when the log phase is over, or a subrequest has its response. A redirect
+    /// inside the server does not forget it. It is dropped uncalled if the request's task is.
     pub fn at_end(&mut self, ending: Ending) {
         self.state.endings.push(ending);
     }

@@ -148,12 +148,6 @@ impl Tree {
         tree
     }
 
-    /// Its locations, in no order.
-    fn all(&self) -> impl Iterator<Item = &Rc<Location>> {
-        let prefixes = self.prefixes.iter().map(|prefix| &prefix.location);
-        self.exact.iter().chain(prefixes).chain(&self.regexes)
-    }
-
     pub fn has_regexes(&self) -> bool {
         !self.regexes.is_empty()
     }
@@ -198,7 +192,9 @@ impl Location {
     /// Calls a function with the location and all that are nested in it.
     pub(crate) fn visit(self: &Rc<Self>, f: &mut impl FnMut(&Rc<Location>)) {
         f(self);
-        self.tree.all().for_each(|nested| nested.visit(f));
+        let prefixes = self.tree.prefixes.iter().map(|prefix| &prefix.location);
+        let nested = prefixes.chain(&self.tree.exact).chain(&self.tree.regexes);
+        nested.for_each(|nested| nested.visit(f));
     }
 }
 

@@ -177,7 +177,8 @@ impl Client {
     /// Connects to a server under TLS through a proxy at `addr`, which `connect` asks for a tunnel.
     ///
     /// # Errors
-    /// [`Error::Tunnel`], those of [`Client::connect_tls`], and those of an exchange with the proxy.
+    /// [`Error::Tunnel`], those of [`Client::connect_tls`], and those of an exchange with the
+    /// proxy.
     pub async fn connect_through(
         &self,
         addr: &SockAddr,

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use conf::template::Template;
 use conf::{ConfError, Node};
 
-use crate::cx::Cx;
-use crate::module::Conf;
-use crate::request::Request;
+use http::cx::Cx;
+use http::module::Conf;
+use http::request::Request;
 
 /// Adds a directive's arguments to a list of conditions.
 ///

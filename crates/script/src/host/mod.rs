@@ -4,7 +4,10 @@
 //! is out of reach afterwards, so that it may hold `&mut` references to the request.
 
 use crate::state::TimerId;
-use crate::{fetch, http, shared};
+
+pub mod fetch;
+pub mod http;
+pub mod shared;
 
 /// How important a line of the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
