@@ -11,8 +11,8 @@ use crate::declared::{Command, PLAIN, Run, print, told};
 use crate::flags::FLAGS;
 
 use crate::{
-    build, completions, config, container, debug, diff, docker, explain, fmt, healthcheck, line,
-    lint, lsp, manual, migrate, pages, reload, serve, tail, top, trust, validate,
+    build, completions, config, container, debug, diff, docker, explain, fmt, healthcheck, js,
+    line, lint, lsp, manual, migrate, pages, reload, serve, tail, top, trust, validate,
 };
 
 /// All commands, in the order of the help text.
@@ -30,6 +30,7 @@ pub const COMMANDS: &[&Command] = &[
     &fmt::COMMAND,
     &migrate::COMMAND,
     &config::COMMAND,
+    &js::COMMAND,
     &lsp::COMMAND,
     &trust::COMMAND,
     &container::COMMAND,

@@ -25,6 +25,7 @@ mod fixes;
 mod flags;
 mod fmt;
 mod healthcheck;
+mod js;
 mod json;
 mod line;
 mod lint;

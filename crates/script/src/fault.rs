@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use rquickjs::{Ctx, Error, Value};
+use rquickjs::{Ctx, Error, Type, Value};
+
+/// How the names of modules begin that are ours.
+const OURS: &str = "weir:";
 
 /// A position in a script; lines and columns from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,15 +83,24 @@ impl Fault {
 
     /// The fault for a thrown value.
     pub(crate) fn thrown(value: &Value<'_>, kind: FaultKind) -> Fault {
-        let mut fault = Fault::new(kind, crate::value::describe(value));
+        // The engine has no exception left when memory runs out while it makes one.
+        let message = match value.type_of() {
+            Type::Uninitialized => "InternalError: out of memory".to_owned(),
+            Type::Null => "null (or memory ran out while an exception was made)".to_owned(),
+            _ => crate::value::describe(value),
+        };
+        let mut fault = Fault::new(kind, message);
         if let Some(object) = value.as_object().filter(|_| value.is_error()) {
             let stack = object.get::<_, Option<String>>("stack").ok().flatten();
-            fault.stack = stack.unwrap_or_default();
-            for line in fault.stack.lines() {
-                let Some((function, place)) = frame(line) else { continue };
+            let stack = stack.unwrap_or_default();
+            // Frames of code of ours that is written in JavaScript say nothing to users.
+            let shown = stack
+                .lines()
+                .filter(|line| frame(line).is_none_or(|(_, place)| !place.file.starts_with(OURS)));
+            fault.stack = shown.collect::<Vec<&str>>().join("\n");
+            if let Some((function, place)) = fault.stack.lines().find_map(frame) {
                 fault.function = function;
                 fault.place = Some(place);
-                break;
             }
         }
         fault

@@ -11,7 +11,7 @@ use crate::state::{self, TimerId};
 use crate::value::text;
 
 /// The version of njs whose behaviour is followed.
-const NJS_VERSION: &str = "1.0.1";
+pub const NJS_VERSION: &str = "1.0.1";
 
 /// The same as a number: a byte for each part.
 const NJS_VERSION_NUMBER: u32 = 0x01_00_01;

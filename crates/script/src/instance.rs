@@ -5,7 +5,7 @@ use std::rc::Rc;
 use rquickjs::loader::{ImportAttributes, Loader, Resolver};
 use rquickjs::module::Declared;
 use rquickjs::{
-    Context, Ctx, Error, Exception, Function, Module, Object, Persistent, Promise, Runtime, Value,
+    Context, Ctx, Error, Exception, Function, Module, Persistent, Promise, Runtime, Value,
     promise::PromiseState,
 };
 
@@ -23,7 +23,7 @@ pub struct Instance {
     // The context goes before the runtime.
     context: Context,
     runtime: Runtime,
-    state: Rc<State>,
+    pub(crate) state: Rc<State>,
     limits: Limits,
     ended: bool,
 }

@@ -25,6 +25,8 @@ mod globals;
 pub mod host;
 mod http;
 mod instance;
+#[cfg(test)]
+mod limits_tests;
 mod native;
 mod process;
 mod program;

@@ -15,7 +15,7 @@ use rquickjs::{
     String as JsString, Value,
 };
 
-use crate::state;
+use crate::state::{self, Charge};
 
 /// A call of a native: `this` and the arguments.
 pub struct Call<'a, 'js>(Params<'a, 'js>);
@@ -74,11 +74,6 @@ impl<'js> Call<'_, 'js> {
     /// How many arguments were given.
     pub fn len(&self) -> usize {
         self.0.len()
-    }
-
-    /// Whether the function was called with `new`.
-    pub fn is_construction(&self) -> bool {
-        self.0.is_constructor()
     }
 
     /// `undefined`
@@ -205,11 +200,6 @@ pub fn getters<'js>(object: &Object<'js>, table: &[(&'static str, Native)]) -> R
     Ok(())
 }
 
-/// Adds a getter with a setter.
-pub fn accessor<'js>(object: &Object<'js>, name: &str, get: Native, set: Native) -> Result<()> {
-    object.prop(name, Accessor::from(Plain(get)).set(Plain(set)).configurable())
-}
-
 /// Adds `Symbol.toStringTag`.
 pub fn tag<'js>(object: &Object<'js>, name: &str) -> Result<()> {
     let symbol = PredefinedAtom::SymbolToStringTag;
@@ -254,7 +244,10 @@ pub fn prototype_of<'js>(ctx: &Ctx<'js>, name: &'static str) -> Result<Object<'j
 }
 
 /// Data of a native behind an object. It holds no value of the engine: those are properties.
-pub struct Opaque(pub RefCell<Box<dyn Any>>);
+pub struct Opaque(RefCell<Box<dyn Any>>, #[allow(dead_code, reason = "held until the end")] Charge);
+
+/// About the memory of an object with data, in bytes: more than most need.
+const OBJECT_BYTES: usize = 512;
 
 impl<'js> Trace<'js> for Opaque {
     fn trace<'a>(&self, _tracer: Tracer<'a, 'js>) {}
@@ -271,8 +264,19 @@ impl<'js> JsClass<'js> for Opaque {
 
 /// An object of a class with its data.
 pub fn object<'js, T: 'static>(ctx: &Ctx<'js>, name: &'static str, data: T) -> Result<Object<'js>> {
+    large_object(ctx, name, data, 0)
+}
+
+/// An object of a class with data that holds more memory than usual, in bytes.
+pub fn large_object<'js, T: 'static>(
+    ctx: &Ctx<'js>,
+    name: &'static str,
+    data: T,
+    more_bytes: usize,
+) -> Result<Object<'js>> {
+    let charge = Charge::new(ctx, size_of::<T>() + OBJECT_BYTES + more_bytes)?;
     let prototype = prototype_of(ctx, name)?;
-    let opaque = Opaque(RefCell::new(Box::new(data)));
+    let opaque = Opaque(RefCell::new(Box::new(data)), charge);
     Ok(Class::instance_proto(opaque, prototype)?.into_inner())
 }
 
@@ -306,8 +310,9 @@ pub trait Exotic: 'static {
 
 /// An object of a class with computed properties.
 pub fn exotic<'js>(ctx: &Ctx<'js>, name: &'static str, object: impl Exotic) -> Result<Value<'js>> {
+    let charge = Charge::new(ctx, OBJECT_BYTES)?;
     let prototype = prototype_of(ctx, name)?;
-    let class = Class::instance_proto(ExoticOpaque(Box::new(object)), prototype)?;
+    let class = Class::instance_proto(ExoticOpaque(Box::new(object), charge), prototype)?;
     Ok(class.into_inner().into_value())
 }
 
@@ -319,7 +324,7 @@ pub fn with_exotic<T: 'static, R>(value: &Value<'_>, f: impl FnOnce(&T) -> R) ->
 }
 
 /// The class of all objects with computed properties.
-pub struct ExoticOpaque(Box<dyn Exotic>);
+pub struct ExoticOpaque(Box<dyn Exotic>, #[allow(dead_code, reason = "held until the end")] Charge);
 
 impl<'js> Trace<'js> for ExoticOpaque {
     fn trace<'a>(&self, _tracer: Tracer<'a, 'js>) {}

@@ -242,7 +242,7 @@ pub fn to_text(value: &Value<'_>) -> Result<String> {
         if pointer.is_null() {
             return Err(Error::Exception);
         }
-        let bytes = std::slice::from_raw_parts(pointer.cast::<u8>(), length as usize);
+        let bytes = std::slice::from_raw_parts(pointer.cast::<u8>(), length);
         let text = crate::value::without_surrogates(bytes);
         qjs::JS_FreeCString(raw, pointer);
         Ok(text)

@@ -13,6 +13,8 @@ use crate::instance::Instance;
 use crate::program::{Import, Program, Sources};
 use crate::state::{Limits, TimerId};
 
+pub use crate::globals::NJS_VERSION;
+
 /// The world of a script outside the server: a writer for what it logs, and timers.
 struct Outside<'a> {
     out: &'a mut dyn Write,

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use rquickjs::{Ctx, Exception, Function, Object, Persistent, Promise, Result, Value};
@@ -49,6 +49,7 @@ pub struct TimerId(pub u64);
 pub type Finish = for<'js> fn(&Ctx<'js>, Answer) -> Result<Value<'js>>;
 
 /// What waits for an answer of the host.
+#[allow(dead_code, reason = "for natives that wait for the host")]
 pub enum Waiter {
     /// A promise: its `resolve` and `reject`.
     Promise(Persistent<Function<'static>>, Persistent<Function<'static>>),
@@ -64,8 +65,12 @@ pub struct Meter {
     started: Cell<Option<u64>>,
     used: Cell<u64>,
     ended: Cell<Option<FaultKind>>,
+    #[cfg(test)]
     polls: Cell<u64>,
 }
+
+/// The function of a timer, and what it is called with.
+type Timer = (Persistent<Function<'static>>, Vec<Persistent<Value<'static>>>);
 
 /// State of an instance.
 pub struct State {
@@ -77,6 +82,8 @@ pub struct State {
     pub facts: Rc<Facts>,
     /// What the script may use.
     pub limits: Limits,
+    /// Memory that natives hold outside the engine for objects of the script, in bytes.
+    native_bytes: Cell<usize>,
     /// Files that the script has open.
     pub files: RefCell<OpenFiles>,
     /// The prototypes of natives' classes.
@@ -88,8 +95,7 @@ pub struct State {
     /// The imported modules' default exports, by the name of the import.
     pub imports: RefCell<Vec<(String, Persistent<Value<'static>>)>>,
     waiters: RefCell<HashMap<Ticket, (Waiter, Finish)>>,
-    timers:
-        RefCell<HashMap<TimerId, (Persistent<Function<'static>>, Vec<Persistent<Value<'static>>>)>>,
+    timers: RefCell<HashMap<TimerId, Timer>>,
     rejected: RefCell<Vec<(Persistent<Value<'static>>, Persistent<Value<'static>>)>>,
     calls: RefCell<HashMap<u64, Persistent<Value<'static>>>>,
     next: Cell<u64>,
@@ -103,6 +109,7 @@ impl Meter {
             started: Cell::new(None),
             used: Cell::new(0),
             ended: Cell::new(None),
+            #[cfg(test)]
             polls: Cell::new(0),
         }
     }
@@ -121,6 +128,7 @@ impl Meter {
     }
 
     /// Forgets the time used so far: the next request.
+    #[allow(dead_code, reason = "for engines that serve more than one request")]
     pub fn reset(&self) {
         self.used.set(0);
     }
@@ -133,6 +141,7 @@ impl Meter {
     /// The interrupt handler: whether the script must end. Once it must, it stays so, because an
     /// engine in the middle of something is not run again.
     pub fn must_end(&self) -> bool {
+        #[cfg(test)]
         self.polls.set(self.polls.get() + 1);
         if self.ended.get().is_some() {
             return true;
@@ -155,6 +164,7 @@ impl Meter {
     }
 
     /// How often the engine has asked.
+    #[cfg(test)]
     pub fn polls(&self) -> u64 {
         self.polls.get()
     }
@@ -167,6 +177,7 @@ impl State {
             meter: Meter::new(limits),
             facts,
             limits,
+            native_bytes: Cell::new(0),
             files: RefCell::default(),
             prototypes: RefCell::default(),
             clocks: RefCell::default(),
@@ -246,10 +257,7 @@ impl State {
         self.waiters.borrow_mut().remove(&ticket)
     }
 
-    pub(crate) fn take_timer(
-        &self,
-        timer: TimerId,
-    ) -> Option<(Persistent<Function<'static>>, Vec<Persistent<Value<'static>>>)> {
+    pub(crate) fn take_timer(&self, timer: TimerId) -> Option<Timer> {
         self.timers.borrow_mut().remove(&timer)
     }
 
@@ -263,10 +271,57 @@ impl State {
         timer
     }
 
+    #[allow(dead_code, reason = "for natives that wait for the host")]
     fn wait(&self, waiter: Waiter, finish: Finish) -> Ticket {
         let ticket = Ticket(self.number());
         self.waiters.borrow_mut().insert(ticket, (waiter, finish));
         ticket
+    }
+}
+
+/// Memory outside the engine that an object of the script holds; it counts towards the limit until
+/// the object is gone.
+pub struct Charge {
+    state: Weak<State>,
+    bytes: Cell<usize>,
+}
+
+impl Charge {
+    /// Charges so many bytes.
+    ///
+    /// # Errors
+    /// An exception: the limit is reached.
+    pub fn new(ctx: &Ctx<'_>, bytes: usize) -> Result<Charge> {
+        let charge = Charge { state: Rc::downgrade(&of(ctx)), bytes: Cell::new(0) };
+        charge.add(ctx, bytes)?;
+        Ok(charge)
+    }
+
+    /// Charges more.
+    ///
+    /// # Errors
+    /// As for [`Charge::new`].
+    pub fn add(&self, ctx: &Ctx<'_>, bytes: usize) -> Result<()> {
+        let state = of(ctx);
+        let sum = state.native_bytes.get().saturating_add(bytes);
+        if sum > state.limits.memory_bytes {
+            // Objects that nobody has any more may be in the way.
+            ctx.run_gc();
+            if state.native_bytes.get().saturating_add(bytes) > state.limits.memory_bytes {
+                return Err(Exception::throw_internal(ctx, "out of memory"));
+            }
+        }
+        state.native_bytes.set(state.native_bytes.get() + bytes);
+        self.bytes.set(self.bytes.get() + bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.upgrade() {
+            state.native_bytes.set(state.native_bytes.get().saturating_sub(self.bytes.get()));
+        }
     }
 }
 
@@ -284,6 +339,7 @@ pub fn host<R>(ctx: &Ctx<'_>, f: impl FnOnce(&mut dyn Host) -> R) -> Result<R> {
 
 /// A promise that the host settles with `Instance::complete`. `finish` turns its answer into the
 /// promise's value; an error that it throws rejects the promise.
+#[allow(dead_code, reason = "for natives that wait for the host")]
 pub fn promise<'js>(ctx: &Ctx<'js>, finish: Finish) -> Result<(Ticket, Promise<'js>)> {
     let (promise, resolve, reject) = ctx.promise()?;
     let resolve = Persistent::save(ctx, resolve);
@@ -292,11 +348,13 @@ pub fn promise<'js>(ctx: &Ctx<'js>, finish: Finish) -> Result<(Ticket, Promise<'
 }
 
 /// A callback that the host has called with `Instance::complete`.
+#[allow(dead_code, reason = "for natives that wait for the host")]
 pub fn callback<'js>(ctx: &Ctx<'js>, callback: Function<'js>, finish: Finish) -> Ticket {
     of(ctx).wait(Waiter::Callback(Persistent::save(ctx, callback)), finish)
 }
 
 /// The [`Finish`] of natives whose answers are plain values.
+#[allow(dead_code, reason = "for natives that wait for the host")]
 pub fn plain<'js>(ctx: &Ctx<'js>, answer: Answer) -> Result<Value<'js>> {
     match answer {
         Answer::Data(data) => data.to_js(ctx),

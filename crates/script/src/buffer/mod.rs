@@ -306,7 +306,7 @@ fn range<'js>(
     [start, end]: [&Value<'js>; 2],
     name: &str,
 ) -> Result<(usize, usize)> {
-    let mut read = |value: &Value<'js>, default: usize, which: &str| -> Result<usize> {
+    let read = |value: &Value<'js>, default: usize, which: &str| -> Result<usize> {
         if value.is_undefined() {
             return Ok(default);
         }

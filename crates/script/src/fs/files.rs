@@ -79,8 +79,12 @@ pub fn open<'js>(arguments: &Arguments<'_, '_, 'js>) -> Outcome<'js> {
     let path = options::path(arguments, 0, "path")?;
     let mut how = options::flags(&arguments.get(1), "r")?;
     how.mode(options::mode(&arguments.get(2), 0o666)?);
-    let file = how.open(path.path()).map_err(|e| failed("open", Some(&path.0), &e))?;
     let state = state::of(ctx);
+    if state.files.borrow().is_full() {
+        let error = std::io::Error::from_raw_os_error(os::errno::EMFILE);
+        return Err(failed("open", Some(&path.0), &error));
+    }
+    let file = how.open(path.path()).map_err(|e| failed("open", Some(&path.0), &e))?;
     let number = state.files.borrow_mut().add(file);
     if arguments.style == Style::Direct {
         return Ok(Value::new_int(ctx.clone(), number));

@@ -26,7 +26,15 @@ use failure::Problem;
 #[derive(Default)]
 pub struct OpenFiles(HashMap<i32, Rc<File>>);
 
+/// How many files a script may have open: descriptors are the worker's, and clients need them.
+const OPEN_FILES_MAX: usize = 64;
+
 impl OpenFiles {
+    /// Whether no more can be opened.
+    fn is_full(&self) -> bool {
+        self.0.len() >= OPEN_FILES_MAX
+    }
+
     /// Adds a file, and returns its number.
     fn add(&mut self, file: File) -> i32 {
         // The number is free while the file is open.

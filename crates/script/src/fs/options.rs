@@ -47,6 +47,9 @@ pub fn path(arguments: &Arguments<'_, '_, '_>, index: usize, name: &str) -> Resu
     Ok(PathArgument(bytes))
 }
 
+/// A kind of scalars: its name for messages, and whether a value is one.
+pub type Scalar = (&'static str, fn(&Value<'_>) -> bool);
+
 /// Options of an operation: an object, or a scalar that is the most common option.
 pub enum Options<'js> {
     None,
@@ -59,7 +62,7 @@ impl<'js> Options<'js> {
     pub fn read(
         arguments: &Arguments<'_, '_, 'js>,
         index: usize,
-        scalar: Option<(&str, fn(&Value<'_>) -> bool)>,
+        scalar: Option<Scalar>,
     ) -> Result<Options<'js>> {
         let value = arguments.get(index);
         if value.is_undefined() {
@@ -110,10 +113,10 @@ impl<'js> Options<'js> {
 }
 
 /// Whether a scalar is a string: an encoding.
-pub const STRING: Option<(&str, fn(&Value<'_>) -> bool)> = Some(("a string", |v| v.is_string()));
+pub const STRING: Option<Scalar> = Some(("a string", |v| v.is_string()));
 
 /// Whether a scalar is a number: a mode.
-pub const NUMBER: Option<(&str, fn(&Value<'_>) -> bool)> = Some(("a number", |v| v.is_number()));
+pub const NUMBER: Option<Scalar> = Some(("a number", |v| v.is_number()));
 
 /// An access mode; undefined is the default.
 pub fn mode(value: &Value<'_>, default: u32) -> Result<u32> {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::time::UNIX_EPOCH;
 
 use rquickjs::object::Property;
-use rquickjs::{Ctx, Function, Object, Result, Value};
+use rquickjs::{Ctx, Function, Result, Value};
 
 use super::failure::{Problem, failed};
 use super::options::{self, Options};

@@ -88,6 +88,6 @@ fn canonical(call: &Call<'_, '_>, exclusive: bool) -> Result<String> {
         }
         form.prefixes = text(&prefixes)?.split_ascii_whitespace().map(str::to_owned).collect();
     }
-    let tree = node.tree.borrow();
+    let tree = node.tree();
     Ok(c14n::write(&tree, node.id, &form))
 }

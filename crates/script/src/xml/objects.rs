@@ -1,21 +1,28 @@
 //! `XMLDoc`, `XMLNode` and `XMLAttr`: objects whose properties are read from the tree.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell, RefMut};
 use std::rc::Rc;
 
 use rquickjs::{Array, Ctx, Exception, Result, Value};
 
 use super::tree::{DEPTH_MAX, Id, Kind, Name, Tree};
 use crate::native::{self, Call, Exotic, Method};
+use crate::state::Charge;
 use crate::value::text;
 
-type Shared = Rc<RefCell<Tree>>;
+/// A document with the memory that it takes.
+pub struct Held {
+    tree: RefCell<Tree>,
+    charge: Charge,
+}
+
+type Shared = Rc<Held>;
 
 /// A node of a document.
 #[derive(Clone)]
 pub struct NodeRef {
-    pub tree: Shared,
+    document: Shared,
     pub id: Id,
 }
 
@@ -27,19 +34,33 @@ impl NodeRef {
     /// The node that a value is: of a document, its root element.
     pub fn of(value: &Value<'_>) -> Option<NodeRef> {
         let document = native::with_exotic(value, |document: &Document| {
-            let id = document.0.borrow().root;
-            NodeRef { tree: document.0.clone(), id }
+            let id = document.0.tree.borrow().root;
+            NodeRef { document: document.0.clone(), id }
         });
         document.or_else(|| node(value))
     }
 
     /// Whether both are nodes of one document.
     pub fn is_of_same_document(&self, other: &NodeRef) -> bool {
-        Rc::ptr_eq(&self.tree, &other.tree)
+        Rc::ptr_eq(&self.document, &other.document)
     }
 
     fn sibling(&self, id: Id) -> NodeRef {
-        NodeRef { tree: self.tree.clone(), id }
+        NodeRef { document: self.document.clone(), id }
+    }
+
+    /// The tree of its document.
+    pub fn tree(&self) -> Ref<'_, Tree> {
+        self.document.tree.borrow()
+    }
+
+    fn tree_mut(&self) -> RefMut<'_, Tree> {
+        self.document.tree.borrow_mut()
+    }
+
+    /// Charges the script for what is put into the document.
+    fn charge(&self, ctx: &Ctx<'_>, nodes: usize, bytes: usize) -> Result<()> {
+        self.document.charge.add(ctx, nodes * super::NODE_BYTES + bytes)
     }
 
     fn to_js<'js>(&self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
@@ -54,7 +75,9 @@ pub fn node(value: &Value<'_>) -> Option<NodeRef> {
 
 /// A document as an object.
 pub fn document<'js>(ctx: &Ctx<'js>, tree: Tree) -> Result<Value<'js>> {
-    native::exotic(ctx, "XMLDoc", Document(Rc::new(RefCell::new(tree))))
+    let bytes = tree.nodes.len() * super::NODE_BYTES + tree.text_bytes(tree.root);
+    let charge = Charge::new(ctx, bytes)?;
+    native::exotic(ctx, "XMLDoc", Document(Rc::new(Held { tree: RefCell::new(tree), charge })))
 }
 
 const METHODS: &[Method] = &[
@@ -65,7 +88,7 @@ const METHODS: &[Method] = &[
     }),
     ("removeAllAttributes", 0, |call| {
         let node = this(call)?;
-        if let Some(element) = node.tree.borrow_mut().element_mut(node.id) {
+        if let Some(element) = node.tree_mut().element_mut(node.id) {
             element.attributes.clear();
         }
         call.undefined()
@@ -85,7 +108,7 @@ const METHODS: &[Method] = &[
         call.undefined()
     }),
     ("removeText", 0, |call| {
-        set_text(&this(call)?, "");
+        set_text(call.ctx(), &this(call)?, "")?;
         call.undefined()
     }),
     ("setAttribute", 2, |call| {
@@ -95,7 +118,7 @@ const METHODS: &[Method] = &[
     }),
     ("setText", 1, |call| {
         let value = given(&call.arg(0))?;
-        set_text(&this(call)?, &value.unwrap_or_default());
+        set_text(call.ctx(), &this(call)?, &value.unwrap_or_default())?;
         call.undefined()
     }),
 ];
@@ -131,14 +154,12 @@ fn add_children<'js>(ctx: &Ctx<'js>, node: &NodeRef, values: &[Value<'js>]) -> R
         let child = NodeRef::of(value)
             .ok_or_else(|| Exception::throw_type(ctx, "value is not XMLNode or XMLDoc"))?;
         // The node itself may be the one that is copied into it.
-        let from = child.tree.borrow().clone();
-        let mut tree = node.tree.borrow_mut();
-        if tree.depth(node.id) + from.height(child.id) > DEPTH_MAX {
+        let from = child.tree().clone();
+        if node.tree().depth(node.id) + from.height(child.id) > DEPTH_MAX {
             return Err(Exception::throw_range(ctx, "elements are nested too deep"));
         }
-        if tree.nodes.len() + from.size(child.id) > super::nodes_max(ctx) {
-            return Err(Exception::throw_internal(ctx, "out of memory"));
-        }
+        node.charge(ctx, from.size(child.id), from.text_bytes(child.id))?;
+        let mut tree = node.tree_mut();
         tree.append_copy(node.id, &from, child.id);
     }
     Ok(())
@@ -147,19 +168,21 @@ fn add_children<'js>(ctx: &Ctx<'js>, node: &NodeRef, values: &[Value<'js>]) -> R
 /// Removes elements of a local name, all if it is empty. They keep their parent, as a script may
 /// still have them.
 fn remove_elements(node: &NodeRef, local: &str) {
-    let mut tree = node.tree.borrow_mut();
+    let mut tree = node.tree_mut();
     let gone = tree.elements(node.id, local);
     if let Some(element) = tree.element_mut(node.id) {
         element.children.retain(|id| !gone.contains(id));
     }
 }
 
-fn set_text(node: &NodeRef, value: &str) {
-    let mut tree = node.tree.borrow_mut();
+fn set_text(ctx: &Ctx<'_>, node: &NodeRef, value: &str) -> Result<()> {
+    node.charge(ctx, 1, value.len())?;
+    let mut tree = node.tree_mut();
     let child = (!value.is_empty()).then(|| tree.add(Some(node.id), Kind::Text(value.to_owned())));
     if let Some(element) = tree.element_mut(node.id) {
         element.children = child.into_iter().collect();
     }
+    Ok(())
 }
 
 /// Sets an attribute, or removes it if there is no value.
@@ -169,7 +192,8 @@ fn set_attribute(ctx: &Ctx<'_>, node: &NodeRef, name: &str, value: Option<String
         return Err(Exception::throw_type(ctx, &message));
     }
     let name = Name::of(name);
-    let mut tree = node.tree.borrow_mut();
+    node.charge(ctx, 0, name.local.len() + value.as_ref().map_or(0, String::len))?;
+    let mut tree = node.tree_mut();
     let Some(element) = tree.element_mut(node.id) else { return Ok(()) };
     let at = element.attributes.iter().position(|(known, _)| *known == name);
     match (at, value) {
@@ -205,15 +229,15 @@ impl Exotic for Document {
     }
 
     fn get<'js>(&self, ctx: &Ctx<'js>, name: &str) -> Result<Option<Value<'js>>> {
-        let root = self.0.borrow().root;
+        let root = self.0.tree.borrow().root;
         let is_root = name == "$root"
-            || self.0.borrow().element(root).is_some_and(|element| element.name.local == name);
-        let node = NodeRef { tree: self.0.clone(), id: root };
+            || self.0.tree.borrow().element(root).is_some_and(|element| element.name.local == name);
+        let node = NodeRef { document: self.0.clone(), id: root };
         is_root.then(|| node.to_js(ctx)).transpose()
     }
 
     fn names(&self) -> Vec<String> {
-        let tree = self.0.borrow();
+        let tree = self.0.tree.borrow();
         tree.element(tree.root).map(|element| element.name.local.clone()).into_iter().collect()
     }
 }
@@ -231,7 +255,7 @@ impl Exotic for Attributes {
     }
 
     fn names(&self) -> Vec<String> {
-        let tree = self.0.tree.borrow();
+        let tree = self.0.tree();
         let attributes = tree.element(self.0.id).map_or(&[][..], |element| &element.attributes);
         attributes.iter().map(|(name, _)| name.local.clone()).collect()
     }
@@ -239,14 +263,14 @@ impl Exotic for Attributes {
 
 /// The value of the first attribute of a local name.
 fn attribute(node: &NodeRef, local: &str) -> Option<String> {
-    let tree = node.tree.borrow();
+    let tree = node.tree();
     let attributes = &tree.element(node.id)?.attributes;
     attributes.iter().find(|(name, _)| name.local == local).map(|(_, value)| value.clone())
 }
 
 /// The namespace of an element.
 fn namespace(node: &NodeRef) -> Option<String> {
-    let tree = node.tree.borrow();
+    let tree = node.tree();
     let prefix = &tree.element(node.id)?.name.prefix;
     let uri = tree.in_scope(node.id).get(prefix.as_str()).map(|uri| (*uri).to_owned());
     uri.filter(|uri| !uri.is_empty())
@@ -254,7 +278,7 @@ fn namespace(node: &NodeRef) -> Option<String> {
 
 fn children<'js>(ctx: &Ctx<'js>, node: &NodeRef, local: &str) -> Result<Option<Value<'js>>> {
     let array = Array::new(ctx.clone())?;
-    let ids = node.tree.borrow().elements(node.id, local);
+    let ids = node.tree().elements(node.id, local);
     for (i, id) in ids.into_iter().enumerate() {
         array.set(i, node.sibling(id).to_js(ctx)?)?;
     }
@@ -262,7 +286,7 @@ fn children<'js>(ctx: &Ctx<'js>, node: &NodeRef, local: &str) -> Result<Option<V
 }
 
 fn first_child<'js>(ctx: &Ctx<'js>, node: &NodeRef, local: &str) -> Result<Option<Value<'js>>> {
-    let id = node.tree.borrow().elements(node.id, local).first().copied();
+    let id = node.tree().elements(node.id, local).first().copied();
     id.map(|id| node.sibling(id).to_js(ctx)).transpose()
 }
 
@@ -274,21 +298,20 @@ impl Exotic for NodeRef {
     fn get<'js>(&self, ctx: &Ctx<'js>, name: &str) -> Result<Option<Value<'js>>> {
         match name {
             "$attrs" => {
-                let has =
-                    self.tree.borrow().element(self.id).is_some_and(|e| !e.attributes.is_empty());
+                let has = self.tree().element(self.id).is_some_and(|e| !e.attributes.is_empty());
                 has.then(|| native::exotic(ctx, "XMLAttr", Attributes(self.clone()))).transpose()
             }
             "$name" => {
-                let name = self.tree.borrow().element(self.id).map(|e| e.name.local.clone());
+                let name = self.tree().element(self.id).map(|e| e.name.local.clone());
                 name.map_or(Ok(None), |name| string(ctx, &name))
             }
             "$ns" => namespace(self).map_or(Ok(None), |uri| string(ctx, &uri)),
             "$parent" => {
-                let parent = self.tree.borrow().nodes[self.id].parent;
+                let parent = self.tree().nodes[self.id].parent;
                 parent.map(|id| self.sibling(id).to_js(ctx)).transpose()
             }
             "$tags" => children(ctx, self, ""),
-            "$text" => string(ctx, &self.tree.borrow().text(self.id)),
+            "$text" => string(ctx, &self.tree().text(self.id)),
             _ => {
                 if let Some(local) = name.strip_prefix("$attr$") {
                     return match attribute(self, local) {
@@ -305,7 +328,7 @@ impl Exotic for NodeRef {
     }
 
     fn names(&self) -> Vec<String> {
-        let tree = self.tree.borrow();
+        let tree = self.tree();
         let Some(element) = tree.element(self.id) else { return Vec::new() };
         let begins_with_text = element
             .children
@@ -330,7 +353,7 @@ impl Exotic for NodeRef {
             let value = value.map(|value| text(&value)).transpose()?;
             set_attribute(ctx, self, local, value)?;
         } else if name == "$text" {
-            set_text(self, &value.map_or(Ok(String::new()), |value| text(&value))?);
+            set_text(ctx, self, &value.map_or(Ok(String::new()), |value| text(&value))?)?;
         } else if name.starts_with("$tags") {
             let Some(array) = value.and_then(Value::into_array) else {
                 return Err(Exception::throw_type(ctx, "setval is not an array"));
@@ -351,12 +374,12 @@ impl Exotic for NodeRef {
 fn set_children<'js>(ctx: &Ctx<'js>, node: &NodeRef, array: &Array<'js>) -> Result<()> {
     let values: Vec<Value<'js>> = array.iter().collect::<Result<_>>()?;
     let before = {
-        let mut tree = node.tree.borrow_mut();
+        let mut tree = node.tree_mut();
         tree.element_mut(node.id).map(|element| std::mem::take(&mut element.children))
     };
     let result = add_children(ctx, node, &values);
     if result.is_err()
-        && let (Some(element), Some(before)) = (node.tree.borrow_mut().element_mut(node.id), before)
+        && let (Some(element), Some(before)) = (node.tree_mut().element_mut(node.id), before)
     {
         element.children = before;
     }

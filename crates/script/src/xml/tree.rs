@@ -152,6 +152,20 @@ impl Tree {
         1 + children.iter().map(|id| self.size(*id)).sum::<usize>()
     }
 
+    /// Bytes of all text in a node, in names and in attributes.
+    pub fn text_bytes(&self, id: Id) -> usize {
+        match &self.nodes[id].kind {
+            Kind::Text(text) | Kind::Comment(text) => text.len(),
+            Kind::Instruction(target, data) => target.len() + data.len(),
+            Kind::Element(element) => {
+                let attributes = &element.attributes;
+                let own = attributes.iter().map(|(name, value)| name.local.len() + value.len());
+                let children = element.children.iter().map(|id| self.text_bytes(*id));
+                element.name.local.len() + own.chain(children).sum::<usize>()
+            }
+        }
+    }
+
     /// Appends a copy of a node of any document to an element.
     pub fn append_copy(&mut self, to: Id, from: &Tree, id: Id) {
         // Prefixes that are declared above the original go with it.

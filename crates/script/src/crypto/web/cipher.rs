@@ -150,5 +150,5 @@ pub fn unwrap_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
         Format::Jwk => ctx.json_parse(bytes)?,
         _ => export::array_buffer(ctx, &bytes)?,
     };
-    import::import(&purpose, format, &data)?.to_js(ctx)
+    import::import(&purpose, format, &data)?.into_js(ctx)
 }

@@ -38,7 +38,7 @@ pub fn derive_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     }
     let hash = purpose.hash()?;
     let bits = derive(call, usage::DERIVE_KEY, "deriveKey", length)?;
-    purpose.key(hash, Material::Secret(bits))?.to_js(call.ctx())
+    purpose.key(hash, Material::Secret(bits))?.into_js(call.ctx())
 }
 
 /// A length in bits, as bytes.

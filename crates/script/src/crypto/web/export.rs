@@ -16,7 +16,7 @@ pub enum Exported<'js> {
 
 impl<'js> Exported<'js> {
     /// As `exportKey` returns it.
-    pub fn to_js(self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
+    pub fn into_js(self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
         match self {
             Exported::Bytes(bytes) => array_buffer(ctx, &bytes),
             Exported::Jwk(object) => Ok(object.into_value()),

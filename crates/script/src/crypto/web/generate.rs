@@ -44,7 +44,7 @@ fn secret<'js>(call: &Call<'_, 'js>, purpose: &Purpose<'_, 'js>) -> Result<Value
     }
     let mut bytes = vec![0; bits as usize / 8];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| call.type_error("no random numbers"))?;
-    purpose.key(hash, Material::Secret(bytes))?.to_js(call.ctx())
+    purpose.key(hash, Material::Secret(bytes))?.into_js(call.ctx())
 }
 
 fn rsa<'js>(call: &Call<'_, 'js>, purpose: &Purpose<'_, 'js>) -> Result<Value<'js>> {
@@ -90,7 +90,7 @@ fn pair<'js>(
         })
     };
     let object = Object::new(ctx.clone())?;
-    object.set("privateKey", key(private, private_usages, purpose.extractable)?.to_js(ctx)?)?;
-    object.set("publicKey", key(public, public_usages, true)?.to_js(ctx)?)?;
+    object.set("privateKey", key(private, private_usages, purpose.extractable)?.into_js(ctx)?)?;
+    object.set("publicKey", key(public, public_usages, true)?.into_js(ctx)?)?;
     Ok(object.into_value())
 }

@@ -62,8 +62,15 @@ impl Key {
     }
 
     /// The key as an object.
-    pub fn to_js<'js>(self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
-        Ok(native::object(ctx, "CryptoKey", self)?.into_value())
+    pub fn into_js<'js>(self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
+        // RSA keys hold numbers for faster arithmetic, too.
+        let more_bytes = match &self.material {
+            Material::Secret(bytes) => bytes.len(),
+            Material::RsaPrivate(key) => 64 * key.size(),
+            Material::RsaPublic(key) => 8 * key.size(),
+            Material::Ec { .. } | Material::Okp { .. } => 0,
+        };
+        Ok(native::large_object(ctx, "CryptoKey", self, more_bytes)?.into_value())
     }
 }
 
@@ -161,7 +168,7 @@ fn describe_rsa<'js>(
     key: &rsa::PublicKey,
     hash: Option<&str>,
 ) -> Result<()> {
-    let bits = key.n().bits_vartime();
+    let bits = key.n().bit_width_vartime();
     object.set("modulusLength", bits)?;
     let exponent = key.e_bytes();
     let array = raw::uint8_array(ctx, &[Value::new_number(ctx.clone(), exponent.len() as f64)])?;

@@ -62,14 +62,14 @@ fn import_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     let format = Format::of(&call.arg(0))?;
     let parameters = call.arg(2);
     let purpose = import::purpose(&parameters, &call.arg(3), &call.arg(4))?;
-    import::import(&purpose, format, &call.arg(1))?.to_js(call.ctx())
+    import::import(&purpose, format, &call.arg(1))?.into_js(call.ctx())
 }
 
 /// `exportKey(format, key)`
 fn export_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     let format = Format::of(&call.arg(0))?;
     let key = key::of(call.ctx(), &call.arg(1), "key")?;
-    export::export(call.ctx(), format, &key)?.to_js(call.ctx())
+    export::export(call.ctx(), format, &key)?.into_js(call.ctx())
 }
 
 /// `crypto.getRandomValues(array)`: fills an array of integers, up to 64 KB.

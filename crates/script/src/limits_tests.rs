@@ -1,0 +1,315 @@
+//! What a script may use, and what becomes of one that uses more. Time is counted in looks of the
+//! engine at the clock, so that no test depends on the machine.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::fault::{Fault, FaultKind};
+use crate::host::{Facts, NoHost};
+use crate::instance::{Instance, Outcome};
+use crate::program::Program;
+use crate::state::Limits;
+
+thread_local! {
+    static NOW_USEC: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A clock by which a millisecond passes between two looks.
+fn clock() -> u64 {
+    NOW_USEC.replace(NOW_USEC.get() + 1000)
+}
+
+fn limits() -> Limits {
+    Limits {
+        stretch: Duration::from_millis(100),
+        cpu: Duration::from_millis(250),
+        ..Limits::default()
+    }
+}
+
+fn instance() -> Instance {
+    instance_within(limits())
+}
+
+fn instance_within(limits: Limits) -> Instance {
+    let facts = Rc::new(Facts::default());
+    let made = Instance::new(Rc::new(Program::default()), limits, facts, &mut NoHost);
+    let instance = made.unwrap();
+    instance.state.meter.clock.set(clock);
+    instance
+}
+
+/// Evaluates a text in an engine of its own.
+fn run(text: &str) -> Result<String, Fault> {
+    instance().evaluate(&mut NoHost, "test.js", text)
+}
+
+/// The message of a script that must fail otherwise than by time.
+fn thrown(text: &str) -> String {
+    let fault = run(text).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Thrown, "{text}: {fault}");
+    fault.message
+}
+
+#[test]
+fn endless_scripts_are_ended_and_nothing_catches_that() {
+    for text in [
+        "while (1);",
+        "for (;;) try { for (;;); } catch (e) {} finally { continue }",
+        "(function f() { try { for (;;); } finally { f() } })()",
+        "new Promise(() => { for (;;); }).catch(() => 1)",
+        "(async () => { try { for (;;); } catch (e) {} })()",
+        "let p = Promise.resolve(); (function f() { p.then(f) })()",
+        "(async () => { for (;;) await 1 })()",
+        "new Proxy({}, { get() { for (;;); } }).a",
+        "JSON.stringify({ toJSON() { for (;;); } })",
+        "'a'.repeat(30).match(/(a+)+b/)",
+        "/^(([a-z])+.)+[A-Z]([a-z])+$/.test('a'.repeat(40))",
+        "'x'.replace(/x/, () => { for (;;); })",
+        "function* f() { for (;;) yield 1 } for (let x of f());",
+    ] {
+        let fault = run(text).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Stretch, "{text}: {fault}");
+    }
+}
+
+#[test]
+fn the_fault_says_where_the_script_was() {
+    let fault = run("function outer() {\n  for (;;);\n}\nouter()").unwrap_err();
+    assert_eq!(fault.function.as_deref(), Some("outer"));
+    assert_eq!(fault.place.unwrap().file, "test.js");
+    assert_eq!(fault.message, "the script ran for more than 100 ms at a stretch");
+}
+
+#[test]
+fn stretches_of_a_request_add_up() {
+    let mut instance = instance();
+    // Some tens of looks each, because the engine looks every few thousand steps.
+    let text = "for (let i = 0; i < 100_000; i++);";
+    let faults: Vec<Fault> = (0..100)
+        .map_while(|_| match instance.evaluate(&mut NoHost, "test.js", text) {
+            Ok(_) => Some(None),
+            Err(fault) => Some(Some(fault)),
+        })
+        .flatten()
+        .collect();
+    assert_eq!(faults[0].kind, FaultKind::Cpu);
+    assert!(faults[1..].iter().all(|fault| fault.kind == FaultKind::Ended));
+    assert!(
+        (2..=90).contains(&(100 - faults.len())),
+        "{} calls were within the limit",
+        100 - faults.len()
+    );
+}
+
+#[test]
+fn memory_has_a_limit() {
+    for text in [
+        "'x'.repeat(2 ** 30 - 2)",
+        "let s = 'abcdefgh'; for (;;) s += s",
+        "let a = []; for (;;) a.push(new Array(1000).fill(1))",
+        "new Uint8Array(2 ** 30)",
+        "Buffer.alloc(2 ** 31)",
+        "Buffer.from({length: 2 ** 31})",
+        "new ArrayBuffer(2 ** 32)",
+        "let m = new Map(); for (let i = 0;; i++) m.set(i, {})",
+        "'a,'.repeat(5_000_000).split(',')",
+        "JSON.parse('[' + '1,'.repeat(3_000_000) + '1]')",
+    ] {
+        let fault = run(text).unwrap_err();
+        // Filling the memory may take as long as the script has.
+        let words =
+            ["out of memory", "memory ran out", "string too long", "invalid array buffer length"];
+        let is_limit = words.iter().any(|word| fault.message.contains(word));
+        let is_limit = is_limit || fault.kind == FaultKind::Stretch;
+        assert!(is_limit, "{text}: {fault}");
+    }
+    assert_eq!(thrown("'x'.repeat(2 ** 30)"), "RangeError: invalid string length");
+}
+
+#[test]
+fn memory_of_natives_counts_and_is_given_back() {
+    let hashes = "let a = []; for (let i = 0; i < 20_000; i++) a.push(c.createHash('md5'))";
+    let import = |rest: &str| {
+        // Scripts have no imports: the module comes by its promise.
+        format!("import('crypto').then(m => {{ const c = m.default; {rest} }})")
+    };
+    let fault = run(&import(
+        &format!("{hashes}; {hashes}").replace("let a = []; for", "var a = a || []; for"),
+    ))
+    .unwrap_err();
+    assert!(fault.message.contains("out of memory"), "{fault}");
+    let text = import("for (let i = 0; i < 60_000; i++) c.createHash('md5')");
+    run(&text).unwrap();
+}
+
+#[test]
+fn deep_recursion_is_an_error_that_scripts_can_catch() {
+    for text in [
+        "(function f() { f() })()",
+        "(function f(a) { return [1].map(() => f(a)) })()",
+        "let f = () => new (class { constructor() { f() } }); f()",
+        "let a = []; for (let i = 0; i < 1e5; i++) a = [a]; JSON.stringify(a)",
+        "JSON.parse('['.repeat(1e5))",
+        "let o = { get a() { return this.a } }; o.a",
+        "let o = { toString() { return btoa(this) } }; btoa(o)",
+        "let o = { toString() { return Buffer.from(['']).indexOf(this) } }; 'a' + o",
+        "new RegExp('('.repeat(1e5) + ')'.repeat(1e5))",
+    ] {
+        let message = thrown(text);
+        let right = ["stack", "call stack", "too many", "nested", "not a string", "Maximum"];
+        assert!(right.iter().any(|word| message.contains(word)), "{text}: {message}");
+        let caught =
+            format!("try {{ eval_me() }} catch (e) {{}} function eval_me() {{ {text} }} 'on'");
+        assert_eq!(run(&caught).unwrap(), "'on'", "{text}");
+    }
+}
+
+#[test]
+fn code_cannot_be_made_of_strings() {
+    assert_eq!(thrown("eval('1')"), "ReferenceError: eval is not defined");
+    assert_eq!(thrown("new Function('return 1')"), "ReferenceError: Function is not defined");
+}
+
+/// Builtins with arguments that make them work for long. A look at the clock must come while they
+/// work; those of [`DEAF`] have none, so that only their own bounds (the limit on memory) end them.
+const LONG: &[(&str, &str)] = &[
+    ("let a = new Array(2e5).fill(3)", "a.map(x => x)"),
+    ("let a = new Array(2e5).fill(3)", "a.reduce((x, y) => x + y)"),
+    ("let a = new Array(2e5).fill(3)", "for (let x of a);"),
+    ("let s = 'ab'.repeat(1e6)", "s.replace(/a/g, 'c')"),
+    ("let s = 'ab'.repeat(1e5)", "s.split(/a/)"),
+    ("let s = 'ab'.repeat(1e6)", "s.match(/(ab)*c/)"),
+    ("let u = new Uint8Array(1e6)", "u.map(x => x + 1)"),
+    ("let m = new Map(); for (let i = 0; i < 1e5; i++) m.set(i, i)", "m.forEach(() => 0)"),
+];
+
+/// Builtins that never look at the clock, however long they work. What they work on is bounded by
+/// the limit on memory, so that the worst of them takes tens of milliseconds; BigInt's division and
+/// conversion grow with the square of the number's length.
+const DEAF: &[(&str, &str)] = &[
+    ("let a = new Array(2e5).fill(3)", "a.fill(1)"),
+    ("let a = new Array(2e5).fill(3)", "a.reverse()"),
+    ("let a = new Array(2e5).fill(3)", "a.sort()"),
+    ("let a = new Array(2e5).fill(3)", "a.join('')"),
+    ("let a = new Array(2e5).fill(3)", "a.indexOf(4)"),
+    ("let a = new Array(2e5).fill(3)", "a.includes(4)"),
+    ("let a = new Array(2e5).fill(3)", "a.concat(a)"),
+    ("let a = new Array(2e5).fill(3)", "a.slice()"),
+    ("let u = new Uint8Array(1e6)", "u.sort()"),
+    ("let u = new Uint8Array(1e6)", "u.reverse()"),
+    ("let u = new Uint8Array(1e6)", "u.fill(1)"),
+    ("let s = 'ab'.repeat(1e6)", "s.indexOf('c')"),
+    ("let s = 'ab'.repeat(1e6)", "s.toUpperCase()"),
+    ("let s = 'ab'.repeat(1e6)", "s.normalize('NFD')"),
+    ("let s = 'ab'.repeat(1e6)", "encodeURIComponent(s)"),
+    ("let a = new Array(2e5).fill(3)", "JSON.stringify(a)"),
+    ("let s = 'ab'.repeat(1e6)", "s.replaceAll('a', 'c')"),
+    ("let k = {}; for (let i = 0; i < 1e5; i++) k['k' + i] = i", "Object.keys(k).length"),
+    ("let n = 1n << 100_000n", "n * n"),
+    ("let n = 1n << 100_000n", "n.toString()"),
+    ("let n = 1n << 100_000n", "(n * n) / (n - 1n)"),
+    ("let b = Buffer.alloc(4e6)", "b.toString('hex').length"),
+    ("let b = Buffer.alloc(4e6)", "b.indexOf('x')"),
+    ("let t = '[' + '1,'.repeat(3e5) + '1]'", "JSON.parse(t)"),
+];
+
+/// How often the engine looked at the clock for the second text of a pair, and how long it took.
+fn looks(setup: &str, work: &str) -> (u64, u64) {
+    let mut instance = instance_within(Limits { memory_bytes: 256 << 20, ..limits() });
+    instance.evaluate(&mut NoHost, "setup.js", setup).unwrap();
+    // Every look counts from here on: the counter of the engine starts anew with each.
+    let before = instance.state.meter.polls();
+    let started = os::clock::thread_usec();
+    let done = instance.evaluate(&mut NoHost, "work.js", work);
+    let took = os::clock::thread_usec() - started;
+    if let Err(fault) = done {
+        assert_eq!(fault.kind, FaultKind::Stretch, "{work}: {fault}");
+    }
+    (instance.state.meter.polls() - before, took)
+}
+
+#[test]
+fn long_builtins_look_at_the_clock() {
+    let mut deaf: Vec<&str> = Vec::new();
+    for (setup, work) in LONG {
+        let (looks, took) = looks(setup, work);
+        println!("{looks:8} looks {took:8} us  {work}");
+        deaf.extend((looks <= 1).then_some(*work));
+    }
+    assert!(deaf.is_empty(), "not interrupted: {deaf:?}");
+}
+
+#[test]
+fn builtins_that_do_not_look_are_known() {
+    for (setup, work) in DEAF {
+        let (looks, took) = looks(setup, work);
+        println!("{looks:8} looks {took:8} us  {work}");
+        // One may fall to the code around it.
+        assert!(looks <= 1, "{work} looks at the clock: move it to the other list");
+    }
+}
+
+#[test]
+fn every_function_survives_wild_arguments() {
+    // Every function that can be reached from the global object, with arguments of all kinds. Most
+    // calls throw; none may crash, and none may use more than it is given.
+    let text = r#"
+        const wild = [undefined, null, -1, 2 ** 53, NaN, 'x'.repeat(1000), Symbol('s'), [1, 2, 3],
+            new Uint8Array(1000), new ArrayBuffer(64), 10n ** 50n, () => 1, /(a*)*b/, new Map(),
+            { length: 1000, toString() { throw 1 } }, new Proxy({}, {}), Buffer.from('ab')];
+        const seen = new Set(), functions = [];
+        function walk(value) {
+            if (value === null || (typeof value != 'object' && typeof value != 'function')) return;
+            if (seen.has(value)) return;
+            seen.add(value);
+            if (typeof value == 'function') functions.push(value);
+            for (const key of Reflect.ownKeys(value)) {
+                const d = Reflect.getOwnPropertyDescriptor(value, key);
+                if (d === undefined) continue;
+                [d.value, d.get, d.set].forEach(walk);
+            }
+            walk(Reflect.getPrototypeOf(value));
+        }
+        walk(globalThis);
+        functions.length
+    "#;
+    let mut reached = 0;
+    // Each function runs in an engine of its own until none is left: one call may end an engine.
+    for number in 0.. {
+        let mut instance = instance();
+        let count: usize =
+            instance.evaluate(&mut NoHost, "walk.js", text).unwrap().parse().unwrap();
+        if number >= count {
+            break;
+        }
+        let call = format!(
+            "const f = functions[{number}];
+             for (const a of wild) for (const b of wild) {{
+                 if (f.name == 'kill' || f.name == 'generateKey') break;
+                 try {{ f.call(a, b, a, 1) }} catch (e) {{}}
+                 try {{ new f(a, b) }} catch (e) {{}}
+             }}
+             'done'"
+        );
+        match instance.evaluate(&mut NoHost, "call.js", &call) {
+            Ok(_) => {}
+            Err(fault) => assert!(
+                matches!(fault.kind, FaultKind::Stretch | FaultKind::Rejected | FaultKind::Thrown),
+                "{fault}"
+            ),
+        }
+        reached += 1;
+    }
+    assert!(reached > 500, "{reached} functions");
+}
+
+#[test]
+fn an_ended_instance_runs_nothing_more() {
+    let mut instance = instance();
+    let first = instance.evaluate(&mut NoHost, "a.js", "for (;;);").unwrap_err();
+    assert_eq!(first.kind, FaultKind::Stretch);
+    let second = instance.call(&mut NoHost, "main.f", &[]);
+    assert_eq!(second.map(|_: Outcome| ()).unwrap_err().kind, FaultKind::Ended);
+}
