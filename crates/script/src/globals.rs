@@ -6,8 +6,9 @@ use rquickjs::{Ctx, Exception, Object, Persistent, Result, Value};
 
 use crate::codec;
 use crate::host::Level;
+use crate::ids::TimerId;
 use crate::native::{self, Call, to_number};
-use crate::state::{self, TimerId};
+use crate::state;
 use crate::value::text;
 
 /// The version of njs whose behaviour is followed.

@@ -11,9 +11,10 @@ use rquickjs::{
 
 use crate::fault::{Fault, FaultKind};
 use crate::host::{Facts, Host};
+use crate::ids::{Ticket, TimerId};
 use crate::program::Program;
-use crate::raw::Shared;
-use crate::state::{self, Limits, State, Ticket, TimerId, Waiter};
+use crate::raw::Holder;
+use crate::state::{self, Limits, State, Waiter};
 use crate::value::{self, Answer, Argument, Data};
 use crate::{buffer, builtin, crypto, fetch, globals, http, process, shared, text};
 
@@ -74,7 +75,7 @@ impl Instance {
         let context = context(&runtime).map_err(memory)?;
         let mut instance = Instance { context, runtime, state, limits, ended: false };
         instance.run(host, |ctx, state| {
-            let _ = ctx.store_userdata(Shared(state.clone()));
+            let _ = ctx.store_userdata(Holder(state.clone()));
             install(ctx)?;
             for (name, text) in &program.objects {
                 http::constant(ctx, name, text)?;

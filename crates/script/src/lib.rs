@@ -2,12 +2,16 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `program.rs` | [`Program`]: modules found, checked and compiled to bytecode, without an engine |
-//! | `instance.rs` | [`Instance`]: an engine that runs one program for one request at a time |
-//! | `host.rs` | [`Host`]: what scripts can reach outside the engine |
+//! | `program.rs` | [`Program`]: modules found, checked and compiled, without an engine |
+//! | `instance.rs` | [`Instance`]: an engine that runs a program for one request at a time |
+//! | `host/` | [`Host`]: what scripts can reach outside the engine |
 //! | `state.rs` | what natives share: the lent host, promises of the host, timers, the meter |
 //! | `fault.rs` | [`Fault`]: why a script failed, and where |
+//! | `native.rs` | how functions and classes of the server are declared |
+//! | `builtin.rs` | the modules that scripts import by a bare name |
+//! | `shell.rs` | scripts outside the server |
 //! | `raw.rs` | the only `unsafe` code |
+//! | `limits_tests.rs` | what the limits end, and which builtins never look at the clock |
 //!
 //! No type of the engine's library appears in a public signature, so that the rest of the server
 //! does not depend on it.
@@ -16,6 +20,7 @@
 mod buffer;
 mod builtin;
 mod codec;
+mod convert;
 mod crypto;
 mod fault;
 mod fetch;
@@ -24,10 +29,12 @@ mod fs;
 mod globals;
 pub mod host;
 mod http;
+mod ids;
 mod instance;
 #[cfg(test)]
 mod limits_tests;
 mod native;
+mod open_files;
 mod process;
 mod program;
 mod query;
@@ -44,7 +51,8 @@ mod zlib;
 
 pub use fault::{Fault, FaultKind, Place};
 pub use host::{Facts, Host, Level, NoHost};
+pub use ids::{Ticket, TimerId};
 pub use instance::{Instance, Outcome};
 pub use program::{Import, Program, Sources};
-pub use state::{Limits, Ticket, TimerId};
+pub use state::Limits;
 pub use value::{Answer, Argument, Data};

@@ -15,6 +15,7 @@ use rquickjs::{
     String as JsString, Value,
 };
 
+use crate::raw::Holder;
 use crate::state::{self, Charge};
 
 /// A call of a native: `this` and the arguments.
@@ -243,17 +244,20 @@ pub fn prototype_of<'js>(ctx: &Ctx<'js>, name: &'static str) -> Result<Object<'j
     }
 }
 
+/// Data of a native, and its share of the limit on memory.
+pub struct Data(RefCell<Box<dyn Any>>, #[allow(dead_code, reason = "held until the end")] Charge);
+
 /// Data of a native behind an object. It holds no value of the engine: those are properties.
-pub struct Opaque(RefCell<Box<dyn Any>>, #[allow(dead_code, reason = "held until the end")] Charge);
+type Opaque = Holder<Data>;
 
 /// About the memory of an object with data, in bytes: more than most need.
 const OBJECT_BYTES: usize = 512;
 
-impl<'js> Trace<'js> for Opaque {
+impl<'js> Trace<'js> for Holder<Data> {
     fn trace<'a>(&self, _tracer: Tracer<'a, 'js>) {}
 }
 
-impl<'js> JsClass<'js> for Opaque {
+impl<'js> JsClass<'js> for Holder<Data> {
     const NAME: &'static str = "Object";
     type Mutable = Readable;
 
@@ -276,7 +280,7 @@ pub fn large_object<'js, T: 'static>(
 ) -> Result<Object<'js>> {
     let charge = Charge::new(ctx, size_of::<T>() + OBJECT_BYTES + more_bytes)?;
     let prototype = prototype_of(ctx, name)?;
-    let opaque = Opaque(RefCell::new(Box::new(data)), charge);
+    let opaque = Holder(Data(RefCell::new(Box::new(data)), charge));
     Ok(Class::instance_proto(opaque, prototype)?.into_inner())
 }
 
@@ -286,7 +290,7 @@ pub fn large_object<'js, T: 'static>(
 pub fn with_data<T: 'static, R>(value: &Value<'_>, f: impl FnOnce(&mut T) -> R) -> Option<R> {
     let class = Class::<Opaque>::from_object(value.as_object()?)?;
     let opaque = class.try_borrow().ok()?;
-    let mut data = opaque.0.try_borrow_mut().ok()?;
+    let mut data = opaque.0.0.try_borrow_mut().ok()?;
     data.downcast_mut::<T>().map(f)
 }
 
@@ -312,7 +316,7 @@ pub trait Exotic: 'static {
 pub fn exotic<'js>(ctx: &Ctx<'js>, name: &'static str, object: impl Exotic) -> Result<Value<'js>> {
     let charge = Charge::new(ctx, OBJECT_BYTES)?;
     let prototype = prototype_of(ctx, name)?;
-    let class = Class::instance_proto(ExoticOpaque(Box::new(object), charge), prototype)?;
+    let class = Class::instance_proto(Holder(Computed(Box::new(object), charge)), prototype)?;
     Ok(class.into_inner().into_value())
 }
 
@@ -320,17 +324,20 @@ pub fn exotic<'js>(ctx: &Ctx<'js>, name: &'static str, object: impl Exotic) -> R
 pub fn with_exotic<T: 'static, R>(value: &Value<'_>, f: impl FnOnce(&T) -> R) -> Option<R> {
     let class = Class::<ExoticOpaque>::from_object(value.as_object()?)?;
     let opaque = class.try_borrow().ok()?;
-    opaque.0.as_any().downcast_ref::<T>().map(f)
+    opaque.0.0.as_any().downcast_ref::<T>().map(f)
 }
 
-/// The class of all objects with computed properties.
-pub struct ExoticOpaque(Box<dyn Exotic>, #[allow(dead_code, reason = "held until the end")] Charge);
+/// What computes properties, and its share of the limit on memory.
+pub struct Computed(Box<dyn Exotic>, #[allow(dead_code, reason = "held until the end")] Charge);
 
-impl<'js> Trace<'js> for ExoticOpaque {
+/// The class of all objects with computed properties.
+type ExoticOpaque = Holder<Computed>;
+
+impl<'js> Trace<'js> for Holder<Computed> {
     fn trace<'a>(&self, _tracer: Tracer<'a, 'js>) {}
 }
 
-impl<'js> JsClass<'js> for ExoticOpaque {
+impl<'js> JsClass<'js> for Holder<Computed> {
     const NAME: &'static str = "Object";
     const KIND: ClassKind = ClassKind::Exotic;
     type Mutable = Readable;
@@ -363,7 +370,7 @@ impl<'js> JsClass<'js> for ExoticOpaque {
         value: Value<'js>,
     ) -> Result<bool> {
         crate::raw::keep_assigned(&value);
-        this.borrow().0.set(ctx, &atom.to_string()?, Some(value))
+        this.borrow().0.0.set(ctx, &atom.to_string()?, Some(value))
     }
 
     fn exotic_delete_property(
@@ -371,7 +378,7 @@ impl<'js> JsClass<'js> for ExoticOpaque {
         ctx: &Ctx<'js>,
         atom: Atom<'js>,
     ) -> Result<bool> {
-        this.borrow().0.set(ctx, &atom.to_string()?, None)
+        this.borrow().0.0.set(ctx, &atom.to_string()?, None)
     }
 
     fn exotic_has_property(
@@ -395,7 +402,7 @@ impl<'js> JsClass<'js> for ExoticOpaque {
         this: &JsCell<'js, Self>,
         ctx: &Ctx<'js>,
     ) -> Result<Vec<PropertyName<'js>>> {
-        let names = this.borrow().0.names();
+        let names = this.borrow().0.0.names();
         let name = |name: String| {
             let atom = Atom::from_str(ctx.clone(), &name)?;
             Ok(PropertyName { atom, is_enumerable: true })
@@ -413,7 +420,7 @@ fn own<'js>(
     if atom.to_value()?.is_symbol() {
         return Ok(None);
     }
-    this.borrow().0.get(ctx, &atom.to_string()?)
+    this.borrow().0.0.get(ctx, &atom.to_string()?)
 }
 
 /// A promise with the result of a native that has finished. It is settled by a job, so that code

@@ -3,31 +3,18 @@
 use std::cell::Cell;
 use std::ffi::CString;
 use std::ptr::NonNull;
-use std::rc::Rc;
 
 use rquickjs::module::Declared;
 use rquickjs::{Ctx, Error, JsLifetime, Module, Result, Value, qjs};
 
 use crate::host::Host;
-use crate::native::{ExoticOpaque, Opaque};
-use crate::state::State;
 
-/// The state of an instance, where natives find it.
-pub struct Shared(pub Rc<State>);
+/// Data of ours behind an object of the engine, or in its context.
+pub struct Holder<T>(pub T);
 
-// SAFETY: the type has no lifetime of an engine's value in it.
-unsafe impl JsLifetime<'_> for Shared {
-    type Changed<'to> = Shared;
-}
-
-// SAFETY: as above; what it boxes is `'static`, so no value of the engine can be in it.
-unsafe impl JsLifetime<'_> for Opaque {
-    type Changed<'to> = Opaque;
-}
-
-// SAFETY: as above; what it boxes is `'static`.
-unsafe impl JsLifetime<'_> for ExoticOpaque {
-    type Changed<'to> = ExoticOpaque;
+// SAFETY: `T` is `'static`, so it has no value of the engine in it, whose lifetime could change.
+unsafe impl<T: 'static> JsLifetime<'_> for Holder<T> {
+    type Changed<'to> = Holder<T>;
 }
 
 /// Bytecode that this process has compiled. Nothing else can make one: the engine trusts bytecode,
@@ -243,7 +230,7 @@ pub fn to_text(value: &Value<'_>) -> Result<String> {
             return Err(Error::Exception);
         }
         let bytes = std::slice::from_raw_parts(pointer.cast::<u8>(), length);
-        let text = crate::value::without_surrogates(bytes);
+        let text = without_surrogates(bytes);
         qjs::JS_FreeCString(raw, pointer);
         Ok(text)
     }
@@ -288,4 +275,25 @@ impl Lent {
         // second reference.
         Some(f(unsafe { pointer.as_mut() }))
     }
+}
+
+/// UTF-8 from the engine's form, which writes lone surrogates as three bytes each: these become
+/// one U+FFFD, where the standard library would write three.
+fn without_surrogates(bytes: &[u8]) -> String {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return text.to_owned();
+    }
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let is_surrogate = byte == 0xed && bytes.get(at + 1).is_some_and(|b| *b >= 0xa0);
+        if is_surrogate {
+            out.extend_from_slice("\u{fffd}".as_bytes());
+            at += 3;
+        } else {
+            out.push(byte);
+            at += 1;
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
 }

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::fault::{Fault, FaultKind};
 use crate::host::{Facts, Host, Level};
+use crate::ids::TimerId;
 use crate::instance::Instance;
 use crate::program::{Import, Program, Sources};
-use crate::state::{Limits, TimerId};
+use crate::state::Limits;
 
 pub use crate::globals::NJS_VERSION;
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 use rquickjs::{Ctx, Exception, Function, Object, Persistent, Promise, Result, Value};
 
 use crate::fault::{Fault, FaultKind};
-use crate::fs::OpenFiles;
 use crate::host::{Facts, Host};
-use crate::raw::{Lent, Shared};
+use crate::ids::{Ticket, TimerId};
+use crate::open_files::OpenFiles;
+use crate::raw::{Holder, Lent};
 use crate::value::Answer;
 
 /// What a script may use.
@@ -37,19 +38,10 @@ impl Default for Limits {
     }
 }
 
-/// What a native has asked of the host; `Instance::complete` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(pub u64);
-
-/// A timer of `setTimeout`; `Instance::timer_fired` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TimerId(pub u64);
-
 /// Makes the script's value out of the host's answer.
 pub type Finish = for<'js> fn(&Ctx<'js>, Answer) -> Result<Value<'js>>;
 
 /// What waits for an answer of the host.
-#[allow(dead_code, reason = "for natives that wait for the host")]
 pub enum Waiter {
     /// A promise: its `resolve` and `reject`.
     Promise(Persistent<Function<'static>>, Persistent<Function<'static>>),
@@ -128,7 +120,6 @@ impl Meter {
     }
 
     /// Forgets the time used so far: the next request.
-    #[allow(dead_code, reason = "for engines that serve more than one request")]
     pub fn reset(&self) {
         self.used.set(0);
     }
@@ -271,7 +262,6 @@ impl State {
         timer
     }
 
-    #[allow(dead_code, reason = "for natives that wait for the host")]
     fn wait(&self, waiter: Waiter, finish: Finish) -> Ticket {
         let ticket = Ticket(self.number());
         self.waiters.borrow_mut().insert(ticket, (waiter, finish));
@@ -327,8 +317,8 @@ impl Drop for Charge {
 
 /// The state of the instance that a native belongs to.
 pub fn of(ctx: &Ctx<'_>) -> Rc<State> {
-    let shared = ctx.userdata::<Shared>().expect("an instance stores it before any script runs");
-    shared.0.clone()
+    let holder = ctx.userdata::<Holder<Rc<State>>>();
+    holder.expect("an instance stores it before any script runs").0.clone()
 }
 
 /// Calls a function with the host, or throws: the object outlived its request.
@@ -339,7 +329,6 @@ pub fn host<R>(ctx: &Ctx<'_>, f: impl FnOnce(&mut dyn Host) -> R) -> Result<R> {
 
 /// A promise that the host settles with `Instance::complete`. `finish` turns its answer into the
 /// promise's value; an error that it throws rejects the promise.
-#[allow(dead_code, reason = "for natives that wait for the host")]
 pub fn promise<'js>(ctx: &Ctx<'js>, finish: Finish) -> Result<(Ticket, Promise<'js>)> {
     let (promise, resolve, reject) = ctx.promise()?;
     let resolve = Persistent::save(ctx, resolve);
@@ -348,13 +337,11 @@ pub fn promise<'js>(ctx: &Ctx<'js>, finish: Finish) -> Result<(Ticket, Promise<'
 }
 
 /// A callback that the host has called with `Instance::complete`.
-#[allow(dead_code, reason = "for natives that wait for the host")]
 pub fn callback<'js>(ctx: &Ctx<'js>, callback: Function<'js>, finish: Finish) -> Ticket {
     of(ctx).wait(Waiter::Callback(Persistent::save(ctx, callback)), finish)
 }
 
 /// The [`Finish`] of natives whose answers are plain values.
-#[allow(dead_code, reason = "for natives that wait for the host")]
 pub fn plain<'js>(ctx: &Ctx<'js>, answer: Answer) -> Result<Value<'js>> {
     match answer {
         Answer::Data(data) => data.to_js(ctx),

@@ -10,47 +10,12 @@ mod options;
 mod paths;
 mod stats;
 
-use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::rc::Rc;
-
 use rquickjs::function::This;
 use rquickjs::object::Property;
 use rquickjs::{Ctx, Function, Object, Result, Value};
 
 use crate::native::{self, Call};
 use failure::Problem;
-
-/// Files that a script has opened, by the numbers that it knows.
-#[derive(Default)]
-pub struct OpenFiles(HashMap<i32, Rc<File>>);
-
-/// How many files a script may have open: descriptors are the worker's, and clients need them.
-const OPEN_FILES_MAX: usize = 64;
-
-impl OpenFiles {
-    /// Whether no more can be opened.
-    fn is_full(&self) -> bool {
-        self.0.len() >= OPEN_FILES_MAX
-    }
-
-    /// Adds a file, and returns its number.
-    fn add(&mut self, file: File) -> i32 {
-        // The number is free while the file is open.
-        let number = file.as_raw_fd();
-        self.0.insert(number, Rc::new(file));
-        number
-    }
-
-    fn get(&self, number: i32) -> Option<Rc<File>> {
-        self.0.get(&number).cloned()
-    }
-
-    fn remove(&mut self, number: i32) -> Option<Rc<File>> {
-        self.0.remove(&number)
-    }
-}
 
 /// How the result of an operation reaches the script.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Requests of scripts to other servers.
 
-use crate::state::Ticket;
+use crate::ids::Ticket;
 use crate::value::{Answer, Data};
 
 /// A request of a script.

@@ -1,7 +1,7 @@
 //! A request as the object `r` reaches it.
 
 use crate::host::Level;
-use crate::state::Ticket;
+use crate::ids::Ticket;
 use crate::value::Data;
 
 /// A request, or the reply of a subrequest.

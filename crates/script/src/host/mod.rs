@@ -3,7 +3,7 @@
 //! A host is lent to an instance for the length of a call (`Instance::call` and its siblings) and
 //! is out of reach afterwards, so that it may hold `&mut` references to the request.
 
-use crate::state::TimerId;
+use crate::ids::TimerId;
 
 pub mod fetch;
 pub mod http;
