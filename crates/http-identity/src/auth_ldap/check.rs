@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use base::log::{Level, lossy};
 use bytes::Bytes;
-use http::auth::Credentials;
 use http::module::{PhaseHandler, Step, Verdict};
 use http::request::Request;
+use http_wire::basic::Credentials;
 use zeroize::Zeroizing;
 
 use super::question::Question;
