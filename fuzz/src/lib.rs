@@ -47,6 +47,7 @@ pub mod otlp;
 pub mod proxy_protocol;
 pub mod qpack_decode;
 pub mod quic_packets;
+pub mod script;
 pub mod simulated;
 pub mod sub_patterns;
 pub mod tls_certificate;

@@ -19,6 +19,7 @@ mod explain;
 mod fmt;
 mod fresh;
 mod healthcheck;
+mod js;
 mod lint;
 mod load;
 mod log_readers;
