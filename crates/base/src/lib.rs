@@ -14,3 +14,6 @@ pub mod json;
 pub mod log;
 pub mod murmur2;
 pub mod time;
+
+/// The version of nginx whose configurations and scripts are understood.
+pub const NGINX_VERSION: &str = "1.31.5";

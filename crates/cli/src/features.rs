@@ -4,9 +4,6 @@
 //! builds by default counts as there unless its `--without-…` word stands here, other modules count
 //! as missing unless their `--with-…` word does. **When a module comes in, edit this file.**
 
-/// The version of nginx whose configurations are understood.
-pub const NGINX_VERSION: &str = "1.31.5";
-
 /// Features that nginx does not build by default.
 pub const WITH: &[&str] = &[
     "--with-debug",

@@ -5,7 +5,9 @@ use server::layout::{self, layout};
 use server::typed::Typed;
 
 use crate::commands::COMMANDS;
-use crate::features::{self, NGINX_VERSION};
+use base::NGINX_VERSION;
+
+use crate::features;
 use crate::flags::{Ask, FLAGS, Flag};
 
 /// Prints the texts that the switches ask for. Returns whether that was all that they ask for.

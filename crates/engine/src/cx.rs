@@ -23,6 +23,10 @@ pub struct LoadEnv {
     pub prefix: PathBuf,
     /// The folder that relative paths of configuration (password files, …) start from.
     pub conf_prefix: PathBuf,
+    /// The main file of the configuration.
+    pub conf_file: PathBuf,
+    /// The error log before the configuration names one; empty for standard error.
+    pub first_error_log: PathBuf,
     /// Where files go that only built-in defaults name.
     pub places: Rc<crate::places::Places>,
     /// Log files, opened once a path and reopened together.
@@ -57,6 +61,8 @@ impl LoadEnv {
         Ok(LoadEnv {
             prefix: prefix.to_owned(),
             conf_prefix: prefix.to_owned(),
+            conf_file: prefix.join("nginx.conf"),
+            first_error_log: PathBuf::new(),
             places: Rc::default(),
             logs: Rc::new(crate::logs::LogFiles::new(prefix)),
             error_log,

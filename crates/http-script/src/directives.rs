@@ -30,6 +30,7 @@ pub static MODULE: Module = Module {
         ConfType::of::<Periodics>(Scope::Location),
         ConfType::of::<Main>(Scope::Main),
     ],
+    init: Some(init),
     install: Some(install),
     start: Some(start),
     ..Module::EMPTY
@@ -512,21 +513,47 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     Ok(())
 }
 
-fn start(main: &Rc<http::HttpMain>, seat: &engine::Seat) -> std::io::Result<()> {
-    code::set_facts(Facts {
-        prefix: base::log::lossy(&main.prefix).into_owned(),
-        worker_id: u32::try_from(seat.index).unwrap_or(u32::MAX),
-        version: "1.31.5".to_owned(),
-        version_number: 1_031_005,
+/// Notes what `ngx` says about the server.
+fn init(cx: &mut Cx) -> Result<(), ConfError> {
+    let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
+    let folder = |path: &std::path::Path| {
+        let text = text(path);
+        if text.ends_with('/') { text } else { text + "/" }
+    };
+    let facts = Facts {
+        prefix: folder(&cx.env.prefix),
+        conf_prefix: folder(&cx.env.conf_prefix),
+        conf_file_path: text(&cx.env.conf_file),
+        error_log_path: text(&cx.env.first_error_log),
+        version: base::NGINX_VERSION.to_owned(),
+        version_number: number_of(base::NGINX_VERSION),
         ..Facts::default()
-    });
+    };
+    cx.main::<Main>().facts = facts;
+    Ok(())
+}
+
+/// A version as one number: 1031005 for 1.31.5.
+fn number_of(version: &str) -> u32 {
+    version.split('.').fold(0, |number, part| number * 1000 + part.parse().unwrap_or(0))
+}
+
+fn start(main: &Rc<http::HttpMain>, seat: &engine::Seat) -> std::io::Result<()> {
+    let facts = main.confs.listed::<Main>().facts.clone();
+    let worker_id = u32::try_from(seat.index).unwrap_or(u32::MAX);
+    code::set_facts(Facts { worker_id, ..facts });
     periodic::start(main, seat.index);
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::wrong_name;
+    use super::{number_of, wrong_name};
+
+    #[test]
+    fn versions_are_one_number() {
+        assert_eq!(number_of("1.31.5"), 1_031_005);
+    }
 
     #[test]
     fn names_of_imports() {

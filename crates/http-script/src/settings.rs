@@ -203,6 +203,8 @@ pub(crate) struct Main {
     pub set: Vec<(Bytes, Bytes)>,
     /// The names of `js_var`, in lower case.
     pub vars: Vec<String>,
+    /// What `ngx` says about the server.
+    pub facts: ::script::Facts,
     /// The dictionaries of `js_shared_dict_zone`.
     pub dicts: Vec<crate::shared::Dict>,
 }

@@ -11,6 +11,11 @@ use crate::script::{Caller, Script};
 /// The value of a variable; none where the function fails.
 pub(crate) fn evaluate(r: &mut Request, function: &Bytes) -> Option<Bytes> {
     let name = lossy(function);
+    if r.is_traced() {
+        // An explanation changes nothing, and a script may do anything.
+        r.log(Level::Notice, format_args!("the script \"{name}\" of a variable is not run"));
+        return None;
+    }
     let own = match Script::of(r) {
         Ok(Some(script)) => script,
         Ok(None) => {

@@ -247,6 +247,8 @@ impl Loader {
         let env = LoadEnv {
             prefix: self.paths.prefix.clone(),
             conf_prefix: self.paths.conf_prefix.clone(),
+            conf_file: self.paths.conf_file.clone(),
+            first_error_log: self.paths.error_log.clone(),
             places,
             logs: draft.logs.clone(),
             error_log: Log::new(sinks.to_vec()),
