@@ -32,6 +32,13 @@ fn examples_load() {
             continue;
         }
         let page = fs::read_to_string(&path).expect("read a page");
+        // The scripts of a page are the files that its examples import.
+        for script in page.split("```javascript\n").skip(1) {
+            let (first, _) = script.split_once('\n').unwrap_or_default();
+            if let Some(name) = first.strip_prefix("// ").and_then(|line| line.split(',').next()) {
+                folder.write(name, script.split("```").next().unwrap_or_default());
+            }
+        }
         for example in examples(&page) {
             let file = folder.write("weir.conf", whole(example));
             let output = Command::new(env!("CARGO_BIN_EXE_weir"))
