@@ -7,7 +7,7 @@ use conf::table::{Args, Contexts, Directive};
 use conf::value::{msec, number, set_flag, set_once, size};
 use conf::{ConfError, Node, Word};
 use engine::settings::{ConfType, Scope};
-use engine::tls_files::{Named, system_bundle};
+use engine::tls_files::Named;
 use http::core_directives::{HSL, directive};
 use http::cx::Cx;
 use http::module::{LocView, Module, Pipeline};
@@ -364,10 +364,9 @@ fn wrong_name(name: &str, noun: &str) -> Option<String> {
 
 fn js_import(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let (name, path) = named_path(n, ".js", "export")?;
-    if let Some(bundle) = system_bundle() {
-        let named = Named::of_default(cx, path, bundle);
-        cx.loc::<Settings>().fetch.system = Some(named);
-    }
+    // Without one, requests over HTTPS fail unless a directive names a file.
+    let system = Named::of_system(cx, path, "js_import", "js_fetch_trusted_certificate").ok();
+    cx.loc::<Settings>().fetch.system = system;
     own(cx).imports.push((name, path.lossy().into_owned(), path.clone()));
     Ok(())
 }
