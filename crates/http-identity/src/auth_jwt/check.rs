@@ -146,13 +146,16 @@ pub(super) fn is_costly(token_type: TokenType, keys: &KeySet) -> bool {
 async fn slowly(r: &mut Request, realm: Bytes, token: Bytes) -> Verdict {
     let loc = r.loc.clone();
     let Some(conf) = loc.confs.get::<JwtConf>() else { return Verdict::Status(500) };
-    let mut result = match all_keys(r, conf, false).await {
+    let uris: Vec<Bytes> = conf.requests().iter().map(|of| of.uri(r)).collect();
+    let mut result = match all_keys(r, conf, &uris, false).await {
         Ok(keys) => checked(r, conf, keys, token.clone()).await,
         Err(verdict) => return over(r, verdict),
     };
-    let others = |r: &mut Request| conf.requests().iter().any(|of| of.may_have_others(r));
-    if matches!(&result, Ok(result) if is_unknown(result)) && others(r) {
-        result = match all_keys(r, conf, true).await {
+    let mut requests = conf.requests().iter().zip(&uris);
+    if matches!(&result, Ok(result) if is_unknown(result))
+        && requests.any(|(of, uri)| of.may_have_others(uri))
+    {
+        result = match all_keys(r, conf, &uris, true).await {
             Ok(keys) => checked(r, conf, keys, token).await,
             Err(verdict) => return over(r, verdict),
         };
@@ -176,13 +179,18 @@ fn at_hand(r: &mut Request, conf: &JwtConf) -> Option<Vec<Arc<KeySet>>> {
         sets.push(file.fresh(r, cache_ms)?);
     }
     for request in conf.requests() {
-        sets.push(request.fresh(r)?);
+        sets.push(request.fresh(&request.uri(r))?);
     }
     Some(sets)
 }
 
-/// The keys of all files and subrequests.
-async fn all_keys(r: &mut Request, conf: &JwtConf, anew: bool) -> Result<Arc<KeySet>, Verdict> {
+/// The keys of all files, and of all subrequests to these URIs.
+async fn all_keys(
+    r: &mut Request,
+    conf: &JwtConf,
+    uris: &[Bytes],
+    anew: bool,
+) -> Result<Arc<KeySet>, Verdict> {
     let cache_ms = conf.cache_ms.unwrap_or(0);
     let mut sets: Vec<Arc<KeySet>> = Vec::new();
     for file in conf.files() {
@@ -191,10 +199,10 @@ async fn all_keys(r: &mut Request, conf: &JwtConf, anew: bool) -> Result<Arc<Key
             None => file.read(r).await.ok_or(Verdict::Status(500))?,
         });
     }
-    for request in conf.requests() {
-        sets.push(match request.fresh(r).filter(|_| !anew) {
+    for (request, uri) in conf.requests().iter().zip(uris) {
+        sets.push(match request.fresh(uri).filter(|_| !anew) {
             Some(set) => set,
-            None => request.fetch(r, cache_ms).await?,
+            None => request.fetch(r, uri.clone(), cache_ms).await?,
         });
     }
     KeySet::merged(&sets).map_err(|e| {

@@ -82,18 +82,22 @@ impl KeyRequest {
         Ok(KeyRequest { uri, fetched: RefCell::default(), fetches: RefCell::default() })
     }
 
+    /// The URI for a request. A subrequest may change the variables in it, because it runs the
+    /// server's `set` directives again, so it is to be found out before the first one.
+    pub(super) fn uri(&self, r: &mut Request) -> Bytes {
+        r.eval(&self.uri)
+    }
+
     /// The keys, if they need not be fetched. A caller that gets none is to call
     /// [`KeyRequest::fetch`].
-    pub(super) fn fresh(&self, r: &mut Request) -> Option<Arc<KeySet>> {
-        let uri = r.eval(&self.uri);
+    pub(super) fn fresh(&self, uri: &Bytes) -> Option<Arc<KeySet>> {
         let fetched = self.fetched.borrow();
         let entry = fetched.iter().find(|entry| entry.uri == uri)?;
         (base::time::now_ms() < entry.next_ms).then(|| entry.keys.clone())
     }
 
     /// Whether the keys are old enough that a token with an unknown `kid` has them fetched.
-    pub(super) fn may_have_others(&self, r: &mut Request) -> bool {
-        let uri = r.eval(&self.uri);
+    pub(super) fn may_have_others(&self, uri: &Bytes) -> bool {
         let now_ms = base::time::now_ms();
         let mut fetched = self.fetched.borrow_mut();
         let entry = fetched.iter_mut().find(|entry| entry.uri == uri);
@@ -108,9 +112,9 @@ impl KeyRequest {
     pub(super) async fn fetch(
         &self,
         r: &mut Request,
+        uri: Bytes,
         cache_ms: u64,
     ) -> Result<Arc<KeySet>, Verdict> {
-        let uri = r.eval(&self.uri);
         if cache_ms == 0 {
             return self.fetch_now(r, uri, 0).await;
         }

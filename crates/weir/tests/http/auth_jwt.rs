@@ -247,6 +247,32 @@ fn keys_come_from_subrequests() {
     });
 }
 
+/// A subrequest runs the server's `set` again, whose variables it shares with its request.
+#[test]
+fn uris_of_keys_are_those_before_the_first_fetch() {
+    each_driver(|driver| {
+        let weir = Site::new(built_binary(), driver)
+            .file("html/a.txt", "hello")
+            .file("keys/public.json", issued(&["public"]).to_string())
+            .file("keys/decrypt.json", issued(&["decrypt"]).to_string())
+            .http(
+                "server { listen 127.0.0.1:%PORT0%; root html;
+                     set $right decrypt.json; set $wrong public.json;
+                     location /right/ { set $right public.json; auth_jwt x; alias html/;
+                         auth_jwt_key_request /keys/decrypt.json;
+                         auth_jwt_key_request /keys/$right; }
+                     location /wrong/ { set $wrong decrypt.json; auth_jwt x; alias html/;
+                         auth_jwt_key_request /keys/decrypt.json;
+                         auth_jwt_key_request /keys/$wrong; }
+                     location /keys/ { internal; alias keys/;
+                         subrequest_output_buffer_size 16k; } }",
+            )
+            .start();
+        assert_eq!(with(&weir, "/right/a.txt", "rsa").status, 200);
+        assert_eq!(with(&weir, "/wrong/a.txt", "rsa").status, 401);
+    });
+}
+
 /// The next request that arrives: its connection.
 fn accepted(keys: &TcpListener) -> Conn {
     let mut conn = Conn::over(keys.accept().expect("a fetch").0);
