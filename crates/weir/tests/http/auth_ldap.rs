@@ -103,7 +103,7 @@ const FINDER: &str = "binddn cn=finder,dc=example,dc=com; binddn_passwd finder-s
 
 /// slapd with the entries at a port; `tls` are lines of its configuration, `urls` further places
 /// where it listens. `%DIR%` is its folder.
-fn slapd(port: u16, tls: &str, files: &[(&str, &str)], urls: &str) -> Peer {
+pub(crate) fn slapd(port: u16, tls: &str, files: &[(&str, &str)], urls: &str) -> Peer {
     let conf = SLAPD.replace("%TLS%", tls);
     let files = [&[("slapd.conf", &conf[..]), ("entries.ldif", ENTRIES)][..], files].concat();
     let script = format!(
@@ -113,7 +113,7 @@ fn slapd(port: u16, tls: &str, files: &[(&str, &str)], urls: &str) -> Peer {
     Peer::start_at("sh", "slapd", &files, &["-c", &script], Some(port))
 }
 
-fn url(port: u16) -> String {
+pub(crate) fn url(port: u16) -> String {
     format!("url ldap://127.0.0.1:{port}/ou=people,dc=example,dc=com?uid?sub;")
 }
 
@@ -127,7 +127,7 @@ fn start(driver: Driver, parts: &str) -> Weir {
         .start()
 }
 
-fn basic(user: impl AsRef<[u8]>, password: &str) -> String {
+pub(crate) fn basic(user: impl AsRef<[u8]>, password: &str) -> String {
     let mut text = Vec::new();
     base64::encode(&[user.as_ref(), b":", password.as_bytes()].concat(), &mut text);
     format!("Authorization: Basic {}\r\n", String::from_utf8(text).unwrap())

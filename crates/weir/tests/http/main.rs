@@ -16,6 +16,7 @@ mod auth_oidc;
 mod auth_require;
 mod autoindex;
 mod bodies;
+mod canaries;
 mod charset;
 mod clients;
 mod compress;

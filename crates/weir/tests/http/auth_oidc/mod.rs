@@ -86,7 +86,7 @@ fn start_with(driver: Driver, conf: &str, more: &str, workers: usize) -> World {
     let conf = conf.replace("BACKEND", &provider.port.to_string()).replace("MORE", more);
     let user = if os::process::geteuid().is_root() { "user root;" } else { "" };
     let conf = format!(
-        "{user} worker_processes {workers}; events {{}}
+        "{user} worker_processes {workers}; error_log logs/error.log debug; events {{}}
          http {{ access_log logs/access.log; {conf} }}"
     );
     World { weir: site.config(&conf).start(), provider, issuer }
