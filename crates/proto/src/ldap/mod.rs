@@ -7,7 +7,7 @@
 //! ```text
 //!  ldap://host/dc=example,dc=com?uid?sub?(objectClass=person)   Url
 //!                                        └──── Filter::parse ┘
-//!  request::{bind, search, start_tls, unbind} ─▶ bytes ─▶ server ─▶ bytes ─▶ response::parse
+//!  request::{bind, search, start_tls} ─▶ bytes ─▶ server ─▶ bytes ─▶ response::parse
 //! ```
 
 mod ber;

@@ -79,11 +79,6 @@ pub fn start_tls(id: u32) -> Vec<u8> {
     message(id, 0x77, &content)
 }
 
-/// The end of a connection, which has no response.
-pub fn unbind(id: u32) -> Vec<u8> {
-    message(id, 0x42, b"")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,7 +89,6 @@ mod tests {
             bind(1, b"cn=a", b"pw").unwrap(),
             b"\x30\x12\x02\x01\x01\x60\x0d\x02\x01\x03\x04\x04cn=a\x80\x02pw"
         );
-        assert_eq!(unbind(3), b"\x30\x05\x02\x01\x03\x42\x00");
         let tls = start_tls(1);
         assert_eq!(&tls[..9], b"\x30\x1d\x02\x01\x01\x77\x18\x80\x16");
         let filter = Filter::present(b"cn");
