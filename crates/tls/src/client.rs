@@ -11,6 +11,7 @@ use crate::KeyLog;
 use crate::certified::Certified;
 use crate::peer::SignatureOnly;
 use crate::server::{provider, versions};
+use crate::session::Capturing;
 use crate::signatures::Schemes;
 
 /// The settings of a client's sessions.
@@ -71,9 +72,7 @@ impl ClientConfig {
         // [`crate::ClientSessions`] keeps them, by server.
         named.resumption = Resumption::disabled();
         named.enable_secret_extraction = true;
-        if let Some(log) = options.key_log {
-            named.key_log = log.rustls();
-        }
+        named.key_log = Capturing::new(options.key_log);
         let mut nameless = named.clone();
         nameless.enable_sni = false;
         Ok(ClientConfig { named: Arc::new(named), nameless: Arc::new(nameless) })

@@ -61,11 +61,6 @@ impl KeyLog {
         WRITERS.with_borrow_mut(|writers| writers.insert(number, Box::new(write)));
         KeyLog(Arc::new(Registered(number)))
     }
-
-    /// The same for the library.
-    pub(crate) fn rustls(self) -> Arc<dyn rustls::KeyLog> {
-        Arc::new(self)
-    }
 }
 
 impl Drop for Registered {

@@ -6,6 +6,7 @@ use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
 };
 use rustls::ConnectionTrafficSecrets;
+use zeroize::Zeroizing;
 
 use crate::error::Error;
 
@@ -45,6 +46,43 @@ enum Form {
     Chacha12,
 }
 
+/// A cipher of records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Cipher {
+    Aes128Gcm = 0,
+    Aes256Gcm = 1,
+    Chacha20Poly1305 = 2,
+}
+
+/// The bytes that keys are made of.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Material {
+    pub cipher: Cipher,
+    pub key: Zeroizing<Vec<u8>>,
+    pub iv: [u8; NONCE_LEN],
+}
+
+impl Material {
+    /// Those that a handshake gave.
+    ///
+    /// # Errors
+    /// A cipher that is not here, which no configuration negotiates.
+    pub fn extracted(secrets: &ConnectionTrafficSecrets) -> Result<Material, Error> {
+        let (cipher, key, iv) = match secrets {
+            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Cipher::Aes128Gcm, key, iv),
+            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Cipher::Aes256Gcm, key, iv),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+                (Cipher::Chacha20Poly1305, key, iv)
+            }
+            _ => return Err(Error::internal("a cipher without a record layer")),
+        };
+        let iv =
+            iv.as_ref().try_into().map_err(|_| Error::internal("a nonce of a wrong length"))?;
+        Ok(Material { cipher, key: Zeroizing::new(key.as_ref().to_vec()), iv })
+    }
+}
+
 /// The keys of one direction.
 pub(crate) struct Keys {
     key: LessSafeKey,
@@ -62,24 +100,33 @@ impl Keys {
         is_13: bool,
         (sequence, secrets): (u64, ConnectionTrafficSecrets),
     ) -> Result<Keys, Error> {
-        let (algorithm, key, iv, gcm) = match &secrets {
-            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv, true),
-            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv, true),
-            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
-                (&CHACHA20_POLY1305, key, iv, false)
-            }
-            _ => return Err(Error::internal("a cipher without a record layer")),
+        Keys::of(is_13, sequence, &Material::extracted(&secrets)?)
+    }
+
+    /// The same of bytes.
+    ///
+    /// # Errors
+    /// The key has another length than its cipher's.
+    pub fn of(is_13: bool, sequence: u64, material: &Material) -> Result<Keys, Error> {
+        let Material { cipher, key, iv } = material;
+        let (algorithm, gcm) = match cipher {
+            Cipher::Aes128Gcm => (&AES_128_GCM, true),
+            Cipher::Aes256Gcm => (&AES_256_GCM, true),
+            Cipher::Chacha20Poly1305 => (&CHACHA20_POLY1305, false),
         };
         let form = match (is_13, gcm) {
             (true, _) => Form::Tls13,
             (false, true) => Form::Gcm12,
             (false, false) => Form::Chacha12,
         };
-        let key = UnboundKey::new(algorithm, key.as_ref())
+        let key = UnboundKey::new(algorithm, key)
             .map_err(|_| Error::internal("a key of a wrong length"))?;
-        let iv =
-            iv.as_ref().try_into().map_err(|_| Error::internal("a nonce of a wrong length"))?;
-        Ok(Keys { key: LessSafeKey::new(key), iv, sequence, form })
+        Ok(Keys { key: LessSafeKey::new(key), iv: *iv, sequence, form })
+    }
+
+    /// The number of the next record.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     /// Whether the key has sealed as much as one may.

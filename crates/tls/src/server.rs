@@ -12,6 +12,7 @@ use crate::certificate_compression::compressors;
 use crate::certified::Certified;
 use crate::peer::SignatureOnly;
 use crate::record::MAX_PLAIN;
+use crate::session::Capturing;
 use crate::signatures::Schemes;
 use crate::{KeyLog, SessionCache, Tickets};
 
@@ -137,9 +138,7 @@ impl ServerConfig {
             inner.send_tls13_tickets = count as usize;
         }
         inner.cert_compressors = compressors(options.compress_certificates);
-        if let Some(log) = options.key_log {
-            inner.key_log = log.rustls();
-        }
+        inner.key_log = Capturing::new(options.key_log);
         // A session goes on in our own record layer.
         inner.enable_secret_extraction = true;
         let record_size = match options.record_size {

@@ -10,6 +10,7 @@ use rustls::sign::CertifiedKey;
 use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{CommonState, HandshakeKind};
 
+use super::origin::Captured;
 use super::traffic::{Kernel, Traffic};
 use crate::error::Error;
 use crate::record::kind;
@@ -25,6 +26,7 @@ pub(super) struct Handshake {
     peer_signed_with: u16,
     own: Option<Arc<CertifiedKey>>,
     session_id: Vec<u8>,
+    secrets: Captured,
 }
 
 enum Connection {
@@ -65,6 +67,7 @@ impl Handshake {
             peer_signed_with,
             own: None,
             session_id,
+            secrets: Captured::default(),
         }
     }
 
@@ -76,6 +79,7 @@ impl Handshake {
         out: &mut Chain,
     ) -> Result<bool, Error> {
         signatures::forget();
+        Captured::forget();
         let is_first = self.session_id.is_empty();
         let done = match &mut self.connection {
             Connection::Server(c) => drive(c, input, plain, out, &mut self.has_early_data),
@@ -84,6 +88,7 @@ impl Handshake {
         if is_first && let Some(id) = out.front().and_then(Buf::memory).and_then(session_id) {
             self.session_id = id;
         }
+        self.secrets.absorb();
         let (own, peer) = signatures::made();
         self.signed_with = if own == 0 { self.signed_with } else { own };
         self.peer_signed_with = if peer == 0 { self.peer_signed_with } else { peer };
@@ -106,7 +111,7 @@ impl Handshake {
                 (secrets, Kernel::Client(kernel))
             }
         };
-        Traffic::new(info, secrets, kernel, self.record_size)
+        Traffic::new(info, secrets, self.secrets, kernel, self.record_size)
     }
 
     fn common(&self) -> &CommonState {

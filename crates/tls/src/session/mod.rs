@@ -1,6 +1,7 @@
 //! A TLS session without I/O: the handshake by rustls, records afterwards by [`crate::record`].
 
 mod handshake;
+mod origin;
 mod step;
 mod traffic;
 
@@ -8,11 +9,13 @@ mod traffic;
 mod tests;
 
 use mem::{Chain, Page};
+use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::record::{MAX_OVERHEAD, kind};
 use crate::{ClientConfig, Info, ServerConfig};
 use handshake::Handshake;
+pub(crate) use origin::Capturing;
 pub use step::{Step, Taken};
 use traffic::Traffic;
 
@@ -154,6 +157,20 @@ impl Session {
             Phase::Shaking(_) => Err(Error::internal("the handshake is not finished")),
             Phase::Failed(error) => Err(error.clone()),
         }
+    }
+
+    /// The state of an established session for another process, with its keys; `None` if it cannot
+    /// go there. From then on one of the two may use the session, and not both.
+    pub fn state(&self) -> Option<Zeroizing<Vec<u8>>> {
+        match &self.0 {
+            Phase::Open(traffic) => traffic.state(),
+            Phase::Shaking(_) | Phase::Failed(_) => None,
+        }
+    }
+
+    /// The session that another process has described; `None` if that is no session.
+    pub fn resumed(state: &[u8]) -> Option<Session> {
+        Some(Session(Phase::Open(Box::new(Traffic::resumed(state)?))))
     }
 
     /// Appends the alert that says that no more follows, once.

@@ -317,3 +317,84 @@ fn bad_changes_of_keys_are_refused() {
     assert_eq!(alert(&[24, 0, 0, 2, 0, 0]), Some(50), "too long");
     assert_eq!(alert(&[24, 0, 0, 1, 0, 24, 0, 0, 1, 0]), Some(10), "more in the record");
 }
+
+/// Another process goes on with the end of a session.
+fn moved(end: &mut End) {
+    let state = end.session.state().expect("an established session can move");
+    end.session = Session::resumed(&state).expect("its own state");
+}
+
+#[test]
+fn a_session_goes_on_in_another_process() {
+    for suite in [0x1301, 0x1302, 0x1303, 0xc02b, 0xc02c, 0xcca9] {
+        let version = if suite & 0xff00 == 0x1300 { 0x0304 } else { 0x0303 };
+        let config = server(|o| (o.versions, o.suites) = (vec![version], vec![suite]));
+        let (mut near, mut far) = shaken(&config, &client(|_| {}), 4096);
+        let talk = |near: &mut End, far: &mut End, text: &[u8]| {
+            far.say(text);
+            // A part of a record has arrived before the move.
+            let bytes = far.bytes();
+            let (first, rest) = bytes.split_at(bytes.len() / 2);
+            near.input.extend_from_slice(first);
+            near.receive().unwrap();
+            moved(near);
+            near.input.extend_from_slice(rest);
+            near.receive().unwrap();
+            assert_eq!(std::mem::take(&mut near.plain).filled(), text, "{suite:x}");
+            near.say(text);
+            moved(far);
+            carry(near, far, 7).unwrap();
+            assert_eq!(std::mem::take(&mut far.plain).filled(), text, "{suite:x}");
+        };
+        for round in 0..3u8 {
+            talk(&mut near, &mut far, &[round; 5_000]);
+            if version == 0x0304 {
+                // Either end asks for new keys right before and after a move.
+                for asks in [true, false] {
+                    let (one, two) =
+                        if asks { (&mut near, &mut far) } else { (&mut far, &mut near) };
+                    moved(one);
+                    let Phase::Open(traffic) = &mut one.session.0 else { unreachable!() };
+                    traffic.change_keys_of_both(one.out.writer_for(1024)).unwrap();
+                    moved(one);
+                    carry(one, two, 4096).unwrap();
+                    moved(two);
+                    carry(two, one, 4096).unwrap();
+                }
+                talk(&mut near, &mut far, &[round; 3]);
+            }
+        }
+        near.session.close(near.out.writer_for(64));
+        moved(&mut near);
+        // The end is said once.
+        near.session.close(near.out.writer_for(64));
+        carry(&mut near, &mut far, 4096).unwrap();
+        assert!(far.session.is_ended());
+        moved(&mut far);
+        assert!(far.session.is_ended());
+    }
+}
+
+#[test]
+fn a_state_that_is_none_is_refused() {
+    for version in VERSIONS {
+        let config = server(|o| o.versions = vec![version]);
+        let (mut near, _) = shaken(&config, &client(|_| {}), 4096);
+        let state = near.session.state().unwrap();
+        // Behind the counts, all bytes are a part of a message.
+        for len in 0..state.len() {
+            assert!(Session::resumed(&state[..len]).is_none(), "{len} of {}", state.len());
+        }
+        for at in 0..5 {
+            let mut wrong = state.to_vec();
+            wrong[at] = 7;
+            assert!(Session::resumed(&wrong).is_none(), "{at}");
+        }
+        let mut other = state.to_vec();
+        other[2] ^= 1;
+        assert!(Session::resumed(&other).is_none(), "keys of the other version");
+        near.session = Session::resumed(&state).unwrap();
+        near.say(b"x");
+    }
+    assert!(Session::server(&server(|_| {})).unwrap().state().is_none(), "in the handshake");
+}

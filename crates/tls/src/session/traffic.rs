@@ -8,10 +8,13 @@ use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 
+use zeroize::Zeroizing;
+
 use super::Received;
+use super::origin::{Captured, Origin};
 use crate::Info;
 use crate::error::{Error, alert_text};
-use crate::record::{HEADER, Keys, MAX_OVERHEAD, MAX_PLAIN, alert, kind};
+use crate::record::{HEADER, Keys, MAX_OVERHEAD, MAX_PLAIN, Material, alert, kind};
 
 /// Data of a burst that goes in small records: the peer can show the beginning of a page before a
 /// whole record of 16 KB has arrived.
@@ -28,6 +31,9 @@ const ODD_MAX: u8 = 32;
 /// A message after the handshake: a ticket is the longest that is of use.
 const MESSAGE_MAX: usize = 64 * 1024;
 
+/// The form of [`Traffic::state`].
+const STATE_VERSION: u8 = 1;
+
 /// The types of messages after the handshake.
 const HELLO_REQUEST: u8 = 0;
 const CLIENT_HELLO: u8 = 1;
@@ -38,12 +44,19 @@ const KEY_UPDATE: u8 = 24;
 pub(super) enum Kernel {
     Server(KernelConnection<ServerConnectionData>),
     Client(KernelConnection<ClientConnectionData>),
+    /// The handshake was another process's; the keys that follow have their [`Origin`].
+    Elsewhere {
+        is_server: bool,
+    },
 }
 
 /// An established session.
 pub(super) struct Traffic {
     read: Keys,
     write: Keys,
+    /// The origins of both; none if the session cannot go to another process.
+    origins: Option<Box<[Origin; 2]>>,
+    suite: u16,
     kernel: Kernel,
     /// Until somebody takes them.
     pub info: Option<Box<Info>>,
@@ -64,13 +77,30 @@ impl Traffic {
     pub fn new(
         info: Info,
         secrets: ExtractedSecrets,
+        captured: Captured,
         kernel: Kernel,
         record_size: usize,
     ) -> Result<Traffic, Error> {
-        let is_13 = info.is_13();
+        let (is_13, suite) = (info.is_13(), info.suite);
+        let (read, write) =
+            (Material::extracted(&secrets.rx.1)?, Material::extracted(&secrets.tx.1)?);
+        let (own, theirs) = match kernel {
+            Kernel::Client(_) => (captured.client, captured.server),
+            _ => (captured.server, captured.client),
+        };
+        let keys = (Keys::of(is_13, secrets.rx.0, &read)?, Keys::of(is_13, secrets.tx.0, &write)?);
+        let origins = match is_13 {
+            true => {
+                let read = Origin::checked(suite, theirs, &read);
+                read.zip(Origin::checked(suite, own, &write))
+            }
+            false => Some((Origin::Material(read), Origin::Material(write))),
+        };
         Ok(Traffic {
-            read: Keys::new(is_13, secrets.rx)?,
-            write: Keys::new(is_13, secrets.tx)?,
+            read: keys.0,
+            write: keys.1,
+            origins: origins.map(|(read, write)| Box::new([read, write])),
+            suite,
             kernel,
             info: Some(Box::new(info)),
             is_13,
@@ -209,7 +239,7 @@ impl Traffic {
                     (false, _) => return Err(unexpected()),
                 };
                 self.odd()?;
-                self.read = Keys::new(true, self.kernel.next_read()?)?;
+                self.read = self.next_read()?;
                 if wish == 1 {
                     self.update_keys(out.writer_for(2 * MAX_OVERHEAD))?;
                 }
@@ -219,8 +249,10 @@ impl Traffic {
                 kernel.handle_new_session_ticket(body).map_err(|e| Error::rustls(&e))?;
                 self.odd()
             }
-            (false, HELLO_REQUEST, Kernel::Client(_))
-            | (false, CLIENT_HELLO, Kernel::Server(_)) => {
+            // The ticket is for sessions of the other process.
+            (true, NEW_SESSION_TICKET, Kernel::Elsewhere { is_server: false }) => self.odd(),
+            (false, HELLO_REQUEST, Kernel::Client(_) | Kernel::Elsewhere { is_server: false })
+            | (false, CLIENT_HELLO, Kernel::Server(_) | Kernel::Elsewhere { is_server: true }) => {
                 self.odd()?;
                 let refusal = [1, alert::NO_RENEGOTIATION];
                 let out = out.writer_for(2 + MAX_OVERHEAD);
@@ -234,7 +266,7 @@ impl Traffic {
     fn update_keys(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         let message = [KEY_UPDATE, 0, 0, 1, 0];
         self.write.seal(kind::HANDSHAKE, message.len(), [&message[..]].into_iter(), out)?;
-        self.write = Keys::new(true, self.kernel.next_write()?)?;
+        self.write = self.next_write()?;
         Ok(())
     }
 
@@ -254,7 +286,7 @@ impl Traffic {
     pub(crate) fn change_keys_of_both(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         let message = [KEY_UPDATE, 0, 0, 1, 1];
         self.write.seal(kind::HANDSHAKE, message.len(), [&message[..]].into_iter(), out)?;
-        self.write = Keys::new(true, self.kernel.next_write()?)?;
+        self.write = self.next_write()?;
         Ok(())
     }
 
@@ -323,20 +355,105 @@ fn in_place(kind: u8, text: &[u8], is_split: bool) -> Result<(), Error> {
     Err(Error::peer(alert::UNEXPECTED_MESSAGE, why))
 }
 
-impl Kernel {
-    fn next_read(&mut self) -> Result<(u64, rustls::ConnectionTrafficSecrets), Error> {
-        match self {
+impl Traffic {
+    fn next_read(&mut self) -> Result<Keys, Error> {
+        if let Some(origins) = &mut self.origins {
+            return origins[0].next(self.suite).ok_or_else(no_next);
+        }
+        let next = match &mut self.kernel {
             Kernel::Server(kernel) => kernel.update_rx_secret(),
             Kernel::Client(kernel) => kernel.update_rx_secret(),
-        }
-        .map_err(|e| Error::rustls(&e))
+            Kernel::Elsewhere { .. } => return Err(no_next()),
+        };
+        Keys::new(true, next.map_err(|e| Error::rustls(&e))?)
     }
 
-    fn next_write(&mut self) -> Result<(u64, rustls::ConnectionTrafficSecrets), Error> {
-        match self {
+    fn next_write(&mut self) -> Result<Keys, Error> {
+        if let Some(origins) = &mut self.origins {
+            return origins[1].next(self.suite).ok_or_else(no_next);
+        }
+        let next = match &mut self.kernel {
             Kernel::Server(kernel) => kernel.update_tx_secret(),
             Kernel::Client(kernel) => kernel.update_tx_secret(),
-        }
-        .map_err(|e| Error::rustls(&e))
+            Kernel::Elsewhere { .. } => return Err(no_next()),
+        };
+        Keys::new(true, next.map_err(|e| Error::rustls(&e))?)
     }
+
+    /// The session's state for another process; `None` if it cannot go there.
+    pub fn state(&self) -> Option<Zeroizing<Vec<u8>>> {
+        let [read, write] = self.origins.as_deref()?;
+        let is_server = match self.kernel {
+            Kernel::Server(_) => true,
+            Kernel::Client(_) => false,
+            Kernel::Elsewhere { is_server } => is_server,
+        };
+        // Enough for all, so that no copy is left in memory that was too small.
+        let mut out = Zeroizing::new(Vec::with_capacity(512 + self.message.len()));
+        let flags = [is_server, self.is_13, self.is_ended, self.is_closed];
+        out.push(STATE_VERSION);
+        out.extend(flags.map(u8::from));
+        out.extend(self.suite.to_be_bytes());
+        out.extend(self.read.sequence().to_be_bytes());
+        out.extend(self.write.sequence().to_be_bytes());
+        read.put(&mut out);
+        write.put(&mut out);
+        out.extend((self.record_size as u32).to_be_bytes());
+        out.extend([self.empty, self.odd]);
+        out.extend_from_slice(&self.message);
+        Some(out)
+    }
+
+    /// The session that another process has described; `None` if that is no session.
+    pub fn resumed(state: &[u8]) -> Option<Traffic> {
+        let mut rest = state;
+        let [STATE_VERSION, flags @ ..] = *take::<5>(&mut rest)? else { return None };
+        if flags.iter().any(|flag| *flag > 1) {
+            return None;
+        }
+        let [is_server, is_13, is_ended, is_closed] = flags.map(|flag| flag == 1);
+        let suite = u16::from_be_bytes(*take(&mut rest)?);
+        let read_sequence = u64::from_be_bytes(*take(&mut rest)?);
+        let write_sequence = u64::from_be_bytes(*take(&mut rest)?);
+        let mut bytes = || {
+            let [len] = *take(&mut rest)?;
+            let (bytes, behind) = rest.split_at_checked(len.into())?;
+            rest = behind;
+            Some(Zeroizing::new(bytes.to_vec()))
+        };
+        let read = Origin::get(is_13, &mut bytes)?;
+        let write = Origin::get(is_13, &mut bytes)?;
+        let record_size = u32::from_be_bytes(*take(&mut rest)?) as usize;
+        let [empty, odd] = *take(&mut rest)?;
+        if rest.len() > MESSAGE_MAX + MAX_PLAIN {
+            return None;
+        }
+        Some(Traffic {
+            read: read.keys(suite, read_sequence)?,
+            write: write.keys(suite, write_sequence)?,
+            origins: Some(Box::new([read, write])),
+            suite,
+            kernel: Kernel::Elsewhere { is_server },
+            info: None,
+            is_13,
+            message: rest.to_vec(),
+            record_size: record_size.clamp(1, MAX_PLAIN),
+            burst: 0,
+            last_ms: 0,
+            empty: empty.min(EMPTY_MAX),
+            odd: odd.min(ODD_MAX),
+            is_ended,
+            is_closed,
+        })
+    }
+}
+
+fn no_next() -> Error {
+    Error::internal("the session has no next keys")
+}
+
+fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (bytes, behind) = rest.split_first_chunk::<N>()?;
+    *rest = behind;
+    Some(bytes)
 }

@@ -154,12 +154,12 @@ fn tunnels_outlive_their_workers() {
         });
         drop(all);
         let log = weir.wait_for_count("access.log", " 101 ", count + 1);
-        for i in 0..count {
+        for (i, sent) in sent.iter().enumerate() {
             let lines: Vec<&str> =
                 log.lines().filter(|l| l.starts_with(&format!("/t{i}?"))).collect();
             let [line] = lines[..] else { panic!("one line for each: {lines:?}") };
             let fields: Vec<&str> = line.split(' ').collect();
-            let bytes = sent[i] as u64 + if i == count - 1 { 3 } else { 0 };
+            let bytes = *sent as u64 + if i == count - 1 { 3 } else { 0 };
             let head = fields[2].parse::<u64>().unwrap() - fields[3].parse::<u64>().unwrap();
             assert!(head > 90, "the head is counted apart: {line}");
             assert_eq!(fields[3], bytes.to_string(), "{line}");

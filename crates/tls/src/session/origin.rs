@@ -1,0 +1,181 @@
+//! The origin of a direction's keys. A session goes to another process as the origins of its keys,
+//! and in TLS 1.3 the next keys come from the origin of those before (RFC 8446 section 7.2).
+//!
+//! rustls gives the keys of an established session, but not the traffic secrets of TLS 1.3; its key
+//! log gets them during the handshake ([`Capturing`]).
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use rustls::crypto::tls13::OkmBlock;
+use rustls::{SupportedCipherSuite, Tls13CipherSuite};
+use zeroize::Zeroizing;
+
+use crate::KeyLog;
+use crate::record::{Cipher, Keys, Material};
+
+/// A secret.
+type Secret = Zeroizing<Vec<u8>>;
+
+/// The first traffic secrets of the two sides, as far as a handshake has come to them.
+#[derive(Default)]
+pub(super) struct Captured {
+    pub client: Option<Secret>,
+    pub server: Option<Secret>,
+}
+
+thread_local! {
+    /// Those of the handshake that runs on this thread.
+    static CAPTURED: RefCell<Captured> = RefCell::default();
+}
+
+impl Captured {
+    /// Forgets those of another handshake.
+    pub fn forget() {
+        CAPTURED.take();
+    }
+
+    /// Takes those that came since then.
+    pub fn absorb(&mut self) {
+        let Captured { client, server } = CAPTURED.take();
+        self.client = client.or(self.client.take());
+        self.server = server.or(self.server.take());
+    }
+}
+
+/// The library's key log: keeps the traffic secrets, and passes lines to a log of the
+/// configuration's.
+#[derive(Debug)]
+pub(crate) struct Capturing(Option<KeyLog>);
+
+impl Capturing {
+    /// For a configuration with this log.
+    pub fn new(log: Option<KeyLog>) -> Arc<dyn rustls::KeyLog> {
+        Arc::new(Capturing(log))
+    }
+}
+
+const CLIENT: &str = "CLIENT_TRAFFIC_SECRET_0";
+const SERVER: &str = "SERVER_TRAFFIC_SECRET_0";
+
+impl rustls::KeyLog for Capturing {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        if matches!(label, CLIENT | SERVER) {
+            let kept = Some(Zeroizing::new(secret.to_vec()));
+            CAPTURED.with_borrow_mut(|captured| match label {
+                CLIENT => captured.client = kept,
+                _ => captured.server = kept,
+            });
+        }
+        if let Some(log) = &self.0 {
+            log.log(label, client_random, secret);
+        }
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        self.0.is_some() || matches!(label, CLIENT | SERVER)
+    }
+}
+
+/// See the module.
+pub(super) enum Origin {
+    /// TLS 1.3: the traffic secret.
+    Secret(Secret),
+    /// TLS 1.2: the keys themselves.
+    Material(Material),
+}
+
+impl Origin {
+    /// The origin of the keys that a handshake of TLS 1.3 gave; `None` if they are of another
+    /// secret.
+    pub fn checked(suite: u16, secret: Option<Secret>, material: &Material) -> Option<Origin> {
+        let origin = Origin::Secret(secret?);
+        (origin.material(suite)? == *material).then_some(origin)
+    }
+
+    /// The bytes of the keys.
+    fn material(&self, suite: u16) -> Option<Material> {
+        let secret = match self {
+            Origin::Secret(secret) => secret,
+            Origin::Material(Material { cipher, key, iv }) => {
+                return Some(Material { cipher: *cipher, key: key.clone(), iv: *iv });
+            }
+        };
+        let (cipher, key_len) = match suite {
+            0x1301 => (Cipher::Aes128Gcm, 16),
+            0x1302 => (Cipher::Aes256Gcm, 32),
+            0x1303 => (Cipher::Chacha20Poly1305, 32),
+            _ => return None,
+        };
+        let suite = suite_13(suite)?;
+        let mut key = Zeroizing::new(vec![0; key_len]);
+        expand(suite, secret, b"key", &mut key)?;
+        let mut iv = [0; 12];
+        expand(suite, secret, b"iv", &mut iv)?;
+        Some(Material { cipher, key, iv })
+    }
+
+    /// The keys, from the record of this number on.
+    pub fn keys(&self, suite: u16, sequence: u64) -> Option<Keys> {
+        let is_13 = matches!(self, Origin::Secret(_));
+        Keys::of(is_13, sequence, &self.material(suite)?).ok()
+    }
+
+    /// The next keys of TLS 1.3, which become these.
+    pub fn next(&mut self, suite: u16) -> Option<Keys> {
+        let Origin::Secret(secret) = self else { return None };
+        let mut next = Zeroizing::new(vec![0; secret.len()]);
+        expand(suite_13(suite)?, secret, b"traffic upd", &mut next)?;
+        *secret = next;
+        self.keys(suite, 0)
+    }
+
+    /// Appends it to a session's state.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        let mut bytes = |bytes: &[u8]| {
+            out.push(u8::try_from(bytes.len()).unwrap_or(u8::MAX));
+            out.extend_from_slice(bytes);
+        };
+        match self {
+            Origin::Secret(secret) => bytes(secret),
+            Origin::Material(Material { cipher, key, iv }) => {
+                bytes(&[*cipher as u8]);
+                bytes(key);
+                bytes(iv);
+            }
+        }
+    }
+
+    /// Reads one of a session of TLS 1.3, or 1.2; `None` if it is none.
+    pub fn get(is_13: bool, mut bytes: impl FnMut() -> Option<Secret>) -> Option<Origin> {
+        if is_13 {
+            return bytes().map(Origin::Secret);
+        }
+        let cipher = match bytes()?[..] {
+            [0] => Cipher::Aes128Gcm,
+            [1] => Cipher::Aes256Gcm,
+            [2] => Cipher::Chacha20Poly1305,
+            _ => return None,
+        };
+        let (key, iv) = (bytes()?, bytes()?);
+        Some(Origin::Material(Material { cipher, key, iv: iv[..].try_into().ok()? }))
+    }
+}
+
+fn suite_13(number: u16) -> Option<&'static Tls13CipherSuite> {
+    let suites = crate::kdf::suites().iter().filter_map(SupportedCipherSuite::tls13);
+    suites.into_iter().find(|suite| u16::from(suite.common.suite) == number)
+}
+
+/// HKDF-Expand-Label without a context (RFC 8446 section 7.1). `None` if the secret is not as long
+/// as the suite's hash.
+fn expand(suite: &Tls13CipherSuite, secret: &[u8], label: &[u8], out: &mut [u8]) -> Option<()> {
+    let len = suite.common.hash_provider.output_len();
+    if secret.len() != len {
+        return None;
+    }
+    let expander = suite.hkdf_provider.expander_for_okm(&OkmBlock::new(secret));
+    let out_len = u16::try_from(out.len()).ok()?.to_be_bytes();
+    let label_len = [u8::try_from(b"tls13 ".len() + label.len()).ok()?];
+    expander.expand_slice(&[&out_len, &label_len, b"tls13 ", label, &[0]], out).ok()
+}
