@@ -7,7 +7,7 @@ use std::rc::Rc;
 use engine::addresses::{Address, Listen};
 use net::Kind;
 use os::SockAddr;
-use proto::handover::{Client, End, Proxied, Refusal};
+use proto::handover::{Client, End, Proxied, Refusal, Sealed};
 use proto::proxy_protocol::{Endpoint, Header};
 
 /// The texts of a description.
@@ -39,6 +39,7 @@ impl Texts {
         &'a self,
         (number, start_ms, requests): (u64, u64, u64),
         proxy: Option<&'a Header>,
+        tls: Option<Sealed<'a>>,
     ) -> Client<'a> {
         let [listener, local, peer] = self.addresses.each_ref().map(|text| text.as_bytes());
         let [source, destination] = &self.proxy;
@@ -55,6 +56,7 @@ impl Texts {
                 destination: end(&header.destination, destination),
                 tlvs: &header.tlvs,
             }),
+            tls,
         }
     }
 }
@@ -73,7 +75,7 @@ pub struct Addresses {
 /// it.
 ///
 /// # Errors
-/// There is none.
+/// There is none, or its clients speak TLS and this one does not, or the other way round.
 pub fn place<T>(
     listens: &[Listen<T>],
     client: &Client<'_>,
@@ -84,6 +86,9 @@ pub fn place<T>(
     let streams = || listens.iter().filter(|listen| listen.spec.kind == Kind::Stream);
     let same = streams().find(|l| l.addresses.iter().any(|a| a.addr == listener));
     let address = same.ok_or(Refusal::Configuration)?.address(|| Some(local.clone()));
+    if address.ssl != client.tls.is_some() {
+        return Err(Refusal::Configuration);
+    }
     Ok((address, Addresses { local, peer, real_peer }))
 }
 
@@ -127,7 +132,7 @@ mod tests {
             let proxy = Header { source: end(source, 1), destination: end("::1", 2), tlvs };
             let (listener, local, peer) = (addr("0.0.0.0:80"), addr("[::1]:80"), addr("unix:/a"));
             let texts = Texts::new((&listener, &local, &peer), Some(&local), Some(&proxy));
-            let client = texts.client((7, 0, 3), Some(&proxy));
+            let client = texts.client((7, 0, 3), Some(&proxy), None);
             assert_eq!(header(client.proxy.as_ref().unwrap()).as_deref(), Some(&proxy));
             assert_eq!((client.number, client.requests), (7, 3));
             for (text, of) in

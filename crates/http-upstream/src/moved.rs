@@ -9,6 +9,7 @@ use event::Sock;
 use http::exchanges::{Attempt, Exchanges};
 use http::request::Request;
 use http::server::HttpMain;
+use net::Transport;
 use net::moves::{Kind, Ready, Taker};
 use proto::handover::{self, Exchange, Leased, Message, Refusal};
 use upstream::lease::Occupied;
@@ -40,12 +41,13 @@ impl Taker for Tunnels {
         let (upstreams, leased) = (main.confs.get::<Upstreams>(), &tunnel.exchange.leased);
         let peer = upstreams.and_then(|all| all.peer(leased.group, leased.server));
         restore(resumed.request(), &tunnel.exchange).ok_or(Refusal::Other)?;
-        let sock = Sock::from_fd(server).into();
+        let server_tls = tunnel.server_tls.as_ref();
+        let (sock, session) = Transport::resumed(Sock::from_fd(server), server_tls)?;
         let conn = UpConn { sock, requests: 1, start_ms: now_ms(), cached: false };
         resumed.request().upstream_mut().now().row = peer.as_ref().and_then(|peer| peer.row());
         let mut tunnel = Tunnel::resumed(tunnel, Wire::Conn(conn));
         Ok(Box::new(move || {
-            tunnel.hold(peer.map(Occupied::new));
+            tunnel.begin(session, peer.map(Occupied::new));
             resumed.run(Box::new(tunnel));
         }))
     }

@@ -23,10 +23,13 @@ use http::channel::Upgraded;
 use http::output;
 use http::request::Request;
 use mem::Chain;
+use net::Transport;
 use net::moves::{self, Candidate, Kind, Moves, Turn};
 use net::relay::wait::{Event, Times, held};
 use net::relay::{End, Flow, Resting, withdraw};
+use net::transport::SealedCopy;
 use proto::handover::{self, Message};
+use tls::Session;
 use upstream::lease::Occupied;
 use upstream::wire::Wire;
 
@@ -127,8 +130,12 @@ impl Tunnel {
 }
 
 impl Tunnel {
-    /// Has a place among the exchanges of the server, if the configuration has that.
-    pub fn hold(&mut self, place: Option<Occupied>) {
+    /// The other process has given it up: speaks TLS to the server, if it did, and has a place
+    /// among the exchanges of the server, if the configuration has that.
+    pub fn begin(&mut self, session: Option<Session>, place: Option<Occupied>) {
+        if let (Some(upstream), Some(session)) = (&self.upstream, session) {
+            upstream.transport().go_sealed(session);
+        }
         self.hold = Hold::Resumed(place);
     }
 }
@@ -219,8 +226,14 @@ async fn offer(
     (upstream, rest): (&Wire, &Rest),
     (leased, timeouts): (&(Bytes, Bytes), Timeouts),
 ) -> bool {
-    let facts = match r.facts() {
-        Ok(facts) => facts,
+    let c = r.c().clone();
+    let ends = [c.transport(), upstream.transport()];
+    let described = r.facts().and_then(|facts| {
+        let [client, server] = ends.map(Transport::copy_session);
+        Ok((facts, client?, server?))
+    });
+    let (facts, client_tls, server_tls) = match described {
+        Ok(described) => described,
         Err(why) => {
             turn.stays(why);
             return false;
@@ -228,21 +241,20 @@ async fn offer(
     };
     let Some(exchanges) = r.exchanges() else { return false };
     let (up, down) = (rest.up.copy(), rest.down.copy());
-    let c = r.c().clone();
     let now = now_ms();
     let left = |until: u64| (until != Times::NEVER).then(|| until.saturating_sub(now));
     let message = Message::Tunnel(Box::new(handover::Tunnel {
-        client: facts.client(&c),
+        client: facts.client(&c, client_tls.as_ref().map(SealedCopy::sealed)),
         request: facts.request(r),
         exchange: moved::described(exchanges, leased),
+        server_tls: server_tls.as_ref().map(SealedCopy::sealed),
         up: up.way(false),
         down: down.way(false),
         timeouts: (timeouts.read, timeouts.send, timeouts.client),
         silent_ms: now.saturating_sub(rest.clocks.moved_ms),
         left_ms: (left(rest.clocks.upstream_ms), left(rest.clocks.client_ms)),
     }));
-    let fds = [c.transport().descriptor(), upstream.transport().descriptor()];
-    match turn.offer(&message, fds).await {
+    match turn.offer(&message, ends.map(Transport::descriptor)).await {
         Ok(offered) => offered.give_up(),
         Err(_) => false,
     }

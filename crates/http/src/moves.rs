@@ -14,8 +14,10 @@ use engine::life::Active;
 use engine::vars;
 use event::Sock;
 use http_wire::h1::{HeadParser, Limits, Step};
+use net::Transport;
 use net::moves::Stay;
-use proto::handover::{self, Client, Place, Refusal};
+use proto::handover::{self, Client, Place, Refusal, Sealed};
+use tls::Session;
 
 use crate::accept;
 use crate::channel::Channel;
@@ -43,7 +45,7 @@ impl Request {
             return Err(Stay::Off);
         }
         let c = self.c().clone();
-        if !matches!(self.channel, Channel::Http1(_)) || c.tls.get().is_some() {
+        if !matches!(self.channel, Channel::Http1(_)) {
             return Err(Stay::Protocol);
         }
         let is_plain = self.edited_head.is_empty()
@@ -76,8 +78,8 @@ impl Request {
 
 impl Facts {
     /// Describes the request's connection.
-    pub fn client<'a>(&'a self, c: &'a Conn) -> Client<'a> {
-        self.client.client((c.number, c.start_ms, c.requests.get()), c.proxy_header())
+    pub fn client<'a>(&'a self, c: &'a Conn, tls: Option<Sealed<'a>>) -> Client<'a> {
+        self.client.client((c.number, c.start_ms, c.requests.get()), c.proxy_header(), tls)
     }
 
     /// Describes the request.
@@ -105,6 +107,8 @@ pub struct Resumed {
     main: Active<HttpMain>,
     c: Rc<Conn>,
     r: Box<Request>,
+    /// TLS with the client.
+    session: Option<Session>,
 }
 
 /// Makes the request that another process has described. `fd` is the client's connection.
@@ -118,10 +122,7 @@ pub fn resume(
     fd: OwnedFd,
 ) -> Result<Resumed, Refusal> {
     let (address, Addresses { local, peer, real_peer }) = moved::place(&main.listens, client)?;
-    if address.ssl {
-        return Err(Refusal::Configuration);
-    }
-    let sock = Sock::from_fd(fd);
+    let (sock, session) = Transport::resumed(Sock::from_fd(fd), client.tls.as_ref())?;
     let c = Rc::new(Conn::resumed(main, address, sock, (peer, local), client));
     let mut r = Request::take(c.clone(), main);
     r.real_peer = real_peer;
@@ -132,7 +133,7 @@ pub fn resume(
         return Err(Refusal::Off);
     }
     restore(&mut r, request);
-    Ok(Resumed { main: Active::new(main), c, r })
+    Ok(Resumed { main: Active::new(main), c, r, session })
 }
 
 /// The location of the same kind and name that the request leads to: by the URI that the client
@@ -192,6 +193,7 @@ impl Resumed {
 
     /// Serves the request, whose tunnel goes on.
     pub fn run(mut self, tunnel: Box<dyn Tunnel>) {
+        self.session.into_iter().for_each(|session| self.c.sock().go_sealed(session));
         let location = self.r.loc.clone();
         location.pipeline.resume.iter().for_each(|resume| resume(&mut self.r));
         accept::resume(self.main, self.c, self.r, tunnel);

@@ -119,11 +119,11 @@ impl Conn {
     pub(crate) fn resumed(
         main: &HttpMain,
         listen: Rc<Address>,
-        sock: Sock,
+        sock: Transport,
         (peer, local): (SockAddr, SockAddr),
         client: &Client<'_>,
     ) -> Conn {
-        let mut c = Conn::of(main, listen, Carrier::Stream(sock.into()), peer, client.number);
+        let mut c = Conn::of(main, listen, Carrier::Stream(sock), peer, client.number);
         c.start_ms = c.start_ms.saturating_sub(client.age_ms);
         c.requests.set(client.requests);
         let _ = c.local.set(Some(local));

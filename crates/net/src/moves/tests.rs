@@ -68,6 +68,7 @@ fn session(pending: &[u8]) -> Message<'_> {
         age_ms: 0,
         requests: 0,
         proxy: None,
+        tls: None,
     };
     let way = |pending| Way { pending, ended: false, closed: false, rate: None };
     Message::Session(Box::new(Session {
@@ -77,6 +78,7 @@ fn session(pending: &[u8]) -> Message<'_> {
         bytes: (0, 0),
         attempts: Vec::new(),
         leased: Leased { group: b"", server: b"" },
+        server_tls: None,
         up: way(pending),
         down: way(b""),
         silent_ms: 0,

@@ -202,7 +202,7 @@ pub struct Flow<'a, F, T> {
 /// The relay cannot move, and may go on.
 pub async fn withdraw<C: End, S: End>(client: &C, server: &S) -> Result<(), Stay> {
     for end in [client.transport(), server.transport()] {
-        let transport = end.filter(|transport| transport.can_move()).ok_or(Stay::Protocol)?;
+        let transport = end.ok_or(Stay::Protocol)?;
         transport.withdraw().await.map_err(|_| Stay::State)?;
     }
     Ok(())
@@ -283,7 +283,7 @@ impl RestingCopy {
 }
 
 /// A copy of a chain's bytes, which are memory alone.
-fn memory(chain: &Chain) -> Zeroizing<Vec<u8>> {
+pub(crate) fn memory(chain: &Chain) -> Zeroizing<Vec<u8>> {
     let mut copy = Vec::with_capacity(usize::try_from(chain.len()).unwrap_or(0));
     chain.iter().filter_map(mem::Buf::memory).for_each(|bytes| copy.extend_from_slice(bytes));
     Zeroizing::new(copy)

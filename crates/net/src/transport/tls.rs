@@ -5,8 +5,10 @@ use std::io;
 
 use event::{Deadline, Sock};
 use mem::{Chain, Page};
+use proto::handover::Sealed;
 use proto::tls_hello::{self, ClientHello, Malformed, Verdict};
 use tls::{Info, Received, Session};
+use zeroize::Zeroizing;
 
 use super::until;
 
@@ -55,6 +57,22 @@ pub(super) enum Mode {
     Sealed(Session),
 }
 
+/// A copy of a session and of its bytes on their way, for another process.
+pub struct SealedCopy {
+    state: Zeroizing<Vec<u8>>,
+    input: Zeroizing<Vec<u8>>,
+    plain: Zeroizing<Vec<u8>>,
+    unsent: Zeroizing<Vec<u8>>,
+}
+
+impl SealedCopy {
+    /// The session as it travels.
+    pub fn sealed(&self) -> Sealed<'_> {
+        let SealedCopy { state, input, plain, unsent } = self;
+        Sealed { state, input, plain, unsent }
+    }
+}
+
 /// The first bytes of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum First {
@@ -73,6 +91,47 @@ impl TlsSock {
 
     pub fn with_session(sock: Sock, session: Session) -> TlsSock {
         TlsSock::new(sock, Mode::Sealed(session))
+    }
+
+    /// A socket whose session another process has had, with the bytes that were on their way. The
+    /// session itself follows by [`TlsSock::go_sealed`]; until then nothing is said to the peer.
+    pub fn resumed(sock: Sock, sealed: &Sealed<'_>) -> TlsSock {
+        let mut tls = TlsSock::new(sock, Mode::Away);
+        let state = tls.state.get_mut();
+        let page = |bytes: &[u8]| if bytes.is_empty() { Page::new() } else { Page::copied(bytes) };
+        (state.input, state.plain) = (page(sealed.input), page(sealed.plain));
+        if !sealed.unsent.is_empty() {
+            state.unsent.write(sealed.unsent);
+        }
+        tls
+    }
+
+    /// The session and its bytes for another process; `None` if it cannot go there.
+    pub fn copy(&self) -> Option<SealedCopy> {
+        let state = &*self.state.borrow();
+        let Mode::Sealed(session) = &state.mode else { return None };
+        let copy = |bytes: &[u8]| Zeroizing::new(bytes.to_vec());
+        Some(SealedCopy {
+            state: session.state()?,
+            input: copy(&state.input),
+            plain: copy(&state.plain),
+            unsent: crate::relay::memory(&state.unsent),
+        })
+    }
+
+    /// Takes the bytes that the driver has received.
+    pub fn take_received(&self) {
+        let input = &mut self.state.borrow_mut().input;
+        while let Some(page) = self.sock.take_received() {
+            input.reserve(page.len());
+            input.extend_from_slice(&page);
+        }
+    }
+
+    /// Another process has the session: nothing is said to the peer any more.
+    pub fn part(&self) {
+        self.state.borrow_mut().mode = Mode::Away;
+        self.sock.part();
     }
 
     fn new(sock: Sock, mode: Mode) -> TlsSock {

@@ -78,6 +78,22 @@ record! {
         pub requests: u64,
         /// The PROXY protocol header.
         pub proxy: Option<Proxied<'a>>,
+        /// TLS with the client.
+        pub tls: Option<Sealed<'a>>,
+    }
+}
+
+record! {
+    /// An established session of TLS, and its bytes on their way.
+    pub struct Sealed<'a> {
+        /// The session with its keys, in the form of the crate `tls`.
+        pub state: &'a [u8],
+        /// Bytes that have arrived, and are no whole record.
+        pub input: &'a [u8],
+        /// Plaintext of records that were opened.
+        pub plain: &'a [u8],
+        /// Records that are to be sent before all others.
+        pub unsent: &'a [u8],
     }
 }
 
@@ -230,6 +246,8 @@ record! {
         pub request: Request<'a>,
         /// The exchange with the server.
         pub exchange: Exchange<'a>,
+        /// TLS with the server.
+        pub server_tls: Option<Sealed<'a>>,
         /// From client to server.
         pub up: Way<'a>,
         /// From server to client.
@@ -258,6 +276,8 @@ record! {
         pub attempts: Vec<Attempt<'a>>,
         /// The server.
         pub leased: Leased<'a>,
+        /// TLS with the server.
+        pub server_tls: Option<Sealed<'a>>,
         /// From client to server.
         pub up: Way<'a>,
         /// From server to client.

@@ -14,7 +14,12 @@ fn client() -> Client<'static> {
             destination: End { text: b"x", ip: None, port: 0 },
             tlvs: b"\x04\x00\x00",
         }),
+        tls: Some(sealed()),
     }
+}
+
+fn sealed() -> Sealed<'static> {
+    Sealed { state: b"keys", input: b"a part of", plain: b"", unsent: b"a record" }
 }
 
 fn attempt() -> Attempt<'static> {
@@ -58,6 +63,7 @@ fn tunnel() -> Message<'static> {
             attempts: vec![attempt(), Attempt { peer: None, ..attempt() }],
             leased: Leased { group: b"group", server: b"127.0.0.1:9000" },
         },
+        server_tls: None,
         up: way(false),
         down: way(true),
         timeouts: (60_000, 60_001, 60_002),
@@ -74,6 +80,7 @@ fn session() -> Message<'static> {
         bytes: (1, 2),
         attempts: vec![attempt()],
         leased: Leased { group: b"", server: b"127.0.0.1:9000" },
+        server_tls: Some(sealed()),
         up: way(true),
         down: way(false),
         silent_ms: 0,

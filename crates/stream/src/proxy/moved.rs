@@ -17,6 +17,7 @@ use event::Sock;
 use net::Transport;
 use net::moves::{Kind, Moves, Ready, Stay, Taker, Turn};
 use net::relay::Resting;
+use net::transport::SealedCopy;
 use proto::handover::{self, Leased, Message, Refusal};
 use upstream::Upstreams;
 use upstream::lease::Occupied;
@@ -36,9 +37,12 @@ pub(super) async fn offer(
     (client, server): (&Transport, &Transport),
     rest: &Rest,
 ) -> bool {
-    let local = can_move(s).and_then(|()| client.local_addr().map_err(|_| Stay::State));
-    let local = match local {
-        Ok(local) => local,
+    let described = can_move(s).and_then(|()| {
+        let local = client.local_addr().map_err(|_| Stay::State)?;
+        Ok((local, client.copy_session()?, server.copy_session()?))
+    });
+    let (local, client_tls, server_tls) = match described {
+        Ok(described) => described,
         Err(why) => {
             turn.stays(why);
             return false;
@@ -49,12 +53,17 @@ pub(super) async fn offer(
     let texts = Texts::new(ends, s.real_peer(), s.proxy_header());
     let (up, down) = (rest.up.copy(), rest.down.copy());
     let message = Message::Session(Box::new(handover::Session {
-        client: texts.client((s.number, s.start_ms, 0), s.proxy_header()),
+        client: texts.client(
+            (s.number, s.start_ms, 0),
+            s.proxy_header(),
+            client_tls.as_ref().map(SealedCopy::sealed),
+        ),
         server: (!Rc::ptr_eq(&s.server, &s.listen.default)).then_some(&s.server.name),
         values: values.iter().map(|(name, value)| (&name[..], value.as_deref())).collect(),
         bytes: (s.received.get(), s.sent.get()),
         attempts: s.exchanges.described(),
         leased: Leased { group, server: s.exchanges.peer().map_or(b"", |name| name) },
+        server_tls: server_tls.as_ref().map(SealedCopy::sealed),
         up: up.way(rest.closed[0]),
         down: down.way(rest.closed[1]),
         silent_ms: now_ms().saturating_sub(rest.moved_ms),
@@ -68,7 +77,6 @@ pub(super) async fn offer(
 fn can_move(s: &StreamSession) -> Result<(), Stay> {
     match s {
         s if !s.server.core.handover => Err(Stay::Off),
-        s if s.established().is_some() => Err(Stay::Protocol),
         // The limits of the engine before hold it, too.
         s if s.passes() > 0 => Err(Stay::State),
         _ => Ok(()),
@@ -100,7 +108,10 @@ impl Taker for Sessions {
         let upstreams = main.confs.get::<Upstreams>();
         let peer = upstreams.and_then(|all| all.peer(leased.group, leased.server));
         let exchanges = Exchanges::resumed(&described.attempts, peer.clone());
-        let client = Sock::from_fd(client).into();
+        let of_client = described.client.tls.as_ref();
+        let (client, client_session) = Transport::resumed(Sock::from_fd(client), of_client)?;
+        let of_server = described.server_tls.as_ref();
+        let (server, server_session) = Transport::resumed(Sock::from_fd(server), of_server)?;
         let mut s = session(&main, address, addresses, client, described).ok_or(Refusal::Other)?;
         s.server = to;
         s.exchanges = exchanges.ok_or(Refusal::Other)?;
@@ -115,8 +126,10 @@ impl Taker for Sessions {
             moved_ms: now_ms().saturating_sub(described.silent_ms),
         };
         let group = Bytes::copy_from_slice(leased.group);
-        let server = Sock::from_fd(server).into();
         Ok(Box::new(move || {
+            for (sock, session) in [(s.sock(), client_session), (Some(&server), server_session)] {
+                sock.zip(session).into_iter().for_each(|(sock, session)| sock.go_sealed(session));
+            }
             let place = peer.map(Occupied::new);
             accept::resume(s, proxy, Resumed { server, rest, group, place });
         }))
@@ -130,7 +143,7 @@ fn chosen(address: &Address, described: &handover::Session<'_>) -> Option<(Rc<Se
         Some(name) => address.names.as_ref()?.find_text(name)?.clone(),
     };
     let proxy = server.pipeline.datagrams.clone()?;
-    (!address.ssl).then_some((server, proxy))
+    Some((server, proxy))
 }
 
 fn session(
