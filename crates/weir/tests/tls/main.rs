@@ -15,6 +15,7 @@ mod acme_orders;
 mod acme_site;
 mod https_redirect;
 mod memory_search;
+mod moves;
 mod ssl;
 mod ssl_algorithms;
 mod ssl_certificates;
