@@ -290,7 +290,7 @@ fn sessions_end_with_the_time_of_a_leaving_worker() {
         let weir = Site::new(built_binary(), driver)
             .config(&format!(
                 "worker_processes 1; worker_shutdown_timeout 100ms; events {{ }}
-                 stream {{ {server} }}"
+                 stream {{ handover off; {server} }}"
             ))
             .start();
         let mut c = Conn::tcp(weir.port(0));
