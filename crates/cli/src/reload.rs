@@ -118,6 +118,23 @@ fn same_file(file: &Path, status: &Answer) -> Result<(), String> {
     }
 }
 
+/// The fate of open connections; empty if none could have moved.
+fn moved(answer: &Answer) -> String {
+    let (moved, left) = (answer.number("moved"), answer.number("left"));
+    let why = match answer.get("stayed").unwrap_or_default() {
+        "" => String::new(),
+        why => format!(" ({why})"),
+    };
+    match (moved, left) {
+        // Requests in flight and idle connections: they end soon.
+        (0, _) if why.is_empty() => String::new(),
+        (moved, 0) => format!("; {moved} connections moved"),
+        (moved, left) => {
+            format!("; {moved} connections moved, {left} are still with the old workers{why}")
+        }
+    }
+}
+
 impl End {
     /// The exit status.
     pub fn code(&self) -> u8 {
@@ -162,8 +179,9 @@ impl End {
                     format!("{} of {}", answer.number("serving"), answer.number("configured"));
                 match self.outcome() {
                     "serving" => format!(
-                        "the new configuration serves: {workers} workers, generation {}\n",
-                        answer.number("generation")
+                        "the new configuration serves: {workers} workers, generation {}{}\n",
+                        answer.number("generation"),
+                        moved(answer)
                     ),
                     "rolled-back" => {
                         "reload undone: no new worker could start; the old configuration serves\n"
@@ -185,7 +203,7 @@ impl End {
         Object::write(&mut out, |o| {
             o.text("outcome", self.outcome().as_bytes());
             if let End::Answered(answer) = self {
-                for name in ["generation", "serving", "configured"] {
+                for name in ["generation", "serving", "configured", "moved", "left"] {
                     o.number(name, answer.number(name));
                 }
             }

@@ -296,6 +296,11 @@ impl Stats {
         self.move_line(self.slot.get(), kind).add(field, 1);
     }
 
+    /// The open connections of the process in this slot.
+    pub fn active_in(&self, slot: usize) -> u64 {
+        self.counters.line(slot).get(Field::Active as usize)
+    }
+
     /// The moves of connections of a kind, since the start.
     pub fn moves(&self, kind: Kind) -> MoveReport {
         let slots = self.moves.slots() / Kind::ALL.len();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use base::log;
 use base::log::{Level, Log, os_error};
-use engine::{Helper, SLOTS};
+use engine::{Helper, SLOTS, Stats};
 use net::Listeners;
 use net::moves::Channel;
 use os::process::{Exit, Fork};
@@ -56,6 +56,8 @@ pub struct Child {
     pub stuck: Option<Stuck>,
     /// A pipe that ends when this worker receives no more datagrams from the common sockets.
     receives: Option<OwnedFd>,
+    /// A pipe that ends when this worker leaves and all connections that can move have moved.
+    moving: Option<OwnedFd>,
     started: Instant,
     /// The number of workers in this seat that ended soon after their start, in a row.
     early_ends: u32,
@@ -203,6 +205,7 @@ impl Children {
         // Without a pipe the next ones do not wait.
         let pipe = (is_worker && self.hands_over).then(os::fd::pipe).and_then(Result::ok);
         let (receives, receiving) = pipe.unzip();
+        let (moves, moving) = is_worker.then(os::fd::pipe).and_then(Result::ok).unzip();
         let inbox = is_worker.then(|| self.relays.prepare(slot, log)).flatten();
         match os::process::fork() {
             Ok(Fork::Child) => {
@@ -224,6 +227,7 @@ impl Children {
                     receiving,
                     relay,
                     moves: is_worker.then(|| self.moves.take()).flatten(),
+                    moving,
                 })
             }
             Ok(Fork::Parent(pid)) => {
@@ -236,6 +240,7 @@ impl Children {
                     exiting: false,
                     stuck: None,
                     receives,
+                    moving: moves,
                     started,
                     early_ends,
                 };
@@ -249,6 +254,22 @@ impl Children {
                 ControlFlow::Continue(false)
             }
         }
+    }
+
+    /// Waits until the workers of other generations have given away what they can, for a moment at
+    /// most. Returns the number of connections that they still have.
+    pub fn wait_moved(&mut self, generation: u64, stats: &Stats) -> u64 {
+        let end = Instant::now() + MOVED_MAX;
+        let mut left = 0;
+        for (slot, _, child) in self.workers_by_slot().filter(|(.., c)| c.generation != generation)
+        {
+            if let Some(pipe) = child.moving.take() {
+                // Nothing is written to it: it is readable at its end.
+                os::fd::wait_readable(&pipe, end.saturating_duration_since(Instant::now()));
+            }
+            left += stats.active_in(slot);
+        }
+        left
     }
 
     /// The value of the variable for live connections, in a child that was just forked for a new
@@ -316,6 +337,9 @@ impl Children {
     }
 }
 
+/// Time that the answer to a reload waits for connections that move.
+const MOVED_MAX: Duration = Duration::from_secs(3);
+
 /// Time that a reload waits for new workers to serve before the old ones leave.
 const READY_MAX: Duration = Duration::from_secs(10);
 
@@ -365,6 +389,7 @@ mod tests {
             exiting: false,
             stuck: None,
             receives: None,
+            moving: None,
             started,
             early_ends,
         };

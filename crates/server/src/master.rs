@@ -30,7 +30,7 @@ use crate::load::{Cycle, Loader, Purpose};
 use crate::relays::Relays;
 use crate::systemd::Notify;
 use crate::upgrade::{self, Upgrade};
-use crate::verdict::{Outcome, Report, Verdict};
+use crate::verdict::{Moved, Outcome, Report, Verdict};
 use crate::watchdog::{self, NewlyStuck, Terms, Watchdog};
 use crate::worker::Assignment;
 use crate::{dry_run, pidfile, signals};
@@ -538,8 +538,14 @@ impl Master {
         log!(self.cycle.log, Level::Notice, None, "reconfiguring, asked by the control socket");
         let reasons = self.loader.reasons.clone();
         reasons.begin();
+        let stats = self.loader.lasting.stats.clone();
+        let before = Moved::so_far(&stats);
         let verdict = self.reconfigure()?;
-        let answer = verdict.answer(self.generation(), &reasons.end());
+        let mut answer = verdict.answer(self.generation(), &reasons.end());
+        if verdict.outcome == Outcome::Serving {
+            let left = self.state.children.wait_moved(self.state.generation, &stats);
+            answer = Moved::so_far(&stats).since(&before).told(answer, left);
+        }
         ControlFlow::Continue(answer)
     }
 

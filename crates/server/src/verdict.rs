@@ -5,6 +5,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use base::log::{Form, Level, Sink};
+use engine::Stats;
+use engine::stats::MoveReport;
+use net::moves::{Kind, Stay};
 
 use crate::control::{Answer, Status};
 
@@ -65,6 +68,42 @@ impl Verdict {
             .field("configured", self.configured);
         answer.body = reasons.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
         answer
+    }
+}
+
+/// The moves of connections to new workers.
+#[derive(Default, PartialEq, Eq, Debug)]
+pub struct Moved {
+    /// Those that moved.
+    moved: u64,
+    /// Those that stay, by reason.
+    stayed: [u64; Stay::ALL.len()],
+}
+
+impl Moved {
+    /// Since the server's start.
+    pub fn so_far(stats: &Stats) -> Moved {
+        let mut sums = Moved::default();
+        for MoveReport { moved, stayed, .. } in Kind::ALL.map(|kind| stats.moves(kind)) {
+            sums.moved += moved;
+            sums.stayed.iter_mut().zip(stayed).for_each(|(sum, n)| *sum += n);
+        }
+        sums
+    }
+
+    /// Since an earlier time.
+    pub fn since(&self, before: &Moved) -> Moved {
+        let less = |now: u64, before: u64| now.saturating_sub(before);
+        let stayed = std::array::from_fn(|i| less(self.stayed[i], before.stayed[i]));
+        Moved { moved: less(self.moved, before.moved), stayed }
+    }
+
+    /// Adds them to an answer; `left` connections are still with the old workers.
+    pub fn told(&self, answer: Answer, left: u64) -> Answer {
+        let reasons = Stay::ALL.iter().zip(self.stayed).filter(|(_, n)| *n > 0);
+        let reasons: Vec<String> = reasons.map(|(why, n)| format!("{n} {}", why.name())).collect();
+        let answer = answer.field("moved", self.moved).field("left", left);
+        answer.field("stayed", reasons.join(", "))
     }
 }
 

@@ -61,6 +61,8 @@ pub struct Assignment {
     pub relay: Option<Relay>,
     /// The queue by which live connections move between workers.
     pub moves: Option<Channel>,
+    /// Closed when this one leaves and all that can move has moved.
+    pub moving: Option<OwnedFd>,
 }
 
 struct Worker {
@@ -127,7 +129,7 @@ pub fn run(
     };
     let alone = serving::alone(std::mem::take(&mut place.before));
     let (at, relay) = ((place.index, place.slot), place.relay.take().map(Rc::new));
-    let moves = place.moves.take().map(|channel| Moves::new(channel, cycle.stats.clone()));
+    let moves = moves(&cycle, &mut place);
     let parts = (relay.clone(), moves.clone());
     if let Err(e) = serving::start_engines(&cycle, at, alone.clone(), parts) {
         return fatal("starting to serve", &e);
@@ -162,6 +164,12 @@ pub fn run(
     beats.end(); // Logs may take a while.
     worker.end();
     0
+}
+
+/// This worker's part in moves of live connections.
+fn moves(cycle: &Cycle, place: &mut Assignment) -> Option<Rc<Moves>> {
+    let channel = place.moves.take()?;
+    Some(Moves::new(channel, cycle.stats.clone(), place.moving.take()))
 }
 
 impl Worker {

@@ -173,7 +173,7 @@ pub(super) async fn run(moves: Rc<Moves>) {
             event::task::wake(entry.task);
         }
         if moves.resting.get() == 0 {
-            moves.is_over.set(true);
+            moves.open.take();
         }
         moves.changed.notified().await;
     }

@@ -163,13 +163,13 @@ pub struct Moves {
     changed: Notify,
     /// Connections that rest at the moment.
     resting: Cell<usize>,
-    /// The present candidates of a leaving worker were dealt with.
-    is_over: Cell<bool>,
+    /// Closed when the candidates that a leaving worker has at first were dealt with.
+    open: Cell<Option<OwnedFd>>,
 }
 
 impl Moves {
-    /// A worker that takes part by this channel.
-    pub fn new(channel: Channel, tally: Rc<dyn Tally>) -> Rc<Moves> {
+    /// A worker that takes part by this channel. `open` is closed when all that can move has moved.
+    pub fn new(channel: Channel, tally: Rc<dyn Tally>, open: Option<OwnedFd>) -> Rc<Moves> {
         Rc::new(Moves {
             channel,
             tally,
@@ -178,7 +178,7 @@ impl Moves {
             candidates: candidates::Candidates::default(),
             changed: Notify::new(),
             resting: Cell::new(0),
-            is_over: Cell::new(false),
+            open: Cell::new(open),
         })
     }
 

@@ -97,7 +97,7 @@ fn channels() -> (Channel, Channel) {
 /// writes "stays" to its client.
 fn leaving(channel: Channel, count: usize, pending: Vec<u8>) -> (Rc<Counts>, Vec<UnixStream>) {
     let counts = Rc::new(Counts::default());
-    let moves = Moves::new(channel, counts.clone());
+    let moves = Moves::new(channel, counts.clone(), None);
     let mut clients = Vec::new();
     for _ in 0..count {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -135,7 +135,7 @@ fn connections_go_to_a_worker_that_serves() {
             let received = Rc::new(Counts::default());
             let served = Served::default();
             let connections = served.connections.clone();
-            let receiver = Moves::new(other, received.clone());
+            let receiver = Moves::new(other, received.clone(), None);
             receiver.take_by(Kind::Session, Rc::new(served));
             receiver.serve();
             let (counts, clients) = leaving(one, count, vec![7; len]);
@@ -166,7 +166,7 @@ fn what_is_refused_stays() {
         ] {
             let (one, other) = channels();
             let received = Rc::new(Counts::default());
-            let receiver = Moves::new(other, received.clone());
+            let receiver = Moves::new(other, received.clone(), None);
             let refuses = Served { refusal: Some(refusal), ..Served::default() };
             receiver.take_by(Kind::Session, Rc::new(refuses));
             receiver.serve();
@@ -266,7 +266,7 @@ fn hostile_messages_are_refused_and_a_lost_sender_is_not_replaced() {
         let received = Rc::new(Counts::default());
         let served = Served::default();
         let connections = served.connections.clone();
-        let receiver = Moves::new(other, received.clone());
+        let receiver = Moves::new(other, received.clone(), None);
         receiver.take_by(Kind::Session, Rc::new(served));
         receiver.serve();
         let mut message = Vec::new();

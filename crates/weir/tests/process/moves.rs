@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -353,6 +354,31 @@ fn a_tunnel_stays_where_it_cannot_move() {
         let log = weir.wait_for_count("access.log", "/stays 101 ", 1);
         assert_eq!(log.lines().count(), 1, "{log}");
     }
+}
+
+#[test]
+fn a_reload_reports_the_moves() {
+    let text = config(echo(), "", "");
+    let mut weir = start(Driver::usual(), &text);
+    let command = |weir: &Weir, more: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.arg("reload").args(more).arg("-p").arg(weir.prefix());
+        let output = command.args(["-c", "conf/weir.conf"]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let tunnels: Vec<Conn> = (0..3).map(|i| open(weir.port(0), &format!("/{i}"))).collect();
+    let told = command(&weir, &[]);
+    assert!(told.contains("2 of 2 workers, generation 2; 3 connections moved\n"), "{told}");
+    weir.set_config(&text.replace("location / {", "location /other {"));
+    let told = command(&weir, &[]);
+    let stay = "; 0 connections moved, 3 are still with the old workers (3 configuration)\n";
+    assert!(told.contains(stay), "{told}");
+    let old = weir.workers();
+    drop(tunnels);
+    weir.set_config(&text);
+    let told = command(&weir, &["--json"]);
+    assert!(told.contains("\"moved\":0"), "{told}");
+    weir.wait_until_left(&old);
 }
 
 /// An echo server of bytes, behind `stream`. After its client's end it sends `end` and closes.
