@@ -72,7 +72,7 @@ impl ClientConfig {
         // [`crate::ClientSessions`] keeps them, by server.
         named.resumption = Resumption::disabled();
         named.enable_secret_extraction = true;
-        named.key_log = Capturing::new(options.key_log);
+        named.key_log = Capturing::shared(options.key_log);
         let mut nameless = named.clone();
         nameless.enable_sni = false;
         Ok(ClientConfig { named: Arc::new(named), nameless: Arc::new(nameless) })

@@ -138,7 +138,7 @@ impl ServerConfig {
             inner.send_tls13_tickets = count as usize;
         }
         inner.cert_compressors = compressors(options.compress_certificates);
-        inner.key_log = Capturing::new(options.key_log);
+        inner.key_log = Capturing::shared(options.key_log);
         // A session goes on in our own record layer.
         inner.enable_secret_extraction = true;
         let record_size = match options.record_size {

@@ -50,7 +50,7 @@ pub(crate) struct Capturing(Option<KeyLog>);
 
 impl Capturing {
     /// For a configuration with this log.
-    pub fn new(log: Option<KeyLog>) -> Arc<dyn rustls::KeyLog> {
+    pub fn shared(log: Option<KeyLog>) -> Arc<dyn rustls::KeyLog> {
         Arc::new(Capturing(log))
     }
 }
