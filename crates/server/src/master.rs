@@ -541,12 +541,9 @@ impl Master {
         let stats = self.loader.lasting.stats.clone();
         let before = Moved::so_far(&stats);
         let verdict = self.reconfigure()?;
-        let mut answer = verdict.answer(self.generation(), &reasons.end());
-        if verdict.outcome == Outcome::Serving {
-            let left = self.state.children.wait_moved(self.state.generation, &stats);
-            answer = Moved::so_far(&stats).since(&before).told(answer, left);
-        }
-        ControlFlow::Continue(answer)
+        let left = self.state.children.wait_moved(self.state.generation, &stats);
+        let answer = verdict.answer(self.generation(), &reasons.end());
+        ControlFlow::Continue(Moved::so_far(&stats).since(&before).told(answer, left))
     }
 
     fn reconfigure(&mut self) -> ControlFlow<End, Verdict> {

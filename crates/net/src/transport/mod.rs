@@ -15,6 +15,7 @@
 
 #[cfg(test)]
 mod contract_tests;
+mod moving;
 mod shake;
 #[cfg(test)]
 mod shake_tests;
@@ -28,17 +29,14 @@ mod waits;
 use std::future::Future;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use ::tls::{Info, Session};
 use event::{Deadline, Gate, Pool, Side, Sock, Standing, Wake};
 use mem::{Chain, Page};
 use os::SockAddr;
 use os::socket::{TcpInfo, TcpSent};
-use proto::handover::{Refusal, Sealed};
 use proto::tls_hello::{ClientHello, Malformed};
-
-use crate::moves::Stay;
 
 pub use self::shake::Overdue;
 use self::tls::TlsSock;
@@ -549,69 +547,6 @@ impl Transport {
         match &self.0 {
             Carrier::Plain(_) => true,
             Carrier::Tls(_) => false,
-        }
-    }
-
-    /// Takes the kernel's receives back, before the descriptor goes to another process. No task may
-    /// wait for the connection, which can be used on afterwards. See [`Sock::withdraw`].
-    ///
-    /// # Errors
-    /// As there: the connection stays in this process.
-    pub async fn withdraw(&self) -> io::Result<()> {
-        self.carrier().withdraw().await?;
-        if let Carrier::Tls(tls) = &self.0 {
-            tls.take_received();
-        }
-        Ok(())
-    }
-
-    /// Takes bytes that the driver has received and no task has taken yet: see
-    /// [`Sock::take_received`]. TLS keeps them with its records.
-    pub fn take_received(&self) -> Option<Page> {
-        match &self.0 {
-            Carrier::Plain(sock) => sock.take_received(),
-            Carrier::Tls(_) => None,
-        }
-    }
-
-    /// A copy of the session of TLS for another process, after [`Transport::withdraw`]; `None` in
-    /// plain text. If the other process takes the connection, this one must not use it again.
-    ///
-    /// # Errors
-    /// The session cannot go to another process.
-    pub fn copy_session(&self) -> Result<Option<SealedCopy>, Stay> {
-        match &self.0 {
-            Carrier::Plain(_) => Ok(None),
-            Carrier::Tls(tls) => tls.copy().map(Some).ok_or(Stay::Protocol),
-        }
-    }
-
-    /// A connection that another process has had; over TLS its session follows by
-    /// [`Transport::go_sealed`]. Until then it has no effect on the peer, also if it is dropped.
-    ///
-    /// # Errors
-    /// The session is none.
-    pub fn resumed(
-        sock: Sock,
-        sealed: Option<&Sealed<'_>>,
-    ) -> Result<(Transport, Option<Session>), Refusal> {
-        let Some(sealed) = sealed else { return Ok((sock.into(), None)) };
-        let session = Session::resumed(sealed.state).ok_or(Refusal::Other)?;
-        let tls = Box::new(TlsSock::resumed(sock, sealed));
-        Ok((Transport(Carrier::Tls(tls)), Some(session)))
-    }
-
-    /// The descriptor, to be duplicated for another process.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.carrier().fd()
-    }
-
-    /// The connection is another process's now: it closes here without a word to the peer. See
-    /// [`Sock::part`].
-    pub fn part(&self) {
-        match &self.0 {
-            Carrier::Plain(sock) => sock.part(),
-            Carrier::Tls(tls) => tls.part(),
         }
     }
 
