@@ -358,7 +358,8 @@ fn a_tunnel_stays_where_it_cannot_move() {
 
 #[test]
 fn a_reload_reports_the_moves() {
-    let text = config(echo(), "", "");
+    // With several workers, one that does not know yet that it leaves may take a connection.
+    let text = config(echo(), "", "").replace("worker_processes 2", "worker_processes 1");
     let mut weir = start(Driver::usual(), &text);
     let command = |weir: &Weir, more: &[&str]| {
         let mut command = Command::new(BINARY);
@@ -368,7 +369,7 @@ fn a_reload_reports_the_moves() {
     };
     let tunnels: Vec<Conn> = (0..3).map(|i| open(weir.port(0), &format!("/{i}"))).collect();
     let told = command(&weir, &[]);
-    assert!(told.contains("2 of 2 workers, generation 2; 3 connections moved\n"), "{told}");
+    assert!(told.contains("1 of 1 workers, generation 2; 3 connections moved\n"), "{told}");
     weir.set_config(&text.replace("location / {", "location /other {"));
     let told = command(&weir, &[]);
     let stay = "; 0 connections moved, 3 are still with the old workers (3 configuration)\n";
