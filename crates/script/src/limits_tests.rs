@@ -188,6 +188,11 @@ const LONG: &[(&str, &str)] = &[
 /// Builtins that never look at the clock, however long they work. What they work on is bounded by
 /// the limit on memory, so that the worst of them takes tens of milliseconds; BigInt's division and
 /// conversion grow with the square of the number's length.
+///
+/// An object may lie about its length, and an array may have one without elements: the methods of
+/// `Array.prototype` then look at each index, of which there are up to 2^53, and at no clock
+/// (`[].indexOf.call({length: 2 ** 52}, 1)`). No limit of this crate ends that; the watchdog of the
+/// workers reports it.
 const DEAF: &[(&str, &str)] = &[
     ("let a = new Array(2e5).fill(3)", "a.fill(1)"),
     ("let a = new Array(2e5).fill(3)", "a.reverse()"),
@@ -286,7 +291,7 @@ fn every_function_survives_wild_arguments() {
         }
         let call = format!(
             "const f = functions[{number}];
-             for (const a of wild) for (const b of wild) {{
+             for (const a of wild) for (const b of [a, wild[3], wild[5], wild[11]]) {{
                  if (f.name == 'kill' || f.name == 'generateKey') break;
                  try {{ f.call(a, b, a, 1) }} catch (e) {{}}
                  try {{ new f(a, b) }} catch (e) {{}}

@@ -60,7 +60,7 @@ fn errors_have_their_places_and_a_status() {
     let output = weir_js("thrown", &files, &["main.js"], "");
     let stderr = text(&output.stderr);
     assert!(stderr.starts_with("Thrown:\nError: no\n    at f ("), "{stderr}");
-    assert!(stderr.contains("main.js:2:18"), "{stderr}");
+    assert!(stderr.contains("main.js:2:13"), "{stderr}");
     let missing = weir_js("missing", &[("main.js", "import 'nowhere.js'")], &["main.js"], "");
     let stderr = text(&missing.stderr);
     assert!(stderr.contains("Cannot find module \"nowhere.js\""), "{stderr}");
