@@ -211,8 +211,8 @@ fn start(is_quic: bool) -> (HttpEngine, SockAddr, Option<SocketAddr>, Listener) 
     let (debug_connections, alone) = (Rc::new([]), event::Gate::new());
     alone.close();
     let relay = is_quic.then(|| Rc::new(Relay::alone(Rc::new(Key::random()))));
-    let removals = Removals::default();
-    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone, relay, removals };
+    let (moves, removals) = (None, Removals::default());
+    let seat = Seat { index: 0, slot: 0, log, debug_connections, alone, relay, moves, removals };
     let (mut quic, mut stream) = (None, Some(listener));
     let open = |spec: ListenSpec| match spec.kind {
         Kind::Stream => stream.take().expect("one address of TCP's"),
