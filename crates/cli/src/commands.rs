@@ -10,9 +10,11 @@ use server::directives;
 use crate::declared::{Command, PLAIN, Run, print, told};
 use crate::flags::FLAGS;
 
+#[cfg(feature = "script")]
+use crate::js;
 use crate::{
-    build, completions, config, container, debug, diff, docker, explain, fmt, healthcheck, js,
-    line, lint, lsp, manual, migrate, pages, reload, serve, tail, top, trust, validate,
+    build, completions, config, container, debug, diff, docker, explain, fmt, healthcheck, line,
+    lint, lsp, manual, migrate, pages, reload, serve, tail, top, trust, validate,
 };
 
 /// All commands, in the order of the help text.
@@ -30,6 +32,7 @@ pub const COMMANDS: &[&Command] = &[
     &fmt::COMMAND,
     &migrate::COMMAND,
     &config::COMMAND,
+    #[cfg(feature = "script")]
     &js::COMMAND,
     &lsp::COMMAND,
     &trust::COMMAND,

@@ -25,6 +25,7 @@ mod fixes;
 mod flags;
 mod fmt;
 mod healthcheck;
+#[cfg(feature = "script")]
 mod js;
 mod json;
 mod line;

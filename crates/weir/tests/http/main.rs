@@ -51,6 +51,7 @@ mod range;
 mod refused;
 mod rewrite;
 mod scraping;
+#[cfg(feature = "script")]
 mod scripts;
 mod session_log;
 mod splitting;

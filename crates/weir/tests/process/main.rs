@@ -19,6 +19,7 @@ mod explain;
 mod fmt;
 mod fresh;
 mod healthcheck;
+#[cfg(feature = "script")]
 mod js;
 mod lint;
 mod load;
