@@ -39,7 +39,7 @@ pub const COMMAND: Command = Command {
                 .help("Arguments of the script, in process.argv"),
         ]
     },
-    environment: &[("NJS_PATH", "more folders of modules, separated by colons")],
+    environment: &[("NJS_PATH", "More folders of modules, separated by colons.")],
     exit: &[("0", "the script ran to its end"), ("1", "it threw, or could not be read")],
     examples: &[
         ("weir js check.js", "Run a file."),

@@ -101,7 +101,8 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "1s",
-        "The processor time that the scripts of a request may take in all.",
+        "The processor time that the scripts of a request may take in all; subrequests, and the \
+         request after an internal redirect, count anew.",
         |cx, n| set_once(&mut cx.loc::<Settings>().cpu_limit_ms, n, |n| msec(n, 0)),
     ),
     directive(
@@ -117,7 +118,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "4m",
-        "An engine that holds more memory than this after a request is not used again.",
+        "The memory beyond which an idle engine is not used again, looked at after each 256th request.",
         |cx, n| set_once(&mut cx.loc::<Settings>().reuse_max_size, n, |n| size(n, 0)),
     ),
     directive(
@@ -182,7 +183,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::FLAG,
         "on",
-        "Verify the certificates of servers that ngx.fetch() asks.",
+        "Verifies the certificates of servers that ngx.fetch() asks.",
         |cx, n| set_flag(&mut cx.loc::<Settings>().fetch.ssl.verify, n),
     ),
     directive(

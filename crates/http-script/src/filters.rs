@@ -1,5 +1,6 @@
 //! `js_header_filter` and `js_body_filter`: functions that change responses, without waiting.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use base::log::{Level, lossy};
@@ -13,6 +14,11 @@ use ::script::Data;
 
 use crate::script::{Caller, Script};
 use crate::settings::{PieceType, Settings};
+
+/// Whether the header filter of a request has failed: the error page, whose location is often the
+/// same, goes without it.
+#[derive(Default)]
+struct Failed(Cell<bool>);
 
 /// Both filters of a location.
 pub(crate) struct Filter {
@@ -47,7 +53,11 @@ impl HeaderFilter for Filter {
             r.out.status = 200;
         }
         script.filtering.is_on.set(true);
-        if let Err(verdict) = self.headers(r, &script) {
+        let has_failed: Rc<Failed> = r.shared();
+        if !has_failed.0.get()
+            && let Err(verdict) = self.headers(r, &script)
+        {
+            has_failed.0.set(true);
             return verdict;
         }
         if let Some((function, piece_type, _)) = &self.conf.body_filter {

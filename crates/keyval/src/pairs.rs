@@ -154,7 +154,7 @@ mod tests {
         let mut out = Vec::new();
         super::write_script(&pair, false, &mut out);
         super::write_script(&number, true, &mut out);
-        assert_eq!(out, br#""a":{"value":"x\ny","expire":7}"n":{"value":1}"#);
+        assert_eq!(out, br#""a":{"value":"x\u000ay","expire":7}"n":{"value":1}"#);
     }
 
     use super::*;

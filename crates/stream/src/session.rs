@@ -31,6 +31,18 @@ use crate::proxy::exchanges::Exchanges;
 use crate::server::{Address, Server, StreamMain};
 use crate::{ssl, udp};
 
+/// Who serves a session's connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum ServedBy {
+    /// This session.
+    #[default]
+    Session,
+    /// Another engine, to which it was handed over.
+    Engine,
+    /// Another process, which logs it.
+    Process,
+}
+
 /// A session. Kept small, because there may be many idle ones.
 pub struct StreamSession {
     /// The configuration of `stream`.
@@ -62,10 +74,8 @@ pub struct StreamSession {
     pub exchanges: Exchanges,
     /// How many times `pass` has handed the connection over.
     passes: u8,
-    /// The connection was handed over to another engine.
-    pub(crate) is_passed: bool,
-    /// Another process serves the session now, and logs it.
-    pub(crate) is_moved: bool,
+    /// Who serves the connection.
+    pub(crate) served_by: ServedBy,
     local: OnceCell<Box<SockAddr>>,
     rare: Option<Box<Rare>>,
     debug: bool,
@@ -143,8 +153,7 @@ impl StreamSession {
             status: 0,
             exchanges: Exchanges::default(),
             passes: 0,
-            is_passed: false,
-            is_moved: false,
+            served_by: ServedBy::default(),
             local: known,
             rare: None,
             is_served: false,
@@ -171,7 +180,7 @@ impl StreamSession {
     /// UDP. The session needs no further work and is not logged.
     pub fn hand_over(&mut self, local: SockAddr) -> Option<Passed> {
         let sock = self.take_sock()?;
-        self.is_passed = true;
+        self.served_by = ServedBy::Engine;
         let rare = self.rare.as_mut();
         let (proxy, tls, kept) = rare.map_or_else(Default::default, |rare| {
             (rare.proxy.take(), rare.tls.take(), std::mem::take(&mut rare.shared))

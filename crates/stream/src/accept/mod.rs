@@ -21,7 +21,7 @@ use crate::module::Served;
 use crate::phases::{self, status};
 use crate::proxy::{Proxy, Resumed};
 use crate::server::{Server, StreamMain};
-use crate::session::StreamSession;
+use crate::session::{ServedBy, StreamSession};
 use crate::ssl;
 
 /// Creates the session of an accepted connection and spawns its task.
@@ -157,13 +157,13 @@ fn serve<'a>(server: &'a Server, s: &'a mut StreamSession) -> Served<'a> {
 
 /// Logs a session. Returns the logs whose lines must be written before the connection is closed.
 fn end(s: &mut StreamSession, status: u16) -> Vec<Rc<AccessLog>> {
-    if s.is_moved {
+    if s.served_by == ServedBy::Process {
         metering::leave(s);
         return Vec::new();
     }
     s.status = status;
     metering::end(s);
-    if s.is_passed {
+    if s.served_by == ServedBy::Engine {
         // The session was handed over: its new owner logs it.
         return Vec::new();
     }

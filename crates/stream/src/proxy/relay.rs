@@ -27,7 +27,7 @@ use upstream::balance::ServerOutcome;
 
 use super::conf::ProxyConf;
 use super::moved;
-use crate::session::StreamSession;
+use crate::session::{ServedBy, StreamSession};
 
 /// A connection to a server, and the bytes to send before the client's.
 pub(super) struct Server {
@@ -131,7 +131,7 @@ pub(super) fn run<'a>(
         let is_broken = relay.is_broken;
         drop(relay);
         match end {
-            End::Moved => s.is_moved = true,
+            End::Moved => s.served_by = ServedBy::Process,
             end => say(s, &end),
         }
         s.put_sock(client);
