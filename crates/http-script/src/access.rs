@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use ::script::Outcome;
+use base::log::{Level, lossy};
 use bytes::Bytes;
 use http::module::{Dry, PhaseHandler, Step, Verdict};
 use http::request::Request;
@@ -25,12 +27,21 @@ impl Handler {
         let failed = Verdict::Status(500);
         let script = Script::of(r).map_err(|_| failed)?.ok_or(failed)?;
         script.decision.take();
-        script.call(r, Caller::Access, &self.function, &[]).map_err(|_| failed)?;
+        let called = script.call(r, Caller::Access, &self.function, &[]).map_err(|_| failed)?;
         while script.is_waiting() {
             script.progress(r).await?;
         }
         script.caller.set(Caller::Other);
         let decision = script.decision.take();
+        if let Outcome::Pending(call) = called
+            && decision == Decision::None
+            && !script.has_ended(r, call).map_err(|_| failed)?
+        {
+            let name = lossy(&self.function);
+            let m = format_args!("the promise of js_access \"{name}\" is never settled");
+            r.log(Level::Error, m);
+            return Err(failed);
+        }
         if script.output.header_sent.get() {
             return Ok(content::respond(r, &script));
         }

@@ -118,7 +118,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSL,
         Args::T1,
         "4m",
-        "The memory beyond which an idle engine is not used again, looked at after each 256th request.",
+        "The memory beyond which an idle engine is not used again; checked once in 256 requests.",
         |cx, n| set_once(&mut cx.loc::<Settings>().reuse_max_size, n, |n| size(n, 0)),
     ),
     directive(

@@ -89,6 +89,8 @@ pub(crate) fn set(r: &mut Request, name: &[u8], values: Vec<Vec<u8>>) -> Result<
                 ),
             };
         }
+        // They describe this connection, which is the server's: those of another response do not.
+        b"transfer-encoding" | b"connection" | b"keep-alive" | b"upgrade" => {}
         b"server" => out.server = last(),
         b"date" => out.date = last(),
         b"location" => out.location = last(),

@@ -371,6 +371,11 @@ impl HttpHost for HttpCall<'_> {
         if self.script.output.finished.get() {
             return Err(Refusal::Internal("failed to send response"));
         }
+        // Nothing goes to the client before the script waits.
+        let waits = self.script.output.queue.borrow().len();
+        if waits + piece.len() as u64 > self.script.limits.memory_bytes as u64 {
+            return refuse("more data is sent than js_memory_limit allows");
+        }
         self.send_header();
         self.queue(piece);
         Ok(())
@@ -384,6 +389,10 @@ impl HttpHost for HttpCall<'_> {
     ) -> Result<(), Refusal> {
         if of != self.script.id || !self.filters() {
             return refuse("cannot send buffer while not filtering");
+        }
+        let waits = self.script.filtering.sent.borrow().len();
+        if waits + piece.len() > self.script.limits.memory_bytes {
+            return refuse("more data is sent than js_memory_limit allows");
         }
         if flush == Some(true) {
             self.r.out.flush = true;
@@ -409,6 +418,10 @@ impl HttpHost for HttpCall<'_> {
             self.r.log(Level::Error, format_args!("unsafe URI \"{uri}\" was detected"));
             return refuse("unsafe uri");
         };
+        // It goes into the request line of a server behind as it is.
+        if !ask.method.is_empty() && !http_wire::h1::is_method(&ask.method) {
+            return refuse("invalid method");
+        }
         let args = if ask.uri[args.clone()].is_empty() {
             Bytes::from(ask.args)
         } else {

@@ -17,7 +17,7 @@ use mem::Chain;
 
 use ::script::host::http::RequestId;
 use ::script::{
-    Answer, Argument, Data, Fault, FaultKind, Instance, Limits, Outcome, Ticket, TimerId,
+    Answer, Argument, Call, Data, Fault, FaultKind, Instance, Limits, Outcome, Ticket, TimerId,
 };
 
 use crate::code::Code;
@@ -111,7 +111,7 @@ pub(crate) struct Script {
     pub id: RequestId,
     pub conf: Rc<Settings>,
     code: Rc<Code>,
-    limits: Limits,
+    pub limits: Limits,
     engine: RefCell<Option<Instance>>,
     ops: RefCell<Vec<Op>>,
     pub body_wanted: Cell<Option<Ticket>>,
@@ -124,6 +124,8 @@ pub(crate) struct Script {
     pub output: Output,
     pub filtering: Filtering,
     is_over: Cell<bool>,
+    /// A call has failed: the engine is not used again.
+    has_failed: Cell<bool>,
 }
 
 /// The script of a request, in its state: an internal redirect forgets it.
@@ -184,6 +186,7 @@ impl Script {
             output: Output::default(),
             filtering: Filtering::default(),
             is_over: Cell::new(false),
+            has_failed: Cell::new(false),
         });
         let made = script.code.take(limits, &mut HttpCall::new(r, &script));
         match made {
@@ -216,7 +219,20 @@ impl Script {
         };
         let result = f(&mut instance, &mut HttpCall::new(r, self));
         *self.engine.borrow_mut() = Some(instance);
+        if result.is_err() {
+            self.has_failed.set(true);
+        }
         result
+    }
+
+    /// Whether a call has come to its end: its promise is settled.
+    ///
+    /// # Errors
+    /// The promise was rejected, which was logged.
+    pub fn has_ended(self: &Rc<Self>, r: &mut Request, call: Call) -> Result<bool, Failed> {
+        let outcome = self.with(r, |instance, host| instance.outcome(host, call));
+        let outcome = outcome.map_err(|fault| report(r, "js exception", &fault))?;
+        Ok(matches!(outcome, Outcome::Done(_)))
     }
 
     /// Calls a function with the request and further arguments.
@@ -265,8 +281,14 @@ impl Script {
         if let Some(ticket) = self.body_wanted.take() {
             r.read_body().await?;
             self.load_body(r).await?;
-            let body = self.whole_body(r).unwrap_or_default();
-            let answer = Answer::Data(Data::Bytes(body));
+            let answer = match self.whole_body(r) {
+                Some(body) => Answer::Data(Data::Bytes(body)),
+                // More than the engine may hold: an empty body would be another one.
+                None if r.body.file().is_some() => {
+                    Answer::Failed("the request body exceeds js_memory_limit".to_owned())
+                }
+                None => Answer::Data(Data::Bytes(Vec::new())),
+            };
             let done = self.with(r, |instance, host| instance.complete(host, ticket, answer));
             return self.settle(r, done);
         }
@@ -420,6 +442,8 @@ impl Script {
         self.caller.set(Caller::Other);
         let Some(mut instance) = self.engine.borrow_mut().take() else { return };
         match instance.end_request(&mut HttpCall::new(r, self)) {
+            // It may have run out of memory, of which the next request needs some, too.
+            Ok(true) if self.has_failed.get() => {}
             Ok(true) if self.is_too_large(r, &instance) => {}
             Ok(true) => {
                 let max = self.conf.reuse.unwrap_or(REUSE);
@@ -439,7 +463,7 @@ impl Script {
     /// Whether an engine holds too much memory to be used again. It is looked at now and then, as
     /// adding up takes time.
     fn is_too_large(&self, r: &Request, instance: &Instance) -> bool {
-        if !self.id.is_multiple_of(SIZE_EVERY) {
+        if !ENDS.replace(ENDS.get() + 1).is_multiple_of(SIZE_EVERY) {
             return false;
         }
         let (bytes, max) = (instance.memory_bytes(), self.conf.reuse_max_size);
@@ -450,6 +474,11 @@ impl Script {
         }
         is_too_large
     }
+}
+
+thread_local! {
+    /// Ends of requests with an engine that could be used again.
+    static ENDS: Cell<u64> = const { Cell::new(1) };
 }
 
 /// One in so many engines is looked at.

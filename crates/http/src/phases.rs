@@ -241,6 +241,9 @@ async fn access(r: &mut Request) -> Verdict {
     let any = loc.core.satisfy == Satisfy::Any;
     r.access_code = 0;
     for h in &loc.pipeline.access {
+        if r.is_traced() && h.dry() == Dry::Skipped {
+            continue;
+        }
         match (timed_step(h.as_ref(), r).await, any) {
             (Verdict::Next, _) | (Verdict::Ok, false) => {}
             (Verdict::Ok, true) => {

@@ -105,6 +105,11 @@ pub(crate) fn read_state(name: &str, value: &Value) -> Option<Pair> {
     Some(Pair { key, value, expires_ms })
 }
 
+/// Whether a value can be written as a number: not infinity, nor a text that the API has stored.
+pub(crate) fn is_number(value: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Number>(value).is_ok()
+}
+
 /// Appends a pair as njs writes it: `"key":{"value":"text","expire":1700000000000}`.
 pub(crate) fn write_script(pair: &Pair, numbers: bool, out: &mut Vec<u8>) {
     string(out, &pair.key);
@@ -151,6 +156,11 @@ mod tests {
         assert_eq!((pair.value.as_slice(), pair.expires_ms), (&b"x\ny"[..], 7));
         assert!(super::read_script("n", &members[1].1, false).is_none());
         let number = super::read_script("n", &members[1].1, true).unwrap();
+        for (value, is) in
+            [("1", true), ("-1.5e3", true), ("NaN", false), ("inf", false), ("x", false)]
+        {
+            assert_eq!(super::is_number(value.as_bytes()), is, "{value}");
+        }
         let mut out = Vec::new();
         super::write_script(&pair, false, &mut out);
         super::write_script(&number, true, &mut out);

@@ -163,7 +163,12 @@ impl Text {
     /// Adds the next pairs; false at the end.
     fn add(&mut self, store: &Store, format: Format, next: &mut u32) -> bool {
         let Some(pairs) = store.some(next, STEP) else { return false };
-        for pair in &pairs {
+        // A value that is no number would make the whole file unreadable.
+        let is_number = |pair: &&crate::Pair| match format {
+            Format::Script { numbers: true, .. } => pairs::is_number(&pair.value),
+            _ => true,
+        };
+        for pair in pairs.iter().filter(is_number) {
             self.0.extend_from_slice(if self.0.is_empty() { b"{\n" } else { b",\n" });
             match format {
                 Format::Keyval => pairs::write_state(pair, &mut self.0),

@@ -52,7 +52,7 @@ mod zlib;
 pub use fault::{Fault, FaultKind, Place};
 pub use host::{Facts, Host, Level, NoHost};
 pub use ids::{Ticket, TimerId};
-pub use instance::{Instance, Outcome};
+pub use instance::{Call, Instance, Outcome};
 pub use program::{Import, Program, Sources};
 pub use state::Limits;
 pub use value::{Answer, Argument, Data};

@@ -196,6 +196,7 @@ impl State {
         self.waiters.take();
         self.timers.take();
         self.calls.take();
+        self.clocks.take();
     }
 
     /// Gives back every value of the engine, before the engine goes.

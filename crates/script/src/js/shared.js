@@ -49,6 +49,10 @@ export default function (n) {
             if (typeof value !== (isNumber ? 'number' : 'string')) {
                 throw new TypeError(`${isNumber ? 'number' : 'string'} value is expected`);
             }
+            // The state file has no word for others.
+            if (isNumber && !isFinite(value)) {
+                throw new RangeError('finite value is expected');
+            }
             let lifetime = 0;
             if (timeout !== undefined) {
                 if (typeof timeout !== 'number') {

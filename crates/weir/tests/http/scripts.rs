@@ -49,6 +49,32 @@ function gate(r) {
     }
 }
 
+async function wavers(r) {
+    const wait = new Promise(done => setTimeout(done, 1));
+    switch (r.args.as) {
+    case 'reject': {
+        const judged = wait.then(() => { throw new Error('judge broke'); });
+        judged.catch(e => r.warn(e.message));
+        return judged;
+    }
+    case 'never': await new Promise(() => {}); break;
+    default: await wait;
+    }
+}
+
+async function judges(r) {
+    if (/attack/.test(await r.readRequestText())) { r.return(403); }
+}
+
+function flood(r) { for (;;) r.send('x'.repeat(1 << 20)); }
+async function odd(r) {
+    try { await r.subrequest('/method', {method: 'GET /x HTTP/1.1\r\nA: b\r\n\r\nGET'}); } catch (e) {
+        r.headersOut['Transfer-Encoding'] = 'chunked';
+        r.headersOut['Connection'] = 'x';
+        r.return(200, e.message);
+    }
+}
+
 function loop(r) { for (;;) try { for (;;); } catch (e) {} }
 function hoard(r) { const all = []; for (;;) all.push('x'.repeat(1 << 20) + all.length); }
 
@@ -96,7 +122,7 @@ function ticks(r) { r.return(200, String(ngx.shared.numbers.get('ticks') >= 2));
 function answered(r) { r.return(200, 'answered'); Promise.reject(new Error('nobody looks')); }
 async function rejected(r) { await null; throw new Error('after a wait'); }
 
-export default {broken, echo, summary, inner, streamed, parts, part, method, go, gate, loop, hoard, headers,
+export default {broken, wavers, judges, flood, odd, echo, summary, inner, streamed, parts, part, method, go, gate, loop, hoard, headers,
     body, keep, late, dict, fetched, unreachable, read, told, constant, tick, ticks, answered, rejected};
 "#;
 
@@ -122,6 +148,11 @@ const CONF: &str = "
         location /gate { js_access t.gate; return 200 $who; }
         location /gated { js_access t.gate; add_header X-Who $who; try_files /a.txt =404; }
         location /read { js_access t.read; js_content t.told; }
+        location /wavers { js_access t.wavers; try_files /a.txt =404; }
+        location /judged { client_max_body_size 9m; js_memory_limit 2m; js_access t.judges;
+                           js_content t.told; }
+        location /flood { js_memory_limit 4m; js_time_limit 10s; js_content t.flood; }
+        location /odd { js_content t.odd; }
         location /loop { js_time_limit 20ms; js_content t.loop; }
         location /hoard { js_memory_limit 4m; js_content t.hoard; }
         location /broken/ { js_header_filter t.broken; alias html/; }
@@ -222,6 +253,41 @@ fn access_is_granted_denied_and_answered() {
         weir.wait_for_log("error.log", "js call exception: TypeError: gate broke");
         let log = weir.error_log();
         assert!(log.contains("at gate (") && log.contains("t.js:"), "{log}");
+    });
+}
+
+/// Nobody gets in by a script that fails while it waits, or that cannot read what it judges.
+#[test]
+fn access_is_denied_by_scripts_that_do_not_decide() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        assert_eq!(weir.get("/wavers").status, 200);
+        assert_eq!(weir.get("/wavers?as=reject").status, 500);
+        assert_eq!(weir.get("/wavers?as=never").status, 500);
+        weir.wait_for_log("error.log", "the promise of js_access \"t.wavers\" is never settled");
+        let post = |body: &str| {
+            let len = body.len();
+            let head = "POST /judged HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length:";
+            send(&weir, &format!("{head} {len}\r\n\r\n{body}")).status
+        };
+        assert_eq!(post("attack"), 403);
+        // More than the engine may hold: it is not judged as an empty one.
+        assert_eq!(post(&format!("attack{}", "x".repeat(3 << 20))), 500);
+    });
+}
+
+#[test]
+fn what_scripts_send_is_bounded_and_splits_nothing() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        let mut conn = weir.connect();
+        conn.send("GET /flood HTTP/1.0\r\n\r\n");
+        conn.read_to_end();
+        weir.wait_for_log("error.log", "more data is sent than js_memory_limit allows");
+        let reply = weir.get("/odd");
+        assert_eq!((reply.status, reply.text().as_str()), (200, "invalid method"));
+        assert_eq!(reply.header("Transfer-Encoding"), None);
+        assert_ne!(reply.header("Connection"), Some("x"));
     });
 }
 

@@ -255,6 +255,24 @@ fn the_end_of_a_large_answer_is_not_waited_for() {
 }
 
 #[test]
+fn scripts_are_not_run() {
+    let script = "import fs from 'fs';\n\
+         function mark(r) { fs.writeFileSync(r.variables.document_root + '/ran', ''); }\n\
+         export default {mark};";
+    let http = "js_import t.js;
+         server { listen 127.0.0.1:%PORT0%; root html;
+             location / { js_access t.mark; js_header_filter t.mark; try_files /a.txt =404; } }";
+    let weir = site(1, "", http).file("conf/t.js", script).start();
+    let (status, text) = explain(&weir, &[&url(&weir, "a", "/x")]);
+    assert!(status == Some(0) && text.contains("HTTP/1.1 200 OK"), "{text}");
+    assert!(!weir.prefix().join("html/ran").exists(), "{text}");
+    // The server's own worker runs them; under root it may not write there.
+    weir.get("/x");
+    let log = weir.error_log();
+    assert!(weir.prefix().join("html/ran").exists() || log.contains("at mark ("), "{log}");
+}
+
+#[test]
 fn unix_sockets_are_named_by_to() {
     let http = "server { listen 127.0.0.1:%PORT0%; location / { return 204; } }
         server { listen unix:%PREFIX%/plain; location /a { return 200 $server_addr; } }
