@@ -35,7 +35,7 @@ enum Of {
 }
 
 /// Bits of a beat that tell the time on a processor: four hours and a half.
-const RAN_BITS: u32 = 24;
+const RAN_BITS: u32 = u64::BITS - base::time::MONOTONIC_BITS;
 
 const MODULE_WORDS: usize = 3;
 const MODULE_BYTES: usize = MODULE_WORDS * 8;

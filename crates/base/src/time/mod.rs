@@ -24,8 +24,13 @@ pub use http_date::{
 
 use calendar::Text;
 
-/// The monotonic clock starts here and not at 0, so that "a while ago" never underflows.
-const MONOTONIC_START_MS: u64 = 3_600_000;
+/// The monotonic clock starts here and not at 0, so that "a while ago" never underflows: a process
+/// may take over what another one began years ago. 40 bits have room for 26 years of uptime behind
+/// it ([`MONOTONIC_BITS`]); the hour is for times that are cut to 32 bits.
+const MONOTONIC_START_MS: u64 = (1 << 38) + 3_600_000;
+
+/// Bits of a time of the monotonic clock in milliseconds, for those that pack it.
+pub const MONOTONIC_BITS: u32 = 40;
 
 struct Clock {
     now_ms: Cell<u64>,
@@ -282,6 +287,15 @@ mod tests {
             assert_eq!(next(43_200), noon + 86_400);
             assert_eq!(next(0), noon + 43_200);
         }
+    }
+
+    #[test]
+    fn the_clock_begins_years_after_its_zero() {
+        const YEAR_MS: u64 = 365 * 86_400_000;
+        update();
+        assert!(now_ms() > 8 * YEAR_MS);
+        assert!((now_ms() + 25 * YEAR_MS) >> MONOTONIC_BITS == 0);
+        assert!(now_ms() as u32 >= 3_600_000, "no time that is cut is 0 at first");
     }
 
     const EXAMPLE: i64 = 784_111_777;

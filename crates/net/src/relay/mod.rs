@@ -245,10 +245,14 @@ impl Resting {
         };
         let limit = way.rate.as_ref().filter(|rate| rate.per_second > 0).map(|of| {
             let now = base::time::now_ms();
+            // The clock may be younger than the direction: what was read before that is forgotten,
+            // with its time.
+            let since_ms = now.saturating_sub(of.age_ms);
+            let lost = (of.age_ms / 1000).saturating_sub((now - since_ms) / 1000);
             let rate = Rate {
                 per_second: of.per_second,
-                since_ms: now.saturating_sub(of.age_ms),
-                read: of.read,
+                since_ms,
+                read: of.read.saturating_sub(of.per_second.saturating_mul(lost)),
                 resume_ms: if of.wait_ms == 0 { 0 } else { now.saturating_add(of.wait_ms) },
             };
             Box::new(Limit { rate, ahead: chain(of.ahead) })
@@ -507,5 +511,29 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
     /// Whether its source ended and all was sent.
     pub fn is_done(&self) -> bool {
         self.ended && !self.is_ahead() && !self.has_unsent()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_that_is_older_than_the_clock_does_not_freeze() {
+        base::time::pin(3_600_000, 0);
+        let now = base::time::now_ms();
+        // It has read all that it might, for these hours.
+        for hours in [0, 1, 5, 1 << 20] {
+            let age_ms = hours * 3_600_000;
+            let read = 1000 * (age_ms / 1000 + 1);
+            let rate =
+                proto::handover::Rate { per_second: 1000, age_ms, read, wait_ms: 0, ahead: b"" };
+            let way = Way { pending: b"", ended: false, closed: false, rate: Some(rate) };
+            let mut rate = Resting::of(&way, 0).limit.unwrap().rate;
+            assert_eq!(rate.allowed(now), 0, "{hours}");
+            assert!(rate.resume_ms <= now + 1000, "{hours}");
+            assert_eq!(rate.allowed(now + 1000), 1000, "{hours}");
+        }
+        base::time::unpin();
     }
 }

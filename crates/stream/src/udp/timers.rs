@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// The low bits of a timer are the session's index in the table, the others its time in
-/// milliseconds, which overflows after 34 years of uptime.
-const PLACE_BITS: u32 = 24;
+/// milliseconds, which overflows after 26 years of uptime.
+const PLACE_BITS: u32 = u64::BITS - base::time::MONOTONIC_BITS;
 
 /// Slack: dead timers are swept once there are more timers than twice the live sessions plus this.
 const OVER_MAX: usize = 1024;
