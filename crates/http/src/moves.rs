@@ -53,6 +53,8 @@ impl Request {
             && self.body.received() == 0
             && self.loc.core.post_action.is_empty()
             && c.owner.get().is_none()
+            // The limits of the engine before count it until its connection ends here.
+            && !c.is_passed
             && !self.is_traced();
         // Blocks inside a location are chosen by conditions, which may be others by now.
         let kind = self.loc.info.kind;

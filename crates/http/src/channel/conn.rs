@@ -49,6 +49,8 @@ pub struct Conn {
     pub owner: OnceCell<Rc<upstream::pool::Owner>>,
     /// Another process has it now: it closes here without a word to the client.
     pub(crate) has_moved: Cell<bool>,
+    /// Another engine has accepted it, whose limits hold it, too.
+    pub(crate) is_passed: bool,
     /// There was no room for it when it was accepted: see [`engine::overload`].
     pub(crate) is_surplus: Cell<bool>,
 }
@@ -104,6 +106,7 @@ impl Conn {
         let sock = if address.ssl { sock.expect_tls() } else { sock };
         let mut c = Conn::of(main, address, Carrier::Stream(sock), peer, number);
         c.start_ms = start_ms;
+        c.is_passed = true;
         let _ = c.local.set(Some(local));
         if let Some(header) = proxy {
             let _ = c.proxy.set(header);
@@ -185,6 +188,7 @@ impl Conn {
             tls: OnceCell::new(),
             reset_at_end: Cell::new(false),
             has_moved: Cell::new(false),
+            is_passed: false,
             owner: OnceCell::new(),
             is_surplus: Cell::new(false),
         }
@@ -313,6 +317,7 @@ impl Conn {
             tls: tls.clone(),
             reset_at_end: Cell::new(false),
             has_moved: Cell::new(false),
+            is_passed: self.is_passed,
             owner: OnceCell::new(),
             is_surplus: is_surplus.clone(),
         }
