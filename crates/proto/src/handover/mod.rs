@@ -289,7 +289,7 @@ record! {
 
 impl<'a> Message<'a> {
     /// Appends the message to `out`. Returns `false`, and leaves `out` as it was, if that is longer
-    /// than [`MESSAGE_MAX`].
+    /// than [`MESSAGE_MAX`]; what was written of it is wiped, because it may have keys in it.
     pub fn write(&self, out: &mut Vec<u8>) -> bool {
         let begin = out.len();
         out.extend_from_slice(MAGIC);
@@ -305,6 +305,7 @@ impl<'a> Message<'a> {
         }
         let len = out.len() - begin;
         if len > MESSAGE_MAX {
+            out[begin..].fill(0);
             out.truncate(begin);
             return false;
         }
