@@ -7,6 +7,7 @@ use std::rc::Rc;
 use engine::addresses::{Address, Listen};
 use net::Kind;
 use os::SockAddr;
+use os::sockaddr::UnixAddr;
 use proto::handover::{Client, End, Proxied, Refusal, Sealed};
 use proto::proxy_protocol::{Endpoint, Header};
 
@@ -80,7 +81,7 @@ pub fn place<T>(
     listens: &[Listen<T>],
     client: &Client<'_>,
 ) -> Result<(Rc<Address<T>>, Addresses), Refusal> {
-    let read = |text| SockAddr::parse(text).ok_or(Refusal::Other);
+    let read = |text| address(text).ok_or(Refusal::Other);
     let (listener, local, peer) = (read(client.listener)?, read(client.local)?, read(client.peer)?);
     let real_peer = client.real_peer.map(read).transpose()?;
     let streams = || listens.iter().filter(|listen| listen.spec.kind == Kind::Stream);
@@ -90,6 +91,14 @@ pub fn place<T>(
         return Err(Refusal::Configuration);
     }
     Ok((address, Addresses { local, peer, real_peer }))
+}
+
+/// An address as it was described. A client of a unix socket has most often no name.
+fn address(text: &[u8]) -> Option<SockAddr> {
+    match text {
+        b"unix:" => Some(SockAddr::Unix(UnixAddr::default())),
+        text => SockAddr::parse(text),
+    }
 }
 
 fn end<'a>(end: &'a Endpoint, ip: &'a Option<String>) -> End<'a> {
@@ -124,6 +133,18 @@ mod tests {
     }
 
     #[test]
+    fn a_client_without_a_name_keeps_its_address() {
+        let (listener, peer) = (addr("unix:/a"), SockAddr::Unix(UnixAddr::default()));
+        let texts = Texts::new((&listener, &listener, &peer), Some(&peer), None);
+        let client = texts.client((1, 0, 1), None, None);
+        assert_eq!(address(client.local), Some(listener));
+        assert_eq!(address(client.peer), Some(peer.clone()));
+        assert_eq!(client.real_peer.and_then(address), Some(peer));
+        // All addresses are read: what is missing is the listener.
+        assert!(matches!(place::<()>(&[], &client), Err(Refusal::Configuration)));
+    }
+
+    #[test]
     fn a_connection_is_the_same_behind_a_move() {
         let ip = |text: &str| text.parse::<IpAddr>().ok();
         let end = |text: &str, port| Endpoint { text: text.to_owned(), ip: ip(text), port };
@@ -138,7 +159,7 @@ mod tests {
             for (text, of) in
                 [(client.listener, listener), (client.local, local), (client.peer, peer)]
             {
-                assert_eq!(SockAddr::parse(text), Some(of));
+                assert_eq!(address(text), Some(of));
             }
             assert!(matches!(place::<()>(&[], &client), Err(Refusal::Configuration)));
         }
