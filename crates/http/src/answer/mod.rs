@@ -153,6 +153,8 @@ async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
         rarely(send::what_is_left(r)).await;
     }
     if r.flags.moved {
+        // What modules began for the request in this process ends here, too.
+        r.call_endings();
         return sent;
     }
     if !r.loc.core.post_action.is_empty() && !r.is_traced() {
