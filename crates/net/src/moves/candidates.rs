@@ -159,12 +159,12 @@ impl Drop for Turn {
 /// Gives the connections of a leaving worker their turns. Those that become able to move later,
 /// such as a response that opens a tunnel, follow.
 pub(super) async fn run(moves: Rc<Moves>) {
-    let receives = hello(&moves).await;
+    moves.receives.set(hello(&moves).await);
     loop {
         while moves.resting.get() < AT_ONCE
             && let Some(entry) = moves.candidates.next()
         {
-            if !receives {
+            if !moves.receives.get() {
                 moves.tally.stayed(entry.kind, Stay::Receiver);
                 continue;
             }

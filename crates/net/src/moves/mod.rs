@@ -163,6 +163,8 @@ pub struct Moves {
     changed: Notify,
     /// Connections that rest at the moment.
     resting: Cell<usize>,
+    /// A receiver has answered, and none has kept a sender waiting since then.
+    receives: Cell<bool>,
     /// Closed when the candidates that a leaving worker has at first were dealt with.
     open: Cell<Option<OwnedFd>>,
 }
@@ -178,6 +180,7 @@ impl Moves {
             candidates: candidates::Candidates::default(),
             changed: Notify::new(),
             resting: Cell::new(0),
+            receives: Cell::new(false),
             open: Cell::new(open),
         })
     }

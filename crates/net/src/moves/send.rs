@@ -29,11 +29,58 @@ impl Turn {
     ) -> Result<Offered, ()> {
         match offer(&self.moves, message, &fds, REPLY_MS).await {
             Ok(reply) => Ok(Offered { turn: self, reply }),
-            Err(why) => {
-                self.stays(why);
+            Err(unsent) => {
+                if matches!(unsent, Unsent::TimedOut) {
+                    self.moves.give_up_on_receivers();
+                }
+                self.stays(unsent.why());
                 Err(())
             }
         }
+    }
+}
+
+impl Moves {
+    /// Nobody has answered in time: connections that follow would rest in vain as long, one batch
+    /// after the other. What nobody has read would lie in the queue, which outlives this process,
+    /// with its descriptors: no client would see the end of its connection. The senders notice that
+    /// by the sockets of their replies.
+    fn give_up_on_receivers(&self) {
+        // Each sender that waited in vain does so: its own message may have come behind the first.
+        self.receives.set(false);
+        for _ in 0..UNREAD_MAX {
+            // A message that is cut is dropped, with its descriptors.
+            match os::socket::recv_fds(&self.channel.receives, &mut [0]) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Messages that are dropped at most: other workers may be sending.
+const UNREAD_MAX: usize = 1024;
+
+/// Why nobody serves what was offered.
+enum Unsent {
+    /// No receiver answered in time.
+    TimedOut,
+    /// It was refused, or could not be sent.
+    Stays(Stay),
+}
+
+impl Unsent {
+    fn why(&self) -> Stay {
+        match self {
+            Unsent::TimedOut => Stay::Receiver,
+            Unsent::Stays(why) => *why,
+        }
+    }
+}
+
+impl From<Stay> for Unsent {
+    fn from(why: Stay) -> Unsent {
+        Unsent::Stays(why)
     }
 }
 
@@ -72,7 +119,7 @@ async fn offer(
     message: &Message<'_>,
     fds: &[BorrowedFd<'_>],
     wait_ms: u64,
-) -> Result<Fd, Stay> {
+) -> Result<Fd, Unsent> {
     let until = Deadline::in_ms(wait_ms);
     let bytes = written(message).ok_or(Stay::State)?;
     let (reply, theirs) = os::socket::message_pair().map_err(|_| Stay::State)?;
@@ -93,16 +140,16 @@ async fn offer(
             Ok(n) => {
                 return match Word::read(word.get(..n).unwrap_or_default()) {
                     Some(Word::Takes) => Ok(reply),
-                    Some(Word::Refuses(why)) => Err(why.into()),
+                    Some(Word::Refuses(why)) => Err(Stay::from(why).into()),
                     // The receiver has died, or speaks another language.
-                    Some(Word::Yours) | None => Err(Stay::Receiver),
+                    Some(Word::Yours) | None => Err(Stay::Receiver.into()),
                 };
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                reply.readable(until).await.map_err(|_| Stay::Receiver)?;
+                reply.readable(until).await.map_err(|_| Unsent::TimedOut)?;
             }
-            Err(_) => return Err(Stay::Receiver),
+            Err(_) => return Err(Stay::Receiver.into()),
         }
     }
 }
@@ -132,7 +179,7 @@ async fn enqueue(
     theirs: OwnedFd,
     fds: &[BorrowedFd<'_>],
     until: Deadline,
-) -> Result<(), Stay> {
+) -> Result<(), Unsent> {
     let mut all = vec![theirs.as_fd()];
     all.extend_from_slice(fds);
     loop {
@@ -143,11 +190,11 @@ async fn enqueue(
             Err(e) if is_full(&e) => {
                 let now = base::time::now_ms();
                 if until.at_ms() <= now {
-                    return Err(Stay::Receiver);
+                    return Err(Unsent::TimedOut);
                 }
                 event::sleep(FULL_MS).await;
             }
-            Err(_) => return Err(Stay::State),
+            Err(_) => return Err(Stay::State.into()),
         }
     }
 }
