@@ -168,8 +168,9 @@ pub fn run(
 
 /// This worker's part in moves of live connections.
 fn moves(cycle: &Cycle, place: &mut Assignment) -> Option<Rc<Moves>> {
-    let channel = place.moves.take()?;
-    Some(Moves::new(channel, cycle.stats.clone(), place.moving.take()))
+    // Dropped where there is no queue: a reload waits until it closes.
+    let open = place.moving.take();
+    Some(Moves::new(place.moves.take()?, cycle.stats.clone(), open))
 }
 
 impl Worker {
