@@ -335,6 +335,12 @@ impl Sock {
         Sock::with_bits(fd, bits::READ | bits::WRITE)
     }
 
+    /// The same for the connection of a client that another process has accepted: it may be asked
+    /// to make room for others.
+    pub fn of_client(fd: OwnedFd) -> Sock {
+        Sock::with_bits(fd, bits::READ | bits::WRITE | bits::ACCEPTED)
+    }
+
     pub(crate) fn with_bits(fd: OwnedFd, bits: u8) -> Sock {
         let number = fd.as_raw_fd() as usize;
         let sock = Sock(Registered::new(fd, SockKind::Connection, bits));

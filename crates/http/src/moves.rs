@@ -124,7 +124,7 @@ pub fn resume(
     fd: OwnedFd,
 ) -> Result<Resumed, Refusal> {
     let (address, Addresses { local, peer, real_peer }) = moved::place(&main.listens, client)?;
-    let (sock, session) = Transport::resumed(Sock::from_fd(fd), client.tls.as_ref())?;
+    let (sock, session) = Transport::resumed(Sock::of_client(fd), client.tls.as_ref())?;
     let c = Rc::new(Conn::resumed(main, address, sock, (peer, local), client));
     let mut r = Request::take(c.clone(), main);
     r.real_peer = real_peer;

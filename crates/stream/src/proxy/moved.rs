@@ -109,7 +109,7 @@ impl Taker for Sessions {
         let peer = upstreams.and_then(|all| all.peer(leased.group, leased.server));
         let exchanges = Exchanges::resumed(&described.attempts, peer.clone());
         let of_client = described.client.tls.as_ref();
-        let (client, client_session) = Transport::resumed(Sock::from_fd(client), of_client)?;
+        let (client, client_session) = Transport::resumed(Sock::of_client(client), of_client)?;
         let of_server = described.server_tls.as_ref();
         let (server, server_session) = Transport::resumed(Sock::from_fd(server), of_server)?;
         let mut s = session(&main, address, addresses, client, described).ok_or(Refusal::Other)?;
