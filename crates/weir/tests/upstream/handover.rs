@@ -219,9 +219,10 @@ fn reloads_and_ends_leave_no_descriptors() {
             round(&weir);
             wait_until("the old workers", || weir.workers().len() == WORKERS);
         }
-        // The master closes what it has of a worker when it has learned of its end.
+        // The master closes what it has of a worker when it has learned of its end, which may have
+        // been after the first count: of four reloads, more would be left than that.
         wait_until("queues to go with their workers", || {
-            weir.open_descriptors(weir.pid()) == master
+            weir.open_descriptors(weir.pid()) <= master
         });
         wait_until("the old connections", || b.open() <= CLIENTS + WORKERS);
         // The end of a connection by its server is noticed in the queue as well, without any
