@@ -239,30 +239,6 @@ fn a_receiver_of_another_version_refuses_all() {
     });
 }
 
-#[test]
-fn a_receiver_that_hangs_is_waited_for_once() {
-    let mut event_loop = event::Loop::new(event::Options::default()).unwrap();
-    let body = async {
-        let (one, other) = channels();
-        // Three batches; the receiver says that it is there, and reads nothing else.
-        let count = 3 * AT_ONCE;
-        let (counts, clients) = leaving(one, count, b"x".to_vec());
-        let (_, reply, _) = next(&other).await;
-        say(&reply, Word::Takes);
-        let begun = base::time::exact_ms();
-        until(|| counts.stayed.borrow().len() == count).await;
-        assert!(base::time::exact_ms() - begun < 2 * REPLY_MS);
-        assert!(counts.stayed.borrow().iter().all(|why| *why == Stay::Receiver));
-        // The queue holds no descriptors of those that rested: each client sees the end.
-        for mut client in clients.into_iter().take(AT_ONCE) {
-            let mut all = Vec::new();
-            client.read_to_end(&mut all).unwrap();
-            assert_eq!(all, b"stays");
-        }
-    };
-    event_loop.block_on(body).unwrap();
-}
-
 /// A message by hand, as from a sender; our end of its reply.
 fn send(channel: &Channel, bytes: &[u8], count: usize) -> OwnedFd {
     let (ours, theirs) = os::socket::message_pair().unwrap();
