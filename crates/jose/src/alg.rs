@@ -75,6 +75,14 @@ pub enum KeyManagement {
     AesKw(usize),
     /// `A128GCMKW` and so on, with the number of bytes of the wrapping key.
     AesGcmKw(usize),
+    /// `ECDH-ES`: both sides agree on it.
+    EcdhEs,
+    /// `ECDH-ES+A128KW` and so on: both sides agree on the wrapping key, whose number of bytes this
+    /// is.
+    EcdhEsAesKw(usize),
+    /// `RSA1_5`: RSAES-PKCS1-v1_5. Only keys whose own `alg` says so are taken for it, because its
+    /// padding has told attackers about plaintexts (RFC 8725 section 3.2).
+    Rsa1_5,
     /// `RSA-OAEP`, with SHA-1.
     RsaOaep,
     /// `RSA-OAEP-256` and so on.
@@ -99,11 +107,11 @@ impl KeyManagement {
             "RSA-OAEP-256" => KeyManagement::RsaOaepSha2(Hash::Sha256),
             "RSA-OAEP-384" => KeyManagement::RsaOaepSha2(Hash::Sha384),
             "RSA-OAEP-512" => KeyManagement::RsaOaepSha2(Hash::Sha512),
-            "RSA1_5" => {
-                return Err(Error::Algorithm(
-                    "RSA1_5 is not supported: its padding tells attackers about plaintexts",
-                ));
-            }
+            "RSA1_5" => KeyManagement::Rsa1_5,
+            "ECDH-ES" => KeyManagement::EcdhEs,
+            "ECDH-ES+A128KW" => KeyManagement::EcdhEsAesKw(16),
+            "ECDH-ES+A192KW" => KeyManagement::EcdhEsAesKw(24),
+            "ECDH-ES+A256KW" => KeyManagement::EcdhEsAesKw(32),
             name if name.starts_with("PBES2-") => {
                 return Err(Error::Algorithm(
                     "PBES2 is not supported: the token would choose the cost of its check",
@@ -115,6 +123,18 @@ impl KeyManagement {
                 ));
             }
         })
+    }
+}
+
+impl KeyManagement {
+    /// The name of an algorithm that derives a wrapping key, which that key depends on.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            KeyManagement::EcdhEsAesKw(16) => Some("ECDH-ES+A128KW"),
+            KeyManagement::EcdhEsAesKw(24) => Some("ECDH-ES+A192KW"),
+            KeyManagement::EcdhEsAesKw(32) => Some("ECDH-ES+A256KW"),
+            _ => None,
+        }
     }
 }
 
@@ -142,6 +162,17 @@ impl ContentEncryption {
             "A256GCM" => ContentEncryption::Gcm(32),
             _ => return Err(Error::Algorithm("the encryption of the content is not supported")),
         })
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ContentEncryption::CbcHmac(Hash::Sha256) => "A128CBC-HS256",
+            ContentEncryption::CbcHmac(Hash::Sha384) => "A192CBC-HS384",
+            ContentEncryption::CbcHmac(Hash::Sha512) => "A256CBC-HS512",
+            ContentEncryption::Gcm(16) => "A128GCM",
+            ContentEncryption::Gcm(24) => "A192GCM",
+            ContentEncryption::Gcm(_) => "A256GCM",
+        }
     }
 
     /// The number of bytes of the key.

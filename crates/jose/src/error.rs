@@ -72,7 +72,8 @@ pub enum Error {
     Algorithm(&'static str),
     /// The header has a `crit` member.
     Critical,
-    /// The header has a `zip` member.
+    /// The header has a `zip` member that is not supported, or the plaintext, decompressed, is
+    /// malformed or longer than a token may be.
     Compressed,
     /// No key of the set has the token's `kid`.
     UnknownKid,
@@ -124,9 +125,9 @@ impl fmt::Display for Error {
             Error::Critical => {
                 f.write_str("the JOSE header has critical extensions, which are not supported")
             }
-            Error::Compressed => {
-                f.write_str("the token is compressed, which is refused: it could expand unbounded")
-            }
+            Error::Compressed => f.write_str(
+                "the token's compression is not supported, malformed, or expands too far",
+            ),
             Error::UnknownKid => f.write_str("no key has the key id of the token"),
             Error::NoKey => f.write_str("no key fits the algorithm of the token"),
             Error::KeyTooShort { bytes } => {

@@ -51,9 +51,6 @@ impl Header {
         if header.members.contains_key("crit") {
             return Err(Error::Critical);
         }
-        if header.members.contains_key("zip") {
-            return Err(Error::Compressed);
-        }
         // RFC 7797: the payload would be signed as it stands.
         if header.members.get("b64").is_some_and(|value| *value != Value::Bool(true)) {
             return Err(Error::Header("an unencoded payload (b64) is not supported"));
@@ -68,6 +65,15 @@ impl Header {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(_) => Err(Error::Header(wrong)),
+        }
+    }
+
+    /// Whether the plaintext is compressed with DEFLATE (RFC 7516 section 4.1.3).
+    pub(crate) fn is_compressed(&self) -> Result<bool, Error> {
+        match self.members.get("zip") {
+            None => Ok(false),
+            Some(Value::String(name)) if name == "DEF" => Ok(true),
+            Some(_) => Err(Error::Compressed),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The key itself, by type: `oct`, `RSA`, `EC` and `OKP`.
 
+use aws_lc_rs::agreement::{self, PrivateKey};
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rsa::{self, KeyPairComponents, PublicKeyComponents};
 use aws_lc_rs::signature::{
@@ -34,6 +35,14 @@ impl Curve {
         }
     }
 
+    fn for_agreement(self) -> AgreementCurve {
+        match self {
+            Curve::P256 => AgreementCurve::P256,
+            Curve::P384 => AgreementCurve::P384,
+            Curve::P521 => AgreementCurve::P521,
+        }
+    }
+
     /// Bytes of a coordinate; a signature has two of such numbers.
     pub(crate) fn bytes(self) -> usize {
         match self {
@@ -49,10 +58,63 @@ pub(crate) enum Material {
     Rsa {
         public: PublicKeyComponents<Vec<u8>>,
         /// For decryption.
-        private: Option<rsa::OaepPrivateDecryptingKey>,
+        private: Option<RsaPrivate>,
     },
-    Ec(Curve, ParsedPublicKey),
+    Ec {
+        curve: Curve,
+        public: ParsedPublicKey,
+        /// For key agreement.
+        private: Option<PrivateKey>,
+    },
     Ed25519(ParsedPublicKey),
+    /// For key agreement.
+    X25519(Option<PrivateKey>),
+}
+
+/// A private key of RSA, for each of the paddings.
+pub(crate) struct RsaPrivate {
+    pub(crate) oaep: rsa::OaepPrivateDecryptingKey,
+    pub(crate) pkcs1: rsa::Pkcs1PrivateDecryptingKey,
+}
+
+/// A curve for key agreement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AgreementCurve {
+    P256,
+    P384,
+    P521,
+    X25519,
+}
+
+impl AgreementCurve {
+    /// By the type and the curve's name (RFC 7518 section 6.2.1.1, RFC 8037 section 2).
+    pub(crate) fn parse(kty: &str, crv: &str) -> Option<AgreementCurve> {
+        Some(match (kty, crv) {
+            ("EC", "P-256") => AgreementCurve::P256,
+            ("EC", "P-384") => AgreementCurve::P384,
+            ("EC", "P-521") => AgreementCurve::P521,
+            ("OKP", "X25519") => AgreementCurve::X25519,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn algorithm(self) -> &'static agreement::Algorithm {
+        match self {
+            AgreementCurve::P256 => &agreement::ECDH_P256,
+            AgreementCurve::P384 => &agreement::ECDH_P384,
+            AgreementCurve::P521 => &agreement::ECDH_P521,
+            AgreementCurve::X25519 => &agreement::X25519,
+        }
+    }
+
+    /// Bytes of a coordinate, and of a private key.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            AgreementCurve::P256 | AgreementCurve::X25519 => 32,
+            AgreementCurve::P384 => 48,
+            AgreementCurve::P521 => 66,
+        }
+    }
 }
 
 impl Material {
@@ -82,7 +144,7 @@ impl Material {
             (Material::Secret(_), Signing::Hmac(_))
             | (Material::Rsa { .. }, Signing::RsaPkcs1(_) | Signing::RsaPss(_))
             | (Material::Ed25519(_), Signing::Ed25519) => true,
-            (Material::Ec(curve, _), Signing::Ecdsa(hash)) => curve.hash() == hash,
+            (Material::Ec { curve, .. }, Signing::Ecdsa(hash)) => curve.hash() == hash,
             _ => false,
         }
     }
@@ -92,9 +154,14 @@ impl Material {
     pub(super) fn is_of(&self, alg: KeyManagement) -> bool {
         match (self, alg) {
             (Material::Secret(_), KeyManagement::Direct)
-            | (Material::Rsa { .. }, KeyManagement::RsaOaep | KeyManagement::RsaOaepSha2(_)) => {
-                true
-            }
+            | (
+                Material::Rsa { .. },
+                KeyManagement::RsaOaep | KeyManagement::RsaOaepSha2(_) | KeyManagement::Rsa1_5,
+            )
+            | (
+                Material::Ec { .. } | Material::X25519(_),
+                KeyManagement::EcdhEs | KeyManagement::EcdhEsAesKw(_),
+            ) => true,
             (
                 Material::Secret(secret),
                 KeyManagement::AesKw(bytes) | KeyManagement::AesGcmKw(bytes),
@@ -105,7 +172,21 @@ impl Material {
 
     /// The same of a key that can decrypt: providers publish public keys that clients encrypt with.
     pub(super) fn can_decrypt(&self, alg: KeyManagement) -> bool {
-        self.is_of(alg) && !matches!(self, Material::Rsa { private: None, .. })
+        self.is_of(alg)
+            && !matches!(
+                self,
+                Material::Rsa { private: None, .. }
+                    | Material::Ec { private: None, .. }
+                    | Material::X25519(None)
+            )
+    }
+
+    /// The private key for an agreement.
+    pub(crate) fn agrees_with(&self) -> Option<&PrivateKey> {
+        match self {
+            Material::Ec { private, .. } | Material::X25519(private) => private.as_ref(),
+            _ => None,
+        }
     }
 }
 
@@ -148,6 +229,11 @@ fn rsa(members: &Map<String, Value>) -> Result<Material, Flaw> {
     if n.last().is_some_and(|last| last % 2 == 0) {
         return Err(Flaw::Malformed("n is even"));
     }
+    if has_pattern_of_roca(&n) {
+        return Err(Flaw::Unsupported(
+            "its RSA modulus has the pattern of keys that can be factored (CVE-2017-15361)",
+        ));
+    }
     let public = PublicKeyComponents { n: n.to_vec(), e: e.to_vec() };
     let private = match members.contains_key("d") {
         true => Some(rsa_private(members, &public)?),
@@ -159,7 +245,7 @@ fn rsa(members: &Map<String, Value>) -> Result<Material, Flaw> {
 fn rsa_private(
     members: &Map<String, Value>,
     public: &PublicKeyComponents<Vec<u8>>,
-) -> Result<rsa::OaepPrivateDecryptingKey, Flaw> {
+) -> Result<RsaPrivate, Flaw> {
     if members.contains_key("oth") {
         return Err(Flaw::Unsupported("its RSA modulus has more than two primes"));
     }
@@ -188,8 +274,33 @@ fn rsa_private(
     let Ok(der) = AsDer::<aws_lc_rs::encoding::Pkcs8V1Der<'_>>::as_der(&pair) else {
         return Err(wrong);
     };
-    let key = rsa::PrivateDecryptingKey::from_pkcs8(der.as_ref()).ok();
-    key.and_then(|key| rsa::OaepPrivateDecryptingKey::new(key).ok()).ok_or(wrong)
+    let key = || rsa::PrivateDecryptingKey::from_pkcs8(der.as_ref()).ok();
+    let oaep = key().and_then(|key| rsa::OaepPrivateDecryptingKey::new(key).ok());
+    let pkcs1 = key().and_then(|key| rsa::Pkcs1PrivateDecryptingKey::new(key).ok());
+    oaep.zip(pkcs1).map(|(oaep, pkcs1)| RsaPrivate { oaep, pkcs1 }).ok_or(wrong)
+}
+
+/// Whether the modulus has the pattern of a library of smart cards whose primes are made of few
+/// random bits ("The Return of Coppersmith's Attack", CCS 2017, section 5): modulo each small prime
+/// it is a power of 65537. Of other moduli less than one of 2^80 is.
+fn has_pattern_of_roca(n: &[u8]) -> bool {
+    const PRIMES: [u32; 38] = [
+        3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89,
+        97, 101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167,
+    ];
+    PRIMES.iter().all(|&prime| {
+        let rest = n.iter().fold(0u32, |rest, byte| (rest << 8 | u32::from(*byte)) % prime);
+        let mut power = 1;
+        loop {
+            if power == rest {
+                return true;
+            }
+            power = power * (65537 % prime) % prime;
+            if power == 1 {
+                return false;
+            }
+        }
+    })
 }
 
 fn ec(members: &Map<String, Value>) -> Result<Material, Flaw> {
@@ -211,15 +322,46 @@ fn ec(members: &Map<String, Value>) -> Result<Material, Flaw> {
         }
         point.extend_from_slice(&coordinate);
     }
-    match ParsedPublicKey::new(algorithm, &point) {
-        Ok(key) => Ok(Material::Ec(curve, key)),
-        Err(_) => Err(Flaw::Malformed("the point is not on the curve")),
+    let Ok(public) = ParsedPublicKey::new(algorithm, &point) else {
+        return Err(Flaw::Malformed("the point is not on the curve"));
+    };
+    let private = private_of_agreement(members, curve.for_agreement(), &point)?;
+    Ok(Material::Ec { curve, public, private })
+}
+
+/// The private key (`d`), if there is one.
+fn private_of_agreement(
+    members: &Map<String, Value>,
+    curve: AgreementCurve,
+    point: &[u8],
+) -> Result<Option<PrivateKey>, Flaw> {
+    if !members.contains_key("d") {
+        return Ok(None);
+    }
+    let d = bytes(members, "d", "d is no base64url")?;
+    if d.len() != curve.bytes() {
+        return Err(Flaw::Malformed("d has another length than the curve's numbers"));
+    }
+    let Ok(private) = PrivateKey::from_private_key(curve.algorithm(), &d) else {
+        return Err(Flaw::Malformed("d is no private key of the curve"));
+    };
+    match private.compute_public_key() {
+        Ok(public) if public.as_ref() == point => Ok(Some(private)),
+        _ => Err(Flaw::Malformed("d does not belong to the public key")),
     }
 }
 
 fn okp(members: &Map<String, Value>) -> Result<Material, Flaw> {
     match members.get("crv").and_then(Value::as_str) {
         Some("Ed25519") => {}
+        Some("X25519") => {
+            let x = bytes(members, "x", "x is missing or no base64url")?;
+            if x.len() != AgreementCurve::X25519.bytes() {
+                return Err(Flaw::Malformed("x has not the 32 bytes of X25519"));
+            }
+            let private = private_of_agreement(members, AgreementCurve::X25519, &x)?;
+            return Ok(Material::X25519(private));
+        }
         Some("Ed448") => return Err(Flaw::Unsupported("Ed448 is not supported")),
         Some(_) => return Err(Flaw::Unsupported("its curve is not supported")),
         None => return Err(Flaw::Malformed("crv is missing or no string")),
@@ -231,5 +373,19 @@ fn okp(members: &Map<String, Value>) -> Result<Material, Flaw> {
     match ParsedPublicKey::new(&ED25519, &x[..]) {
         Ok(key) => Ok(Material::Ed25519(key)),
         Err(_) => Err(Flaw::Malformed("x is no public key of Ed25519")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_pattern_of_roca;
+
+    #[test]
+    fn powers_of_65537_have_the_pattern_and_others_do_not() {
+        for power in [1u128, 65537, 65537 * 65537, 65537u128.pow(7)] {
+            assert!(has_pattern_of_roca(&power.to_be_bytes()), "{power}");
+            assert!(!has_pattern_of_roca(&(power + 2).to_be_bytes()), "{power}");
+        }
+        assert!(!has_pattern_of_roca(&[0]));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::{ContentEncryption, Error, KeyManagement, Part, Signing, json};
-pub(crate) use material::Material;
+pub(crate) use material::{AgreementCurve, Material, RsaPrivate};
 
 /// Keys of a set: without a `kid`, a token is tried with all that fit it.
 const KEYS_MAX: usize = 256;
@@ -97,7 +97,8 @@ impl Key {
     /// Whether the key may decrypt tokens of the algorithms.
     pub(crate) fn decrypts(&self, alg: KeyManagement, enc: ContentEncryption) -> bool {
         let is_for = match self.alg {
-            Alg::Any => true,
+            // RFC 8725 section 3.2: nobody is to choose it for a key that does not ask for it.
+            Alg::Any => alg != KeyManagement::Rsa1_5,
             Alg::Signing(_) => false,
             Alg::KeyManagement(only) => only == alg,
             Alg::Content(only) => alg == KeyManagement::Direct && only == enc,
@@ -130,7 +131,8 @@ fn operations(ops: &Value) -> Result<Operations, Flaw> {
         }
         names.push(name);
     }
-    let encrypts = names.contains(&"decrypt") || names.contains(&"unwrapKey");
+    let decrypting = ["decrypt", "unwrapKey", "deriveKey", "deriveBits"];
+    let encrypts = names.iter().any(|name| decrypting.contains(name));
     Ok(Operations { signs: names.contains(&"verify"), encrypts })
 }
 

@@ -33,6 +33,9 @@ fn malformed_keys_are_refused() {
         ("ES256", "x", "\"AQAB\"", "another length"),
         ("EdDSA", "crv", "\"Ed448\"", "Ed448 is not supported"),
         ("EdDSA", "x", "\"AQAB\"", "32 bytes"),
+        ("ES256", "d", "\"AQAB\"", "d has another length"),
+        ("ES256", "d", &format!("\"{}\"", base64url(&[0; 32])), "no private key"),
+        ("ES256", "d", &format!("\"{}\"", base64url(&[1; 32])), "does not belong"),
         ("HS256", "k", "\"Zh\"", "no base64url"),
         ("HS256", "k", "\"\"", "k is empty"),
         ("HS256", "kty", "\"X\"", "type (kty) is not supported"),
@@ -59,7 +62,7 @@ fn malformed_keys_are_refused() {
 #[test]
 fn keys_of_a_set_that_are_not_supported_are_left_out() {
     let good = key_of("HS256");
-    let set = format!(r#"{{"keys":[{{"kty":"AKP"}},{good},{{"kty":"OKP","crv":"X25519"}}]}}"#);
+    let set = format!(r#"{{"keys":[{{"kty":"AKP"}},{good},{{"kty":"OKP","crv":"X448"}}]}}"#);
     let set = KeySet::parse(set.as_bytes()).unwrap();
     assert_eq!(set.keys().len(), 1);
     let ignored: Vec<_> = set.ignored().iter().map(ToString::to_string).collect();

@@ -26,6 +26,10 @@ pub fn verify(token: &[u8], keys: &KeySet, limits: Limits) -> Result<Verified, E
     let [header, payload, signature] = split::<3>(token, limits)?;
     let signed = &token[..header.len() + 1 + payload.len()];
     let header = Header::parse(header)?;
+    // Payloads of signed tokens are never compressed; some libraries did it all the same.
+    if header.members.contains_key("zip") {
+        return Err(Error::Compressed);
+    }
     let payload = decode(payload, Part::Payload)?;
     let signature = decode(signature, Part::Signature)?;
     let alg = Signing::parse(header.alg()?)?;
@@ -67,8 +71,8 @@ fn check(key: &Key, alg: Signing, signed: &[u8], signature: &[u8]) -> Result<(),
             public.verify(parameters, signed, signature).is_ok()
         }
         // RFC 7518 section 3.4: r and s one after the other, never DER.
-        (Material::Ec(curve, key), Signing::Ecdsa(hash)) if curve.hash() == hash => {
-            signature.len() == 2 * curve.bytes() && key.verify_sig(signed, signature).is_ok()
+        (Material::Ec { curve, public, .. }, Signing::Ecdsa(hash)) if curve.hash() == hash => {
+            signature.len() == 2 * curve.bytes() && public.verify_sig(signed, signature).is_ok()
         }
         (Material::Ed25519(key), Signing::Ed25519) => {
             signature.len() == 64 && key.verify_sig(signed, signature).is_ok()
