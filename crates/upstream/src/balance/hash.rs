@@ -1,7 +1,7 @@
 //! `hash KEY [consistent]`: equal keys go to the same server, as Cache::Memcached (plain) and
 //! Cache::Memcached::Fast (consistent) choose it, and nginx with them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::crc::Crc32;
@@ -12,10 +12,11 @@ use conf::{ConfError, Node};
 use engine::{Client, Cx, Module, Session};
 
 use super::drawn::{Draw, Drawn, Misses, at_weight, until_one_fits};
-use super::ring::Ring;
+use super::ring::{Member, Ring};
 use super::{Balancer, Picker, Round, method, table};
 use crate::block::Block;
-use crate::servers::Servers;
+use crate::peer::Peer;
+use crate::servers::{ServerLists, Servers};
 
 const DOC: &str =
     "Selects servers by the hash of a key; `consistent` moves few keys when servers change.";
@@ -39,7 +40,10 @@ fn set<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let make = move |servers: &Rc<Servers>| {
         let servers = servers.clone();
         match consistent {
-            true => Box::new(Consistent { servers, key, ring: RefCell::default() }) as Box<_>,
+            true => {
+                let rings = Rc::new(Rings::new(&servers));
+                Box::new(Consistent { servers, key, rings }) as Box<_>
+            }
             false => Box::new(Plain { servers, key }) as Box<dyn Balancer>,
         }
     };
@@ -91,28 +95,74 @@ impl Draw for ByKey {
     }
 }
 
+/// Points of a ring that are made on the loop: in 2 ms. Rings with more are made on a thread.
+const POINTS_AT_ONCE: usize = 50_000;
+
 struct Consistent {
     servers: Rc<Servers>,
     key: Template,
-    /// The ring, with the version of the servers it was made for.
-    ring: RefCell<(u64, Rc<Ring>)>,
+    rings: Rc<Rings>,
 }
 
-impl Consistent {
-    fn ring(&self, round: &Round) -> Rc<Ring> {
-        let lists = round.lists();
-        let mut made = self.ring.borrow_mut();
-        if made.0 != lists.version() {
-            *made = (lists.version(), Rc::new(Ring::new(&lists.main)));
-        }
-        made.1.clone()
+/// The ring of a group, which is made anew when servers change.
+struct Rings {
+    /// With the version of the servers it was made for.
+    made: RefCell<(u64, Rc<Ring>)>,
+    /// A thread makes the next one.
+    in_making: Cell<bool>,
+}
+
+impl Rings {
+    /// The first ring is made with the configuration, before there are workers, which share it.
+    fn new(servers: &Servers) -> Rings {
+        let lists = servers.lists();
+        let ring = Rc::new(Ring::new(members(&lists)));
+        Rings { made: RefCell::new((lists.version(), ring)), in_making: Cell::new(false) }
     }
+
+    /// The ring for these servers. While a thread makes a large one, it is that of the servers
+    /// before: keys of those that remain stay, and added ones are not asked yet. The second part is
+    /// the work on the next ring, if it has to begin.
+    fn current(
+        self: &Rc<Self>,
+        lists: &ServerLists,
+    ) -> (Rc<Ring>, Option<impl Future<Output = ()> + use<>>) {
+        let (version, ring) = self.made.borrow().clone();
+        if version == lists.version() || self.in_making.get() {
+            return (ring, None);
+        }
+        let (version, members) = (lists.version(), members(lists));
+        if ring.is_empty() || Ring::points_of(&members) <= POINTS_AT_ONCE {
+            let ring = Rc::new(Ring::new(members));
+            self.made.replace((version, ring.clone()));
+            return (ring, None);
+        }
+        self.in_making.set(true);
+        let rings = self.clone();
+        let work = async move {
+            // Where no thread has time, the next request tries again.
+            if let Ok(ring) = event::run_blocking(move || Ring::new(members)).await {
+                rings.made.replace((version, Rc::new(ring)));
+            }
+            rings.in_making.set(false);
+        };
+        (ring, Some(work))
+    }
+}
+
+fn members(lists: &ServerLists) -> Vec<Member> {
+    let member =
+        |peer: &Rc<Peer>| Member { name: peer.spec.server.clone(), weight: peer.spec.weight };
+    lists.main.iter().map(member).collect()
 }
 
 impl Balancer for Consistent {
     fn picker(&self, client: &mut dyn Client) -> Box<dyn Picker> {
         let (round, key) = (Round::new(&self.servers), client.eval(&self.key));
-        let ring = self.ring(&round);
+        let (ring, work) = self.rings.current(round.lists());
+        if let Some(work) = work {
+            event::spawn(work);
+        }
         let mut crc = Crc32::new();
         crc.update(&key);
         let point = ring.find(crc.finish());
@@ -150,6 +200,54 @@ impl Draw for OnRing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peer::{ServerSpec, word};
+    use os::SockAddr;
+    use shm::Rows;
+
+    fn server(port: u16, weight: i64) -> ServerSpec {
+        let addr = SockAddr::parse(format!("127.0.0.1:{port}").as_bytes()).unwrap();
+        let server = addr.to_string().into();
+        ServerSpec { weight, server, ..ServerSpec::new(addr) }
+    }
+
+    /// A group with room for a server more.
+    fn group(weight: i64) -> Rc<Servers> {
+        let servers = Servers::at("u".into(), Rc::new(Rows::own(2, word::ROW)), 0);
+        servers.add(&server(1, weight)).unwrap();
+        servers
+    }
+
+    fn is_asked(ring: &Ring, name: &[u8]) -> bool {
+        (0..1_000_000).any(|number| ring.server(number).is_some_and(|server| server == name))
+    }
+
+    #[test]
+    fn a_small_ring_is_made_at_once() {
+        let servers = group(1);
+        let rings = Rc::new(Rings::new(&servers));
+        servers.add(&server(2, 1)).unwrap();
+        let (ring, work) = rings.current(&servers.lists());
+        assert!(work.is_none() && is_asked(&ring, b"127.0.0.1:2"));
+    }
+
+    #[test]
+    fn a_large_ring_is_made_on_a_thread_while_the_one_before_serves() {
+        let servers = group(1_000);
+        let rings = Rc::new(Rings::new(&servers));
+        let (first, work) = rings.current(&servers.lists());
+        assert!(work.is_none() && is_asked(&first, b"127.0.0.1:1"));
+        servers.add(&server(2, 1_000)).unwrap();
+        let (ring, work) = rings.current(&servers.lists());
+        assert!(Rc::ptr_eq(&ring, &first));
+        // It is made once, however many requests come meanwhile.
+        let (ring, second) = rings.current(&servers.lists());
+        assert!(Rc::ptr_eq(&ring, &first) && second.is_none());
+        let mut event_loop = event::Loop::new(event::Options::default()).unwrap();
+        event_loop.block_on(work.unwrap()).unwrap();
+        let (ring, work) = rings.current(&servers.lists());
+        assert!(work.is_none() && is_asked(&ring, b"127.0.0.1:2"));
+        assert!(is_asked(&ring, b"127.0.0.1:1"));
+    }
 
     #[test]
     fn hashes_of_cache_memcached() {

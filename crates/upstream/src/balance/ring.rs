@@ -1,12 +1,8 @@
 //! The ring of `hash … consistent`: as nginx and Cache::Memcached::Fast lay it out, so that keys
 //! stay where they are when one takes the other's place.
 
-use std::rc::Rc;
-
 use base::crc::Crc32;
 use bytes::Bytes;
-
-use crate::peer::Peer;
 
 /// Points of a server on the ring, for each unit of its weight.
 const POINTS: usize = 160;
@@ -15,9 +11,22 @@ const POINTS: usize = 160;
 #[derive(Default)]
 pub(super) struct Ring {
     /// A hash in the upper half and the index of a server in the lower: thousands of servers have
-    /// a million points, which are sorted on the loop.
+    /// a million points.
     points: Vec<u64>,
     servers: Box<[Bytes]>,
+}
+
+/// A server on a ring.
+pub(super) struct Member {
+    /// Its name, as the configuration has it.
+    pub name: Bytes,
+    pub weight: i64,
+}
+
+impl Member {
+    fn points(&self) -> usize {
+        usize::try_from(self.weight).unwrap_or(0).saturating_mul(POINTS)
+    }
 }
 
 fn hash(point: u64) -> u32 {
@@ -37,17 +46,22 @@ fn parts(server: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl Ring {
+    /// How many points the ring of these servers has; making it takes 40 ns for each.
+    pub fn points_of(members: &[Member]) -> usize {
+        members.iter().map(Member::points).fold(0, usize::saturating_add)
+    }
+
     /// The ring of these servers.
-    pub fn new(servers: &[Rc<Peer>]) -> Ring {
-        let mut points = Vec::new();
-        for (i, peer) in servers.iter().enumerate() {
-            let (host, port) = parts(&peer.spec.server);
+    pub fn new(members: Vec<Member>) -> Ring {
+        let mut points = Vec::with_capacity(Ring::points_of(&members));
+        for (i, member) in members.iter().enumerate() {
+            let (host, port) = parts(&member.name);
             let mut start = Crc32::new();
             start.update(host);
             start.update(&[0]);
             start.update(port);
             let mut previous = 0u32;
-            for _ in 0..usize::try_from(peer.spec.weight).unwrap_or(0).saturating_mul(POINTS) {
+            for _ in 0..member.points() {
                 let mut crc = start;
                 crc.update(&previous.to_le_bytes());
                 previous = crc.finish();
@@ -57,7 +71,12 @@ impl Ring {
         points.sort_unstable();
         points.dedup_by_key(|point| hash(*point));
         points.shrink_to_fit();
-        Ring { points, servers: servers.iter().map(|peer| peer.spec.server.clone()).collect() }
+        Ring { points, servers: members.into_iter().map(|member| member.name).collect() }
+    }
+
+    /// Whether it leads to no server.
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty()
     }
 
     /// The number of the first point at or behind a hash.
@@ -75,9 +94,6 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::ServerSpec;
-    use crate::servers::Servers;
-    use os::SockAddr;
 
     #[test]
     fn names_are_taken_apart() {
@@ -96,10 +112,7 @@ mod tests {
 
     #[test]
     fn points_are_those_of_cache_memcached_fast() {
-        let addr = SockAddr::parse(b"127.0.0.1:11211").unwrap();
-        let servers =
-            Servers::own("u".into(), &[ServerSpec { weight: 2, ..ServerSpec::new(addr) }]);
-        let ring = Ring::new(&servers.lists().main);
+        let ring = Ring::new(vec![Member { name: "127.0.0.1:11211".into(), weight: 2 }]);
         assert_eq!(ring.points.len(), 320);
         let mut crc = Crc32::new();
         crc.update(b"127.0.0.1\x0011211\0\0\0\0");
