@@ -1,4 +1,4 @@
-//! Builds the measured programs in release, then hands over to `bench/`.
+//! Builds the measured programs in release, then hands over to `lab/bench/`.
 
 use crate::workspace::Workspace;
 use crate::{Findings, run};

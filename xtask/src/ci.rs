@@ -112,6 +112,6 @@ fn lints(ws: &Workspace, exact: bool) -> Findings {
 /// The code of the fuzz targets, compiled without what needs a C++ compiler: a change of the crates
 /// that they use would else be seen when somebody fuzzes next.
 fn fuzz_targets(ws: &Workspace) -> Findings {
-    let manifest = ["--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target"];
+    let manifest = ["--manifest-path", "lab/fuzz/Cargo.toml", "--target-dir", "target"];
     cargo(ws, &[&["check", "--quiet", "--lib", "--no-default-features"], &manifest[..]].concat())
 }

@@ -1,4 +1,4 @@
-//! Fuzzing by one command: see `fuzz/README.md`.
+//! Fuzzing by one command: see `lab/fuzz/README.md`.
 
 use std::fs;
 use std::process::Command;
@@ -34,12 +34,12 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
 /// The targets, from the names of their binaries.
 fn targets(ws: &Workspace) -> Result<Vec<String>, String> {
     let files = ws.files()?;
-    let names = files.iter().filter_map(|file| file.strip_prefix("fuzz/src/bin/"));
+    let names = files.iter().filter_map(|file| file.strip_prefix("lab/fuzz/src/bin/"));
     Ok(names.filter_map(|name| name.strip_suffix(".rs")).map(str::to_owned).collect())
 }
 
 fn fuzz(ws: &Workspace, target: &str, seconds: &str) -> Result<(), String> {
-    let directory = ws.root().join("fuzz");
+    let directory = ws.root().join("lab/fuzz");
     for kind in ["corpus", "artifacts"] {
         let path = directory.join(kind).join(target);
         fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -66,6 +66,6 @@ fn fuzz(ws: &Workspace, target: &str, seconds: &str) -> Result<(), String> {
     if status.success() {
         Ok(())
     } else {
-        Err(format!("{target}: {status}; the input is in fuzz/artifacts/{target}"))
+        Err(format!("{target}: {status}; the input is in lab/fuzz/artifacts/{target}"))
     }
 }

@@ -25,7 +25,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
 fn whole_configurations_keep_their_tokens() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = Vec::new();
-    for folder in ["docs/examples", "conf", "packaging", "bench"] {
+    for folder in ["docs/examples", "conf", "packaging", "lab/bench"] {
         files(&root.join(folder), &mut found);
     }
     for folder in std::env::var("WEIR_TEST_CONFIGS").unwrap_or_default().split(':') {

@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(target("README.md", "docs/ACME.md#directives"), "ACME.html#directives");
         assert_eq!(target("README.md", "docs/START.md#a"), "index.html#a");
         assert_eq!(target("docs/A.md", "../README.md"), "README.html");
-        assert_eq!(target("docs/A.md", "../bench/README.md#a"), "bench-README.html#a");
+        assert_eq!(target("docs/A.md", "../lab/bench/README.md#a"), "lab-bench-README.html#a");
         assert_eq!(target("docs/A.md", "examples/main.conf"), "examples-main.conf");
         assert_eq!(target("docs/A.md", "https://a.example/b.md"), "https://a.example/b.md");
         assert_eq!(target("docs/A.md", "#a"), "#a");

@@ -3,14 +3,14 @@ use super::*;
 
 /// First bytes of real clients: OpenSSL 3.0, curl, Go 1.26, GnuTLS 3.7 and rustls 0.23.
 const REAL: &[(&str, &[u8])] = &[
-    ("openssl", include_bytes!("../../../../fuzz/seeds/tls_hello/openssl")),
-    ("openssl_tls12", include_bytes!("../../../../fuzz/seeds/tls_hello/openssl_tls12")),
-    ("openssl_tls10", include_bytes!("../../../../fuzz/seeds/tls_hello/openssl_tls10")),
-    ("curl", include_bytes!("../../../../fuzz/seeds/tls_hello/curl")),
-    ("go", include_bytes!("../../../../fuzz/seeds/tls_hello/go")),
-    ("gnutls", include_bytes!("../../../../fuzz/seeds/tls_hello/gnutls")),
-    ("rustls", include_bytes!("../../../../fuzz/seeds/tls_hello/rustls")),
-    ("grease", include_bytes!("../../../../fuzz/seeds/tls_hello/grease")),
+    ("openssl", include_bytes!("../../../../lab/fuzz/seeds/tls_hello/openssl")),
+    ("openssl_tls12", include_bytes!("../../../../lab/fuzz/seeds/tls_hello/openssl_tls12")),
+    ("openssl_tls10", include_bytes!("../../../../lab/fuzz/seeds/tls_hello/openssl_tls10")),
+    ("curl", include_bytes!("../../../../lab/fuzz/seeds/tls_hello/curl")),
+    ("go", include_bytes!("../../../../lab/fuzz/seeds/tls_hello/go")),
+    ("gnutls", include_bytes!("../../../../lab/fuzz/seeds/tls_hello/gnutls")),
+    ("rustls", include_bytes!("../../../../lab/fuzz/seeds/tls_hello/rustls")),
+    ("grease", include_bytes!("../../../../lab/fuzz/seeds/tls_hello/grease")),
 ];
 
 fn real(name: &str) -> &'static [u8] {

@@ -27,13 +27,13 @@ fn tables_are_sorted() {
 #[test]
 fn values_of_variables() {
     let [ciphers, curves, sigalgs, alpn] =
-        all(include_bytes!("../../../../fuzz/seeds/tls_hello/openssl_tls12"));
+        all(include_bytes!("../../../../lab/fuzz/seeds/tls_hello/openssl_tls12"));
     assert_eq!(ciphers, CIPHERS_OF_OPENSSL);
     assert_eq!(curves, "X25519:prime256v1:X448:secp521r1:secp384r1");
     assert!(sigalgs.starts_with("ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:"), "{sigalgs}");
     assert_eq!(alpn, "");
     let [ciphers, curves, sigalgs, alpn] =
-        all(include_bytes!("../../../../fuzz/seeds/tls_hello/grease"));
+        all(include_bytes!("../../../../lab/fuzz/seeds/tls_hello/grease"));
     assert_eq!(ciphers, "0x0a0a:TLS_AES_128_GCM_SHA256:ECDHE-RSA-AES128-GCM-SHA256:0xfefe");
     assert_eq!(curves, "0x2a2a:X25519MLKEM768:X25519:0x6399");
     assert_eq!(sigalgs, "ecdsa_secp256r1_sha256:0x3a3a:mldsa65");

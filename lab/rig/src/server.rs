@@ -15,14 +15,14 @@ use crate::options::Options;
 use crate::{Outcome, deploy, proc};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const CONFIG: &str = include_str!("../../configs/static.conf");
+const CONFIG: &str = include_str!("../../bench/configs/static.conf");
 /// Two workers, and limits over both.
-pub const LIMITS: &str = include_str!("../../configs/limits.conf");
+pub const LIMITS: &str = include_str!("../../bench/configs/limits.conf");
 /// Filters of bodies.
-pub const FILTERS: &str = include_str!("../../configs/filters.conf");
+pub const FILTERS: &str = include_str!("../../bench/configs/filters.conf");
 /// A list of files as XML, made HTML by a stylesheet.
-pub const XSLT: &str = include_str!("../../configs/xslt.conf");
-const LIST_XSL: &str = include_str!("../../configs/list.xsl");
+pub const XSLT: &str = include_str!("../../bench/configs/xslt.conf");
+const LIST_XSL: &str = include_str!("../../bench/configs/list.xsl");
 /// Text as people write it: this project's own.
 const TEXTS: [&str; 4] = [
     include_str!("../../../ARCHITECTURE.md"),

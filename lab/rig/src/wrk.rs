@@ -5,10 +5,10 @@ use std::process::{Child, Command, Stdio};
 
 use crate::Outcome;
 
-const REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wrk/report.lua");
-const PIPELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wrk/pipeline.lua");
-const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wrk/files.lua");
-const TOKENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../wrk/tokens.lua");
+const REPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/wrk/report.lua");
+const PIPELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/wrk/pipeline.lua");
+const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/wrk/files.lua");
+const TOKENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/wrk/tokens.lua");
 
 /// The requests of a load.
 pub struct Load<'a> {

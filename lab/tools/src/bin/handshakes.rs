@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-#[path = "../../../src/tls/client.rs"]
+#[path = "../../../bench/src/tls/client.rs"]
 mod client;
 
 use std::io::{self, Read};

@@ -10,7 +10,7 @@ use crate::Outcome;
 use crate::options::Options;
 
 /// nginx's directives with their places.
-const FACTS: &str = include_str!("../../crates/conf/src/known.tsv");
+const FACTS: &str = include_str!("../../../crates/conf/src/known.tsv");
 
 /// The arguments behind each name: none, too many, and values that are wrong for a number, a size,
 /// a time, a flag, a word or a pair of them; a name twice.
