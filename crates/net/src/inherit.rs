@@ -1,6 +1,7 @@
-//! Sockets that are open already when the program starts: from the replaced binary (`NGINX=6;7;`)
-//! or from systemd (`LISTEN_FDS`).
+//! Sockets that are open already when the configuration is read: from the replaced binary
+//! (`NGINX=6;7;`), from systemd (`LISTEN_FDS`), or from this program itself.
 
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use base::log;
@@ -102,13 +103,18 @@ impl Inherited {
         }
     }
 
+    /// Takes over a socket that this program has opened before it reads the configuration.
+    pub fn add_own(&mut self, fd: OwnedFd, log: &Log) {
+        let number = fd.as_raw_fd();
+        self.put(described(fd, false), number, log);
+    }
+
     fn add(&mut self, number: RawFd, is_managed: bool, log: &Log) {
-        let described = os::fd::adopt(number).and_then(|fd| {
-            // systemd and other parents may hand over sockets that block.
-            os::fd::set_nonblocking(&fd, true)?;
-            let addr = socket::local_addr(&fd)?;
-            Ok(InheritedFd { addr, kind: socket::kind(&fd)?, is_managed, fd })
-        });
+        let described = os::fd::adopt(number).and_then(|fd| described(fd, is_managed));
+        self.put(described, number, log);
+    }
+
+    fn put(&mut self, described: io::Result<InheritedFd>, number: RawFd, log: &Log) {
         match described {
             Ok(socket) => self.sockets.push(socket),
             Err(e) => {
@@ -141,6 +147,13 @@ impl Inherited {
             );
         }
     }
+}
+
+fn described(fd: OwnedFd, is_managed: bool) -> io::Result<InheritedFd> {
+    // systemd and other parents may hand over sockets that block.
+    os::fd::set_nonblocking(&fd, true)?;
+    let addr = socket::local_addr(&fd)?;
+    Ok(InheritedFd { addr, kind: socket::kind(&fd)?, is_managed, fd })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, PipeWriter, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -28,6 +29,17 @@ use crate::{added, pidfile, signals, single, startlog, worker};
 
 /// Performs the actions of the switches, but for those that print texts.
 pub fn run(typed: &Typed, args: Vec<OsString>, environ: Environ) -> ExitCode {
+    run_on(Vec::new(), typed, args, environ)
+}
+
+/// The same of a program that has opened listening sockets already: addresses of the configuration
+/// that are theirs take them, so that nobody else gets such an address meanwhile.
+pub fn run_on(
+    opened: Vec<OwnedFd>,
+    typed: &Typed,
+    args: Vec<OsString>,
+    environ: Environ,
+) -> ExitCode {
     let paths = Paths::new(typed, &environ);
     let log = startlog::open(&paths, if typed.test { Level::Info } else { Level::Notice });
     log::set_default(log.clone());
@@ -47,7 +59,7 @@ pub fn run(typed: &Typed, args: Vec<OsString>, environ: Environ) -> ExitCode {
             .parse(None, &log, || {})
             .and_then(|p| signals::send(&log, &p.settings.pid, signal).then_some(()).ok_or(Refused))
     } else {
-        return serve(loader, &log, args, environ);
+        return serve(loader, &log, args, environ, opened);
     };
     done.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }
@@ -103,9 +115,16 @@ fn inherited(environ: &Environ, log: &Log) -> Inherited {
     }
 }
 
-fn serve(loader: Loader, log: &Log, args: Vec<OsString>, environ: Environ) -> ExitCode {
+fn serve(
+    loader: Loader,
+    log: &Log,
+    args: Vec<OsString>,
+    environ: Environ,
+    opened: Vec<OwnedFd>,
+) -> ExitCode {
     os::memory::keep_reserve();
     let mut inherited = inherited(&environ, log);
+    opened.into_iter().for_each(|socket| inherited.add_own(socket, log));
     let is_successor = inherited.from_predecessor();
     let predecessor =
         os::process::getppid().map(|pid| pid.as_raw_nonzero().get()).filter(|_| is_successor);

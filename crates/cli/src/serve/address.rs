@@ -17,10 +17,13 @@ pub struct Asked {
     pub lan: bool,
 }
 
-/// An address that was free a moment ago.
-#[derive(Debug, PartialEq, Eq)]
+/// An address that is ours.
+#[derive(Debug)]
 pub struct Chosen {
     pub address: SocketAddr,
+    /// The socket that listens there already: otherwise another program could take the port
+    /// between this choice and the start of the server.
+    pub socket: TcpListener,
     /// The usual port, if another program has it.
     pub taken: Option<u16>,
 }
@@ -56,27 +59,27 @@ impl Asked {
         if let Some(port) = self.port {
             return named(SocketAddr::new(host, port));
         }
-        let address = free_from(SocketAddr::new(host, usual)).ok_or_else(|| {
+        let (socket, address) = free_from(SocketAddr::new(host, usual)).ok_or_else(|| {
             format!("ports {usual} to {} are taken: name one with --port", usual + TRIED - 1)
         })?;
-        Ok(Chosen { address, taken: (address.port() != usual).then_some(usual) })
+        Ok(Chosen { address, socket, taken: (address.port() != usual).then_some(usual) })
     }
 }
 
-/// An address that was named: the server will get it, as far as can be told before. Its
+/// An address that was named. That it cannot be had is found out here, because the server's
 /// announcement is the first that people read.
 fn named(address: SocketAddr) -> Result<Chosen, String> {
     let error = match TcpListener::bind(address) {
         // Port 0 is any free one.
         Ok(socket) => {
             let address = socket.local_addr().unwrap_or(address);
-            return Ok(Chosen { address, taken: None });
+            return Ok(Chosen { address, socket, taken: None });
         }
         Err(e) => e,
     };
     let next = || free_from(SocketAddr::new(address.ip(), address.port().checked_add(1)?));
     let hint = match error.kind() {
-        ErrorKind::AddrInUse => next().map(|free| format!("port {} is free", free.port())),
+        ErrorKind::AddrInUse => next().map(|(_, free)| format!("port {} is free", free.port())),
         ErrorKind::PermissionDenied => {
             Some("ports below 1024 are root's: name another one with --port".to_owned())
         }
@@ -85,11 +88,11 @@ fn named(address: SocketAddr) -> Result<Chosen, String> {
     Err(format!("{address}: {error}{}", hint.map(|hint| format!("; {hint}")).unwrap_or_default()))
 }
 
-/// The first address from this one up whose port is free.
-fn free_from(first: SocketAddr) -> Option<SocketAddr> {
+/// The first address from this one up whose port is free, and a socket that has it.
+fn free_from(first: SocketAddr) -> Option<(TcpListener, SocketAddr)> {
     let ports = first.port()..=first.port().saturating_add(TRIED - 1);
     let mut all = ports.map(|port| SocketAddr::new(first.ip(), port));
-    all.find(|address| TcpListener::bind(address).is_ok())
+    all.find_map(|address| Some((TcpListener::bind(address).ok()?, address)))
 }
 
 /// `8080`, `:8080`, `127.0.0.1`, `localhost:8080` and so on, as an address with a port.
@@ -161,7 +164,10 @@ mod tests {
         assert!(error.contains("in use") && error.contains("; port "), "{error}");
         assert!(error.ends_with(&format!("{} is free", port + 1)), "{error}");
         drop(socket);
-        let chosen = Asked { port: Some(port), ..Asked::default() }.choose(8080).unwrap();
-        assert_eq!((chosen.address.port(), chosen.taken), (port, None));
+        let named = Asked { port: Some(port), ..Asked::default() };
+        let held = named.choose(8080).unwrap();
+        assert_eq!((held.address.port(), held.taken), (port, None));
+        // Who comes next finds it taken, although no server has begun.
+        assert!(named.choose(8080).unwrap_err().contains("in use"));
     }
 }

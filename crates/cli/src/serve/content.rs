@@ -12,15 +12,18 @@ use super::proxy::Proxied;
 pub enum Content {
     /// A page takes the place of the current folder, for this reason.
     Welcome(String),
-    /// A folder.
-    Folder { path: PathBuf, options: FolderOptions },
+    Folder {
+        path: PathBuf,
+        options: FolderOptions,
+    },
     /// A file, and no other one.
-    File { path: PathBuf },
+    File {
+        path: PathBuf,
+    },
     /// Another server.
     Proxied(Proxied),
 }
 
-/// The options of folders.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct FolderOptions {
     /// Folders without index.html are not listed.

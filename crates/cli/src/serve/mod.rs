@@ -16,6 +16,8 @@ mod proxy;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -138,9 +140,9 @@ struct Asked {
     domains: Domains,
 }
 
-/// Where clients come in.
+/// How clients reach the site.
 enum Door {
-    /// In plain text.
+    /// Over plain HTTP.
     Plain(address::Chosen),
     /// Under TLS, with a certificate of the user's own authority.
     Local(address::Chosen, Authority),
@@ -185,7 +187,8 @@ fn run(matches: &ArgMatches) -> ExitCode {
         error_log: Some(Vec::new()),
         ..Typed::default()
     };
-    start::run(&typed, std::env::args_os().collect(), environ)
+    let opened = site.door.into_socket().map(OwnedFd::from).into_iter().collect();
+    start::run_on(opened, &typed, std::env::args_os().collect(), environ)
 }
 
 fn refuse(message: &str) -> ExitCode {
@@ -315,6 +318,14 @@ impl Site {
 }
 
 impl Door {
+    /// The socket that listens already, where this program has chosen the address.
+    fn into_socket(self) -> Option<TcpListener> {
+        match self {
+            Door::Plain(at) | Door::Local(at, _) => Some(at.socket),
+            Door::Secured(_) => None,
+        }
+    }
+
     /// The URL for a browser on this machine.
     fn url(&self) -> String {
         match self {

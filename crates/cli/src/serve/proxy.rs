@@ -38,7 +38,7 @@ impl Proxied {
     /// Reads `http://host:port/path`, `https://…`, `host:port`, `:port` or `port`.
     ///
     /// # Errors
-    /// It is none of these, the name has no address, or certificates cannot be judged.
+    /// The text is none of these forms, the name has no address, or certificates cannot be judged.
     pub fn new(typed: &str, trust: Trust) -> Result<Proxied, String> {
         let bad = || format!("\"{typed}\" is not a URL to proxy");
         // Nothing of it may have a meaning in the configuration's language.

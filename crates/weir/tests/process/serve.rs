@@ -253,7 +253,12 @@ fn a_taken_usual_port_is_avoided() {
     let (said, _out) = announcement(&mut child);
     let (_, port) = said.split_once("http://127.0.0.1:").expect("it has a URL");
     let port: u16 = port.split('/').next().and_then(|port| port.parse().ok()).expect("a port");
-    wait_for("weir serve to listen", || TcpStream::connect(("127.0.0.1", port)).ok());
+    // The socket listens from the choice of the port on, and the answer comes from the server.
+    let mut client = TcpStream::connect(("127.0.0.1", port)).expect("the port is held");
+    client.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("sent");
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).expect("an answer");
+    assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
     signal(child.id(), "INT");
     assert!(wait_for("the end", || child.try_wait().expect("asked")).success());
     // Another program may have had the port before, and leave it now: nothing is to be seen then.
