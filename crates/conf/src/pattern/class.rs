@@ -1,5 +1,6 @@
 //! Bracketed classes: read as in PCRE, written as sets of ranges that mean the same in each engine.
 
+use super::PatternError;
 use super::translate::{Target, Translator};
 
 /// Members of a class.
@@ -32,7 +33,7 @@ pub(super) fn shorthand(letter: u8) -> Option<&'static [(u32, u32)]> {
     })
 }
 
-/// All characters that are in none of `ranges`, which are in order and apart.
+/// All characters outside `ranges`, which are sorted and do not touch.
 fn complement(ranges: &[(u32, u32)], last: u32) -> Vec<(u32, u32)> {
     let mut out = Vec::with_capacity(ranges.len() + 1);
     let mut from = 0;
@@ -56,7 +57,7 @@ impl Class {
     }
 
     /// Reads a class; the translator stands behind its `[`.
-    pub fn read(t: &mut Translator<'_>) -> Result<Class, String> {
+    pub fn read(t: &mut Translator<'_>) -> Result<Class, PatternError> {
         let mut class = Class { negated: t.eat(b"^"), ..Class::default() };
         let mut first = true;
         loop {
@@ -97,7 +98,7 @@ impl Class {
     }
 
     /// Reads a member. A set is taken in here; a character may turn out to begin a range.
-    fn item(&mut self, t: &mut Translator<'_>) -> Result<Item, String> {
+    fn item(&mut self, t: &mut Translator<'_>) -> Result<Item, PatternError> {
         if let Some(name) = t.posix_class()? {
             self.named.push_str(&name);
             return Ok(Item::Set);

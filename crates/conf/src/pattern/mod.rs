@@ -16,6 +16,7 @@ mod list;
 mod required;
 mod translate;
 
+use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
 use std::fmt;
 
@@ -95,8 +96,8 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// The reason, in words.
-    pub fn new(text: &[u8], caseless: bool) -> Result<Pattern, String> {
+    /// The pattern is malformed, too large, or has a construct that is not supported.
+    pub fn new(text: &[u8], caseless: bool) -> Result<Pattern, PatternError> {
         let pattern = Pattern::read(text, caseless)?;
         if pattern.engine.get().is_none() {
             let _ = pattern.engine.set(Some(compile(&pattern.plain, caseless)?));
@@ -107,7 +108,7 @@ impl Pattern {
     /// Checks the syntax. Two kinds of patterns are compiled at once, because only compiling them
     /// shows whether they are valid: those that may be too large ([`WEIGHT_MAX`]), and those for
     /// the backtracking engine.
-    fn read(text: &[u8], caseless: bool) -> Result<Pattern, String> {
+    fn read(text: &[u8], caseless: bool) -> Result<Pattern, PatternError> {
         let mut plain = translate(text, Target::Bytes)?;
         let (engine, mut texts) = (OnceCell::new(), Vec::new());
         if plain.backtracks {
@@ -222,16 +223,16 @@ fn with_text<T>(
     f(&wide, true)
 }
 
-fn does_not_compile(word: &Word, text: &[u8], why: &str) -> ConfError {
+fn does_not_compile(word: &Word, text: &[u8], why: &PatternError) -> ConfError {
     let text = String::from_utf8_lossy(text);
     ConfError::at(word, format!("regular expression \"{text}\" does not compile: {why}"))
 }
 
-fn compile(plain: &Translated, caseless: bool) -> Result<Engine, String> {
+fn compile(plain: &Translated, caseless: bool) -> Result<Engine, PatternError> {
     if plain.backtracks { backtracking(plain, caseless) } else { linear(plain, caseless) }
 }
 
-fn linear(plain: &Translated, caseless: bool) -> Result<Engine, String> {
+fn linear(plain: &Translated, caseless: bool) -> Result<Engine, PatternError> {
     let re = regex::bytes::RegexBuilder::new(&plain.pattern)
         .case_insensitive(caseless)
         .unicode(plain.utf)
@@ -242,7 +243,7 @@ fn linear(plain: &Translated, caseless: bool) -> Result<Engine, String> {
     Ok(Engine::Linear(Box::new(re), locations))
 }
 
-fn backtracking(plain: &Translated, caseless: bool) -> Result<Engine, String> {
+fn backtracking(plain: &Translated, caseless: bool) -> Result<Engine, PatternError> {
     let source = if caseless { format!("(?i){}", plain.pattern) } else { plain.pattern.clone() };
     let re = fancy_regex::RegexBuilder::new(&source)
         .backtrack_limit(BACKTRACK_LIMIT)
@@ -257,6 +258,30 @@ fn short(error: &str) -> String {
     let reason = error.lines().last().unwrap_or_default();
     reason.trim().trim_start_matches("error: ").to_owned()
 }
+
+/// The reason for which a pattern is refused, in the words of an error message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatternError(Cow<'static, str>);
+
+impl From<&'static str> for PatternError {
+    fn from(reason: &'static str) -> PatternError {
+        PatternError(reason.into())
+    }
+}
+
+impl From<String> for PatternError {
+    fn from(reason: String) -> PatternError {
+        PatternError(reason.into())
+    }
+}
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PatternError {}
 
 impl AsRef<Pattern> for Pattern {
     fn as_ref(&self) -> &Pattern {

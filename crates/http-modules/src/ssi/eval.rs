@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Bytes;
-use conf::pattern::{Pattern, Span};
+use conf::pattern::{Pattern, PatternError, Span};
 use http::request::Request;
 
 /// The most patterns that a worker keeps compiled.
@@ -314,7 +314,7 @@ thread_local! {
 }
 
 /// A pattern of a page, compiled once for all requests that come soon.
-fn compiled(text: &[u8]) -> Result<Rc<Pattern>, String> {
+fn compiled(text: &[u8]) -> Result<Rc<Pattern>, PatternError> {
     PATTERNS.with_borrow_mut(|known| {
         if let Some(p) = known.get(text) {
             return Ok(p.clone());

@@ -1,11 +1,12 @@
 //! Escape sequences and POSIX classes.
 
+use super::super::PatternError;
 use super::super::class::Class;
 use super::{Target, Translator};
 
 impl Translator<'_> {
     /// Translates an escape, from behind its backslash, outside of classes.
-    pub(super) fn escape(&mut self) -> Result<(), String> {
+    pub(super) fn escape(&mut self) -> Result<(), PatternError> {
         let byte = self.peek().ok_or("\\ at the end of the pattern")?;
         if byte.is_ascii_digit() && byte != b'0' && self.numbered_reference()? {
             return Ok(());
@@ -66,7 +67,7 @@ impl Translator<'_> {
         }
     }
 
-    fn quoted(&mut self) -> Result<(), String> {
+    fn quoted(&mut self) -> Result<(), PatternError> {
         self.skip(1);
         while !self.at_end() && !self.eat(b"\\E") {
             let c = self.next_char()?;
@@ -76,7 +77,7 @@ impl Translator<'_> {
     }
 
     /// `\1` to `\9`, and higher numbers if there are that many groups; others are octal.
-    fn numbered_reference(&mut self) -> Result<bool, String> {
+    fn numbered_reference(&mut self) -> Result<bool, PatternError> {
         let rest = self.src.get(self.at..).unwrap_or_default();
         let len = rest.iter().take_while(|b| b.is_ascii_digit()).count().min(6);
         let digits = rest[..len].to_vec();
@@ -89,7 +90,7 @@ impl Translator<'_> {
     }
 
     /// `\k<name>`, `\k'name'`, `\k{name}`, `\g1`, `\g{-1}`.
-    fn named_reference(&mut self) -> Result<(), String> {
+    fn named_reference(&mut self) -> Result<(), PatternError> {
         let letter = self.peek();
         self.skip(1);
         let end = match self.peek() {
@@ -113,7 +114,7 @@ impl Translator<'_> {
     }
 
     /// `\p{L}` outside of classes.
-    fn lone_property(&mut self, negated: bool) -> Result<(), String> {
+    fn lone_property(&mut self, negated: bool) -> Result<(), PatternError> {
         self.skip(1);
         let property = self.property(negated)?;
         if self.target == Target::Bytes && !self.utf {
@@ -125,7 +126,7 @@ impl Translator<'_> {
     }
 
     /// Reads a property's name, behind its `\p`, and returns it in the engines' form.
-    pub(in crate::pattern) fn property(&mut self, negated: bool) -> Result<String, String> {
+    pub(in crate::pattern) fn property(&mut self, negated: bool) -> Result<String, PatternError> {
         let mut negated = negated;
         let name = if self.eat(b"{") {
             negated ^= self.eat(b"^");
@@ -151,7 +152,7 @@ impl Translator<'_> {
     }
 
     /// `[:alpha:]` and its like, at the cursor inside a class.
-    pub(in crate::pattern) fn posix_class(&mut self) -> Result<Option<String>, String> {
+    pub(in crate::pattern) fn posix_class(&mut self) -> Result<Option<String>, PatternError> {
         const NAMES: [&str; 14] = [
             "alpha", "lower", "upper", "alnum", "ascii", "blank", "cntrl", "digit", "graph",
             "print", "punct", "space", "word", "xdigit",
@@ -173,7 +174,7 @@ impl Translator<'_> {
 
     /// The character that an escape stands for; at the byte behind the backslash. Inside a class
     /// the digits are octal.
-    pub(in crate::pattern) fn escaped_char(&mut self, in_class: bool) -> Result<u32, String> {
+    pub(in crate::pattern) fn escaped_char(&mut self, in_class: bool) -> Result<u32, PatternError> {
         let byte = self.peek().ok_or("\\ at the end of the pattern")?;
         if byte.is_ascii_digit() {
             let max = if byte == b'0' || in_class { 3 } else { 3.min(self.octal_len()) };

@@ -6,6 +6,7 @@
 
 mod escape;
 
+use super::PatternError;
 use super::class::Class;
 
 /// The engine that runs the translation.
@@ -65,8 +66,7 @@ pub(super) struct Translator<'a> {
     backtracks: bool,
 }
 
-/// Translates `pattern`.
-pub(super) fn translate(pattern: &[u8], target: Target) -> Result<Translated, String> {
+pub(super) fn translate(pattern: &[u8], target: Target) -> Result<Translated, PatternError> {
     let mut t = Translator {
         src: pattern,
         at: 0,
@@ -135,7 +135,7 @@ impl Translator<'_> {
     }
 
     /// Takes one character of the pattern: a byte without UTF mode.
-    pub(super) fn next_char(&mut self) -> Result<u32, String> {
+    pub(super) fn next_char(&mut self) -> Result<u32, PatternError> {
         let byte = self.peek().ok_or("the pattern ends too early")?;
         if !self.utf || byte < 0x80 {
             self.at += 1;
@@ -149,7 +149,7 @@ impl Translator<'_> {
     }
 
     /// Verbs that a pattern may begin with.
-    fn verbs(&mut self) -> Result<(), String> {
+    fn verbs(&mut self) -> Result<(), PatternError> {
         while self.eat(b"(*") {
             let verb = self.until(b')').ok_or("missing closing parenthesis")?;
             match verb {
@@ -161,7 +161,7 @@ impl Translator<'_> {
                 _ if verb.starts_with(b"LIMIT_") => {}
                 _ => {
                     let verb = String::from_utf8_lossy(verb);
-                    return Err(format!("(*{verb}) is not supported"));
+                    return Err(format!("(*{verb}) is not supported").into());
                 }
             }
         }
@@ -169,7 +169,7 @@ impl Translator<'_> {
     }
 
     /// One step: a literal, an escape, a class, a quantifier, a bracket.
-    fn piece(&mut self) -> Result<(), String> {
+    fn piece(&mut self) -> Result<(), PatternError> {
         let Some(byte) = self.peek() else { return Ok(()) };
         if self.flags.extended && self.blank(byte) {
             return Ok(());
@@ -229,7 +229,7 @@ impl Translator<'_> {
         self.scopes.iter().for_each(|_| self.out.push(')'));
     }
 
-    fn raw(&mut self, text: &str) -> Result<(), String> {
+    fn raw(&mut self, text: &str) -> Result<(), PatternError> {
         self.skip(1);
         self.out.push_str(text);
         Ok(())
@@ -249,7 +249,7 @@ impl Translator<'_> {
         true
     }
 
-    fn dollar(&mut self) -> Result<(), String> {
+    fn dollar(&mut self) -> Result<(), PatternError> {
         self.skip(1);
         let end = if self.flags.multi_line { "(?m:$)" } else { self.before_last_line_feed() };
         self.out.push_str(end);
@@ -290,7 +290,7 @@ impl Translator<'_> {
     }
 
     /// `{2}`, `{2,}`, `{2,3}` and `{,3}` are quantifiers; any other brace stands for itself.
-    fn brace(&mut self) -> Result<(), String> {
+    fn brace(&mut self) -> Result<(), PatternError> {
         let rest = self.src.get(self.at + 1..).unwrap_or_default();
         let inside = memchr::memchr(b'}', rest).and_then(|end| rest.get(..end));
         let bounds = inside.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| {
@@ -313,7 +313,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    fn enter(&mut self, captures: bool, text: &str) -> Result<(), String> {
+    fn enter(&mut self, captures: bool, text: &str) -> Result<(), PatternError> {
         if self.open.len() >= DEPTH_MAX {
             return Err("groups nest too deep".into());
         }
@@ -325,7 +325,7 @@ impl Translator<'_> {
     }
 
     /// Translates a group, from behind its opening parenthesis.
-    fn group(&mut self) -> Result<(), String> {
+    fn group(&mut self) -> Result<(), PatternError> {
         if self.peek() == Some(b'*') {
             return Err("verbs inside a pattern are not supported".into());
         }
@@ -366,7 +366,7 @@ impl Translator<'_> {
     }
 
     /// A named group; at the character before the name.
-    fn named(&mut self, end: u8) -> Result<(), String> {
+    fn named(&mut self, end: u8) -> Result<(), PatternError> {
         self.skip(1);
         let name = self.until(end).ok_or("missing terminator in subpattern name")?.to_vec();
         let starts = name.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_');
@@ -379,7 +379,7 @@ impl Translator<'_> {
     }
 
     /// `(?(1)yes|no)`, `(?(<name>)yes|no)`.
-    fn conditional(&mut self) -> Result<(), String> {
+    fn conditional(&mut self) -> Result<(), PatternError> {
         self.skip(1);
         let inside = self.until(b')').ok_or("missing closing parenthesis")?.to_vec();
         let name = match inside.as_slice() {
@@ -392,7 +392,7 @@ impl Translator<'_> {
     }
 
     /// `(?i)`, `(?s-m:`, …: `m`, `x` and `n` become state of the translation, the others pass.
-    fn option_flags(&mut self) -> Result<(), String> {
+    fn option_flags(&mut self) -> Result<(), PatternError> {
         let outside = self.flags;
         let (mut on, mut passed) = (true, [String::new(), String::new()]);
         loop {
@@ -441,7 +441,7 @@ impl Translator<'_> {
     }
 
     /// The number of the group that `1`, `-1` or a name stands for.
-    fn group_number(&self, name: &[u8]) -> Result<usize, String> {
+    fn group_number(&self, name: &[u8]) -> Result<usize, PatternError> {
         let text = String::from_utf8_lossy(name);
         let relative = text.strip_prefix('-').and_then(|n| n.parse::<usize>().ok());
         let number = match (relative, text.parse::<usize>()) {
@@ -451,11 +451,11 @@ impl Translator<'_> {
         };
         match number {
             Some(number) if (1..=self.groups).contains(&number) => Ok(number),
-            _ => Err(format!("reference to non-existent subpattern \"{text}\"")),
+            _ => Err(format!("reference to non-existent subpattern \"{text}\"").into()),
         }
     }
 
-    fn reference(&mut self, name: &[u8]) -> Result<(), String> {
+    fn reference(&mut self, name: &[u8]) -> Result<(), PatternError> {
         let group = self.group_number(name)?;
         self.backtracks = true;
         self.out.push_str(&format!("(?:\\{group})"));
