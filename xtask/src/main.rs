@@ -20,6 +20,7 @@ mod site;
 mod testing;
 mod tidy;
 mod tiers;
+mod trained;
 mod vscode;
 mod workspace;
 
@@ -111,6 +112,12 @@ const VERBS: &[Verb] = &[
                     [-- CARGO ARGUMENTS]",
         help: "what people install; check tries the packages in a minimal Debian, as root",
         run: package::run,
+    },
+    Verb {
+        name: "trained",
+        arguments: "[CARGO ARGUMENTS]",
+        help: "the server for release, built by the profile of a load; for package --program",
+        run: trained::run,
     },
     Verb {
         name: "image",

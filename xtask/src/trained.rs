@@ -1,0 +1,217 @@
+//! `cargo xtask trained`: the server for release, optimized by the profile of a load.
+//!
+//! The program is built twice: first with counters in it, which a load of a minute fills, then with
+//! the counts, by which the compiler lays out code, inlines and foresees branches
+//! (`-Cprofile-generate` and `-Cprofile-use` of rustc). The load is plain serving: files, kept and
+//! closed connections, TLS, HTTP/2, compression, a proxy and a cache.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::workspace::Workspace;
+use crate::{Findings, run};
+
+/// Seconds of each load.
+const SECONDS: &str = "4";
+
+/// One process, because it writes its counters when it ends, and its workers would end without.
+const CONFIG: &str = "\
+daemon off; master_process off; pid weir.pid; error_log error.log;
+events { worker_connections 1024; }
+http {
+    include mime.types;
+    access_log access.log; sendfile on; tcp_nopush on; keepalive_requests 1000000;
+    gzip_types text/css;
+    proxy_cache_path cache keys_zone=pages:1m;
+    upstream origin { server 127.0.0.1:%PORT1%; keepalive 32; }
+    server {
+        listen 127.0.0.1:%PORT0%;
+        listen 127.0.0.1:%PORT2% ssl; http2 on;
+        ssl_certificate own.crt; ssl_certificate_key own.key;
+        root html;
+        location = /ok { return 200 \"OK\"; }
+        location /packed/ { alias html/; gzip on; }
+        location /old/ { rewrite ^/old/(.*)$ /$1 last; }
+        location /passed/ { proxy_pass http://origin/; proxy_set_header Host $host; }
+        location /cached/ { proxy_pass http://origin/; proxy_cache pages; proxy_cache_valid 1m; }
+    }
+    server { listen 127.0.0.1:%PORT1%; root html; access_log off; }
+}
+";
+
+/// Builds it, and prints its path. Arguments are cargo's, the same for both builds.
+pub fn run(ws: &Workspace, args: &[String]) -> Findings {
+    trained(ws, args).map(|program| println!("{}", program.display())).map_err(|e| vec![e])
+}
+
+fn trained(ws: &Workspace, args: &[String]) -> Result<PathBuf, String> {
+    let triple = host(ws)?;
+    let merge = profdata(ws, &triple)?;
+    for tool in ["wrk", "h2load", "openssl"] {
+        if !run::succeeds(ws, "sh", &["-c", &format!("command -v {tool}")]) {
+            return Err(format!("{tool} is missing: apt-get install wrk nghttp2-client openssl"));
+        }
+    }
+    let folder = ws.root().join("target/trained");
+    let (counts, site) = (folder.join("counts"), folder.join("site"));
+    for old in [&counts, &site] {
+        let _ = fs::remove_dir_all(old);
+        fs::create_dir_all(old).map_err(|e| format!("{}: {e}", old.display()))?;
+    }
+    let counting = format!("-Cprofile-generate={}", counts.display());
+    let program = build(ws, &triple, &folder.join("counting"), &counting, args)?;
+    train(ws, &program, &site)?;
+    let profile = folder.join("weir.profdata");
+    let (profile, counts) = (profile.to_string_lossy(), counts.to_string_lossy());
+    run::run(ws, &merge.to_string_lossy(), &["merge", "-o", &profile, &counts])?;
+    build(ws, &triple, &folder.join("optimized"), &format!("-Cprofile-use={profile}"), args)
+}
+
+/// The triple that rustc compiles for.
+fn host(ws: &Workspace) -> Result<String, String> {
+    let version = run::output(ws, "rustc", &["-vV"])?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".to_owned())
+}
+
+/// The program that merges counts; it has to be of the compiler's own LLVM.
+fn profdata(ws: &Workspace, triple: &str) -> Result<PathBuf, String> {
+    let sysroot = run::output(ws, "rustc", &["--print", "sysroot"])?;
+    let path = Path::new(sysroot.trim()).join("lib/rustlib").join(triple).join("bin/llvm-profdata");
+    match path.is_file() {
+        true => Ok(path),
+        false => Err("llvm-profdata is missing: rustup component add llvm-tools".to_owned()),
+    }
+}
+
+/// Builds the server with a flag for rustc. With a triple given, the flag is for the server alone,
+/// and not for the programs that the build runs.
+fn build(
+    ws: &Workspace,
+    triple: &str,
+    target: &Path,
+    flag: &str,
+    more: &[String],
+) -> Result<PathBuf, String> {
+    let flags = format!("target.{triple}.rustflags=[\"{flag}\"]");
+    let folder = target.to_string_lossy();
+    let mut words = vec!["build", "--release", "-p", "weir", "--bin", "weir"];
+    words.extend(["--target", triple, "--target-dir", &folder, "--config", &flags]);
+    words.extend(more.iter().map(String::as_str));
+    run::run(ws, "cargo", &words)?;
+    Ok(target.join(triple).join("release/weir"))
+}
+
+/// A server that is ended with the value.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs the loads against the program that counts.
+fn train(ws: &Workspace, program: &Path, site: &Path) -> Result<(), String> {
+    let ports = ports()?;
+    write_site(ws, site, ports)?;
+    let mut command = Command::new(program);
+    command.arg("-p").arg(site).args(["-c", "nginx.conf"]).stdin(Stdio::null());
+    let mut server = Server(command.spawn().map_err(|e| format!("{}: {e}", program.display()))?);
+    let mut tries = 0;
+    while TcpStream::connect(("127.0.0.1", ports[0])).is_err() {
+        if tries == 100 || !matches!(server.0.try_wait(), Ok(None)) {
+            return Err(format!("it does not serve: see {}", site.join("error.log").display()));
+        }
+        tries += 1;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    loads(ws, ports)?;
+    // A graceful end is one at which the counters are written.
+    let pid = server.0.id().to_string();
+    run::run(ws, "kill", &["-QUIT", &pid])?;
+    let status = server.0.wait().map_err(|e| e.to_string())?;
+    if status.success() { Ok(()) } else { Err(format!("the server under the load: {status}")) }
+}
+
+/// Three ports that are free.
+fn ports() -> Result<[u16; 3], String> {
+    let all = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0"));
+    let mut ports = [0; 3];
+    for (port, socket) in ports.iter_mut().zip(&all) {
+        let address = socket.as_ref().ok().and_then(|socket| socket.local_addr().ok());
+        *port = address.ok_or("no port is free")?.port();
+    }
+    Ok(ports)
+}
+
+fn write_site(ws: &Workspace, site: &Path, ports: [u16; 3]) -> Result<(), String> {
+    let mut config = CONFIG.to_owned();
+    for (number, port) in ports.iter().enumerate() {
+        config = config.replace(&format!("%PORT{number}%"), &port.to_string());
+    }
+    let types = fs::read(ws.root().join("conf/mime.types"));
+    let types = types.map_err(|e| format!("conf/mime.types: {e}"))?;
+    let line = "a { color: #123456; margin: 0 1px 2px 3px; } /* a rule of a style sheet */\n";
+    let text = |bytes: usize| line.as_bytes().iter().copied().cycle().take(bytes).collect();
+    let files: [(&str, Vec<u8>); 6] = [
+        ("nginx.conf", config.into_bytes()),
+        ("mime.types", types),
+        ("html/1k.css", text(1 << 10)),
+        ("html/20k.css", text(20 << 10)),
+        ("html/1m.css", text(1 << 20)),
+        ("html/index.html", b"<h1>A page</h1>\n".to_vec()),
+    ];
+    fs::create_dir_all(site.join("html")).map_err(|e| e.to_string())?;
+    for (name, bytes) in files {
+        fs::write(site.join(name), bytes).map_err(|e| format!("{name}: {e}"))?;
+    }
+    let (key, certificate) = (site.join("own.key"), site.join("own.crt"));
+    let (key, certificate) = (key.to_string_lossy(), certificate.to_string_lossy());
+    let mut words = vec!["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+    words.extend(["-nodes", "-subj", "/CN=localhost", "-days", "2"]);
+    words.extend(["-keyout", &key, "-out", &certificate]);
+    run::output(ws, "openssl", &words).map(|_| ())
+}
+
+/// The loads, one after the other.
+fn loads(ws: &Workspace, [http, _, https]: [u16; 3]) -> Result<(), String> {
+    let (plain, tls) = (format!("http://127.0.0.1:{http}"), format!("https://127.0.0.1:{https}"));
+    let paths = [
+        "/ok",
+        "/1k.css",
+        "/",
+        "/20k.css",
+        "/1m.css",
+        "/missing",
+        "/old/1k.css",
+        "/packed/20k.css",
+        "/passed/1k.css",
+        "/passed/1m.css",
+        "/cached/1k.css",
+        "/cached/20k.css",
+    ];
+    let wrk = |url: String, fields: &[&str]| {
+        let mut words = vec!["-t1", "-c32", "-d", SECONDS];
+        fields.iter().for_each(|field| words.extend(["-H", field]));
+        words.push(&url);
+        run::output(ws, "wrk", &words).map(|_| ())
+    };
+    for path in paths {
+        wrk(format!("{plain}{path}"), &["Accept-Encoding: gzip", "User-Agent: Mozilla/5.0"])?;
+    }
+    for (field, path) in [("Connection: close", "/1k.css"), ("Range: bytes=100-299", "/1m.css")] {
+        wrk(format!("{plain}{path}"), &[field])?;
+    }
+    wrk(format!("{tls}/1k.css"), &[])?;
+    wrk(format!("{tls}/1k.css"), &["Connection: close"])?;
+    for path in ["/1k.css", "/20k.css", "/passed/1k.css"] {
+        let url = format!("{tls}{path}");
+        run::output(ws, "h2load", &["-n20000", "-c8", "-m16", &url])?;
+    }
+    Ok(())
+}
