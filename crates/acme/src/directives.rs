@@ -21,7 +21,6 @@ use upstream::ssl::SslDraft;
 use crate::issuer::{AccountKey, ExternalKey, Issuer, Order, Proof, Secrets};
 use crate::zone;
 
-/// The directives.
 pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
         "acme_issuer",
@@ -183,7 +182,6 @@ pub(crate) struct Acme {
     zone: Option<(Word, Vec<u8>, usize)>,
     /// The issuers with their orders; set after all servers were read.
     pub issuers: Vec<Rc<Issuer>>,
-    /// The shared zone.
     pub shared: Option<Rc<zone::Shared>>,
 }
 

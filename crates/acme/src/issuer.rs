@@ -11,7 +11,6 @@ use proto::acme::Identifier;
 use upstream::names::Lookup;
 use upstream::ssl::UpstreamTls;
 
-/// `account_key`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AccountKey {
     /// Generated once and stored in `state_path`.
@@ -63,9 +62,7 @@ pub(crate) struct Secrets {
 
 /// An `acme_issuer` block.
 pub(crate) struct Issuer {
-    /// Its name.
     pub name: String,
-    /// `uri`
     pub uri: String,
     pub account_key: AccountKey,
     pub proof: Proof,

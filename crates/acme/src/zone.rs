@@ -103,7 +103,6 @@ pub(crate) struct Answer {
 /// Everything that workers see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    /// The certificates.
     pub certificates: Vec<Shown>,
     /// The responses to challenges in progress.
     pub answers: Vec<Answer>,

@@ -21,7 +21,7 @@ const MAGIC: &[u8; 8] = b"weir\r\ncf";
 const VERSION: u32 = 2;
 /// Bytes of the part that all headers have.
 const FIXED: usize = 108;
-/// Where that begins which the checksum is of.
+/// The offset from which bytes are covered by the checksum.
 const CHECKED: usize = 16;
 /// Stands before the key, so that people find it with `grep`.
 const KEY_MARK: &[u8] = b"\nKEY: ";
@@ -112,7 +112,7 @@ impl Header {
         self.room += start.next_multiple_of(PAGE) - start;
     }
 
-    /// Takes so much room that the body begins at `start`; false where the header is too long.
+    /// Pads the header so that the body begins at `start`; false if the header is too long.
     pub fn reach(&mut self, start: usize) -> bool {
         self.room = 0;
         let Some(room) = start.checked_sub(self.body_start()) else { return false };

@@ -29,7 +29,7 @@ pub fn start(caches: Vec<Rc<Cache>>, slot: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Looks after the caches whenever this process is rung for.
+/// Looks after the caches whenever another process wakes this one.
 fn answer_bell(bell: OwnedFd, caches: Vec<Rc<Cache>>) {
     let bell = Fd::new(bell);
     event::spawn(async move {
@@ -40,8 +40,8 @@ fn answer_bell(bell: OwnedFd, caches: Vec<Rc<Cache>>) {
     });
 }
 
-/// The manager is rung for purges, and for news of entries. Where it is a part of the only process,
-/// that hears its bell already, and rings no other one.
+/// The manager is woken for purges and for news of entries. Where the manager is a part of the only
+/// process, that process is woken already, and there is no other one to wake.
 fn listen(caches: &[Rc<Cache>]) {
     let heard = caches.iter().filter(|cache| cache.hears()).count() > 0;
     let Some(first) = caches.first().filter(|_| !heard) else { return };

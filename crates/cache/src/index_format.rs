@@ -58,7 +58,7 @@ pub enum BadFile {
     Damaged,
     /// It is another program's.
     Foreign,
-    /// Of another version.
+    /// The file has another version of the format.
     Version(u32),
 }
 

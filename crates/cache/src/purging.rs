@@ -191,7 +191,7 @@ async fn looked_for(cache: &Rc<Cache>, marks: &[u64], sure: Option<u64>) -> Opti
     }
 }
 
-/// While it lives, this process is rung for.
+/// While it lives, other processes wake this one when the index changes.
 struct Listening<'a>(&'a Cache);
 
 impl Listening<'_> {

@@ -183,7 +183,7 @@ impl Reader {
     }
 }
 
-/// The number at the start of a text, up to a separator; `None` where it is none.
+/// The number at the start of a text, up to a separator; `None` if it is not a number.
 fn delta_seconds(text: &[u8]) -> Option<i64> {
     let end = text.iter().position(|b| matches!(b, b',' | b';' | b' ')).unwrap_or(text.len());
     text[..end].iter().try_fold(0_i64, |n, b| {

@@ -77,7 +77,7 @@ pub struct LiveStream {
 }
 
 impl Streams {
-    /// Slots for about so many responses, made before the fork.
+    /// Slots for about `responses` responses, made before the fork.
     ///
     /// # Errors
     /// The system's, when memory cannot be mapped.
@@ -122,7 +122,7 @@ impl Streams {
         None
     }
 
-    /// The file is there, with so much of the body.
+    /// The file exists, with this part of the body.
     pub fn show(&self, id: StreamId, pid: u32, number: u32, written: u64) {
         let words = self.words(id.slot);
         words[NUMBER].store(number.into(), Ordering::Relaxed);

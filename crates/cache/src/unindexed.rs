@@ -25,7 +25,7 @@ const LONG_REST_MS: u64 = 10_000;
 /// The result of reading a header.
 enum HeaderRead {
     Header(Box<Header>, FileMeta),
-    /// It is none of ours, or damaged.
+    /// It is not a cache file, or it is damaged.
     Bad,
     /// There is none.
     Missing,

@@ -15,7 +15,6 @@ use proto::acme::Identifier;
 /// The files of a server's certificate and key, relative to the folder of one run.
 pub const SERVER: [&str; 2] = ["server.crt", "server.key"];
 
-/// The authority.
 pub struct Authority {
     folder: PathBuf,
     inner: local::Authority,

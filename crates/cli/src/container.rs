@@ -106,7 +106,7 @@ struct Templates {
     folder: PathBuf,
     /// The end of their names, which the files do not have.
     suffix: Vec<u8>,
-    /// Where the files go.
+    /// The folder that the filled templates are written to.
     output: PathBuf,
     /// The values of variables.
     values: HashMap<Vec<u8>, Vec<u8>>,

@@ -12,13 +12,12 @@ use crate::line::{STYLES, WIDTH, capital, common, help, wrapped};
 /// Pairs of a term and its explanation.
 pub type Entries = &'static [(&'static str, &'static str)];
 
-/// A command.
 pub struct Command {
     /// The word after `weir`.
     pub name: &'static str,
     /// Its effect, in a line without a capital letter and full stop.
     pub doc: &'static str,
-    /// Who needs it, and what it does: sentences.
+    /// Sentences that say who needs the command and what it does.
     pub about: &'static str,
     /// Its arguments.
     pub args: fn() -> Vec<Arg>,
@@ -30,7 +29,6 @@ pub struct Command {
     pub environment: Entries,
     /// Complete command lines, with their effects.
     pub examples: Entries,
-    /// Runs it.
     pub run: Run,
 }
 

@@ -24,7 +24,7 @@ pub type Variables = BTreeMap<OsString, OsString>;
 
 /// The scripts of a folder, and the environment as they leave it.
 pub struct Scripts {
-    /// In their order.
+    /// The scripts, in the order in which they run.
     paths: Vec<PathBuf>,
     /// The variables, with the changes so far.
     pub variables: Variables,

@@ -8,11 +8,9 @@ use server::layout::{CONF_PATH, ERROR_LOG_PATH, PREFIX};
 pub enum Value {
     /// A folder.
     Dir,
-    /// A file.
     File,
     /// One of a few words.
     OneOf(&'static [&'static str]),
-    /// Text.
     Text,
 }
 
@@ -32,7 +30,6 @@ pub struct Arg {
 pub enum Ask {
     /// The help text.
     Help,
-    /// The version.
     Version,
     /// Show the version and the features.
     Build,

@@ -24,7 +24,7 @@ pub const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// What all have in common.
+/// What all commands have in common.
 pub fn common(command: clap::Command) -> clap::Command {
     command
         .version(server::VERSION)

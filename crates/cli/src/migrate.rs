@@ -197,7 +197,7 @@ struct Statement {
     argument: String,
 }
 
-/// What a configuration has.
+/// What a configuration contains.
 #[derive(Default)]
 struct Found {
     used: Used,

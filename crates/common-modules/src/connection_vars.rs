@@ -70,7 +70,6 @@ fn number<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// `$remote_addr`
 fn remote_addr<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
     write_host(out, s.address())
 }
@@ -112,12 +111,10 @@ fn binary_remote_addr<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// `$remote_port`
 fn remote_port<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
     write_port(out, s.address().port())
 }
 
-/// `$server_addr`
 fn server_addr<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
     let Some(local) = s.local() else { return false };
     match local {
@@ -126,7 +123,6 @@ fn server_addr<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// `$server_port`
 fn server_port<S: Connected>(s: &mut S, out: &mut Vec<u8>) -> bool {
     write_port(out, s.local_port())
 }
@@ -172,7 +168,6 @@ fn proxy_tlv<S: Connected>(s: &mut S, name: &[u8], out: &mut Vec<u8>) -> bool {
     }
 }
 
-/// `$hostname`
 fn hostname<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     thread_local!(static NAME: OnceCell<String> = const { OnceCell::new() });
     NAME.with(|name| {
@@ -182,7 +177,6 @@ fn hostname<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// `$pid`
 fn pid<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     write_u64(out, std::process::id().into());
     true
@@ -194,25 +188,21 @@ fn version<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// `$msec`
 fn msec<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     write_millis(out, base::time::unix_ms());
     true
 }
 
-/// `$time_iso8601`
 fn time_iso8601<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(&base::time::iso8601());
     true
 }
 
-/// `$time_rfc3339`
 fn time_rfc3339<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(&base::time::rfc3339_ms());
     true
 }
 
-/// `$time_local`
 fn time_local<S>(_: &mut S, out: &mut Vec<u8>) -> bool {
     out.extend_from_slice(&base::time::clf_time());
     true

@@ -14,7 +14,7 @@ use crate::forwarded;
 pub struct Proxies {
     /// Their addresses.
     pub nets: Vec<Cidr>,
-    /// Proxies are looked through to the first address that is none of them.
+    /// Whether trusted proxies are skipped, up to the first address that is not one of them.
     pub recursive: Option<bool>,
 }
 

@@ -30,39 +30,39 @@ macro_rules! contexts {
 contexts! {
     /// Outside of every block.
     MAIN = 0, "main";
-    /// In `events`.
+    /// Inside `events`.
     EVENTS = 1, "events";
-    /// In `http`.
+    /// Inside `http`.
     HTTP = 2, "http";
-    /// In `server` of `http`.
+    /// `server` in `http`.
     SERVER = 3, "server";
-    /// In `location`.
+    /// Inside `location`.
     LOCATION = 4, "location";
-    /// In `if` of a server.
+    /// `if` in a server.
     IF_SERVER = 5, "if in server";
-    /// In `if` of a location.
+    /// `if` in a location.
     IF_LOCATION = 6, "if in location";
-    /// In `limit_except`.
+    /// Inside `limit_except`.
     LIMIT_EXCEPT = 7, "limit_except";
-    /// In `upstream` of `http`.
+    /// `upstream` in `http`.
     UPSTREAM = 8, "upstream";
-    /// In `stream`.
+    /// Inside `stream`.
     STREAM = 9, "stream";
     /// In `server` of `stream`.
     STREAM_SERVER = 10, "server in stream";
     /// In `upstream` of `stream`.
     STREAM_UPSTREAM = 11, "upstream in stream";
-    /// In `mail`.
+    /// Inside `mail`.
     MAIL = 12, "mail";
     /// In `server` of `mail`.
     MAIL_SERVER = 13, "server in mail";
-    /// In `acme_issuer`.
+    /// Inside `acme_issuer`.
     ACME_ISSUER = 14, "acme_issuer";
-    /// In `otel_exporter`.
+    /// Inside `otel_exporter`.
     OTEL_EXPORTER = 15, "otel_exporter";
-    /// In `oidc_provider`.
+    /// Inside `oidc_provider`.
     OIDC_PROVIDER = 16, "oidc_provider";
-    /// In `ldap_server`.
+    /// Inside `ldap_server`.
     LDAP_SERVER = 17, "ldap_server";
 }
 

@@ -138,7 +138,7 @@ pub struct Activity {
 }
 
 impl Beats {
-    /// Lines for so many processes. They live as long as this process.
+    /// A line for each of `slots` processes. The lines live as long as this process.
     ///
     /// # Errors
     /// The system's, when memory cannot be mapped.
@@ -199,7 +199,7 @@ impl Beats {
         }
     }
 
-    /// In the master: so many workers stand still now, or have died a moment ago.
+    /// In the master: the number of workers that stand still now, or died a moment ago.
     pub fn set_stuck(&self, count: usize) {
         self.lines.line(self.slots).set(0, count as u64);
     }

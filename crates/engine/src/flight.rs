@@ -46,7 +46,7 @@ pub struct Record<'a> {
     pub failed: bool,
     /// Its time, microseconds.
     pub total_us: u64,
-    /// Of that, until its head was there.
+    /// The part of that time until the head was there.
     pub head_us: u64,
     /// Waits of the phases before the content: limits, access, subrequests.
     pub access_us: u64,

@@ -42,7 +42,7 @@ impl Life {
         self.endings.borrow_mut().push(Box::new(ending));
     }
 
-    /// What must leave the process before the worker exits.
+    /// The tasks that have to end before the worker exits.
     pub fn last_work(&self) -> Vec<Help> {
         self.endings.borrow().iter().filter_map(|ending| ending()).collect()
     }

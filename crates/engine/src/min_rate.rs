@@ -32,7 +32,7 @@ impl MinRate {
     /// `RATE [GRACE]`, or `off`.
     ///
     /// # Errors
-    /// The arguments are none of these.
+    /// The arguments have another form.
     pub fn parse(n: &Node) -> Result<MinRate, ConfError> {
         if n.arg(0)?.bytes() == b"off" {
             return match n.args.get(1) {
@@ -56,7 +56,7 @@ impl MinRate {
 /// The time for which a client may still be waited for.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Credit {
-    /// Of the grace that much is used up, milliseconds.
+    /// The part of the grace that is used up, in milliseconds.
     used_ms: u64,
 }
 
@@ -69,7 +69,7 @@ impl Credit {
         }
     }
 
-    /// So long was waited, and so many bytes came or went.
+    /// Accounts for a wait of `waited_ms` in which `bytes` bytes came or went.
     #[inline]
     pub fn moved(&mut self, min: MinRate, waited_ms: u64, bytes: u64) {
         if waited_ms == 0 && self.used_ms == 0 || min.rate == 0 {

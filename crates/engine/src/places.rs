@@ -13,7 +13,7 @@ pub enum Place {
     /// Below the prefix, as nginx has it.
     #[default]
     Prefix,
-    /// In this folder, which is made when it is needed.
+    /// This folder, which is made when it is needed.
     Folder(PathBuf),
     /// No folder can be written.
     Nowhere,

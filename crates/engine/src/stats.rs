@@ -101,11 +101,11 @@ pub struct WorkerReport {
     pub pid: u64,
     /// Its open connections.
     pub active: u64,
-    /// Of these, without a request.
+    /// The connections without a request.
     pub waiting: u64,
     /// Connections that were accepted in its place.
     pub accepted: u64,
-    /// Of these, with a task.
+    /// Those of the accepted connections that got a task.
     pub handled: u64,
     /// Requests in its place.
     pub requests: u64,
@@ -217,7 +217,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Counters for so many processes.
+    /// Counters for `slots` processes.
     ///
     /// # Errors
     /// The system's, when memory cannot be mapped.

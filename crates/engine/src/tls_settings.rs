@@ -62,7 +62,7 @@ impl Algorithms {
 /// Reads `ssl_protocols`.
 ///
 /// # Errors
-/// A word is no version, or none of them can be had.
+/// A word is not a version, or no named version is available.
 pub fn protocols(node: &Node) -> Result<Vec<Version>, ConfError> {
     let read = |word: &Word| {
         Protocol::word(&word.lossy())

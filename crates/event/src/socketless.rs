@@ -96,7 +96,7 @@ impl Socketless {
         with(|inner| inner.core.socks.set_client(self.key, block_of(ip)));
     }
 
-    /// The place of the connection's client, where a share is so many connections.
+    /// The place of the connection's client, if a share is `share` connections.
     pub fn standing(&self, share: usize) -> Standing {
         let share = u32::try_from(share).unwrap_or(u32::MAX);
         with(|inner| inner.core.socks.clients.standing(self.key.index, share))

@@ -26,7 +26,7 @@ const SETTLE_MS: i64 = 2_000;
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub meta: FileMeta,
-    /// Of anything but folders.
+    /// Anything but a folder.
     pub fd: Option<OwnedFd>,
     /// All bytes of a regular file of at most [`CONTENT_MAX`].
     pub content: Option<Vec<u8>>,

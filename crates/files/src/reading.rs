@@ -216,7 +216,7 @@ struct Direct {
     /// Bytes before those that are wanted.
     skip: usize,
     want: usize,
-    /// Where in the memory the read begins.
+    /// The offset in the memory at which the read begins.
     from: usize,
     memory: Vec<u8>,
 }

@@ -85,7 +85,7 @@ struct Copy {
 }
 
 impl SendReady {
-    /// The wire as it is, up to so many bytes.
+    /// Sends through the wire as it is, up to `bytes` bytes.
     pub fn as_it_is(bytes: usize) -> SendReady {
         SendReady { bytes, copy: None }
     }

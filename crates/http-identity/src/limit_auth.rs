@@ -79,7 +79,7 @@ enum State {
     #[default]
     Open,
     Failed,
-    /// It may retry after so many seconds.
+    /// It may retry after this number of seconds.
     Refused(u64),
 }
 

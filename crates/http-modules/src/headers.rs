@@ -105,7 +105,6 @@ struct Line {
 
 type Lines = Vec<Rc<Line>>;
 
-/// `expires`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expires {
     Off,
@@ -115,7 +114,7 @@ enum Expires {
     Access(i64),
     /// Seconds from the response's last change.
     Modified(i64),
-    /// The next time at which the local clock shows so many seconds of the day.
+    /// The next time at which the local clock shows this number of seconds since midnight.
     Daily(i64),
 }
 

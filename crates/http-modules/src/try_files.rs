@@ -35,7 +35,7 @@ struct Candidate {
     folder: bool,
 }
 
-/// The answer when none of the files exists.
+/// The answer if no file exists.
 #[derive(Clone)]
 enum Last {
     Status(u16),

@@ -86,7 +86,7 @@ pub(crate) fn respond(r: &mut Request, script: &Rc<Script>) -> Verdict {
     Verdict::Done
 }
 
-/// What a script has still to send.
+/// What a script still has to send.
 struct Rest {
     script: Rc<Script>,
 }

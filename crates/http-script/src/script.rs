@@ -369,7 +369,6 @@ impl Script {
         self.push(Op { key: Key::Ticket(ticket), pending, detach });
     }
 
-    /// Starts a timer.
     pub fn start_timer(&self, timer: TimerId, after_ms: u64) {
         let pending = Box::pin(async move {
             event::sleep(after_ms).await;
@@ -481,7 +480,7 @@ thread_local! {
     static ENDS: Cell<u64> = const { Cell::new(1) };
 }
 
-/// One in so many engines is looked at.
+/// One engine in this number is looked at.
 const SIZE_EVERY: u64 = 256;
 
 /// The default of `js_context_reuse_max_size`.

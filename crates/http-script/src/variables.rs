@@ -69,7 +69,6 @@ pub(crate) fn text_of(data: Data) -> Bytes {
     }
 }
 
-/// `String(n)`
 fn number(n: f64) -> String {
     match n {
         n if n.is_nan() => "NaN".to_owned(),

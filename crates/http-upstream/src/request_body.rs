@@ -20,7 +20,7 @@ pub(crate) enum RequestBody {
     Whole,
     /// Streamed as it arrives, which is only possible to one server.
     Streamed {
-        /// With chunked transfer encoding.
+        /// The body goes out with chunked transfer encoding.
         chunked: bool,
         /// Pieces that arrived before there was a connection.
         pending: Chain,

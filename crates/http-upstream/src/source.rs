@@ -519,7 +519,6 @@ pub(crate) fn log_complaints(r: &Request, protocol: &mut dyn Protocol, sink: &mu
 pub(crate) struct Ending {
     /// Log messages.
     pub messages: Vec<(Level, String)>,
-    /// The trailers.
     pub trailers: Vec<(Bytes, Bytes)>,
 }
 

@@ -115,7 +115,7 @@ pub fn start_of_one(value: &[u8]) -> Option<u64> {
 pub struct ContentRange {
     /// The first byte.
     pub start: u64,
-    /// Behind the last one.
+    /// The offset after the last byte.
     pub end: u64,
     /// The length of the whole; `None`: unknown to the sender.
     pub length: Option<u64>,

@@ -21,7 +21,7 @@ const ADDRESS_FRAMES_A_SECOND: u64 = 10_000;
 const ADDRESS_RESETS: u64 = 2_000;
 const ADDRESS_RESETS_A_SECOND: u64 = 500;
 
-/// A WINDOW_UPDATE of so many bytes or more is worth its work.
+/// A WINDOW_UPDATE of at least this number of bytes is worth its work.
 const UPDATE_MIN: u32 = 1024;
 
 /// A peer sends too much that brings nothing: the connection ends. Holds the fault in words, for

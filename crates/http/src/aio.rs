@@ -14,7 +14,7 @@ impl Request {
     /// The pool that waits for this request's disks; `None` where the worker itself does.
     ///
     /// # Errors
-    /// The pool is named by variables, and there is none of that name.
+    /// The pool is named by variables, and no pool has that name.
     pub fn pool(&mut self) -> Result<Option<Pool>, NoPool> {
         match self.loc.core.aio.pool() {
             Ok(pool) => Ok(pool),

@@ -36,7 +36,6 @@ pub(crate) struct LocationDraft {
 /// The parts of a block of HTTP that are no directive's value.
 #[derive(Default)]
 pub struct Block {
-    /// `server_name`, in a server.
     pub(crate) names: Vec<ServerName>,
     /// `listen`, in a server.
     pub(crate) listens: Vec<ListenAddress>,

@@ -30,12 +30,12 @@ pub(crate) async fn response(r: &mut Request, more: bool) -> Result<(), SendFail
 pub(crate) enum Begun {
     /// Nothing: it is in the output, which somebody else sends.
     Whole,
-    /// The end.
     End,
-    /// The body.
     Body(Body),
     /// Another protocol.
-    Upgrade { has_body: bool },
+    Upgrade {
+        has_body: bool,
+    },
 }
 
 /// Begins a response, as far as nothing has to be waited for.
@@ -94,7 +94,7 @@ pub(crate) async fn rest(r: &mut Request, left: Begun, more: bool) -> Result<(),
     channel::finish(r, more).await
 }
 
-/// Behind so many bytes of a source that is never waited for, others have their turn.
+/// After this number of bytes of a source that never waits, other tasks have their turn.
 const TURN: u64 = 256 << 10;
 
 /// A body that comes piece by piece: while the client takes one, the source may go on.

@@ -103,7 +103,7 @@ pub enum Step {
 pub struct Noted {
     /// The step.
     pub step: Step,
-    /// Of a subrequest (`auth_request`).
+    /// Whether the step belongs to a subrequest (`auth_request`).
     pub inside: bool,
 }
 

@@ -81,7 +81,7 @@ pub(crate) fn write_state(pair: &Pair, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// A pair of a state file; `None` where it is none.
+/// A pair of a state file; `None` if it is malformed.
 pub(crate) fn read_state(name: &str, value: &Value) -> Option<Pair> {
     let decoded = |text: &str| {
         let mut bytes = Vec::new();
@@ -124,7 +124,7 @@ pub(crate) fn write_script(pair: &Pair, numbers: bool, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// A pair of a state file that njs wrote; `None` where it is none.
+/// A pair of a state file that njs wrote; `None` if it is malformed.
 pub(crate) fn read_script(name: &str, value: &Value, numbers: bool) -> Option<Pair> {
     let parts = value.as_object()?;
     let value = match parts.get("value")? {

@@ -28,7 +28,6 @@ pub enum Format {
     },
 }
 
-/// A state file.
 pub struct StateFile {
     path: PathBuf,
     format: Format,

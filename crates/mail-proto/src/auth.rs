@@ -197,7 +197,7 @@ pub enum Verdict {
         /// Seconds until the client may try again; 0: never on this connection.
         wait: u64,
     },
-    /// The question must be asked again after so many seconds.
+    /// The question must be asked again after this number of seconds.
     Wait(u64),
     /// The client may log in.
     Go {

@@ -31,7 +31,7 @@ enum Verb {
 /// A command of which not everything is there.
 #[derive(Debug)]
 struct Command {
-    /// With the space behind it.
+    /// The tag, with the space after it.
     tag: Bytes,
     verb: Verb,
     args: Vec<Bytes>,

@@ -7,7 +7,7 @@ use std::mem;
 #[derive(Debug)]
 pub(crate) struct Input {
     bytes: Vec<u8>,
-    /// No line ends in the first so many of `bytes`.
+    /// The number of first bytes of `bytes` in which no line ends.
     scanned: usize,
     /// Bytes of the command that were taken already: lines and literals of IMAP.
     used: usize,

@@ -20,7 +20,6 @@ pub(crate) enum Challenge {
     Empty,
     /// `Username:`.
     Name,
-    /// `Password:`.
     Password,
     /// The connection's salt.
     Salt,

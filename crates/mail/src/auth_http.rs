@@ -181,7 +181,7 @@ fn add_header(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 
 /// The outcome of an attempt to log in.
 pub(crate) enum Answer {
-    /// The client is told so, and may try again unless it is the last word.
+    /// The client gets this text, and may try again unless `is_last`.
     Refused { text: Bytes, is_last: bool },
     /// There is no answer, for a reason that the log knows.
     Failed,
@@ -413,7 +413,7 @@ struct Tls {
     protocol: &'static str,
     cipher: &'static str,
     verify: Option<String>,
-    /// With [`Tls::verify`], if the client showed a certificate.
+    /// The result of [`Tls::verify`], if the client showed a certificate.
     certificate: Option<Shown>,
 }
 

@@ -7,11 +7,8 @@ use engine::logs::ErrorLog;
 engine::settings! {
     /// The core's settings of one level.
     pub struct CoreDraft {
-        /// `error_log`
         pub error_log: ErrorLog,
-        /// `max_errors`
         pub max_errors: Option<u64>,
-        /// `server_name`
         pub server_name: Option<Bytes>,
         /// `timeout`, milliseconds.
         pub timeout: Option<u64>,
@@ -20,9 +17,7 @@ engine::settings! {
 
 /// The core's settings of a server.
 pub struct CoreConf {
-    /// `error_log`
     pub error_log: Log,
-    /// `max_errors`
     pub max_errors: usize,
     /// `server_name`; by default the host's.
     pub server_name: Bytes,

@@ -143,7 +143,7 @@ enum Version {
 /// The beginning of TLS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begins {
-    /// With the first byte.
+    /// The first byte belongs to TLS.
     AtOnce,
     /// STARTTLS or STLS.
     ByCommand,

@@ -61,7 +61,6 @@ impl Main for MailMain {
     }
 }
 
-/// A server.
 pub struct Server {
     /// Its name, of one list with others' for addresses.
     pub(crate) names: Box<[ServerName]>,
@@ -69,7 +68,6 @@ pub struct Server {
     pub core: CoreConf,
     /// The merged settings of modules.
     pub confs: ConfSet,
-    /// Its TLS.
     pub tls: Rc<ServerTls>,
     /// The dialogue with clients.
     pub dialogue: Rc<Settings>,

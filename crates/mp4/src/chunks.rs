@@ -23,7 +23,7 @@ pub(super) struct Run {
     id: u32,
 }
 
-/// Where a sample lies.
+/// The place of a sample in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct ChunkPosition {
     chunk: u64,
@@ -34,7 +34,6 @@ struct ChunkPosition {
 /// The chunks that have the chosen samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Chunks {
-    /// The first.
     pub first: u64,
     /// The one behind the last.
     pub behind: u64,
@@ -214,7 +213,7 @@ impl<'a> Sizes<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offsets<'a> {
     table: Table<'a>,
-    /// Of 64 bits.
+    /// The offsets have 64 bits.
     pub wide: bool,
 }
 

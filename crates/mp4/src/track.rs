@@ -13,7 +13,6 @@ pub(super) struct Timed<'a> {
     data: &'a [u8],
     at: usize,
     wide: bool,
-    /// The duration.
     pub duration: u64,
     /// The number before it: units a second, where the atom has one.
     pub timescale: u32,

@@ -124,22 +124,18 @@ pub(crate) mod step {
         make(0xbf, to, from, 0, 0)
     }
 
-    /// `to = value`
     pub(crate) const fn set(to: Reg, value: i32) -> Step {
         make(0xb7, to, 0, 0, value)
     }
 
-    /// `to += value`
     pub(crate) const fn add(to: Reg, value: i32) -> Step {
         make(0x07, to, 0, 0, value)
     }
 
-    /// `to *= value`
     pub(crate) const fn multiply(to: Reg, value: i32) -> Step {
         make(0x27, to, 0, 0, value)
     }
 
-    /// `to >>= bits`
     pub(crate) const fn shift_right(to: Reg, bits: i32) -> Step {
         make(0x77, to, 0, 0, bits)
     }

@@ -60,7 +60,6 @@ pub struct Target {
     pub path: Bytes,
     pub protocol: Protocol,
     pub tls: Option<Fixed>,
-    /// `header`
     pub headers: Vec<(Bytes, Bytes)>,
 }
 

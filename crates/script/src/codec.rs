@@ -7,11 +7,8 @@ use rquickjs::{Exception, Result, Value};
 pub enum Encoding {
     /// `utf8`, `utf-8`
     Utf8,
-    /// `base64`
     Base64,
-    /// `base64url`
     Base64Url,
-    /// `hex`
     Hex,
 }
 

@@ -3,16 +3,13 @@
 /// A field of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
     pub name: String,
-    /// Its value.
     pub value: Value,
 }
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Text.
     Text(String),
     /// A file, by the name that the client gave it. The content is not kept.
     File(String),

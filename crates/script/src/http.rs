@@ -297,7 +297,6 @@ enum Joined {
     Single,
     /// They are joined by this.
     By(&'static str),
-    /// An array.
     Array,
 }
 

@@ -21,7 +21,6 @@ use crate::state::{self, Charge};
 /// A call of a native: `this` and the arguments.
 pub struct Call<'a, 'js>(Params<'a, 'js>);
 
-/// A native.
 pub type Native = for<'a, 'js> fn(&Call<'a, 'js>) -> Result<Value<'js>>;
 
 /// A function of an object: its name, its `length`, and what it does.
@@ -77,7 +76,6 @@ impl<'js> Call<'_, 'js> {
         self.0.len()
     }
 
-    /// `undefined`
     pub fn undefined(&self) -> Result<Value<'js>> {
         Ok(Value::new_undefined(self.ctx().clone()))
     }
@@ -87,22 +85,18 @@ impl<'js> Call<'_, 'js> {
         Ok(Value::new_bool(self.ctx().clone(), value))
     }
 
-    /// A number.
     pub fn number(&self, value: f64) -> Result<Value<'js>> {
         Ok(Value::new_number(self.ctx().clone(), value))
     }
 
-    /// A string.
     pub fn text(&self, value: &str) -> Result<Value<'js>> {
         Ok(JsString::from_str(self.ctx().clone(), value)?.into_value())
     }
 
-    /// A `TypeError`.
     pub fn type_error(&self, message: &str) -> Error {
         Exception::throw_type(self.ctx(), message)
     }
 
-    /// A `RangeError`.
     pub fn range_error(&self, message: &str) -> Error {
         Exception::throw_range(self.ctx(), message)
     }
@@ -118,7 +112,6 @@ impl<'js> Call<'_, 'js> {
     }
 }
 
-/// `ToNumber`
 pub fn to_number(value: &Value<'_>) -> Result<f64> {
     match value.as_number() {
         Some(number) => Ok(number),

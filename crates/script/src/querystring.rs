@@ -15,7 +15,6 @@ pub const EXPORTS: &[&str] = &["parse", "stringify", "escape", "unescape", "deco
 /// How many pairs are read unless the caller says otherwise.
 const MAX_KEYS: i64 = 1000;
 
-/// The module.
 pub fn module<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     let module = Object::new(ctx.clone())?;
     native::methods(

@@ -17,7 +17,6 @@ pub const EXPORTS: &[&str] =
 /// Bytes that the output grows by; the limit on memory is checked as often.
 const STEP: usize = 16 << 10;
 
-/// The module.
 pub fn module<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     let module = Object::new(ctx.clone())?;
     native::methods(

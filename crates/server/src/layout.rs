@@ -34,7 +34,6 @@ pub struct Layout {
 
 /// Built from source: all of it below one folder.
 const OWN: Layout = Layout { prefix: PREFIX, conf_path: CONF_PATH, system: None };
-/// From a package.
 const PACKAGE: Layout = Layout {
     prefix: "/usr/share/weir/",
     conf_path: "/etc/weir/nginx.conf",

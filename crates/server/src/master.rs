@@ -53,7 +53,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Handshakes that had begun when a socket was taken out of its group end within this time.
 const HANDSHAKE: Duration = Duration::from_millis(100);
 
-/// The master.
 pub struct Master {
     /// The configuration that runs.
     pub cycle: Cycle,

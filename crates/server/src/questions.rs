@@ -8,7 +8,6 @@ use crate::control::{Answer, ClientId, Status};
 use crate::live;
 use crate::master::{End, Master};
 
-/// A question.
 struct Question {
     name: &'static str,
     /// Answers it. In a child that was just forked on the way, everything is left by `Break`.

@@ -41,7 +41,6 @@ impl Outcome {
 /// The verdict on a reload.
 #[derive(Debug)]
 pub struct Verdict {
-    /// Its outcome.
     pub outcome: Outcome,
     /// New workers that serve.
     pub serving: usize,

@@ -34,7 +34,6 @@ use crate::{ssl, udp};
 /// Who serves a session's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum ServedBy {
-    /// This session.
     #[default]
     Session,
     /// Another engine, to which it was handed over.
@@ -89,7 +88,6 @@ enum Link {
     Taken,
     /// A TCP connection.
     Stream(Transport),
-    /// UDP datagrams.
     Datagrams(udp::Held),
 }
 

@@ -104,7 +104,6 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// The `resolve` lines.
     pub fn lines(&self) -> &[ResolveLine] {
         &self.lines
     }

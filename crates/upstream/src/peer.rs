@@ -171,7 +171,6 @@ pub struct Peer {
     pub name: Bytes,
     /// The id that binds clients to it: its route, or a hash of its address.
     pub sid: Bytes,
-    /// Its row.
     pub(crate) row: usize,
     /// Its number, unique in the zone for ever.
     pub(crate) order: u64,

@@ -52,7 +52,6 @@ macro_rules! ssl_names {
     };
 }
 
-/// Sessions and algorithms.
 const fn algorithms<S: Session, T: Place<S>>(contexts: Contexts) -> [Directive<Cx<S>>; 4] {
     [
         entry(

@@ -35,7 +35,6 @@ impl Docs {
         self.0.get(n.doc).expect("nodes are made of documents that were added")
     }
 
-    /// A node.
     pub(crate) fn node(&self, n: N) -> &Node {
         self.doc(n).node(n.id)
     }
@@ -59,7 +58,6 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// A text.
     pub(crate) fn text(text: &str) -> Value {
         Value::Text(Rc::from(text))
     }

@@ -256,8 +256,8 @@ fn make_local_texts(clock: &Clock, secs: i64) {
     clock.syslog.set(syslog);
 }
 
-/// The next time at which the local clock shows so many seconds of the day. On days of other
-/// lengths the time shown counts.
+/// The next time at which the local clock shows `secs` seconds since midnight. On days on which the
+/// clock is changed, the time that it shows counts.
 pub fn next_time_of_day(now: i64, secs: i64) -> i64 {
     next_time_in(|t| i64::from(zone_offset(t)), now, secs)
 }

@@ -36,7 +36,7 @@ pub(super) struct Received {
     pub ending: FeedEnding,
     /// Bytes received from the upstream that are not counted for a request yet.
     pub fresh: u64,
-    /// Where readers are, by their places.
+    /// How far each reader is, by its index.
     pub readers: Vec<Option<u64>>,
 }
 

@@ -18,7 +18,6 @@ const WRITE: u64 = 256 << 10;
 /// Bytes received at most that are neither in the file nor with all readers.
 const AHEAD: u64 = 1 << 20;
 
-/// The task that fills.
 pub(super) struct FillTask {
     pub(super) fill: Rc<Fill>,
     pub(super) plan: Plan,

@@ -12,7 +12,6 @@ const PIECE: usize = 256 << 10;
 /// A file that is being read.
 pub struct Source {
     fd: OwnedFd,
-    /// Its header.
     pub header: Result<FileHeader, BadFile>,
     pos: u64,
     buf: Vec<u8>,

@@ -21,7 +21,6 @@ pub struct Evicted {
 pub struct Totals {
     /// Blocks of all files.
     pub blocks: u64,
-    /// Entries.
     pub entries: usize,
     /// See [`Word::Watermark`].
     pub watermark: usize,

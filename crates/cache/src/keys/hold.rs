@@ -15,7 +15,7 @@ use crate::key::Hash;
 pub enum FetchLock {
     /// The request has the right.
     Ours(Hold),
-    /// Another request has it, for so many milliseconds from now at most.
+    /// Another request has it, for at most this number of milliseconds from now.
     Theirs(u64),
 }
 

@@ -388,7 +388,7 @@ impl Keys {
         self.bells.ring(self.slot.get());
     }
 
-    /// A descriptor that tells when this process is rung for, if it has a bell.
+    /// A descriptor that becomes readable when another process wakes this one, if it has a bell.
     ///
     /// # Errors
     /// The system's, when descriptors run out.
@@ -396,7 +396,7 @@ impl Keys {
         self.bells.hear(self.slot.get())
     }
 
-    /// This process wants to be rung for, or not any more.
+    /// Whether other processes are to wake this one.
     pub fn listen(&self, on: bool) {
         self.bells.listen(self.slot.get(), on);
     }

@@ -175,7 +175,7 @@ impl Keys {
         })
     }
 
-    /// In a process that was forked: which slot it has.
+    /// Sets the slot of a process that was forked.
     pub fn use_slot(&self, slot: usize) {
         self.slot.set(slot);
         self.writes_nothing(slot);

@@ -15,7 +15,7 @@ use os::file::FileMeta;
 pub enum TempPlace {
     /// Beside it (`use_temp_path=off`).
     Beside,
-    /// In the module's folder for temporary files.
+    /// The module's folder for temporary files.
     Folder(TempPath),
 }
 
@@ -91,7 +91,7 @@ impl UnfinishedFile {
         self.number
     }
 
-    /// Sets room for `len` bytes aside. False where the file system cannot do that.
+    /// Reserves `len` bytes on the disk; false if the file system cannot do that.
     pub fn reserve(&self, len: u64) -> Result<bool, FileError> {
         match os::file::reserve(&self.fd, len) {
             Ok(()) => Ok(true),

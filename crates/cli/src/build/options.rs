@@ -85,7 +85,6 @@ impl Profile {
     }
 }
 
-/// The options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// The modules, in order.
@@ -94,13 +93,11 @@ pub struct Options {
     pub output: PathBuf,
     /// `--weir`
     pub sources: Option<PathBuf>,
-    /// `--folder`
     pub folder: Option<PathBuf>,
     /// `--target-dir`
     pub target: Option<PathBuf>,
     /// `--release` or `--debug`
     pub profile: Profile,
-    /// `--offline`
     pub offline: bool,
 }
 

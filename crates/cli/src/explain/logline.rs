@@ -30,7 +30,6 @@ const LEFT_OUT: &[&str] = &[
 pub struct Logged {
     /// The name of the format.
     pub format: String,
-    /// The method.
     pub method: String,
     /// Path and arguments, or a whole URL.
     pub target: String,

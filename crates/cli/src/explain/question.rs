@@ -10,7 +10,6 @@ use crate::target::Arguments;
 
 /// A request.
 pub struct Question {
-    /// The method.
     pub method: String,
     /// `https`.
     pub tls: bool,
@@ -168,7 +167,6 @@ impl Question {
         Ok(format!("{scheme}://{host}:{port}"))
     }
 
-    /// The URL.
     pub fn url(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         format!("{scheme}://{}{}", self.authority(), self.path)

@@ -17,7 +17,6 @@ pub struct Document {
     pub uri: String,
     /// Its file, if it is one.
     pub path: Option<PathBuf>,
-    /// Its text.
     pub text: String,
 }
 

@@ -8,7 +8,7 @@ pub struct Token {
     pub text: String,
     /// Its first byte, a quote included.
     pub start: usize,
-    /// Behind its last byte.
+    /// The offset after its last byte.
     pub end: usize,
 }
 
@@ -115,7 +115,6 @@ impl Scan {
 }
 
 impl Statement {
-    /// Its name.
     pub fn name(&self) -> &str {
         self.words.first().map_or("", |word| word.text.as_str())
     }

@@ -76,7 +76,7 @@ pub enum Trouble {
     Slow(u64),
     /// This share of them fails.
     Fails(f64),
-    /// It answers nothing of so much.
+    /// It answers none of the requests, although there are many.
     Stopped(u64),
     /// It is asked no more.
     Out,

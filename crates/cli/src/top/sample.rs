@@ -22,20 +22,18 @@ pub struct Sample {
     pub respawned: u64,
     /// Slow and failed requests.
     pub slow: u64,
-    /// The workers.
     pub workers: Vec<Worker>,
     /// The servers of upstreams.
     pub servers: Vec<Server>,
 }
 
-/// A worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Worker {
     /// Its process.
     pub pid: u64,
     /// Its open connections.
     pub open: u64,
-    /// Of these, without a request.
+    /// The connections without a request.
     pub idle: u64,
     /// Requests under way.
     pub under_way: u64,
@@ -64,19 +62,18 @@ pub struct Server {
     pub engine: String,
     /// The upstream.
     pub group: String,
-    /// Its address.
     pub address: String,
     /// Its state in nginx's words; `-` where each worker has one of its own.
     pub state: String,
     /// Exchanges under way.
     pub active: u64,
-    /// Of these, with an answer that has begun.
+    /// The exchanges whose answer has begun.
     pub answering: u64,
     /// Exchanges that ended.
     pub done: u64,
-    /// Of these, failed or answered with 5xx.
+    /// The ended exchanges that failed or were answered with 5xx.
     pub fails: u64,
-    /// Of these, with an answer.
+    /// The ended exchanges that had an answer.
     pub heads: u64,
     /// The sum of the times until the heads of answers, microseconds.
     pub head_us: u64,

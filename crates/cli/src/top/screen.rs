@@ -10,7 +10,7 @@ pub enum Sort {
     /// Those in trouble, the worst first, then by requests a second.
     #[default]
     Worst,
-    /// By the column of this number, from 0.
+    /// Rows are sorted by the column of this number, from 0.
     Column(usize),
 }
 

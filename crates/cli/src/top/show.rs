@@ -52,7 +52,6 @@ impl Tone {
 pub struct Line {
     /// Its meaning.
     pub tone: Tone,
-    /// Its text.
     pub text: String,
 }
 

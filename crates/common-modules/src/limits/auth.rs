@@ -143,7 +143,7 @@ pub struct TooMany {
 /// A client is over the limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Over {
-    /// In thousandths of failures.
+    /// The bucket's content, in thousandths of failures.
     excess: i64,
     /// Nobody has noticed it before.
     is_first: bool,

@@ -91,7 +91,7 @@ pub struct Zone<R> {
 
 #[cfg(test)]
 impl<R: Counted> Zone<R> {
-    /// A zone with so many thousandths a second, which has no memory.
+    /// A zone with this rate in thousandths of a request per second, and without memory.
     fn for_tests(rate: i64) -> Rc<Zone<R>> {
         let pos = conf::Pos { file: std::path::Path::new("t").into(), line: 1, column: 1 };
         Rc::new(Zone {

@@ -29,7 +29,6 @@ const SAFE: [&[u8]; 13] = [
     b"connection",
 ];
 
-/// `escape=`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Escape {
     /// Quotes, backslashes and all but printable ASCII as `\xXX`; `-` for no value.
@@ -66,7 +65,7 @@ impl Format {
     /// The predefined format of HTTP that nginx has, too.
     ///
     /// # Errors
-    /// A variable of it is none of the engine's.
+    /// The engine has no variable of a name in it.
     pub fn combined<S: Session>(
         registry: &mut Registry<S>,
         at: &Word,

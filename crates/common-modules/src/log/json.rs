@@ -94,7 +94,7 @@ fn number(name: &[u8]) -> Option<Several> {
 /// The predefined format.
 ///
 /// # Errors
-/// A variable of it is none of the engine's.
+/// The engine has no variable of a name in it.
 pub fn predefined<S: Session>(registry: &mut Registry<S>, at: &Word) -> Result<Format, ConfError> {
     let word =
         |text: &'static str| Word { text: Bytes::from_static(text.as_bytes()), ..at.clone() };

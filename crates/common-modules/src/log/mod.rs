@@ -338,7 +338,7 @@ pub fn open_log_file_cache<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), C
 /// Makes the predefined format, when all directives are read.
 ///
 /// # Errors
-/// A variable of it is none of the engine's.
+/// The engine has no variable of a name in it.
 pub fn init<S: Session>(cx: &mut Cx<S>) -> Result<(), ConfError> {
     let at = Word {
         text: Bytes::new(),

@@ -14,7 +14,7 @@ const FAILED: u64 = 500;
 /// Which sessions have a line: a share of all, and those that were slow or failed.
 #[derive(Debug, Default)]
 pub struct Sampling {
-    /// In hundredths of a percent; `None` without `sample=`.
+    /// The share in hundredths of a percent; `None` without `sample=`.
     share: Option<u64>,
     /// The variable of the time, and the limit in milliseconds.
     slow: Option<(VarId, u64)>,
@@ -24,7 +24,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Reads a parameter; false if it is none of these.
+    /// Reads a parameter; false if it is not one of sampling.
     ///
     /// # Errors
     /// Its value is wrong.

@@ -54,7 +54,7 @@ const CHALLENGE: &[u8] = b"acme-tls/1";
 pub enum NoHandshake {
     /// The client went away, or the worker wants the connection back.
     Gone,
-    /// With a message at this level.
+    /// The connection ends with a message at this level.
     Say(Level, String),
 }
 

@@ -31,7 +31,6 @@ pub(super) const ENTRIES: &[Entry] = &[
 pub enum Decoded {
     /// No, or nothing with line breaks.
     No,
-    /// It is the path.
     Path,
     /// It is a group of an expression over the path.
     Group,

@@ -198,7 +198,7 @@ impl LogQueue {
         self.kick(haste);
     }
 
-    /// Takes work in the place of a line of so many bytes.
+    /// Takes work that counts like a line of `bytes` bytes.
     pub fn call(&self, bytes: usize, call: Call) {
         if !self.shared.put_call(call, bytes, self.limit.get()) {
             self.overflow(1);

@@ -188,7 +188,7 @@ impl Shared {
         true
     }
 
-    /// Adds work that counts as so many bytes.
+    /// Adds work that counts like `bytes` bytes.
     pub fn put_call(&self, call: Call, bytes: usize, limit: usize) -> bool {
         let waiting = &mut *lock(&self.waiting);
         if waiting.bytes > 0 && waiting.bytes.saturating_add(bytes) > limit {

@@ -45,7 +45,7 @@ pub struct Exchanged {
     pub sent: u64,
     /// To the connection.
     pub connect_ms: Option<u64>,
-    /// To the first byte of the answer, or to its head.
+    /// The time until the first byte of the answer, or until its head.
     pub first_ms: Option<u64>,
     /// To the end.
     pub end_ms: Option<u64>,

@@ -430,7 +430,7 @@ impl Reading {
         known.map(|(code, word)| (code, self.get(word))).filter(|(_, n)| *n > 0)
     }
 
-    /// The average time in milliseconds of so many times that add up to `sum` microseconds.
+    /// The average in milliseconds of `count` times that add up to `sum` microseconds.
     pub fn average_ms(&self, sum: usize, count: u64) -> u64 {
         self.get(sum).checked_div(count).unwrap_or(0) / 1000
     }

@@ -53,7 +53,7 @@ const fn words_of_codes() -> [u8; 500] {
     words
 }
 
-/// The word that counts responses with a status; `None` where it is none.
+/// The word that counts responses with a status; `None` if the number is not a status.
 #[inline]
 pub fn of_code(status: u16) -> Option<usize> {
     let i = usize::from(status).checked_sub(100)?;
@@ -166,11 +166,11 @@ pub(super) const RESET_MS: usize = TIMES + BUCKETS;
 /// The last line differs from kind to kind.
 const LAST: usize = 22 * LINE_FIELDS;
 
-/// Of a server: handshakes of TLS.
+/// A server's TLS handshakes.
 pub const HANDSHAKES: usize = LAST;
-/// Of these, failed.
+/// Those of the handshakes that failed.
 pub const HANDSHAKES_FAILED: usize = LAST + 1;
-/// Of these, resumed.
+/// Those of the handshakes that resumed a session.
 pub const SESSION_REUSES: usize = LAST + 2;
 
 /// Of a server of an upstream: the sum of times until the head, microseconds.
@@ -187,7 +187,7 @@ pub const CONNECT_US: usize = LAST + 7;
 /// Of a cache: the first word of bytes sent by the cache's part in the response.
 pub const CACHE_BYTES: usize = CODES;
 
-/// Of a limit: sessions that passed.
+/// Sessions that a limit let pass.
 pub const PASSED: usize = 1;
 /// Sessions that were delayed.
 pub const DELAYED: usize = 2;

@@ -67,11 +67,11 @@ pub enum Step {
 /// `worker_overload`: the shares, in percent, from which on new connections are refused. 0 is off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Of the memory of the control group.
+    /// The memory of the control group.
     pub memory: u8,
     /// Of the descriptors.
     pub descriptors: u8,
-    /// Of `worker_connections`.
+    /// `worker_connections`.
     pub connections: u8,
     /// The share of all connections, in percent, above which a client makes way for others.
     pub client: u8,
@@ -140,7 +140,7 @@ const ROUNDS: u32 = 2;
 /// Looks of which the least lateness counts: a single long turn is none.
 const LATE_LOOKS: usize = 4;
 
-/// So long without need ends the episode, of which the log tells.
+/// After this time without shortage the episode has ended, which is logged.
 const CALM_MS: u64 = 2_000;
 
 /// A time of need, as the log tells it.
@@ -579,7 +579,7 @@ fn tell_heavy(ip: Option<IpAddr>, count: usize, share: usize) {
 mod tests {
     use super::*;
 
-    /// A watch over a group of 100 MB, of which that much was found in use.
+    /// A watch over a group of 100 MB, of which `used_mb` were found in use.
     fn watch_of_memory(used_mb: u64) -> Watch {
         Watch {
             limits: Limits::DEFAULT,

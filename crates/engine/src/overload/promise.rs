@@ -19,13 +19,13 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// Promises so many bytes.
+    /// Promises `bytes` bytes.
     pub fn new(bytes: u64) -> Promise {
         PROMISED.set(PROMISED.get().saturating_add(bytes));
         Promise { bytes }
     }
 
-    /// No more than so many bytes are to come.
+    /// At most `bytes` bytes are still to come.
     pub fn lower(&mut self, bytes: u64) {
         let kept = self.bytes.min(bytes);
         PROMISED.set(PROMISED.get().saturating_sub(self.bytes - kept));

@@ -14,7 +14,7 @@ pub struct Counts {
     pub errors_5xx: u64,
     /// As there.
     pub failed: u64,
-    /// Of a server of an upstream: how often failures took it out.
+    /// How often failures took the server of an upstream out.
     pub unavailable: u64,
     /// The histogram of times.
     pub times: [u64; word::BUCKETS],

@@ -521,7 +521,7 @@ pub fn value<S: Session>(s: &mut S, id: VarId) -> Option<Bytes> {
     }
 }
 
-/// What was known of a variable before it was asked for.
+/// What is known about a variable before it is asked for.
 enum Stored {
     Found,
     None,

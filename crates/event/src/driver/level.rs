@@ -51,7 +51,7 @@ impl Watch {
 #[derive(Default)]
 pub(super) struct Watches {
     pub(super) list: Vec<Watch>,
-    /// Where in the list a descriptor stands, by its number.
+    /// The index in the list of each descriptor, by the descriptor's number.
     places: Vec<u32>,
 }
 

@@ -129,7 +129,7 @@ const LOGS_NAME: &str = "logs";
 /// Processors for tasks that compute, of each worker; 0: as many as there are.
 static PROCESSORS: AtomicUsize = AtomicUsize::new(0);
 
-/// Says that so many workers share the processors.
+/// Sets the number of workers that share the processors.
 pub fn set_workers(workers: usize) {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     PROCESSORS.store((all / workers.max(1)).max(1), Ordering::Relaxed);
@@ -149,7 +149,7 @@ thread_local! {
     static STARTED: RefCell<Vec<Weak<Inner>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whether a pool with so many tasks, running or waiting, takes no more.
+/// Whether a pool with `tasks` tasks, running or waiting, takes no more.
 fn is_full(tasks: usize, threads: usize, max_queue: usize) -> bool {
     tasks >= threads.saturating_add(max_queue)
 }

@@ -53,7 +53,7 @@ const LOOKS_MAX: u32 = 10;
 /// Tasks one after the other, with more room than their waits are worth, for which there is less.
 const ROW: u32 = 16;
 
-/// The last tasks, about so many, tell how much of its time a task waits.
+/// About the number of last tasks that tell how much of its time a task waits.
 const MEMORY: u64 = 16;
 
 /// The time that a task took, in microseconds.
@@ -129,7 +129,7 @@ impl Queue {
         }
     }
 
-    /// Of the tasks that run, so many wait.
+    /// The running tasks that wait.
     fn seen(&mut self, waiting: usize, threads: usize) {
         self.looks += 1;
         let mut extra = match waiting == self.running {
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(room_after(&mut queue, 100, 100, 55), 2);
         assert_eq!(room_after(&mut queue, 100, 1000, 910), 20);
         assert_eq!(room_after(&mut queue, 100, 8000, 7990), 32);
-        // What waits for a lock of the others for a moment keeps none of it.
+        // A task that waits a moment for another one's lock keeps none of the share.
         assert_eq!(room_after(&mut queue, 200, 300, 20), 0);
     }
 

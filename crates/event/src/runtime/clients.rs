@@ -19,7 +19,7 @@ pub enum Standing {
     Even,
     /// Another client has more than its share, this one has not.
     Light,
-    /// This client has more than its share: so many connections.
+    /// This client has more than its share: its number of connections.
     Heavy(usize),
 }
 
@@ -69,7 +69,7 @@ impl Counted {
 
 /// The clients of sockets.
 pub(crate) struct Clients {
-    /// Of each place, a hash of the client's address; 0 without one.
+    /// A hash of the client's address for each place; 0 if the place is free.
     of: Vec<u32>,
     hash: Fast,
     counted: Option<Box<Counted>>,
@@ -125,7 +125,7 @@ impl Clients {
         })
     }
 
-    /// The place of the client at `index`, where a share is so many connections.
+    /// The place of the client at `index`, if a share is `share` connections.
     pub(crate) fn standing(&mut self, index: u32, share: u32) -> Standing {
         let client = self.at(index);
         let counted = self.counted();
@@ -144,7 +144,7 @@ impl Clients {
 }
 
 impl Sock {
-    /// The place of the connection's client, where a share is so many connections.
+    /// The place of the connection's client, if a share is `share` connections.
     pub fn standing(&self, share: usize) -> Standing {
         let SockKey { index, .. } = self.0.key;
         let share = u32::try_from(share).unwrap_or(u32::MAX);

@@ -27,7 +27,7 @@ use base::log::Level;
 use crate::runtime::turn::{Inner, with};
 use crate::runtime::victims::Asked;
 
-/// So long without a failed allocation the shortage counts as over.
+/// The time without a failed allocation after which the shortage counts as over.
 const CALM_MS: u64 = 1_000;
 
 /// Interval between attempts to fill the reserve while nothing else happens.
@@ -36,7 +36,7 @@ const RETRY_MS: u64 = 20;
 /// A connection's task runs in the next turn; its memory in the driver comes back in the one after.
 const GRACE: u8 = 2;
 
-/// Where a loop stands with its memory.
+/// The state of a loop in a shortage of memory.
 #[derive(Default)]
 pub(crate) struct Relief {
     /// When the shortage began; `None` without one.

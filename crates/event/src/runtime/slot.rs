@@ -30,7 +30,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// hold up those that something has come for.
 const EXPIRED_A_TURN: usize = 16;
 
-/// Where an operation stands.
+/// The state of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotState {
     Free,
@@ -207,7 +207,7 @@ impl Slots {
         }
     }
 
-    /// Where the operation that has the place `index` now stands.
+    /// The state of the operation that has the slot `index` now.
     pub(crate) fn state_at(&self, index: u32) -> SlotState {
         self.list.get(index as usize).map_or(SlotState::Free, |slot| slot.state)
     }

@@ -21,7 +21,7 @@ use crate::runtime::slot::{NONE, Park, SlotKey, SlotState};
 use crate::runtime::turn::{Core, try_with};
 use crate::sock::{SockKey, SockKind, bits};
 
-/// One connection of so many is asked to close in the first round.
+/// In the first round one connection in this number is asked to close.
 const SHARE: usize = 32;
 
 /// One of so many parked connections is chosen at once: those behind come with the next choice.
@@ -69,7 +69,7 @@ pub struct Asked {
     pub slow: usize,
 }
 
-/// One connection of so many is asked to close in that round.
+/// In that round one connection in this number is asked to close.
 fn share_of(round: u32) -> usize {
     SHARE >> round.min(SHARE.ilog2() - 1)
 }

@@ -32,7 +32,7 @@ struct Wanted {
     limits: Limits,
 }
 
-/// What was made of the index.
+/// What was built from the index.
 enum Made {
     Playlist(Vec<u8>),
     Fragment(Box<Muxer>),

@@ -12,7 +12,7 @@ use bytes::Bytes;
 pub(crate) struct Limits {
     /// At once, to find the index.
     pub buffer: usize,
-    /// Of an index that is larger than that.
+    /// The size of the largest index that is read.
     pub moov_max: u64,
     /// The directive that sets `moov_max`.
     pub directive: &'static str,
@@ -38,7 +38,7 @@ impl From<Fault> for Trouble {
     }
 }
 
-/// Reads up to so many bytes at a place, and at least one of those that are there.
+/// Reads bytes at a place, at most the given number and at least one; none behind the end.
 pub(crate) type Read<'a> = &'a mut dyn FnMut(u64, usize) -> io::Result<Bytes>;
 
 /// A type atom has some names in it.
@@ -165,7 +165,7 @@ impl ReadAhead {
     }
 }
 
-/// Reads exactly so many bytes.
+/// Reads exactly `len` bytes.
 pub(crate) fn fill(read: Read<'_>, pos: u64, len: usize) -> Result<Bytes, Trouble> {
     let first = read(pos, len).map_err(Trouble::Io)?;
     if first.len() >= len {

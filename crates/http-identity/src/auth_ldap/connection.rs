@@ -46,7 +46,7 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Of the connection.
+    /// A failure of the connection.
     fn down(text: impl Into<String>) -> Failure {
         Failure { text: text.into(), is_closed: false, is_down: true }
     }
@@ -134,7 +134,6 @@ enum Identity {
     Other,
 }
 
-/// A connection.
 pub(super) struct Connection {
     transport: Transport,
     /// The bytes received that no operation has taken.

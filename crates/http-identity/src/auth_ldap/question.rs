@@ -11,7 +11,6 @@ use zeroize::Zeroizing;
 use super::connection::{Connection, Done, Failure, Found};
 use super::server::{Required, Server};
 
-/// A question.
 pub(super) struct Question {
     pub user: Vec<u8>,
     /// Not empty: with an empty one every name is accepted (RFC 4513 section 5.1.2).

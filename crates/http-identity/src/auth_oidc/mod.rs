@@ -66,7 +66,6 @@ engine::settings! {
     }
 }
 
-/// `auth_oidc`
 fn auth_oidc(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     if cx.loc::<OidcConf>().provider.is_some() {
         return Err(ConfError::directive(n, "is duplicate"));

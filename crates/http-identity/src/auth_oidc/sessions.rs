@@ -281,7 +281,6 @@ pub(super) async fn exchange(
     }
 }
 
-/// A value for `Set-Cookie`.
 pub(super) fn set_cookie(r: &mut Request, value: String) {
     r.out.add("Set-Cookie", Bytes::from(value));
 }

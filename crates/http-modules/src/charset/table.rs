@@ -19,7 +19,6 @@ pub(super) type Pages = Vec<Option<Box<[u8; 256]>>>;
 
 /// The recoding of bytes.
 pub(super) enum Table {
-    /// Byte for byte.
     Bytes(Box<[u8; 256]>),
     /// Each byte becomes a character of UTF-8.
     ToUtf8(Box<[Utf8; 256]>),

@@ -16,7 +16,7 @@ use super::{Coding, Ratio};
 pub struct Plan {
     /// The length of compressed output that is made before it is sent.
     pub output_max: usize,
-    /// Compressing begins when so much is there.
+    /// Compressing begins when this number of bytes is there.
     pub postpone: u64,
     /// Each piece goes out with what it was made from.
     pub no_buffer: bool,
@@ -33,7 +33,7 @@ pub type Make = Box<dyn FnOnce() -> Result<Box<dyn Coder>, Broken>>;
 struct Worked {
     coder: Box<dyn Coder>,
     input: Chain,
-    /// Of the input, so many were taken.
+    /// The number of input bytes that were taken.
     bytes: u64,
     until: Until,
     out: Chain,

@@ -17,7 +17,7 @@ pub struct Level {
 /// A directive's setter; the levels are from `range.0` to `range.1`.
 ///
 /// # Errors
-/// The level is none of those, or the pool does not exist.
+/// The level does not exist, or the pool does not.
 pub(crate) fn set_level(
     cx: &mut Cx,
     n: &Node,

@@ -104,7 +104,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 
 struct Choice {
     accept: Accept,
-    /// In the order of preference.
+    /// The codings, in the order of preference.
     offers: Vec<Offer>,
 }
 

@@ -24,9 +24,9 @@ pub enum Mode {
     /// Never.
     #[default]
     Off,
-    /// To clients that take the coding.
+    /// The compressed file goes to clients that accept the coding.
     On,
-    /// To all.
+    /// The compressed file goes to all clients.
     Always,
 }
 
@@ -53,7 +53,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 }
 
 struct Precompressed {
-    /// In the order of preference.
+    /// The codings, in the order of preference.
     modes: Vec<(Coding, Mode)>,
     accept: Accept,
 }

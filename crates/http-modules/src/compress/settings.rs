@@ -87,7 +87,6 @@ pub const fn directives<C: Coded>(names: Names) -> [Directive<Cx>; 5] {
     ]
 }
 
-/// `…_static`
 pub(crate) const fn statics<C: Coded>(name: &'static str, doc: &'static str) -> Directive<Cx> {
     directive(name, HSL, Args::T1, "off", doc, |cx, n| {
         set_mode(&mut cx.loc::<C>().settings().statics, n)
@@ -114,7 +113,6 @@ impl Settings {
         HELD_UP_NS / C::COSTS.get(at).copied().unwrap_or(1)
     }
 
-    /// `…_static`
     pub(crate) fn statics(&self) -> Mode {
         self.statics.unwrap_or_default()
     }

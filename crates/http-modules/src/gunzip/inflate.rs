@@ -16,7 +16,7 @@ pub struct Failure(pub &'static str);
 /// A decompressor at work on one response.
 pub struct Inflater {
     z: Inflate,
-    /// Of the members before the one that is being read.
+    /// The bytes, packed and unpacked, of the members before the one that is being read.
     before: (u64, u64),
     /// A member ended, and no other has begun.
     ended: bool,

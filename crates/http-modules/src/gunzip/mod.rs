@@ -54,9 +54,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     ),
 ];
 
-/// Up to so much a response may unpack to whatever its ratio: bombs are larger, and what is small
-/// and repeats itself is none. There is no ratio by default: text hardly exceeds 20, but tables of
-/// zeros and sparse images reach what deflate ends at, 1032, and are no bombs.
+/// A response may unpack to this size whatever its ratio, because only larger ones are bombs. There
+/// is no limit on the ratio by default: text hardly exceeds 20, but tables of zeros and sparse
+/// images reach 1032, the highest that deflate has, and are no bombs.
 const FREE_OF_RATIO: u64 = 10 << 20;
 
 engine::settings! {

@@ -23,7 +23,7 @@ const MATCH_MAX: usize = 258;
 /// A repetition of three bytes that is further back than this is no shorter than the three.
 const FAR: usize = 512;
 
-/// A match of so many bytes is seldom outdone: less is tried.
+/// A match of this length is seldom outdone, so fewer earlier places are tried after it.
 const GOOD: usize = 8;
 
 /// The effort spent on finding matches.
@@ -31,7 +31,7 @@ const GOOD: usize = 8;
 pub struct Effort {
     /// Repetitions are looked for so far back.
     pub window: usize,
-    /// Of so many earlier places the longest match is taken.
+    /// The number of earlier places of which the longest match is taken.
     pub chain: usize,
     /// A match that is no longer than this is given up for a longer one at the next byte.
     pub lazy: usize,
@@ -41,7 +41,7 @@ pub struct Effort {
 pub struct Encoder {
     /// By hash of three bytes: the last place where they stood, plus one.
     head: [u16; 1 << HASH_BITS],
-    /// By place: the one before it with that hash, plus one.
+    /// For each place, one more than the place before it with the same hash.
     before: [u16; LEN_MAX],
     tokens: Vec<Token>,
     plan: Plan,

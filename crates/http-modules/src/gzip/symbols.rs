@@ -6,7 +6,6 @@ use super::code::Codes;
 
 /// Literals, the end of a block, and lengths.
 pub const LITERALS: usize = 286;
-/// Distances.
 pub const DISTANCES: usize = 30;
 /// The symbol for the end of a block.
 pub const END: usize = 256;
@@ -14,11 +13,11 @@ pub const END: usize = 256;
 /// A symbol and the bits that go with it: their value, and how many.
 #[derive(Clone, Copy)]
 pub struct Symbol {
-    /// In its alphabet.
+    /// Its number in its alphabet.
     pub symbol: usize,
-    /// The extra bits written behind its code,
+    /// The value of the extra bits that are written after its code.
     pub extra: u32,
-    /// in so many bits.
+    /// The number of extra bits.
     pub extra_bits: u32,
 }
 

@@ -42,7 +42,6 @@ impl Kind {
 
 /// A field to set or to clear.
 pub struct Field {
-    /// The name.
     pub name: Bytes,
     /// It is the beginning of names (`X-*`).
     pub is_prefix: bool,

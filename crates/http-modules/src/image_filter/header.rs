@@ -13,7 +13,7 @@ pub enum Kind {
 const LEAST: usize = 16;
 
 impl Kind {
-    /// By the marks at the front.
+    /// Recognizes a format by the bytes at the front.
     pub fn of(image: &[u8]) -> Option<Kind> {
         if image.len() < LEAST {
             return None;

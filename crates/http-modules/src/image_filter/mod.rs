@@ -112,7 +112,7 @@ enum Number {
 }
 
 impl Number {
-    /// The number for a request; 0 where it is none.
+    /// The number for a request; 0 if the value is not a number.
     fn of(&self, r: &mut Request) -> u32 {
         match self {
             Number::Fixed(n) => *n,

@@ -40,7 +40,6 @@ enum FileTest {
     Executable,
 }
 
-/// An answer.
 pub(super) enum Answer {
     Known(bool),
     /// The file system has to be waited for: ask it of this path, then go on with

@@ -105,7 +105,7 @@ enum Return {
 
 #[derive(Default)]
 struct RewriteConf {
-    /// Of this very level: programs are not inherited.
+    /// This level's own program, because programs are not inherited.
     program: Vec<Op>,
     log: Option<bool>,
 }

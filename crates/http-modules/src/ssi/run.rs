@@ -20,9 +20,9 @@ const OUTPUT_MAX: usize = 256 << 10;
 /// The place of the page within an `if`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Branch {
-    /// Behind `if` or `elif`.
+    /// After `if` or `elif`.
     If,
-    /// Behind `else`.
+    /// After `else`.
     Else,
 }
 

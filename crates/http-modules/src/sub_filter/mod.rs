@@ -120,7 +120,7 @@ fn lower(text: &Bytes) -> Bytes {
 #[derive(Clone)]
 struct Search {
     patterns: Rc<Patterns>,
-    /// To which pair each of the patterns belongs.
+    /// The pair that each pattern belongs to.
     pairs: Rc<[usize]>,
 }
 

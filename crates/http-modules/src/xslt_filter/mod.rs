@@ -129,7 +129,7 @@ engine::settings! {
         buffer: Option<usize>,
         memory: Option<usize>,
         timeout_ms: Option<u64>,
-        /// Where there are stages.
+        /// The pool for transformations; set where a location has stylesheets.
         pool: Option<Pool>,
     }
 }

@@ -18,7 +18,6 @@ pub(crate) fn requests(metrics: &Metrics, cache: &Cache, status: CacheStatus) ->
     (requests, zone.read().get(word::CACHE_BYTES + status))
 }
 
-/// A cache.
 pub(super) fn write(o: &mut Object<'_>, metrics: &Metrics, cache: &Cache) {
     let report = cache.report();
     o.number("size", report.bytes);

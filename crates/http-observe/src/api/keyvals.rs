@@ -122,7 +122,7 @@ impl Pairs {
     }
 }
 
-/// What a body says of a key.
+/// What a body says about a key.
 enum Said {
     /// `null`
     Remove,

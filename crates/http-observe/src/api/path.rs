@@ -11,7 +11,6 @@ use engine::metrics::Kind;
 use http::request::Request;
 use shm::ZoneReport;
 
-/// A resource.
 pub(super) enum Resource {
     /// The versions.
     Root,

@@ -168,7 +168,6 @@ pub(super) fn resolver(r: &Request, name: Option<&[u8]>, fields: Fields) -> Writ
     }
 }
 
-/// Resets.
 pub(super) mod reset {
     use super::*;
 

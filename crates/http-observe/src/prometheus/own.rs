@@ -23,7 +23,6 @@ fn columns(times: (&'static str, &'static str), lost: &'static str) -> Vec<Colum
     all
 }
 
-/// The tables.
 pub(super) fn tables(main: &Rc<HttpMain>) -> Vec<Table> {
     let http = columns(
         ("weir_http_request_duration_seconds", "Times of requests by server."),

@@ -167,7 +167,6 @@ fn histogram(table: &Table, numbers: &[u64], i: usize, line: &Line) -> Vec<u8> {
     out
 }
 
-/// `Exemplar`
 fn traced(found: &Exemplar) -> Vec<u8> {
     let (mut out, mut id, mut time) = (Vec::new(), Vec::new(), Vec::new());
     base::ascii::write_hex(&mut id, &found.trace_id);

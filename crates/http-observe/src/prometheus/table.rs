@@ -47,7 +47,7 @@ pub(crate) struct Column {
     pub family: &'static str,
     pub kind: Type,
     pub help: &'static str,
-    /// Behind the family's name.
+    /// What follows the family's name.
     pub suffix: &'static str,
     /// As in `code="2xx"`; may be empty.
     pub labels: String,
@@ -81,7 +81,6 @@ type ExemplarOf = Box<dyn Fn(usize, usize) -> Option<Exemplar>>;
 /// The histogram of a line in the buckets of native histograms.
 type NativeOf = Box<dyn Fn(usize) -> Native>;
 
-/// A table.
 pub(crate) struct Table {
     pub columns: Rc<[Column]>,
     /// The number of lines.
@@ -208,7 +207,6 @@ pub(super) fn end_of_family(columns: &[Column], from: usize) -> usize {
     from + columns[from..].iter().take_while(|c| c.family == family).count()
 }
 
-/// Writes tables.
 pub(crate) fn write(tables: Vec<Table>, format: Format) -> Writer {
     let mut samples = samples(tables, format);
     Box::new(move |out| {

@@ -47,7 +47,6 @@ fn peer_columns() -> Vec<Column> {
     all
 }
 
-/// The tables.
 pub(super) fn tables(main: &Rc<HttpMain>) -> Vec<Table> {
     let (stats, loaded) = (main.stats.clone(), main.metrics.loaded_ms());
     let fields = [

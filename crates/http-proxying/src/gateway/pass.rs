@@ -163,9 +163,9 @@ impl Named {
 
 /// The destination of a location's requests, compiled.
 pub enum To<G> {
-    /// To a group, by the name that the address has.
+    /// A group, by the name in the address.
     Group(Rc<Group>, Named),
-    /// To a server that variables name.
+    /// A server that variables name.
     Template(Template, Rc<Upstreams>, PhantomData<fn() -> G>),
 }
 

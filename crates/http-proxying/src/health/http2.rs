@@ -31,7 +31,6 @@ enum Wanted {
     Call(Option<u64>),
 }
 
-/// An answer.
 struct Answer {
     head: ResponseHead,
     text: Bytes,

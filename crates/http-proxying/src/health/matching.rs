@@ -102,7 +102,7 @@ impl Matching {
         self.body.is_some()
     }
 
-    /// Whether an answer is a healthy server's. The error says what it is not.
+    /// Checks that an answer is that of a healthy server; the error says which condition it fails.
     pub fn check(&self, head: &ResponseHead, text: &[u8], body: &[u8]) -> Result<(), &'static str> {
         let status = head.status;
         let well = match &self.statuses {

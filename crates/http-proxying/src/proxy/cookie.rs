@@ -35,7 +35,6 @@ enum Change {
     Remove,
 }
 
-/// `SameSite`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum SameSite {
     #[default]

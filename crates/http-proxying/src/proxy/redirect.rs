@@ -14,14 +14,14 @@ use http::request::Request;
 use super::ProxyConf;
 use super::pass::{Fixed, Pass};
 
-/// The pattern that a value must match.
+/// What a value must be like.
 #[derive(Clone)]
 enum Pattern {
-    /// Begin with this.
+    /// The value begins with this text.
     Prefix(Template),
-    /// Be this, a dot at the front and case aside.
+    /// The value is this domain; upper case and a dot at the front do not matter.
     Domain(Template),
-    /// Match this.
+    /// The value matches this expression.
     Regex(Rc<Regex>),
 }
 
@@ -35,7 +35,6 @@ pub(crate) struct Rewrite {
 /// `proxy_redirect` at one level.
 #[derive(Clone)]
 pub(crate) enum Redirects {
-    /// `off`
     Off,
     /// Rules, the first that fits is applied.
     List(Rc<Vec<Rewrite>>),

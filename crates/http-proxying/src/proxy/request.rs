@@ -50,7 +50,7 @@ enum Value {
 }
 
 struct Field {
-    /// With colon and space.
+    /// The name with colon and space.
     name: Bytes,
     value: Value,
 }

@@ -35,7 +35,6 @@ draft! {
     valid: Vec<(u16, u64)>,
     /// `*_cache_bypass`
     bypass: Vec<Template>,
-    /// `*_no_cache`
     no_cache: Vec<Template>,
     /// `*_cache_purge`
     purge: Vec<Template>,

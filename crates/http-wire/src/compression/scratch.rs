@@ -18,9 +18,9 @@ pub(crate) struct Scratch {
 
 /// Where a string is.
 pub(crate) enum Text<'b> {
-    /// In bytes that stay where they are.
+    /// A range of bytes that stay where they are.
     Plain(&'b [u8]),
-    /// In the scratch memory.
+    /// A range of the scratch memory.
     Scratch(Range<usize>),
 }
 

@@ -83,7 +83,7 @@ impl<'a> ResponseBuilder<'a> {
     /// Ends the head.
     ///
     /// # Errors
-    /// The reason why it is none, for the log.
+    /// The reason why the head is not valid, for the log.
     pub fn finish(self) -> Result<(), String> {
         match self.fault {
             Some(fault) => Err(fault),

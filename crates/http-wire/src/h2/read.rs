@@ -152,7 +152,7 @@ impl Reader {
         }
     }
 
-    /// Takes DATA frames of so many bytes; they need no memory.
+    /// Takes DATA frames of up to `max` bytes; they need no memory.
     pub fn with_data_max(mut self, max: usize) -> Reader {
         self.frame_max = self.frame_max.max(max);
         self

@@ -36,7 +36,7 @@ impl Waiting {
         self.sections.push_back(held);
     }
 
-    /// Takes the first one whose entries are there, when so many were inserted.
+    /// Takes the first section whose entries are there after `inserted` insertions.
     pub fn ready(&mut self, inserted: u64) -> Option<Held> {
         self.take(|held| held.prefix.required <= inserted)
     }

@@ -121,7 +121,6 @@ static ENTRIES: [Entry; LEN] = {
 
 static NAMES: StaticNames<LEN> = StaticNames::new(&ENTRIES);
 
-/// The entry at `index`.
 #[inline]
 pub(super) fn get(index: u64) -> Option<Entry> {
     ENTRIES.get(usize::try_from(index).ok()?).copied()

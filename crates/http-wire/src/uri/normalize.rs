@@ -25,7 +25,7 @@ pub struct Parts {
 enum SegmentState {
     /// Inside a segment.
     Usual,
-    /// Behind a `/`.
+    /// After a `/`.
     Slash,
     /// The segment is `.` so far.
     Dot,

@@ -105,7 +105,7 @@ impl Scan {
 pub struct Target {
     /// The path can be used unchanged; otherwise pass the whole target to [`super::normalize`].
     pub plain: bool,
-    /// With `plain`, the length of the path.
+    /// The length of the path, if `plain`.
     pub path_len: usize,
     /// With `plain`, where the arguments begin; the target's length when there are none.
     pub args_start: usize,

@@ -17,7 +17,6 @@ pub struct ClientEnd(End);
 enum End {
     /// That of a connection which the request has for itself.
     Connection(Rc<Conn>),
-    /// That of a stream.
     Stream(h2::Watch),
     /// That of a stream over QUIC.
     Quic(h3::Watch),

@@ -67,7 +67,6 @@ enum Carrier {
 
 /// TLS with the client.
 pub(crate) struct Secured {
-    /// The session.
     pub session: Established,
     /// The server that the client named in its hello.
     pub server: Rc<Server>,

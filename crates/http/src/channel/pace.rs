@@ -29,7 +29,7 @@ pub(crate) struct Pace {
 pub(crate) enum Allowed {
     /// So many bytes may go now.
     Bytes(u64),
-    /// None before so many milliseconds.
+    /// None before this number of milliseconds has passed.
     After(u64),
 }
 

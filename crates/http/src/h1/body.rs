@@ -48,9 +48,9 @@ enum Framing {
     /// There is none.
     #[default]
     None,
-    /// By `Content-Length`.
+    /// `Content-Length` says how long the body is.
     Length,
-    /// By the chunked coding.
+    /// The body has the chunked coding.
     Chunked,
 }
 
@@ -61,7 +61,7 @@ const TRAILER_MAX: u32 = 8 << 10;
 #[derive(Default)]
 pub(super) struct Incoming {
     framing: Framing,
-    /// With `Framing::Length`: bytes still to come.
+    /// The bytes still to come, if the framing is `Framing::Length`.
     left: u64,
     decoder: Decoder,
     /// Bytes behind the head in the page that were taken.

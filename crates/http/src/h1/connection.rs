@@ -39,7 +39,7 @@ const LEAVE_MS: u64 = 2_000;
 
 /// The next step of a connection after a batch of requests.
 pub(super) enum After {
-    /// Park for so many milliseconds at most.
+    /// Park for at most this number of milliseconds.
     Keep(u64),
     /// There was nothing to read after all: park as before.
     Park,

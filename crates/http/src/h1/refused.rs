@@ -98,8 +98,8 @@ pub(super) async fn refuse<A: Answer>(c: &Conn, r: &mut Request, e: H1Error) -> 
     requests::after(c, r, sent).await.unwrap_or(After::Linger)
 }
 
-/// Whether the first line came whole, and is none of HTTP/1: its method is unknown, and it names no
-/// version.
+/// Whether the first line came whole, but is no request line of HTTP/1: its method is unknown, and
+/// it names no version.
 fn names_no_http(r: &Request) -> bool {
     let text = r.channel.head_text();
     let line = memchr::memchr(b'\n', text).and_then(|end| text.get(..end));

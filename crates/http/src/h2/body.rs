@@ -24,7 +24,7 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
 
 impl Incoming for Stream {
     fn discard(&mut self) {
-        // Of a stream that is gone nothing comes.
+        // Nothing more comes from a stream that is gone.
         let _ = self.mux().of(self.key, |state, i| {
             state.streams[i].discards = true;
             state.drop_body(i);

@@ -43,7 +43,7 @@ struct Waiting {
 
 /// Streams with something to send and a window to send it in.
 pub(super) struct Schedule {
-    /// In order of their keys; empty where there is a tree.
+    /// The streams that wait, sorted by key; empty if there is a tree.
     order: VecDeque<Waiting>,
     /// Counts turns.
     turns: u32,

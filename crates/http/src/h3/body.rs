@@ -22,7 +22,7 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
 impl Incoming for Stream {
     fn discard(&mut self) {
         let (mux, id) = self.at();
-        // Of a stream that is gone nothing comes.
+        // Nothing more comes from a stream that is gone.
         let _ = mux.of(id, |entry| entry.drop_body());
     }
 }

@@ -49,7 +49,7 @@ pub(super) struct Brought {
 }
 
 impl Control {
-    /// With our settings to be sent.
+    /// The control streams before our settings are sent.
     pub fn new(section_max: usize) -> Control {
         let mut control_out = Vec::new();
         let settings = Settings {

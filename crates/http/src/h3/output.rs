@@ -120,7 +120,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     Ok(())
 }
 
-/// Ends a response of which nothing waits, or whose head is all of it. False where that is not so.
+/// Ends a response of which no bytes wait, or which has only a head; false for others.
 #[inline]
 pub(crate) fn finish_now(r: &mut Request) -> bool {
     let exchange = &stream(r).exchange;

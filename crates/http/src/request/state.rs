@@ -1,4 +1,4 @@
-//! What variables and modules keep with a request.
+//! The state that variables and modules keep with a request.
 
 use std::any::Any;
 use std::future::Future;

@@ -37,7 +37,6 @@ pub struct Server {
     pub(crate) http2: crate::http2_conf::Http2,
     /// Its settings for HTTP/3.
     pub(crate) http3: crate::http3_conf::Http3,
-    /// Its TLS.
     pub(crate) tls: Rc<ServerTls>,
     pub(crate) named: HashMap<Bytes, Rc<Location>>,
     /// Its names, as written; at least one.
@@ -80,7 +79,6 @@ pub type TlsChallenge = Option<(Vec<u8>, pki::pem::Secret)>;
 
 /// The whole `http` block, as a worker runs it.
 pub struct HttpMain {
-    /// Its variables.
     pub(crate) vars: Rc<Variables<Request>>,
     /// Some of them tell of the client's hello in TLS.
     pub(crate) asks_hello: bool,

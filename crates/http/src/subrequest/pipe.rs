@@ -24,7 +24,7 @@ pub(crate) struct Pipe {
     news: Notify,
     /// For the subrequest: there is room.
     room: Notify,
-    /// For whoever waits for the end.
+    /// For the task that waits for the end.
     over: Notify,
 }
 

@@ -113,7 +113,7 @@ impl H264 {
     }
 }
 
-/// An atom in a sample entry, behind so many bytes of fields.
+/// An atom in a sample entry, after `fields` bytes of fields.
 fn child<'a>(entry: &'a [u8], fields: usize, name: &[u8; 4]) -> Result<Option<&'a [u8]>, Fault> {
     for atom in atoms(entry.get(fields..).unwrap_or_default()) {
         let atom = atom?;

@@ -66,7 +66,7 @@ impl Removal {
         }
     }
 
-    /// In the master alone.
+    /// Only the master has it.
     pub(super) fn set(&self, state: State) {
         self.0.line(0).set(0, state as u64);
     }

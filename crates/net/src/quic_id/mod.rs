@@ -112,7 +112,7 @@ fn sip([a, b]: [u64; 2]) -> std::hash::SipHasher {
     std::hash::SipHasher::new_with_keys(a, b)
 }
 
-/// Where a connection is.
+/// The process and the place that a connection belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The number of the worker, and of its socket; below [`PLACES_MAX`].

@@ -40,7 +40,7 @@ const QUEUE: usize = 1 << 20;
 pub struct Elder {
     /// Its slot.
     pub slot: u16,
-    /// Of its binary.
+    /// The half of the ids that its binary uses.
     pub half: bool,
     /// The end.
     pub fd: OwnedFd,

@@ -302,9 +302,9 @@ const READ_MAX: u32 = 1 << 20;
 /// The bytes that a turn of a direction moved.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Moved {
-    /// From the source.
+    /// Bytes read from the source.
     pub read: u64,
-    /// To the destination.
+    /// Bytes written to the destination.
     pub written: u64,
 }
 

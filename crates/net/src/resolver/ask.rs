@@ -16,10 +16,9 @@ const UDP_MAX: usize = 4096;
 /// Limit of a name server's answer over TCP, milliseconds.
 const TCP_MS: u64 = 5_000;
 
-/// A question.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
-    /// In lower case, without a dot at the end.
+    /// The name in lower case, without a dot at the end.
     pub name: &'a [u8],
     pub kind: u16,
 }

@@ -4,13 +4,11 @@ use zeroize::Zeroizing;
 
 use super::error::{BAD_BASE64, BAD_END_LINE};
 
-/// A block.
 pub(crate) struct Block<'a> {
     /// The name in its first line.
     pub(crate) label: &'a [u8],
     /// The lines in front of the data, without the blank one behind them; usually none.
     pub(crate) header: Lines<'a>,
-    /// The data.
     pub(crate) data: Zeroizing<Vec<u8>>,
 }
 

@@ -20,11 +20,8 @@ pub enum Hash {
     Sha512,
     /// SHA-512/256
     Sha512_256,
-    /// SHA3-256
     Sha3_256,
-    /// SHA3-384
     Sha3_384,
-    /// SHA3-512
     Sha3_512,
 }
 
@@ -77,7 +74,6 @@ impl Hash {
 /// A hash function at work.
 #[derive(Clone)]
 pub enum Hasher {
-    /// MD5
     Md5(md5::Md5),
     /// The others.
     Sha(Context),

@@ -12,7 +12,6 @@ use crate::value::text;
 /// What the module exports.
 pub const EXPORTS: &[&str] = &["createHash", "createHmac"];
 
-/// The module.
 pub fn module<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     let module = Object::new(ctx.clone())?;
     native::methods(&module, &[("createHash", 1, create_hash), ("createHmac", 2, create_hmac)])?;

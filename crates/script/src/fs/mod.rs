@@ -142,7 +142,6 @@ pub const EXPORTS: &[&str] = &[
     "writeSync",
 ];
 
-/// The module.
 pub fn module<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     let fs = Object::new(ctx.clone())?;
     let promises = Object::new(ctx.clone())?;

@@ -20,7 +20,6 @@ pub const EXPORTS: &[&str] = &["parse", "c14n", "exclusiveC14n", "serialize", "s
 /// About the memory that a node takes, in bytes.
 const NODE_BYTES: usize = 256;
 
-/// The module.
 pub fn module<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     objects::install(ctx)?;
     let module = Object::new(ctx.clone())?;

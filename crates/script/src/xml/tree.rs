@@ -36,7 +36,6 @@ impl Name {
     }
 }
 
-/// An element.
 #[derive(Clone, Debug)]
 pub struct Element {
     pub name: Name,
@@ -57,7 +56,6 @@ pub enum Kind {
     Instruction(String, String),
 }
 
-/// A node.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// The element that it is, or was, in.

@@ -10,9 +10,7 @@ enum Effect {
     Compression,
     /// It is so, whatever is said; on and off differ for suites with CBC alone, or for nothing.
     Moot,
-    /// It is always on.
     AlwaysOn,
-    /// It is always off.
     AlwaysOff,
 }
 

@@ -14,7 +14,6 @@ use zeroize::Zeroizing;
 use crate::KeyLog;
 use crate::record::{Cipher, Keys, Material};
 
-/// A secret.
 type Secret = Zeroizing<Vec<u8>>;
 
 /// The first traffic secrets of the two sides, as far as a handshake has come to them.

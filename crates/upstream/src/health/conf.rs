@@ -41,7 +41,6 @@ pub struct Check<Q> {
     pub settings: Settings,
     /// The question to servers.
     pub asks: Q,
-    /// `match=`
     matching: Option<Word>,
     /// The place's handler passes sessions to the upstream that is checked.
     used: Cell<bool>,

@@ -32,7 +32,6 @@ const MONTHS: [&str; 12] = [
 const DAYS: [&str; 7] =
     ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
-/// The functions.
 pub(super) static FUNCTIONS: &[Function] = &[
     function(DATES, "date-time", (0, 0), |_, _| text(Some(in_utc(Moment::now())))),
     of_date("date", |cx, args| text(moment(cx, args).and_then(date))),

@@ -18,7 +18,6 @@ const DYNAMIC: &str = "http://exslt.org/dynamic";
 const SAXON: &str = "http://icl.com/saxon";
 const COMMON: &str = "http://exslt.org/common";
 
-/// The functions.
 pub(super) static FUNCTIONS: &[Function] = &[
     function(DYNAMIC, "evaluate", (1, 1), |cx, args| {
         compiled_or_said(cx, &args[0])?.map_or(none(), |expr| evaluated(cx, &expr))

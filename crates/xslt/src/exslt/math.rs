@@ -10,7 +10,6 @@ use crate::xpath::{Cx, Function};
 
 const MATH: &str = "http://exslt.org/math";
 
-/// The functions.
 pub(super) static FUNCTIONS: &[Function] = &[
     function(MATH, "min", (1, 1), |cx, args| extreme(cx, args, Extreme::Least)),
     function(MATH, "max", (1, 1), |cx, args| extreme(cx, args, Extreme::Greatest)),

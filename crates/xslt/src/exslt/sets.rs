@@ -10,7 +10,6 @@ use crate::xpath::{Cx, Function};
 
 const SETS: &str = "http://exslt.org/sets";
 
-/// The functions.
 pub(super) static FUNCTIONS: &[Function] = &[
     function(SETS, "difference", (2, 2), |cx, args| two(cx, args, |a, b| shared(a, b, false))),
     function(SETS, "intersection", (2, 2), |cx, args| two(cx, args, |a, b| shared(a, b, true))),

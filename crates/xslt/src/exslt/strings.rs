@@ -13,7 +13,6 @@ use crate::xpath::{Cx, Function};
 
 const STRINGS: &str = "http://exslt.org/strings";
 
-/// The functions.
 pub(super) static FUNCTIONS: &[Function] = &[
     function(STRINGS, "tokenize", (1, 2), |cx, args| parts(cx, args, "\t\r\n ", tokens)),
     function(STRINGS, "split", (1, 2), |cx, args| parts(cx, args, " ", split)),

@@ -9,25 +9,17 @@ const PATTERN_CHARS_MAX: usize = 1000;
 /// What `xsl:decimal-format` says (XSLT, section 12.3).
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct DecimalFormat {
-    /// `decimal-separator`
     pub(crate) decimal_separator: char,
-    /// `grouping-separator`
     pub(crate) grouping_separator: char,
-    /// `infinity`
     pub(crate) infinity: String,
-    /// `minus-sign`
     pub(crate) minus_sign: char,
     /// `NaN`
     pub(crate) nan: String,
-    /// `percent`
     pub(crate) percent: char,
-    /// `per-mille`
     pub(crate) per_mille: char,
     /// `zero-digit`: the nine others follow it.
     pub(crate) zero_digit: char,
-    /// `digit`
     pub(crate) digit: char,
-    /// `pattern-separator`
     pub(crate) pattern_separator: char,
 }
 

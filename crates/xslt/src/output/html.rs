@@ -148,7 +148,6 @@ fn doctype(out: &mut Sink, source: &Source) {
 /// Where the document states its type and encoding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Meta {
-    /// Nowhere.
     Nowhere,
     /// In a `meta` before the children of an element.
     First(Id),

@@ -238,7 +238,6 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Markup, at its `<`.
     fn markup(&mut self) -> Result<()> {
         let is_document = self.frames.len() == 1;
         let doctype = self.source.doctype;

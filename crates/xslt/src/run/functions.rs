@@ -10,7 +10,6 @@ use crate::value::{N, Value};
 use crate::xpath::functions::{find, nodes};
 use crate::xpath::{Cx, Function};
 
-/// The functions.
 pub(crate) static FUNCTIONS: &[Function] = &[
     added("current", (0, 0), |cx, _| Ok(Value::nodes(vec![cx.current]))),
     added("document", (1, 2), document),

@@ -21,7 +21,6 @@ pub(crate) enum Part {
 }
 
 impl Avt {
-    /// Reads a text.
     pub(super) fn read(text: &str, scope: &dyn Scope) -> Result<Avt> {
         let mut parts = Vec::new();
         let mut literal = String::new();

@@ -24,7 +24,6 @@ pub(super) struct Loaded {
     pub(super) tops: Vec<Top>,
 }
 
-/// A file.
 pub(super) struct File {
     pub(super) doc: Doc,
     pub(super) name: Arc<str>,

@@ -86,7 +86,6 @@ impl Sheet {
     }
 }
 
-/// A template.
 #[derive(Debug)]
 pub(crate) struct Template {
     /// How many variables it has.

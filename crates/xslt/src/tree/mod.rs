@@ -54,7 +54,6 @@ impl Kind {
     }
 }
 
-/// A node.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) kind: Kind,

@@ -36,7 +36,6 @@ impl Cx<'_> {
         Cx { node, position: 1, size: 1, ..*self }
     }
 
-    /// A value as text.
     pub(crate) fn text_of<'v>(&'v self, value: &'v Value) -> Cow<'v, str> {
         value.to_text(&self.run.docs)
     }
@@ -58,7 +57,6 @@ impl Cx<'_> {
 }
 
 impl Expr {
-    /// The value.
     pub(crate) fn eval(&self, cx: &Cx) -> Result<Value> {
         cx.run.tick()?;
         match self {

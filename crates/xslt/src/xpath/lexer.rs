@@ -2,7 +2,6 @@
 
 use crate::error::{Error, Result};
 
-/// A token.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Token<'a> {
     Number(f64),

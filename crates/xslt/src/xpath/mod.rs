@@ -40,7 +40,6 @@ pub(crate) enum Var {
     Global(u32),
 }
 
-/// A function.
 pub(crate) struct Function {
     /// The URI of its namespace.
     pub(crate) uri: &'static str,
@@ -81,7 +80,6 @@ pub(crate) enum Expr {
     Fault(Arc<str>),
 }
 
-/// The comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Compare {
     Equal,
@@ -164,11 +162,8 @@ pub(crate) enum Test {
     /// `prefix:*`
     Namespace(Atom),
     Name(Name),
-    /// `node()`
     Node,
-    /// `text()`
     Text,
-    /// `comment()`
     Comment,
     /// `processing-instruction()`, of any or of one target.
     Pi(Option<Atom>),
@@ -195,7 +190,6 @@ pub(crate) struct Alternative {
 pub(crate) enum PatternStart {
     /// Anything.
     Anywhere,
-    /// The root.
     Root,
     /// Nodes that `id()` or `key()` names.
     Nodes(Expr),
@@ -269,7 +263,6 @@ impl Expr {
 }
 
 impl XPath {
-    /// The value.
     pub(crate) fn eval(&self, cx: &Cx) -> Result<Value> {
         self.expr.eval(&self.within(cx))
     }

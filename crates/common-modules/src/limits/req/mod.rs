@@ -85,7 +85,7 @@ impl Bucket {
 /// The answer of a zone to a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {
-    /// Too many: so much more than the rate.
+    /// Too many requests: the excess over the rate, in thousandths.
     Over(i64),
     /// It fits, and is in the bucket.
     Counted { excess: i64, entry: Entry },
@@ -293,7 +293,7 @@ enum Decision {
 pub enum ReqVerdict {
     /// It goes on.
     Pass,
-    /// It goes on after so many milliseconds.
+    /// It goes on after this number of milliseconds.
     Delay(u64),
     /// It is refused.
     Refuse,
@@ -436,7 +436,7 @@ impl ReqLimit {
         (self.zone.rate.get(), self.burst)
     }
 
-    /// The delay of a request that finds so much in the bucket, in milliseconds.
+    /// The delay of a request that finds `excess` in the bucket, in milliseconds.
     fn delay_ms(&self, excess: i64) -> u64 {
         let above = excess.saturating_sub(self.delay);
         if above <= 0 {

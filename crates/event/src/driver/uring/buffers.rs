@@ -69,7 +69,7 @@ impl Need {
         Need { count: COUNT_MIN, turn: 0, receives: 0, bytes: 0, most: 0 }
     }
 
-    /// A receive took a buffer for so many bytes.
+    /// A receive took a buffer for `bytes` bytes.
     fn took(&mut self, bytes: usize) {
         self.turn += 1;
         self.receives += 1;

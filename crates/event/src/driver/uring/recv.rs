@@ -16,10 +16,10 @@ use crate::runtime::slot::NONE;
 use crate::runtime::turn::Core;
 use crate::sock::{SockEntry, SockKey, bits};
 
-/// Pages in a connection's inbox; with so many, its recv stops.
+/// The maximum number of pages in a connection's inbox, at which its recv stops.
 const INBOX_MAX: usize = 4;
 
-/// Pages in all inboxes; with so many, a recv brings a single one.
+/// The number of pages in all inboxes from which a recv brings a single one.
 const INBOXES_MAX: usize = 256;
 
 /// Interval between sweeps for recvs without bytes, in milliseconds.

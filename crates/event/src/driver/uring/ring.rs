@@ -24,7 +24,6 @@ const ENTER_EXT_ARG: u32 = 8;
 /// readiness first, because a first attempt would find nothing.
 const RECVSEND_POLL_FIRST: u16 = 1;
 
-/// A completion.
 #[derive(Clone, Copy)]
 pub(super) struct Completion {
     pub(super) token: u64,

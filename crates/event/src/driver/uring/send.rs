@@ -23,7 +23,7 @@ struct Message {
 /// The memory of the sends and reads in the kernel.
 #[derive(Default)]
 pub(super) struct Messages {
-    /// By slot.
+    /// The sends and reads under way, by slot.
     list: Vec<Sending>,
     /// Kept for their memory.
     #[expect(clippy::vec_box, reason = "the kernel has their addresses")]

@@ -147,7 +147,7 @@ impl Inbox {
     }
 }
 
-/// By the sockets' places.
+/// The state of each socket, by its index.
 #[derive(Default)]
 pub(super) struct KernelOpsTable {
     list: Vec<KernelOps>,

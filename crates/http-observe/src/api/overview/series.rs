@@ -17,7 +17,7 @@ const LATEST: u64 = 6;
 /// The series by their names.
 pub(super) struct Rows {
     by_name: HashMap<SeriesName, usize>,
-    /// In the order of rows.
+    /// Row and kind of each series, in the order of rows.
     all: Vec<(usize, SeriesKind)>,
 }
 

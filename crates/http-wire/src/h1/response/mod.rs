@@ -51,11 +51,9 @@ enum StatusLineState {
 /// The first line of a head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Begin {
-    /// A status line.
     StatusLine,
     /// A status line, or with the fields at once.
     Either,
-    /// The fields.
     Fields,
 }
 

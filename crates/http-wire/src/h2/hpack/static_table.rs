@@ -130,7 +130,6 @@ impl Known {
     }
 }
 
-/// Finds a name.
 pub(super) fn find(name: &Name) -> Option<Known> {
     let at = NAMES.find(&BYTES, name)?;
     Some(Known { index: at + 1, policy: POLICIES[at] })

@@ -6,7 +6,6 @@ mod settings;
 
 use super::*;
 
-/// A frame.
 fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     frame::write_head(&mut out, kind, payload.len() as u64);

@@ -37,7 +37,6 @@ use exchange::Exchange;
 
 /// A stream of some protocol.
 pub(crate) trait Multiplexed {
-    /// That of a request.
     fn of(r: &mut Request) -> &mut Self;
 
     /// Its request and response.
@@ -62,7 +61,6 @@ fn timed_out<S: Multiplexed>(r: &mut Request) -> bool {
 pub(crate) enum Gone {
     /// The client ended it, or we did for a fault of the client's.
     Reset,
-    /// The connection is.
     Connection,
     /// The body is not what it was declared to be.
     Malformed,

@@ -6,7 +6,6 @@ use crate::crypto::digest::Hash;
 use crate::native::to_bool;
 use crate::value::text;
 
-/// An algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     RsaPkcs1,
@@ -108,7 +107,6 @@ impl Algorithm {
         found.expect("every algorithm has an entry")
     }
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         self.entry().0
     }
@@ -175,7 +173,6 @@ impl Curve {
         })
     }
 
-    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Curve::P256 => "P-256",

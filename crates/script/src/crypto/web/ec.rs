@@ -199,7 +199,6 @@ pub fn okp_to_spki(algorithm: Algorithm, public: &[u8]) -> Vec<u8> {
     [&okp_spki(algorithm)[..], public].concat()
 }
 
-/// Signs with Ed25519.
 pub fn ed25519_sign(private: &[u8], data: &[u8]) -> Option<Vec<u8>> {
     let key = Ed25519KeyPair::from_seed_unchecked(private).ok()?;
     Some(key.sign(data).as_ref().to_vec())

@@ -29,7 +29,6 @@ pub fn array_buffer<'js>(ctx: &Ctx<'js>, bytes: &[u8]) -> Result<Value<'js>> {
     Ok(ArrayBuffer::new_copy(ctx.clone(), bytes)?.into_value())
 }
 
-/// Exports a key.
 pub fn export<'js>(ctx: &Ctx<'js>, format: Format, key: &Key) -> Result<Exported<'js>> {
     if !key.extractable {
         return Err(Exception::throw_type(ctx, "provided key cannot be extracted"));

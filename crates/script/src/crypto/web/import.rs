@@ -74,7 +74,6 @@ impl<'js> Purpose<'_, 'js> {
     }
 }
 
-/// Imports a key.
 pub fn import<'js>(purpose: &Purpose<'_, 'js>, format: Format, data: &Value<'js>) -> Result<Key> {
     let hash = purpose.hash()?;
     if format == Format::Jwk {

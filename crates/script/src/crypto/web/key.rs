@@ -16,15 +16,20 @@ pub enum Material {
     Secret(Vec<u8>),
     /// An RSA key pair.
     RsaPrivate(Box<rsa::PrivateKey>),
-    /// An RSA public key.
     RsaPublic(Box<rsa::PublicKey>),
     /// A key of ECDSA or ECDH: the point, uncompressed, and for private keys the scalar.
-    Ec { curve: Curve, public: Vec<u8>, private: Option<Vec<u8>> },
+    Ec {
+        curve: Curve,
+        public: Vec<u8>,
+        private: Option<Vec<u8>>,
+    },
     /// A key of Ed25519 or X25519.
-    Okp { public: Vec<u8>, private: Option<Vec<u8>> },
+    Okp {
+        public: Vec<u8>,
+        private: Option<Vec<u8>>,
+    },
 }
 
-/// A key.
 #[derive(Clone)]
 pub struct Key {
     pub algorithm: Algorithm,

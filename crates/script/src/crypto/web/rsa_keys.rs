@@ -151,12 +151,10 @@ pub fn pss_verify(
     on_hash!(hash, D => key.verify(Pss::<D>::new_with_salt(salt), digest, signature).is_ok())
 }
 
-/// Encrypts by OAEP.
 pub fn oaep_encrypt(key: &PublicKey, hash: Hash, data: &[u8]) -> Option<Vec<u8>> {
     on_hash!(hash, D => key.oaep_encrypt::<D>(data).ok())
 }
 
-/// Decrypts by OAEP.
 pub fn oaep_decrypt(key: &PrivateKey, hash: Hash, data: &[u8]) -> Option<Vec<u8>> {
     on_hash!(hash, D => key.oaep_decrypt::<D>(data).ok())
 }

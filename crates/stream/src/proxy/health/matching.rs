@@ -15,7 +15,6 @@ enum Expect {
 /// A `match` block; without one, nothing is sent or expected.
 #[derive(Default)]
 pub(super) struct Matching {
-    /// `send`
     pub send: Option<Bytes>,
     expect: Option<Expect>,
 }
