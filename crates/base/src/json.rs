@@ -75,7 +75,7 @@ impl<'a> Object<'a> {
         true
     }
 
-    /// A number.
+    /// Adds a member with a number.
     pub fn number(&mut self, name: &str, n: u64) {
         if self.name(name) {
             write_u64(self.out, n);

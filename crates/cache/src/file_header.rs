@@ -59,7 +59,7 @@ pub struct Header {
     pub vary: Bytes,
     /// The variant that this is, where there is a `Vary`.
     pub variant: Hash,
-    /// The key.
+    /// The key as the configuration makes it, before hashing.
     pub key: Bytes,
     /// The head of the response as text; `None` where it had none.
     pub head: Option<Bytes>,

@@ -126,7 +126,7 @@ pub struct IndexEntry<'a> {
     pub uses: u16,
     /// It is a variant of its key (`Vary`), and not the first.
     pub is_variant: bool,
-    /// The key.
+    /// The key in full, so that prefixes can be purged.
     pub key: &'a [u8],
     /// Its tags, with a space between two.
     pub tags: &'a [u8],
@@ -139,11 +139,11 @@ pub enum PurgeBy {
     Key,
     /// Keys that begin so.
     Prefix,
-    /// A tag.
+    /// All responses with a tag.
     Tag,
 }
 
-/// A purge.
+/// A purge of several responses, as it stands in the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Purge<'a> {
     /// Its name.
@@ -167,7 +167,7 @@ impl Purge<'_> {
     }
 }
 
-/// A record.
+/// One change of the index, as it stands in the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     /// There is such a file.

@@ -55,7 +55,7 @@ pub struct Settings {
     pub purger: Option<Pace>,
 }
 
-/// A cache.
+/// A cache in this process: its zone in shared memory, its files and who waits for them.
 pub struct Cache {
     /// The name of its zone.
     pub name: Bytes,

@@ -9,11 +9,11 @@ use crate::instance::Cache;
 
 /// Methods whose responses may be kept: bits of `*_cache_methods`.
 pub mod methods {
-    /// GET
+    /// Responses to GET are kept.
     pub const GET: u64 = 1 << 1;
-    /// HEAD
+    /// Responses to HEAD are kept.
     pub const HEAD: u64 = 1 << 2;
-    /// POST
+    /// Responses to POST are kept.
     pub const POST: u64 = 1 << 3;
     /// The words of the directive.
     pub const WORDS: &[(&str, u64)] = &[("GET", GET), ("HEAD", HEAD), ("POST", POST)];
@@ -21,7 +21,7 @@ pub mod methods {
 
 /// The settings of a location with a cache.
 pub struct CacheConf {
-    /// `*_cache`
+    /// The cache that `*_cache` names, or `off`.
     pub chosen: LocationCache,
     /// `*_cache_key`; `None`: the protocol's own.
     pub key: Option<Template>,
@@ -33,7 +33,7 @@ pub struct CacheConf {
     pub valid: Vec<(u16, u64)>,
     /// `*_cache_bypass`
     pub bypass: Vec<Template>,
-    /// `*_no_cache`
+    /// Values of `*_no_cache`: a response is not kept if one is neither empty nor "0".
     pub no_cache: Vec<Template>,
     /// `*_cache_purge`
     pub purge: Vec<Template>,

@@ -16,11 +16,11 @@ use crate::store::{Stored, invalidate};
 /// A request's business with a cache, from the moment its key is known until its response comes
 /// from there, or goes there, or passes it by.
 pub struct Ticket {
-    /// The cache.
+    /// The cache that the request asks.
     pub cache: Rc<Cache>,
     /// The location's settings.
     pub conf: Rc<CacheConf>,
-    /// The key.
+    /// The key of the request, before hashing.
     pub key: Bytes,
     /// The key's hash.
     pub main: Hash,

@@ -28,7 +28,7 @@ pub enum Change {
 pub struct Edit {
     /// The word.
     pub pos: Pos,
-    /// The change.
+    /// What is written in place of it, before it or after it.
     pub change: Change,
 }
 

@@ -38,10 +38,10 @@ pub struct Fault {
     pub line: Option<u32>,
 }
 
-/// A file.
+/// A file of the configuration, as it was read.
 #[derive(Debug, Default)]
 pub struct File {
-    /// Its path.
+    /// Its path, as the including file and the prefix give it.
     pub path: PathBuf,
     /// Its faults: of its syntax, which leaves it empty, and of files that it includes.
     pub faults: Vec<Fault>,

@@ -11,9 +11,9 @@ use crate::table::Contexts;
 pub struct Known {
     /// Its module, as nginx calls it.
     pub module: &'static str,
-    /// Its name.
+    /// The directive's name.
     pub name: &'static str,
-    /// Its contexts.
+    /// The blocks in which nginx allows it.
     pub contexts: Contexts,
     /// Its arguments: `0`, `1`, `1,2`, `1+`, `on|off`, `block 0`.
     pub args: &'static str,

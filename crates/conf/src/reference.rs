@@ -6,9 +6,9 @@ use crate::table::{Args, Contexts, Directive};
 /// A directive's facts, whatever reads it.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its name.
+    /// The directive's name.
     pub name: &'static str,
-    /// Its contexts.
+    /// The blocks in which the directive may stand.
     pub contexts: Contexts,
     /// Its arguments.
     pub args: Args,
@@ -16,7 +16,7 @@ pub struct Entry {
     pub default: &'static str,
     /// Its effect, in one line.
     pub doc: &'static str,
-    /// Its module.
+    /// The name of the module that has the directive.
     pub module: &'static str,
 }
 

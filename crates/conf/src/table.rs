@@ -164,7 +164,7 @@ impl BitOr for Contexts {
 pub struct Args(u32);
 
 impl Args {
-    /// None.
+    /// No argument.
     pub const NONE: Args = Args(1 << 0);
     /// Exactly one.
     pub const T1: Args = Args(1 << 1);
@@ -241,9 +241,9 @@ impl BitOr for Args {
 
 /// A directive, declared once: help, reference and checks all come from here.
 pub struct Directive<C: 'static> {
-    /// Its name.
+    /// The name, as configurations have it.
     pub name: &'static str,
-    /// Its contexts.
+    /// The blocks in which it may stand.
     pub contexts: Contexts,
     /// Its arguments.
     pub args: Args,

@@ -30,7 +30,7 @@ pub enum Kind {
 /// A token of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Its kind.
+    /// What the token is.
     pub kind: Kind,
     /// Its first byte.
     pub start: usize,
@@ -47,7 +47,7 @@ impl Token {
 
 /// A text with its tokens.
 pub struct Tokens {
-    /// The text.
+    /// The source text that the tokens' places point into.
     pub text: Bytes,
     /// All of its tokens, in order.
     pub list: Vec<Token>,

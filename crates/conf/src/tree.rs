@@ -74,7 +74,7 @@ impl PartialEq<str> for Word {
 /// One directive: a name, arguments, and a block when it ended in `{` and not in `;`.
 #[derive(Debug)]
 pub struct Node {
-    /// The name.
+    /// The directive's name, with its place.
     pub name: Word,
     /// The words between the name and the `;` or `{`.
     pub args: Vec<Word>,

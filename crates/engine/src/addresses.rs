@@ -96,7 +96,7 @@ pub struct Address<T> {
 
 /// A server and its addresses, while a block is compiled.
 pub struct Built<T> {
-    /// The server.
+    /// The server that the names lead to.
     pub server: Rc<T>,
     /// The addresses that it listens on.
     pub listens: Vec<ListenAddress>,

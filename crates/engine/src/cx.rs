@@ -167,7 +167,7 @@ pub struct Applied<S: Session> {
     pub servers: Vec<(Level<S>, Word)>,
     /// The folders for temporary files that its directives name.
     pub folders: Vec<TempPath>,
-    /// Its variables.
+    /// The variables that were named, compiled to numbers.
     pub vars: crate::vars::Variables<S>,
     /// The server's own parts, lent while it loads.
     pub env: LoadEnv,

@@ -40,7 +40,7 @@ pub struct Record<'a> {
     pub pid: u64,
     /// The connection's number, as in the error log.
     pub connection: u64,
-    /// The status.
+    /// The status of the response.
     pub status: u64,
     /// It failed; otherwise it was slow alone.
     pub failed: bool,
@@ -68,9 +68,9 @@ pub struct Record<'a> {
     pub location: &'a [u8],
     /// The place of its block in the configuration.
     pub at: &'a [u8],
-    /// The method.
+    /// The method of the request.
     pub method: &'a [u8],
-    /// The host.
+    /// The host that the request names.
     pub host: &'a [u8],
     /// Path and arguments as sent.
     pub target: &'a [u8],
@@ -321,7 +321,7 @@ impl Recorder {
         Ok(Recorder(Latest::new(RECORDS_MAX, RECORD_BYTES)?))
     }
 
-    /// Keeps a record.
+    /// Keeps a record of a request in place of the oldest one.
     #[cold]
     pub fn keep(&self, record: &Record<'_>) {
         self.0.push(&record.encode());

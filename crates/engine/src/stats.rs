@@ -21,7 +21,7 @@ pub enum Field {
     Accepted,
     /// Connections that got a task.
     Handled,
-    /// Requests.
+    /// Client requests.
     Requests,
     /// Connections open now.
     Active,
@@ -120,7 +120,7 @@ pub struct WorkerReport {
 /// The work of all loops, of workers included that have ended.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkReport {
-    /// Turns.
+    /// Turns of the worker's event loop.
     pub turns: u64,
     /// Tasks polled.
     pub polls: u64,

@@ -14,7 +14,7 @@ use crate::{Cx, Session};
 /// The algorithms of a configuration, by their numbers; an empty list stands for the usual ones.
 #[derive(Clone, Default, Debug)]
 pub struct Algorithms {
-    /// Versions.
+    /// The versions of TLS, as their numbers on the wire.
     pub versions: Vec<u16>,
     /// Cipher suites, best first.
     pub suites: Vec<u16>,

@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 /// The first of two futures to end, with its value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Either<A, B> {
-    /// The first.
+    /// The first future was done before the second.
     First(A),
-    /// The second.
+    /// The second future was done before the first.
     Second(B),
 }
 

@@ -5,7 +5,7 @@
 use conf::template::Template;
 use event::Pool;
 
-/// `aio`.
+/// Where files are read, as `aio` says.
 #[derive(Clone, Debug)]
 pub enum Aio {
     /// `off`: the worker waits, as it is nginx's default.

@@ -11,7 +11,7 @@ const LOG_MODE: u32 = 0o644;
 /// A file to append to; it is opened by a thread, which may wait for the disk.
 #[derive(Clone, Debug)]
 pub struct AppendFile {
-    /// Its path.
+    /// The path that it is opened at, and again after rotation.
     pub path: Vec<u8>,
     /// The links that are followed on the way to it.
     pub links: Links,

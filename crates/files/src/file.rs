@@ -64,7 +64,7 @@ impl OpenFile {
 /// An entry of a folder.
 #[derive(Debug)]
 pub struct DirEntry {
-    /// Its name.
+    /// The name within the folder.
     pub name: Vec<u8>,
     /// File, folder or other; links are followed where they lead somewhere.
     pub kind: FileKind,
@@ -76,7 +76,7 @@ pub struct DirEntry {
 /// first and by name, else in the folder's order.
 #[derive(Default, Debug)]
 pub struct Listing {
-    /// The entries.
+    /// The entries, in the order of the file system.
     pub entries: Vec<DirEntry>,
     /// Names about which nothing could be found out (`stat()` failed).
     pub failed: Vec<(Vec<u8>, io::Error)>,

@@ -75,7 +75,7 @@ pub struct OpenSettings {
     pub direct_from: Option<u64>,
     /// `read_ahead`: the kernel is told that files are read from front to back.
     pub read_ahead: bool,
-    /// `open_file_cache`.
+    /// The cache of `open_file_cache`, if it is on.
     pub cache: Option<OpenFileCache>,
     /// `open_file_cache_valid`, seconds.
     pub cache_valid: u64,

@@ -26,7 +26,7 @@ pub const RING_READS: usize = 32;
 pub struct ReadSettings {
     /// `aio off`: the loop waits for the disk.
     pub aio_off: bool,
-    /// `directio` is on.
+    /// Whether the page cache is bypassed (`directio`).
     pub directio: bool,
     /// `directio_alignment`.
     pub align: usize,

@@ -48,7 +48,7 @@ const COPY: u64 = 64 << 10;
 pub struct FileAtFront {
     /// Bytes in memory before it.
     pub before: u64,
-    /// The file.
+    /// The file that the bytes come from.
     pub file: FileHandle,
     pos: u64,
     end: u64,

@@ -106,6 +106,7 @@ macro_rules! draft {
     ($({ $group:ident : $of:ty })* $($(#[$m:meta])* $name:ident : $type:ty,)*) => {
         /// The settings of one level, its own or inherited.
         #[derive(Default, Clone)]
+        #[allow(missing_docs, reason = "a field has the name of its directive")]
         pub struct Draft {
             $(
                 /// A group of settings.
@@ -126,25 +127,16 @@ pub(crate) use draft;
 
 draft! {
     { ssl: SslDraft }
-    /// `*_buffering`
     buffering: bool,
-    /// `*_request_buffering`
     request_buffering: bool,
-    /// `*_ignore_client_abort`
     ignore_client_abort: bool,
-    /// `*_intercept_errors`
     intercept_errors: bool,
     /// A 404 always gets our own error page.
     intercept_404: bool,
-    /// `*_pass_request_headers`
     pass_request_headers: bool,
-    /// `*_pass_request_body`
     pass_request_body: bool,
-    /// `*_pass_trailers`
     pass_trailers: bool,
-    /// `*_force_ranges`
     force_ranges: bool,
-    /// `*_socket_keepalive`
     socket_keepalive: bool,
     /// `*_send_lowat`, bytes; without effect.
     send_lowat: usize,
@@ -160,11 +152,9 @@ draft! {
     read_timeout: u64,
     /// `*_buffer_size`, bytes.
     buffer_size: usize,
-    /// `*_buffers`
     buffers: Bufs,
     /// `*_busy_buffers_size`, bytes.
     busy_buffers_size: usize,
-    /// `*_temp_path`
     temp_path: TempPath,
     /// `*_max_temp_file_size`, bytes; 0 uses no files.
     max_temp_file_size: usize,
@@ -172,40 +162,29 @@ draft! {
     temp_file_write_size: usize,
     /// `*_limit_rate`, bytes a second.
     limit_rate: Template,
-    /// `*_next_upstream`
     next_upstream: u64,
-    /// `*_next_upstream_tries`
     next_upstream_tries: u64,
     /// `*_next_upstream_timeout`, milliseconds.
     next_upstream_timeout: u64,
-    /// `*_ignore_headers`
     ignore_headers: u64,
-    /// `*_hide_header`
     hide_headers: Vec<Bytes>,
-    /// `*_pass_header`
     pass_headers: Vec<Bytes>,
-    /// `*_bind`
     bind: Bind,
-    /// `*_bind_dynamic`
     bind_dynamic: bool,
-    /// `*_allow_upstream`
     allow: Rc<[Template]>,
-    /// `*_request_dynamic`
     request_dynamic: bool,
-    /// `*_store`
     store: Store,
-    /// `*_store_access`
     store_access: u32,
 }
 
-/// `*_store`
+/// Where `*_store` puts responses.
 #[derive(Clone)]
 pub enum Store {
     /// `off`
     Off,
     /// `on`: the path from `root` or `alias`.
     Mapped,
-    /// A path.
+    /// Below a path with variables.
     Path(Template),
 }
 

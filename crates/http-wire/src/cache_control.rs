@@ -53,33 +53,33 @@ impl Listed {
 /// [`SECONDS_MAX`]; of a repeated directive the first counts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CacheControl {
-    /// `no-cache`
+    /// `no-cache`: a stored response must be validated before it is used.
     pub no_cache: Listed,
-    /// `private`
+    /// `private`: only the client's own cache may keep the response.
     pub private: Listed,
-    /// `no-store`
+    /// `no-store`: nothing of it may be kept.
     pub no_store: bool,
-    /// `public`
+    /// `public`: it may be kept even where that is otherwise forbidden.
     pub public: bool,
-    /// `must-revalidate`
+    /// `must-revalidate`: it must not be used when it is stale.
     pub must_revalidate: bool,
-    /// `proxy-revalidate`
+    /// `proxy-revalidate`: the same for shared caches.
     pub proxy_revalidate: bool,
-    /// `must-understand`
+    /// `must-understand`: it may be kept only by caches that know its status.
     pub must_understand: bool,
-    /// `only-if-cached`
+    /// `only-if-cached`: the client wants a stored response or none.
     pub only_if_cached: bool,
-    /// `max-age`
+    /// `max-age`: the seconds for which it is fresh.
     pub max_age: Option<u64>,
-    /// `s-maxage`
+    /// `s-maxage`: the seconds for which it is fresh in a shared cache.
     pub s_maxage: Option<u64>,
-    /// `min-fresh`
+    /// `min-fresh`: the seconds for which it has to stay fresh.
     pub min_fresh: Option<u64>,
     /// `max-stale`; without a number, [`SECONDS_MAX`].
     pub max_stale: Option<u64>,
-    /// `stale-while-revalidate`
+    /// `stale-while-revalidate`: the seconds for which it may be used while a new one is fetched.
     pub stale_while_revalidate: Option<u64>,
-    /// `stale-if-error`
+    /// `stale-if-error`: the seconds for which it may be used if the server fails.
     pub stale_if_error: Option<u64>,
 }
 

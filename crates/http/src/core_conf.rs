@@ -23,6 +23,7 @@ macro_rules! settings {
     }) => {
         $(#[$dm])*
         #[derive(Default, Clone)]
+        #[allow(missing_docs, reason = "a field has the name of its directive")]
         pub struct $draft { $($(#[$m])* pub $name: Option<$type>,)* }
 
         impl Inherit for $draft {
@@ -32,6 +33,7 @@ macro_rules! settings {
         }
 
         $(#[$fm])*
+        #[allow(missing_docs, reason = "a field has the name of its directive")]
         pub struct $plain { $($(#[$m])* pub $name: $type,)* }
 
         impl From<&$draft> for $plain {
@@ -178,9 +180,7 @@ settings! {
     CoreLoc {
         /// `root` and `alias`; `None` stands for the default `html`.
         root: Option<Root> = None,
-        /// `types`.
         types: Rc<Types> = Types::default_table(),
-        /// `default_type`.
         default_type: Bytes = Bytes::from_static(b"text/plain"),
         /// `client_max_body_size`, bytes; 0 is no limit.
         client_max_body_size: u64 = 1 << 20,
@@ -188,27 +188,19 @@ settings! {
         client_body_buffer_size: usize = 16 << 10,
         /// `client_body_timeout`, milliseconds between two reads.
         client_body_timeout: u64 = 60_000,
-        /// `client_body_min_rate`.
         client_body_min_rate: MinRate = MinRate::DEFAULT,
-        /// `client_body_in_file_only`.
         client_body_in_file_only: InFileOnly = InFileOnly::Off,
-        /// `client_body_in_single_buffer`.
         client_body_in_single_buffer: bool = false,
         /// `client_body_temp_path`; the default's path is known once all is merged.
         client_body_temp_path: TempPath = TempPath::by_default(PathBuf::new(), [0; 3]),
-        /// `satisfy`.
         satisfy: Satisfy = Satisfy::All,
         /// `auth_delay`, milliseconds.
         auth_delay: u64 = 0,
-        /// `internal`.
         internal: bool = false,
-        /// `sendfile`.
         sendfile: bool = false,
         /// `sendfile_max_chunk`, bytes; 0 is no limit.
         sendfile_max_chunk: usize = 2 << 20,
-        /// `aio`.
         aio: Aio = Aio::Auto,
-        /// `aio_write`.
         aio_write: bool = true,
         /// `directio`: from which size on files are read past the page cache.
         directio: Option<u64> = None,
@@ -218,15 +210,12 @@ settings! {
         output_buffers: (usize, usize) = (2, 32 << 10),
         /// `read_ahead`, bytes; 0 leaves it to the kernel.
         read_ahead: usize = 0,
-        /// `tcp_nopush`.
         tcp_nopush: bool = false,
-        /// `tcp_nodelay`.
         tcp_nodelay: bool = true,
         /// `send_timeout`, milliseconds between two writes.
         send_timeout: u64 = 60_000,
         /// `slow_request_time`, microseconds; the greatest number is off.
         slow_request_us: u64 = 1_000_000,
-        /// `send_min_rate`.
         send_min_rate: MinRate = MinRate::DEFAULT,
         /// `postpone_output`, bytes.
         postpone_output: usize = 1460,
@@ -242,65 +231,42 @@ settings! {
         keepalive_header: u64 = 0,
         /// `keepalive_min_timeout`, milliseconds.
         keepalive_min_timeout: u64 = 0,
-        /// `keepalive_requests`.
         keepalive_requests: u64 = 1000,
-        /// `keepalive_disable`.
         keepalive_disable: KeepaliveDisable = KeepaliveDisable { msie6: true, safari: false },
-        /// `lingering_close`.
         lingering_close: Lingering = Lingering::On,
         /// `lingering_time`, milliseconds.
         lingering_time: u64 = 30_000,
         /// `lingering_timeout`, milliseconds.
         lingering_timeout: u64 = 5_000,
-        /// `overload_refuse`.
         overload_refuse: bool = true,
-        /// `reset_timedout_connection`.
         reset_timedout_connection: bool = false,
         /// `post_action`; empty is none.
         post_action: bytes::Bytes = bytes::Bytes::new(),
-        /// `absolute_redirect`.
         absolute_redirect: bool = true,
-        /// `server_name_in_redirect`.
         server_name_in_redirect: bool = false,
-        /// `port_in_redirect`.
         port_in_redirect: bool = true,
-        /// `msie_padding`.
         msie_padding: bool = true,
-        /// `msie_refresh`.
         msie_refresh: bool = false,
-        /// `log_not_found`.
         log_not_found: bool = true,
-        /// `log_subrequest`.
         log_subrequest: bool = false,
-        /// `recursive_error_pages`.
         recursive_error_pages: bool = false,
-        /// `chunked_transfer_encoding`.
         chunked_transfer_encoding: bool = true,
-        /// `etag`.
         etag: bool = true,
-        /// `if_modified_since`.
         if_modified_since: IfModifiedSince = IfModifiedSince::Exact,
         /// `max_ranges`; 0 turns ranges off.
         max_ranges: usize = usize::MAX,
-        /// `server_tokens`.
         server_tokens: ServerTokens = ServerTokens::On,
         /// `error_page`, in order.
         error_page: Rc<Vec<ErrorPage>> = Rc::default(),
-        /// `disable_symlinks`.
         disable_symlinks: Option<Rc<DisableSymlinks>> = None,
-        /// `open_file_cache`.
         open_file_cache: Option<OpenFileCache> = None,
         /// `open_file_cache_valid`, seconds.
         open_file_cache_valid: u64 = 60,
-        /// `open_file_cache_min_uses`.
         open_file_cache_min_uses: u64 = 1,
-        /// `open_file_cache_errors`.
         open_file_cache_errors: bool = false,
-        /// `uninitialized_variable_warn`.
         uninitialized_variable_warn: bool = true,
         /// `subrequest_output_buffer_size`, bytes.
         subrequest_output_buffer_size: usize = 4096,
-        /// `error_log`.
         error_log: Log = base::log::default(),
         /// It as the directives of the level make it.
         error_log_written: ErrorLog = ErrorLog::default(),
@@ -322,11 +288,8 @@ settings! {
         large_header_buffer_size: usize = 8192,
         /// `max_headers`: fields of a request at most.
         max_headers: usize = 1000,
-        /// `ignore_invalid_headers`.
         ignore_invalid_headers: bool = true,
-        /// `underscores_in_headers`.
         underscores_in_headers: bool = false,
-        /// `merge_slashes`.
         merge_slashes: bool = true,
         /// `handover`: connections move to new workers.
         handover: bool = true,

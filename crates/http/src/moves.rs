@@ -188,7 +188,7 @@ fn restore(r: &mut Request, request: &handover::Request<'_>) {
 }
 
 impl Resumed {
-    /// The request.
+    /// The request of which the connection is a part.
     pub fn request(&mut self) -> &mut Request {
         &mut self.r
     }

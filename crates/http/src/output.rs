@@ -208,7 +208,7 @@ pub struct Response {
     /// A condition on tags goes before one on dates, which does not count then (RFC 9110 section
     /// 13.2.2); nginx asks for both.
     pub tags_first: bool,
-    /// The body.
+    /// The body that goes to the filters.
     pub body: Body,
     /// Work on the whole of it before the head is written.
     pub whole: Option<Box<dyn WholeBody>>,

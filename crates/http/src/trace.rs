@@ -22,7 +22,7 @@ pub enum Dry {
 /// A location, or another block that requests enter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Its kind.
+    /// How the location's name was compared with the URI.
     pub kind: LocKind,
     /// Its expression is one without case (`~*`).
     pub caseless: bool,
@@ -56,7 +56,7 @@ pub struct Passed {
     pub is_group: bool,
     /// `http://`, `fastcgi://` …
     pub scheme: String,
-    /// The method.
+    /// The method of the subrequest.
     pub method: String,
     /// The URI, where the protocol has one.
     pub uri: String,
@@ -101,7 +101,7 @@ pub enum Step {
 /// A step, and whether a subrequest took it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Noted {
-    /// The step.
+    /// What happened.
     pub step: Step,
     /// Whether the step belongs to a subrequest (`auth_request`).
     pub inside: bool,

@@ -57,7 +57,7 @@ impl Record for Expiry {
 pub struct Pair {
     /// The key as it was given.
     pub key: Vec<u8>,
-    /// Its value.
+    /// The value that is stored with the key.
     pub value: Vec<u8>,
     /// When it goes, milliseconds since 1970; 0 for never.
     pub expires_ms: u64,

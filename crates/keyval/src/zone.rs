@@ -30,7 +30,7 @@ pub(crate) struct Settings {
 
 /// A zone of a configuration.
 pub struct Zone {
-    /// Its name.
+    /// The name that `keyval_zone` gave it.
     pub name: Bytes,
     at: Word,
     pub(crate) settings: RefCell<Option<Settings>>,
@@ -50,7 +50,7 @@ impl Conf for Zones {}
 pub struct AllZones {
     /// They are of the stream engine, not of HTTP.
     pub is_stream: bool,
-    /// The zones.
+    /// The zones of all `keyval_zone` directives.
     pub zones: Vec<Rc<Zone>>,
 }
 

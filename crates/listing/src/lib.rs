@@ -20,7 +20,7 @@ const HEAD: &str = include_str!("page.html");
 pub enum Column {
     /// The name, byte by byte without the case of ASCII.
     Name,
-    /// The size.
+    /// Sorted by size.
     Size,
     /// The time of the last change.
     Time,
@@ -36,7 +36,7 @@ const COLUMNS: [(Column, &str, &str); 3] = [
 /// The order of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order {
-    /// The column.
+    /// The column that entries are sorted by.
     pub column: Column,
     /// The largest, latest or last comes first.
     pub descending: bool,
@@ -74,7 +74,7 @@ impl Order {
 pub struct Entry<'a> {
     /// Its name, in any bytes.
     pub name: &'a [u8],
-    /// It is a folder.
+    /// Whether the entry is a folder.
     pub folder: bool,
     /// Bytes of a file; 0 for others.
     pub size: u64,

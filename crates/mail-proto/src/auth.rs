@@ -47,7 +47,7 @@ pub struct TlsFields<'a> {
     pub cert: Option<&'a [u8]>,
 }
 
-/// A question.
+/// What the authentication server is asked about a login.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// The URI of `auth_http`.

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 pub struct XClient {
     /// Its address; none for a Unix socket.
     pub addr: Option<IpAddr>,
-    /// Its name.
+    /// The client's name, as the DNS knows it.
     pub name: ClientHost,
 }
 

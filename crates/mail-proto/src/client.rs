@@ -25,7 +25,7 @@ enum Kind {
     Smtp(Smtp),
 }
 
-/// A dialogue.
+/// The dialogue with a client until its login is accepted.
 #[derive(Debug)]
 pub struct Dialogue {
     common: Common,

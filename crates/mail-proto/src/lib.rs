@@ -182,7 +182,7 @@ impl Method {
 /// Everything of one attempt to log in, which consumes it: a password never outlives its attempt.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The method.
+    /// How the client proves who it is.
     pub method: Method,
     /// The name; empty with [`Method::None`].
     pub login: Bytes,

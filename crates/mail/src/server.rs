@@ -33,7 +33,7 @@ pub struct MailMain {
     pub(crate) vars: Rc<Variables<MailSession>>,
     /// Its sockets.
     pub listens: Vec<Listen>,
-    /// Its servers.
+    /// The servers in the order of the configuration.
     pub servers: Vec<Rc<Server>>,
     /// The counters of all workers.
     pub stats: Rc<Stats>,

@@ -24,13 +24,13 @@ use proto::proxy_protocol::Header;
 use crate::module::Block;
 use crate::server::{Address, MailMain, Server};
 
-/// A session.
+/// A client's connection, from the greeting to the end of the proxied session.
 pub struct MailSession {
     /// The whole `mail` configuration.
     pub main: Active<MailMain>,
-    /// The server.
+    /// The server block that the listening address belongs to.
     pub server: Rc<Server>,
-    /// The listening address.
+    /// The listening address that the client connected to.
     pub listen: Rc<Address>,
     /// The address that the connection came from.
     pub peer: SockAddr,

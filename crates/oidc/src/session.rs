@@ -52,9 +52,9 @@ pub fn used_state_key(provider: &str, state: &str) -> String {
 pub struct Session {
     /// The ID token, which was verified.
     pub id_token: String,
-    /// The access token.
+    /// The access token that the provider issued.
     pub access_token: String,
-    /// The refresh token.
+    /// The token that gets new ones from the provider.
     pub refresh_token: Option<String>,
     /// The user info as JSON.
     pub userinfo: Option<String>,

@@ -16,11 +16,11 @@ pub struct TokenRequest {
 
 /// The tokens of a response. It has no `Debug`, because of the tokens.
 pub struct Tokens {
-    /// The access token.
+    /// The access token that the provider issued.
     pub access_token: String,
     /// The ID token, which a refresh may leave out.
     pub id_token: Option<String>,
-    /// The refresh token.
+    /// The token that gets new ones from the provider.
     pub refresh_token: Option<String>,
     /// The lifetime of the access token, in seconds.
     pub expires_in_s: Option<u64>,
@@ -38,7 +38,7 @@ impl TokenRequest {
         TokenRequest::authenticated(client, metadata, body)
     }
 
-    /// Refreshes tokens.
+    /// The request that exchanges a refresh token for new tokens.
     pub fn of_refresh(client: &Client, metadata: &Metadata, refresh_token: &str) -> Self {
         let mut body = Zeroizing::new("grant_type=refresh_token".to_owned());
         form::push(&mut body, "refresh_token", refresh_token);

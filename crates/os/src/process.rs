@@ -14,7 +14,7 @@ pub use rustix::process::{getegid, geteuid, getpid, getppid};
 pub enum Fork {
     /// The parent, with the child's process id.
     Parent(i32),
-    /// The child.
+    /// This is the new process.
     Child,
 }
 

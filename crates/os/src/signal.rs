@@ -85,7 +85,7 @@ numbers! {
 /// A received signal and its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {
-    /// The signal.
+    /// The signal that came.
     pub signal: Signal,
     /// The sender's process id; 0 when the kernel sent it.
     pub pid: i32,

@@ -96,11 +96,11 @@ pub struct Record {
     pub name: Vec<u8>,
     /// Its lifetime in seconds.
     pub ttl: u32,
-    /// Its data.
+    /// What the record says, by its type.
     pub data: Data,
 }
 
-/// A response.
+/// A response of a DNS server to one question.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Response {
     /// The query's number.

@@ -40,7 +40,7 @@ pub struct Connect<'a> {
     pub client_id: &'a [u8],
     /// The name of the user.
     pub username: Option<&'a [u8]>,
-    /// The password.
+    /// The password, which may be any bytes.
     pub password: Option<&'a [u8]>,
     /// The position of the protocol's name, where the part begins that the length counts.
     start: usize,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// The header of an Initial packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Initial<'a> {
-    /// The version.
+    /// The version of QUIC that the client speaks.
     pub version: u32,
     /// The id of the server's end.
     pub destination: &'a [u8],

@@ -12,7 +12,7 @@ const OURS: &str = "weir:";
 pub struct Place {
     /// The module's path, as it was found.
     pub file: String,
-    /// The line.
+    /// The line in the file, from 1.
     pub line: u32,
     /// The column, in characters.
     pub column: u32,

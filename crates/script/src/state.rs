@@ -19,7 +19,7 @@ use crate::value::Answer;
 pub struct Limits {
     /// Memory of the engine, bytes (`js_memory_limit`).
     pub memory_bytes: usize,
-    /// Stack, bytes.
+    /// The size of the script's stack, in bytes.
     pub stack_bytes: usize,
     /// Processor time of one stretch: from a call until the script returns or waits.
     pub stretch: Duration,

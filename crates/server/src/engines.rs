@@ -47,7 +47,7 @@ pub struct EngineBlock {
     pub build: Build,
 }
 
-/// All engines.
+/// The engines in the order of their blocks: `http`, `stream`, `mail`.
 pub static ALL: &[EngineBlock] = &[
     EngineBlock { name: "http", build: build_http },
     EngineBlock { name: "stream", build: build_stream },

@@ -50,13 +50,13 @@ pub enum Purpose {
 pub struct Parsed {
     /// The outermost level.
     pub settings: Settings,
-    /// The engines' blocks.
+    /// The engines that the configuration has blocks for.
     pub engines: Vec<Rc<dyn Engine>>,
     /// Its shared zones.
     zones: Rc<Zones>,
     /// Its counters by zone.
     metrics: Rc<Metrics>,
-    /// Its log files.
+    /// The log files that are open, for rotation.
     pub logs: Rc<LogFiles>,
     /// Where its error log's lines go.
     sinks: Vec<Rc<dyn Sink>>,

@@ -50,9 +50,9 @@ pub const SERIES_NAME_MAX: usize = (ROW_HEAD - NAME - 1) * 8;
 /// The times of a step, milliseconds on a clock of the writer's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StepTime {
-    /// Its end.
+    /// When the step ended, milliseconds since 1970.
     pub end_ms: u64,
-    /// Its length.
+    /// How long the step was, milliseconds.
     pub length_ms: u64,
 }
 

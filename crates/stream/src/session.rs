@@ -48,7 +48,7 @@ pub struct StreamSession {
     pub main: Active<StreamMain>,
     /// The server that the session is in.
     pub server: Rc<Server>,
-    /// The listening address.
+    /// The listening address that the client connected to.
     pub listen: Rc<Address>,
     /// TCP or UDP.
     pub kind: Kind,

@@ -48,7 +48,7 @@ impl Protocol {
         Protocol::Tls(Version::Tls13),
     ];
 
-    /// The name.
+    /// The name in configurations and logs, for example `TLSv1.3`.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Sslv2 => "SSLv2",

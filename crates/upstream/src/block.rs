@@ -51,13 +51,13 @@ pub struct Block {
     pub resolver: Option<Rc<Resolver>>,
     /// `resolver_timeout`, milliseconds.
     pub resolver_timeout: Option<u64>,
-    /// `keepalive_requests`
+    /// How many requests a kept connection serves (`keepalive_requests`).
     pub keepalive_requests: Option<u64>,
     /// `keepalive_time`, milliseconds.
     pub keepalive_time: Option<u64>,
     /// `keepalive_timeout`, milliseconds.
     pub keepalive_timeout: Option<u64>,
-    /// `keepalive_streams`
+    /// How many streams a connection of HTTP/2 has at a time (`keepalive_streams`).
     pub keepalive_streams: Option<u64>,
 }
 

@@ -29,7 +29,7 @@ const STREAMS: u32 = 100;
 pub struct Group {
     /// Its name; the host's where there is no block.
     pub name: Bytes,
-    /// Its servers.
+    /// The servers that are chosen among.
     pub servers: Rc<Servers>,
     /// Their balancing method.
     pub balancer: Box<dyn Balancer>,

@@ -119,13 +119,13 @@ pub mod down {
 /// The settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSpec {
-    /// Its address.
+    /// The address that is connected to.
     pub addr: SockAddr,
     /// Its name as it was written, with the port.
     pub server: Bytes,
     /// `route=`; empty without one.
     pub route: Bytes,
-    /// `weight=`
+    /// Its share among the servers (`weight=`).
     pub weight: i64,
     /// `max_conns=`; 0 is no limit.
     pub max_conns: u64,
@@ -135,7 +135,7 @@ pub struct ServerSpec {
     pub fail_timeout: i64,
     /// `slow_start=`, milliseconds; 0 starts at full weight.
     pub slow_start: u64,
-    /// `backup`
+    /// Whether it is asked only if no other server is live (`backup`).
     pub backup: bool,
     /// See [`down`].
     pub down: u64,

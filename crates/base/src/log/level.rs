@@ -74,9 +74,9 @@ pub mod debug {
     pub const MUTEX: u32 = 0x040;
     /// The event loop and sockets.
     pub const EVENT: u32 = 0x080;
-    /// HTTP.
+    /// Debug lines of `http`.
     pub const HTTP: u32 = 0x100;
-    /// Mail.
+    /// Debug lines of `mail`.
     pub const MAIL: u32 = 0x200;
     /// TCP and UDP proxying.
     pub const STREAM: u32 = 0x400;

@@ -109,13 +109,13 @@ pub(super) struct Head {
 /// A line in its parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
-    /// Its level.
+    /// How serious the event is.
     pub level: Level,
     /// The process that wrote it.
     pub pid: u32,
     /// The connection that it is about.
     pub conn: Option<u64>,
-    /// The message.
+    /// The text after the process and connection numbers.
     pub message: &'a str,
     /// The fields behind it, with their names.
     pub fields: &'a [(&'a str, std::borrow::Cow<'a, str>)],

@@ -117,7 +117,7 @@ pub struct Fill {
 
 /// The parameters of a fill.
 pub struct Plan {
-    /// The cache.
+    /// The cache that the response goes to.
     pub cache: Rc<Cache>,
     /// The hash of the key, or of its variant.
     pub hash: Hash,

@@ -43,7 +43,7 @@ impl Stored {
         self.header.head.clone().unwrap_or_default()
     }
 
-    /// The body.
+    /// The body, as pieces of the file or of memory.
     pub fn body(&self) -> Chain {
         let mut chain = Chain::new();
         if self.header.body_len > 0 {

@@ -36,7 +36,7 @@ pub enum Field {
 /// The subject of a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum About {
-    /// Countries.
+    /// A database of countries.
     Countries,
     /// Cities, with the countries that they are in.
     Cities,

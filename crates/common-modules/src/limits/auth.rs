@@ -316,7 +316,7 @@ fn blocks(t: &mut Locked<'_, Failures>, entry: Entry) -> bool {
 pub struct Attempt(Option<(Rc<Zone<Failures>>, Entry)>);
 
 impl Attempt {
-    /// It failed.
+    /// Counts a failure against the client's address.
     pub fn failed(self, s: &impl Session) {
         if let Some((zone, _)) = &self.0 {
             zone.count(s, word::FAILED);

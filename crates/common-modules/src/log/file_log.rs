@@ -24,7 +24,7 @@ pub struct Buffer {
 
 /// A log file with the lines held back for it; one for each path of a configuration.
 pub struct FileLog {
-    /// The file.
+    /// The file that lines are appended to.
     pub file: Rc<LogFile>,
     buffer: Cell<Option<Buffer>>,
     held: RefCell<Vec<u8>>,

@@ -61,7 +61,7 @@ impl AccessLogFiles {
 
 /// The place that the lines of one `access_log` go to.
 pub enum Target {
-    /// A file.
+    /// Lines go to a file.
     File(Rc<FileLog>),
     /// A syslog server.
     Syslog(Syslog),

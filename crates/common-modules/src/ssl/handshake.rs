@@ -60,7 +60,7 @@ pub enum NoHandshake {
 
 /// The first bytes of a client.
 pub enum Greeting {
-    /// A hello.
+    /// The client has sent its hello.
     Hello(Hello),
     /// Plain text, which is still to be read.
     Plain,

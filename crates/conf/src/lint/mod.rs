@@ -56,7 +56,7 @@ impl Severity {
     }
 }
 
-/// A rule.
+/// A check of the linter, which can be switched off by its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// Its name in output and in comments.
@@ -72,7 +72,7 @@ pub struct Rule {
 /// An error, with its position.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// The rule.
+    /// The rule that found it.
     pub rule: Rule,
     /// File, line and column.
     pub pos: Pos,

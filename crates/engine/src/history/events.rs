@@ -59,14 +59,14 @@ impl Severity {
     ];
 }
 
-/// An event.
+/// An event that the dashboard shows, for example a reload or a server that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event<'a> {
     /// Its time on the clock of [`crate::beat::now_ms`].
     pub at_ms: u64,
-    /// Its kind.
+    /// What happened.
     pub kind: EventKind,
-    /// Its severity.
+    /// How serious it is.
     pub severity: Severity,
     /// The thing that it is about: of a server `UPSTREAM ADDRESS`. Long ones are cut.
     pub subject: &'a [u8],

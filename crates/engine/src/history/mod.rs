@@ -87,7 +87,7 @@ impl SeriesKind {
 pub struct SeriesName {
     /// The thing.
     pub kind: SeriesKind,
-    /// Its name.
+    /// The name of the zone, upstream or server.
     pub name: Vec<u8>,
 }
 

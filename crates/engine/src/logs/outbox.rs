@@ -13,9 +13,9 @@ const PREFIX: &[u8] = b"otel:";
 /// The ids of a session's span, for lines about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceIds {
-    /// Of the trace.
+    /// The id of the trace that the line belongs to.
     pub trace_id: [u8; 16],
-    /// Of the span.
+    /// The id of the span that the line belongs to.
     pub span_id: [u8; 8],
 }
 

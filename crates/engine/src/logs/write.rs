@@ -41,7 +41,7 @@ enum Entry {
 /// Something that went wrong, for the loop's thread to log.
 #[derive(Debug)]
 pub struct Trouble {
-    /// Its level.
+    /// How serious the event is.
     pub level: Level,
     /// The connection that it belongs to.
     pub connection: Option<u64>,

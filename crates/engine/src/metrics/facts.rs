@@ -43,11 +43,11 @@ pub struct Exchanged {
     pub received: u64,
     /// Bytes to the server.
     pub sent: u64,
-    /// To the connection.
+    /// The time until the connection was there; `None` if there was none.
     pub connect_ms: Option<u64>,
     /// The time until the first byte of the answer, or until its head.
     pub first_ms: Option<u64>,
-    /// To the end.
+    /// The time until the end of the answer.
     pub end_ms: Option<u64>,
     /// The word of the response's status.
     pub code: Option<usize>,

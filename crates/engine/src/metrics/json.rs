@@ -36,7 +36,7 @@ pub fn http_server(o: &mut Object<'_>, reading: &Reading) {
     o.object("ssl", |o| ssl(o, reading));
 }
 
-/// A location.
+/// Writes the counters of a location's zone.
 pub fn location(o: &mut Object<'_>, reading: &Reading) {
     o.number("requests", reading.begun());
     responses(o, reading);
@@ -45,7 +45,7 @@ pub fn location(o: &mut Object<'_>, reading: &Reading) {
     o.number("sent", reading.get(word::SENT));
 }
 
-/// A server of `stream`.
+/// Writes the counters of a server's zone in `stream`.
 pub fn stream_server(o: &mut Object<'_>, reading: &Reading) {
     o.number("processing", reading.get(word::PROCESSING));
     o.number("connections", reading.begun());

@@ -146,7 +146,7 @@ impl Metrics {
         self.is_shown.set(true);
     }
 
-    /// Names a zone.
+    /// Registers a zone by its kind and name; the same zone gives the same reference.
     pub fn declare(&self, kind: Kind, name: &[u8]) -> ZoneRef {
         let name = row_name(kind, name);
         let (mut declared, mut by_name) = (self.declared.borrow_mut(), self.by_name.borrow_mut());
@@ -337,7 +337,7 @@ pub struct Zone<'a> {
 }
 
 impl Zone<'_> {
-    /// Its name.
+    /// The name of the zone that the row belongs to.
     pub fn name(&self) -> &[u8] {
         &self.name[1..]
     }
@@ -401,7 +401,7 @@ impl Default for Reading {
 }
 
 impl Reading {
-    /// A word.
+    /// The sum of a word over all processes.
     pub fn get(&self, word: usize) -> u64 {
         self.0[word]
     }

@@ -69,7 +69,7 @@ pub enum Step {
 pub struct Limits {
     /// The memory of the control group.
     pub memory: u8,
-    /// Of the descriptors.
+    /// The file descriptors that the process may have.
     pub descriptors: u8,
     /// `worker_connections`.
     pub connections: u8,

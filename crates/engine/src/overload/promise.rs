@@ -19,7 +19,7 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// Promises `bytes` bytes.
+    /// Promises memory for bytes that are to come.
     pub fn new(bytes: u64) -> Promise {
         PROMISED.set(PROMISED.get().saturating_add(bytes));
         Promise { bytes }

@@ -169,7 +169,7 @@ impl Pool {
         Pool(Rc::new(Inner { name, threads, max_queue, stack, engine, is_alone }))
     }
 
-    /// Its name.
+    /// The name that `thread_pool` gave it.
     pub fn name(&self) -> &str {
         &self.0.name
     }

@@ -67,7 +67,7 @@ impl Default for Options {
 /// The work of a loop so far.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stats {
-    /// Turns.
+    /// How often the loop waited for events and handled them.
     pub turns: u64,
     /// Tasks polled.
     pub polls: u64,

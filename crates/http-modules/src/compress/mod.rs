@@ -74,13 +74,13 @@ impl Coding {
 
 /// A coding that a location offers.
 pub struct Offer {
-    /// The coding.
+    /// The coding that is offered.
     pub coding: Coding,
     /// For responses of these types,
     pub types: TypeList,
     /// that are no shorter than this.
     pub min_length: u64,
-    /// The plan.
+    /// How the response is compressed.
     pub plan: Plan,
     /// Makes the compressor for a response, whose length is given where it is known.
     pub make: Box<dyn Fn(Option<u64>) -> Make>,

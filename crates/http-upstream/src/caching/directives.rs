@@ -136,7 +136,7 @@ impl Caches {
         made.iter().filter(|(p, _)| *p == prefix).map(|(_, c)| c.clone()).collect()
     }
 
-    /// All caches.
+    /// The caches of all `*_cache_path` directives.
     pub fn all(&self) -> Vec<Rc<Cache>> {
         self.made.borrow().iter().map(|(_, c)| c.clone()).collect()
     }

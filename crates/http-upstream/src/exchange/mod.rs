@@ -46,7 +46,7 @@ pub struct Job {
     pub conf: Rc<Conf>,
     /// The destination.
     pub target: Target,
-    /// The protocol.
+    /// Writes the request and reads the response.
     pub protocol: Box<dyn Protocol>,
     /// The server name for TLS; `None` for plaintext.
     pub tls: Option<Bytes>,

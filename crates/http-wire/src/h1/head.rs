@@ -268,7 +268,7 @@ pub struct HostRef {
 /// parser resets it when it begins, and the field vector keeps its capacity.
 #[derive(Debug, Clone)]
 pub struct Head {
-    /// The method.
+    /// The method; `Method::Other` if there is no constant for it.
     pub method: Method,
     /// The method's name as sent.
     pub method_name: Span,
@@ -306,7 +306,7 @@ pub struct Head {
     pub any_dropped: bool,
     /// Tokens of the Connection fields.
     pub connection: Connection,
-    /// Content-Length.
+    /// The value of `Content-Length`.
     pub content_length: Option<u64>,
     /// The body is in chunked coding.
     pub chunked: bool,

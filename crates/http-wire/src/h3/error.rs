@@ -70,7 +70,7 @@ impl Code {
 pub enum Ends {
     /// The stream on which it came, in both directions.
     Stream,
-    /// The connection.
+    /// The connection ends.
     Connection,
 }
 

@@ -24,7 +24,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder.
+    /// An encoder with an empty table.
     pub fn new() -> Encoder {
         Encoder::default()
     }

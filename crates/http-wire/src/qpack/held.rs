@@ -7,7 +7,7 @@ use super::section::Prefix;
 /// A section that waits for entries, or whose entries have come.
 #[derive(Debug)]
 pub struct Held {
-    /// Its stream.
+    /// The stream that the section belongs to.
     pub stream: u64,
     pub(super) prefix: Prefix,
     /// The field lines behind the prefix.

@@ -28,7 +28,7 @@ pub struct Conn {
     pub number: u64,
     /// The client's address.
     pub peer: SockAddr,
-    /// The listening address.
+    /// The listening address that the client connected to.
     pub listen: Rc<Address>,
     /// Requests so far.
     pub requests: Cell<u64>,

@@ -7,7 +7,7 @@ use crate::{h2, h3};
 
 /// The client's byte stream behind an upgrade.
 pub enum Upgraded {
-    /// A connection.
+    /// The whole connection, of HTTP/1.
     Connection(Rc<Conn>),
     /// A stream of one.
     Stream(h2::Tunnel),

@@ -79,7 +79,7 @@ pub struct Flags {
     pub root_tested: bool,
 }
 
-/// A request.
+/// A request from its head to the end of its response, and what modules know of it.
 pub struct Request {
     pub(crate) c: Option<Rc<Conn>>,
     /// The way to the client.
@@ -106,7 +106,7 @@ pub struct Request {
     pub host_port: u16,
     /// URI changes that are left.
     pub(crate) uri_changes: u8,
-    /// Flags.
+    /// What happened to the request, one bit each.
     pub flags: Flags,
     /// The request's body.
     pub body: ReqBody,
@@ -118,7 +118,7 @@ pub struct Request {
     pub state: State,
     /// The client's address, where `realip` replaced the connection's.
     pub real_peer: Option<SockAddr>,
-    /// Its rates.
+    /// The limits of how fast the response goes out.
     pub rates: Rates,
     /// Its start, times and bytes sent, for logs and counters.
     pub account: Account,

@@ -23,7 +23,7 @@ use engine::regex::Regex;
 /// A module's view of the location it installs into.
 #[derive(Clone)]
 pub struct LocationInfo {
-    /// Its kind.
+    /// How its name is compared with URIs.
     pub kind: LocKind,
     /// The name as written, without the modifier; the enclosing location's inside `if`.
     pub name: Bytes,

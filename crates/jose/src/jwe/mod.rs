@@ -21,9 +21,9 @@ use crate::{ContentEncryption, Error, KeyManagement, KeySet, Part};
 /// public key encrypts for everyone.
 #[derive(Debug)]
 pub struct Decrypted {
-    /// The header.
+    /// The members of the header, which the tag covers.
     pub header: Map<String, Value>,
-    /// The plaintext.
+    /// The content without encryption and compression.
     pub plaintext: Vec<u8>,
 }
 

@@ -219,7 +219,7 @@ impl KeySet {
         &self.fingerprint
     }
 
-    /// The keys.
+    /// The keys that can be used, in the order of the document.
     pub fn keys(&self) -> &[Arc<Key>] {
         &self.keys
     }

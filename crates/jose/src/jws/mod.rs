@@ -11,9 +11,9 @@ use crate::{Error, KeySet, Part, Signing};
 /// A token whose signature is valid. Its claims are not checked yet.
 #[derive(Debug)]
 pub struct Verified {
-    /// The header.
+    /// The members of the header, which the signature covers.
     pub header: Map<String, Value>,
-    /// The payload.
+    /// The signed bytes, which are not looked at yet.
     pub payload: Vec<u8>,
 }
 

@@ -57,7 +57,7 @@ impl Removal {
         Ok(Removal(Rc::new(Counters::new(1)?)))
     }
 
-    /// The state.
+    /// What the master has decided about the listener.
     pub fn get(&self) -> State {
         match self.0.line(0).get(0) {
             0 => State::InForce,

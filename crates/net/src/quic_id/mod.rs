@@ -71,7 +71,7 @@ impl Key {
         Key { secret: *secret, mask, tag }
     }
 
-    /// A random key.
+    /// A key from the system's random numbers.
     pub fn random() -> Key {
         let mut secret = [0; Key::LEN];
         os::random::fill(&mut secret);

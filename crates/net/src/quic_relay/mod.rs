@@ -38,7 +38,7 @@ const QUEUE: usize = 1 << 20;
 /// The sending end of a process's relay.
 #[derive(Debug)]
 pub struct Elder {
-    /// Its slot.
+    /// The slot of the process in shared memory.
     pub slot: u16,
     /// The half of the ids that its binary uses.
     pub half: bool,

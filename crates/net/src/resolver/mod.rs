@@ -71,9 +71,9 @@ pub struct Config {
     pub servers: Vec<SockAddr>,
     /// `valid=`, seconds: the time in the cache, whatever the answer's own.
     pub valid: Option<u64>,
-    /// `ipv4=`
+    /// Whether addresses of IPv4 are asked for (`ipv4=`).
     pub ipv4: bool,
-    /// `ipv6=`
+    /// Whether addresses of IPv6 are asked for (`ipv6=`).
     pub ipv6: bool,
 }
 
@@ -141,7 +141,7 @@ impl Resolver {
         })
     }
 
-    /// Its configuration.
+    /// The servers, lifetimes and families that it was made with.
     pub fn config(&self) -> &Config {
         &self.config
     }

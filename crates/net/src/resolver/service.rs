@@ -14,7 +14,7 @@ const AGAIN_SECS: u64 = 10;
 /// A host of a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
-    /// Its name.
+    /// The host name that the record names.
     pub name: Bytes,
     /// The port there.
     pub port: u16,
@@ -22,7 +22,7 @@ pub struct Host {
     pub priority: u16,
     /// Its share among those of one priority; at least 1.
     pub weight: u16,
-    /// Its addresses.
+    /// The host's addresses, or why they are not known.
     pub addresses: Result<Vec<IpAddr>, Failure>,
 }
 

@@ -28,7 +28,7 @@ pub struct Metric<'a> {
     pub description: &'a str,
     /// Its unit, as UCUM has it; may be empty.
     pub unit: &'a str,
-    /// Its kind.
+    /// How its points are to be added up.
     pub kind: Kind,
 }
 
@@ -37,7 +37,7 @@ pub struct Metric<'a> {
 pub struct Times {
     /// The time when it was 0.
     pub start_ns: u64,
-    /// Now.
+    /// The time of the points, nanoseconds since 1970.
     pub now_ns: u64,
 }
 

@@ -56,7 +56,7 @@ fn networks() -> impl Iterator<Item = (IpAddr, u8)> {
     NETWORKS.iter().filter_map(|(network, prefix)| Some((network.parse().ok()?, *prefix)))
 }
 
-/// The authority.
+/// A certificate authority for this machine's own names, as `weir serve --https` uses it.
 pub struct Authority {
     key: Key,
 }

@@ -111,7 +111,7 @@ impl Key {
         Some(Key { pair, der: Zeroizing::new(der.to_vec()) })
     }
 
-    /// Its kind.
+    /// Curve or number of bits.
     pub fn kind(&self) -> KeyKind {
         match &self.pair {
             Pair::Ecdsa(_, bits) => KeyKind::Ecdsa(*bits),

@@ -61,7 +61,7 @@ impl fmt::Display for CertStatus {
 /// A response that was found to be right and of now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// The status.
+    /// What the responder says about the certificate.
     pub status: CertStatus,
     /// When there will be a newer answer, seconds since 1970. `None`: at any time.
     pub next_update: Option<i64>,

@@ -74,7 +74,7 @@ impl PublicKey {
         &self.bits
     }
 
-    /// The kind.
+    /// Algorithm, and curve or number of bits.
     pub fn kind(&self) -> Kind {
         *self.kind.get_or_init(|| match parts(&self.der) {
             Ok((algorithm, bits, 0)) => kind(algorithm, bits).unwrap_or(Kind::Unknown),

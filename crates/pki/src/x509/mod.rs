@@ -190,7 +190,7 @@ impl Certificate {
         self.not_after.unix().map(|end| end.saturating_sub(now).max(0) / 86_400)
     }
 
-    /// The public key.
+    /// The key that the certificate is for.
     pub fn public_key(&self) -> &PublicKey {
         &self.key
     }

@@ -11,11 +11,11 @@ const LINE: usize = 64;
 /// The contents of a file for verification, in the file's order.
 #[derive(Debug, Default)]
 pub struct Bundle {
-    /// The certificates.
+    /// The certificates, in the order of the file.
     pub certificates: Vec<Certificate>,
     /// OpenSSL's settings of trust, each with the place of its certificate.
     pub settings: Vec<(usize, TrustSettings)>,
-    /// The revocation lists.
+    /// The revocation lists, in the order of the file.
     pub lists: Vec<RevocationList>,
 }
 

@@ -73,11 +73,11 @@ pub struct Answer {
     pub status: u16,
     /// Replay-Nonce
     pub nonce: Option<String>,
-    /// Location
+    /// The URL in `Location`: that of an account or order.
     pub location: Option<String>,
-    /// Retry-After
+    /// The value of `Retry-After`, seconds or a date.
     pub retry_after: Option<Vec<u8>>,
-    /// Link
+    /// The values of `Link`, for example of other chains.
     pub links: Vec<String>,
     /// The body.
     pub body: Vec<u8>,

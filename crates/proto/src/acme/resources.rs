@@ -16,7 +16,7 @@ pub struct Directory {
     pub key_change: Option<String>,
     /// Gives renewal information (RFC 9773).
     pub renewal_info: Option<String>,
-    /// The terms of service.
+    /// The URL of the terms of service.
     pub terms_of_service: Option<String>,
     /// Accounts need a binding to one made elsewhere.
     pub needs_external_account: bool,
@@ -97,7 +97,7 @@ pub enum OrderStatus {
     Invalid,
 }
 
-/// An order.
+/// A request for a certificate, and how far it is (RFC 8555 section 7.1.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     /// Its state.
@@ -240,7 +240,7 @@ pub enum ChallengeStatus {
     Invalid,
 }
 
-/// A challenge.
+/// One way to prove control of a name (RFC 8555 section 7.1.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
     /// The type (`http-01`).

@@ -14,7 +14,7 @@ pub enum Parsed<'a> {
     Malformed(&'static str),
 }
 
-/// A message.
+/// A message of an LDAP server (RFC 4511 section 4.1.1).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Message<'a> {
     /// The number of the request that it responds to; 0 if it is unsolicited.

@@ -32,7 +32,7 @@ pub struct Endpoint {
     pub text: String,
     /// The address; none when a version 1 text is no address.
     pub ip: Option<IpAddr>,
-    /// The port.
+    /// The port in host order; 0 for unix sockets.
     pub port: u16,
 }
 

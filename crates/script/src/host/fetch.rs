@@ -8,7 +8,7 @@ use crate::value::{Answer, Data};
 pub struct FetchRequest {
     /// `http://host:port/path?args` or `https://…`, which [`parse_url`] takes.
     pub url: Url,
-    /// The method.
+    /// The method in upper case.
     pub method: String,
     /// Fields, in order.
     pub fields: Vec<(String, String)>,
@@ -36,7 +36,7 @@ pub struct Url {
 /// A response.
 #[derive(Debug)]
 pub struct FetchReply {
-    /// Its status.
+    /// The status code of the response.
     pub status: u16,
     /// The text behind it.
     pub status_text: Vec<u8>,

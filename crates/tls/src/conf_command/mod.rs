@@ -21,9 +21,9 @@ pub enum Command {
     Ciphers(Ciphers),
     /// The groups.
     Groups(Groups),
-    /// The oldest version.
+    /// No older version is accepted.
     Oldest(Version),
-    /// The newest version.
+    /// No newer version is accepted.
     Newest(Version),
     /// Versions that are turned on or off.
     Versions(Vec<(Version, bool)>),

@@ -9,7 +9,7 @@ use crate::key_log::{self, Lines};
 /// A session with all that [`Session::receive`] works on.
 #[derive(Debug)]
 pub struct Step {
-    /// The session.
+    /// The session, whose handshake is done.
     pub session: Session,
     /// Bytes that arrived.
     pub input: Page,

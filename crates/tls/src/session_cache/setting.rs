@@ -17,7 +17,7 @@ const BUILTIN_SESSIONS_MAX: usize = 1 << 20;
 /// A zone that `shared:NAME:SIZE` declares.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedZone {
-    /// Its name.
+    /// The name of the shared zone.
     pub name: Vec<u8>,
     /// Its size in bytes.
     pub bytes: usize,

@@ -22,14 +22,14 @@ use json::{Fault, Value, object};
 pub struct Refusal {
     /// The status.
     pub status: u16,
-    /// The code.
+    /// The code of the error in the answer, for example `UpstreamNotFound`.
     pub code: &'static str,
     /// The reason.
     pub text: String,
 }
 
 impl Refusal {
-    /// A refusal.
+    /// A refusal with its status, code and text for people.
     pub fn new(status: u16, code: &'static str, text: impl Into<String>) -> Refusal {
         Refusal { status, code, text: text.into() }
     }

@@ -52,9 +52,9 @@ pub struct Output {
     pub version: Option<String>,
     /// `encoding`: a name as IANA has them; UTF-8 where there is none.
     pub encoding: Option<String>,
-    /// `omit-xml-declaration`
+    /// Whether the XML declaration is left out.
     pub omit_xml_declaration: Option<bool>,
-    /// `standalone`
+    /// The value of `standalone` in the XML declaration.
     pub standalone: Option<bool>,
     /// `doctype-public`
     pub doctype_public: Option<String>,

@@ -295,7 +295,7 @@ pub enum ReqVerdict {
     Pass,
     /// It goes on after this number of milliseconds.
     Delay(u64),
-    /// It is refused.
+    /// The request is refused with the configured status.
     Refuse,
 }
 

@@ -75,7 +75,7 @@ impl Faults {
 pub struct Plan {
     /// The same seed gives the same run.
     pub seed: u64,
-    /// The faults.
+    /// The faults that are injected, with their probabilities.
     pub faults: Faults,
     /// Whether the driver completes operations, as io_uring does, or reports readiness, as epoll
     /// does. Cancelled operations may then end with a result all the same.

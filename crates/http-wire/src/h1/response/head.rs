@@ -16,7 +16,7 @@ pub struct ResponseHead {
     pub fields: Fields,
     /// Tokens of the Connection fields.
     pub connection: Connection,
-    /// Content-Length.
+    /// The value of `Content-Length`.
     pub content_length: Option<u64>,
     /// The body is in chunked coding.
     pub chunked: bool,
