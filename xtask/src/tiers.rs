@@ -24,6 +24,7 @@ const TIERS: &[&[&str]] = &[
     &["upstream"],
     &["cache"],
     &["common-modules", "keyval"],
+    &["script-modules"],
     &["http", "stream", "mail"],
     &["http-upstream"],
     &["acme", "otel"],

@@ -3,17 +3,19 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::log::{Level, lossy};
+use base::log::Level;
 use bytes::Bytes;
 use http::module::{HeaderFilter, Verdict};
 use http::output::{BodyFilter, FilterStep, Piece};
 use http::request::Request;
 use mem::Chain;
+use script_modules::Function;
 
 use ::script::Data;
 
+use crate::handler;
 use crate::script::{Caller, Script};
-use crate::settings::{PieceType, Settings};
+use crate::settings::{Handlers, PieceType};
 
 /// Whether the header filter of a request has failed: the error page, whose location is often the
 /// same, goes without it.
@@ -22,23 +24,23 @@ struct Failed(Cell<bool>);
 
 /// Both filters of a location.
 pub(crate) struct Filter {
-    conf: Rc<Settings>,
+    conf: Rc<Handlers>,
 }
 
 impl Filter {
-    pub fn new(conf: Rc<Settings>) -> Filter {
+    pub fn new(conf: Rc<Handlers>) -> Filter {
         Filter { conf }
     }
 
     fn headers(&self, r: &mut Request, script: &Rc<Script>) -> Result<(), Verdict> {
-        let Some((function, _)) = &self.conf.header_filter else { return Ok(()) };
+        let Some(function) = &self.conf.header_filter else { return Ok(()) };
         let failed = Verdict::Status(500);
         let waited = script.is_waiting();
         let called = script.call(r, Caller::HeaderFilter, function, &[]);
         script.caller.set(Caller::Other);
         called.map_err(|_| failed)?;
         if !waited && script.is_waiting() {
-            let name = lossy(function);
+            let name = function.lossy();
             r.log(Level::Error, format_args!("async operation inside \"{name}\" header filter"));
             return Err(failed);
         }
@@ -50,6 +52,9 @@ impl HeaderFilter for Filter {
     fn run(&self, r: &mut Request) -> Verdict {
         // Explanations run no scripts.
         if r.is_traced() {
+            let body_filter = self.conf.body_filter.as_ref().map(|(function, _)| function);
+            let functions = self.conf.header_filter.iter().chain(body_filter);
+            functions.for_each(|function| handler::explain(r, function));
             return Verdict::Next;
         }
         let Ok(Some(script)) = Script::of(r) else { return Verdict::Status(500) };
@@ -64,7 +69,7 @@ impl HeaderFilter for Filter {
             has_failed.0.set(true);
             return verdict;
         }
-        if let Some((function, piece_type, _)) = &self.conf.body_filter {
+        if let Some((function, piece_type)) = &self.conf.body_filter {
             let function = function.clone();
             r.body_filters.push(Box::new(Pieces { script, function, piece_type: *piece_type }));
         }
@@ -79,7 +84,7 @@ impl HeaderFilter for Filter {
 /// The body filter of one response.
 struct Pieces {
     script: Rc<Script>,
-    function: Bytes,
+    function: Function,
     piece_type: PieceType,
 }
 
@@ -96,7 +101,7 @@ impl Pieces {
         script.caller.set(Caller::Other);
         called.map_err(|_| ())?;
         if !waited && script.is_waiting() {
-            let name = lossy(&self.function);
+            let name = self.function.lossy();
             r.log(Level::Error, format_args!("async operation inside \"{name}\" body filter"));
             return Err(());
         }

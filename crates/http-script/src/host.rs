@@ -9,18 +9,18 @@ use engine::vars::{NotAssigned, assign_named};
 use http::request::Request;
 use http::subrequest::{Subrequest, Use};
 use http_wire::h1::Version;
-use upstream::resolver::Resolving;
+use script_modules::fetch;
+use script_modules::settings::Main;
+use script_modules::shared::Dicts;
+use script_modules::text::log;
 
-use ::script::host::fetch::{FetchHost, FetchRequest, reply};
+use ::script::host::fetch::{FetchHost, FetchRequest};
 use ::script::host::http::{Act, Ask, HttpHost, Refusal, RequestBody, RequestId, Side, Text};
 use ::script::host::shared::SharedHost;
 use ::script::{Data, Host, Level as ScriptLevel, Ticket, TimerId};
 
-use crate::fetch::Proxy;
 use crate::fields;
-use crate::script::{Caller, Decision, Done, Reply, Script};
-use crate::settings::Main;
-use crate::shared::Dicts;
+use crate::script::{Caller, Decision, Reply, Script, settings};
 
 /// A request, lent to its script for a call.
 pub(crate) struct HttpCall<'a> {
@@ -52,6 +52,11 @@ impl<'a> HttpCall<'a> {
             || self.script.filtering.is_on.get()
     }
 
+    /// The most bytes that the script may have queued.
+    fn memory_max(&self) -> usize {
+        settings(self.r).limits().memory_bytes
+    }
+
     fn queue(&mut self, piece: Vec<u8>) {
         if !piece.is_empty() {
             self.script.output.queue.borrow_mut().push_bytes(Bytes::from(piece));
@@ -71,38 +76,17 @@ impl<'a> HttpCall<'a> {
     }
 }
 
-fn level(level: ScriptLevel) -> Level {
-    match level {
-        ScriptLevel::Info => Level::Info,
-        ScriptLevel::Warn => Level::Warn,
-        ScriptLevel::Error => Level::Error,
-    }
-}
-
-/// The longest text that is logged, bytes, as in nginx.
-const LOG_MAX: usize = 2048;
-
-fn log(r: &Request, of: ScriptLevel, text: &str) {
-    let level = level(of);
-    if !r.logs(level) {
-        return;
-    }
-    let end = text.len().min(LOG_MAX);
-    let text = base::log::lossy(&text.as_bytes()[..end]);
-    r.log(level, format_args!("js: {text}"));
-}
-
 impl Host for HttpCall<'_> {
     fn log(&mut self, level: ScriptLevel, text: &str) {
         log(self.r, level, text);
     }
 
     fn start_timer(&mut self, timer: TimerId, after_ms: u64) {
-        self.script.start_timer(timer, after_ms);
+        self.script.job.ops.start_timer(timer, after_ms);
     }
 
     fn stop_timer(&mut self, timer: TimerId) {
-        self.script.stop_timer(timer);
+        self.script.job.ops.stop_timer(timer);
     }
 
     fn http(&mut self) -> Option<&mut dyn HttpHost> {
@@ -124,28 +108,8 @@ impl Host for HttpCall<'_> {
 
 impl FetchHost for HttpCall<'_> {
     fn fetch(&mut self, ticket: Ticket, request: FetchRequest) -> Result<(), String> {
-        let conf = self.script.conf.clone();
-        let fetcher = conf.fetcher().cloned().ok_or("ngx.fetch() is not available here")?;
-        let proxy = match &conf.fetch.proxy {
-            None => None,
-            Some(template) => {
-                let text = self.r.eval(template);
-                Proxy::parse(&text).map_err(|_| "failed to evaluate proxy URL")?
-            }
-        };
-        let lookup = self.r.loc.confs.listed::<Resolving>().lookup();
-        let gate = self.r.main.life.gate.clone();
-        let log = self.r.error_log().clone();
-        let number = self.r.c().number;
-        let log = move |level, text: &str| base::log!(log, level, Some(number), "{text}");
-        self.script.wait(
-            ticket,
-            Box::pin(async move {
-                let sent = fetcher.send(request, proxy, lookup, gate, log).await;
-                Done::Answer(reply(sent))
-            }),
-        );
-        Ok(())
+        let (here, gate) = (settings(self.r), self.r.main.life.gate.clone());
+        fetch::start(self.r, &here, &self.script.job.ops, gate, (ticket, request))
     }
 }
 
@@ -373,7 +337,7 @@ impl HttpHost for HttpCall<'_> {
         }
         // Nothing goes to the client before the script waits.
         let waits = self.script.output.queue.borrow().len();
-        if waits + piece.len() as u64 > self.script.limits.memory_bytes as u64 {
+        if waits + piece.len() as u64 > self.memory_max() as u64 {
             return refuse("more data is sent than js_memory_limit allows");
         }
         self.send_header();
@@ -391,7 +355,7 @@ impl HttpHost for HttpCall<'_> {
             return refuse("cannot send buffer while not filtering");
         }
         let waits = self.script.filtering.sent.borrow().len();
-        if waits + piece.len() > self.script.limits.memory_bytes {
+        if waits + piece.len() > self.memory_max() {
             return refuse("more data is sent than js_memory_limit allows");
         }
         if flush == Some(true) {

@@ -2,14 +2,13 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `directives.rs`, `settings.rs` | the table, what levels set, and how it is inherited |
-//! | `code.rs` | the imports of a location, compiled, with idle engines of this worker |
-//! | `script.rs` | [`script::Script`]: the engine of one request, and what it waits for |
+//! | `directives.rs`, `settings.rs` | the table, and the functions that locations call |
+//! | `script.rs` | [`script::Script`]: the script of one request |
 //! | `host.rs`, `fields.rs` | a request as scripts see it |
-//! | `fetch.rs` | `ngx.fetch`: the HTTP client of `upstream` |
 //! | `periodic.rs` | functions that run at intervals |
-//! | `shared.rs` | `ngx.shared`: tables of `keyval` |
-//! | `content.rs`, `access.rs`, `filters.rs`, `variables.rs` | calls of scripts |
+//! | `handler.rs`, `filters.rs`, `variables.rs` | calls of scripts |
+//!
+//! What `stream` needs, too, is in the crate `script_modules`.
 //!
 //! ```text
 //!  handler ─▶ Script::call ─▶ Instance ─▶ natives ─▶ HttpCall (host.rs) ─▶ Request
@@ -21,18 +20,14 @@
 //! it, so that everything the script waits for is polled by the request's own task.
 #![forbid(unsafe_code)]
 
-mod access;
-mod code;
-mod content;
 mod directives;
-mod fetch;
 mod fields;
 mod filters;
+mod handler;
 mod host;
 mod periodic;
 mod script;
 mod settings;
-mod shared;
 mod variables;
 
 pub use directives::MODULE;

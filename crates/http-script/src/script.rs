@@ -2,10 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use base::log::Level;
 use bytes::Bytes;
@@ -14,15 +11,15 @@ use http::channel::in_memory;
 use http::request::Request;
 use http::subrequest::Handle;
 use mem::Chain;
+use script_modules::job::next_id;
+use script_modules::ops::{Done, Key};
+use script_modules::text::{Failed, report};
+use script_modules::{Function, Job, Settings};
 
 use ::script::host::http::RequestId;
-use ::script::{
-    Answer, Argument, Call, Data, Fault, FaultKind, Instance, Limits, Outcome, Ticket, TimerId,
-};
+use ::script::{Answer, Call, Data, Fault, FaultKind, Outcome, Ticket};
 
-use crate::code::Code;
 use crate::host::HttpCall;
-use crate::settings::Settings;
 
 /// Who called the script: some calls are for one kind alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -58,31 +55,6 @@ pub(crate) struct Reply {
     pub body: Vec<u8>,
 }
 
-/// What the engine has asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Key {
-    Ticket(Ticket),
-    Timer(TimerId),
-}
-
-/// The outcome of what a script waits for.
-pub(crate) enum Done {
-    Answer(Answer),
-    Fired,
-    /// The subrequest's reply; none where it has broken off.
-    Reply(Option<Box<Reply>>),
-}
-
-/// Something that a script waits for.
-type Pending = Pin<Box<dyn Future<Output = Done>>>;
-
-struct Op {
-    key: Key,
-    pending: Pending,
-    /// A subrequest: its end is of use although nobody waits for it.
-    detach: Option<Rc<RefCell<Option<Handle>>>>,
-}
-
 /// The response as a script makes it.
 #[derive(Default)]
 pub(crate) struct Output {
@@ -109,41 +81,22 @@ pub(crate) struct Filtering {
 pub(crate) struct Script {
     /// The number of the request.
     pub id: RequestId,
-    pub conf: Rc<Settings>,
-    code: Rc<Code>,
-    pub limits: Limits,
-    engine: RefCell<Option<Instance>>,
-    ops: RefCell<Vec<Op>>,
+    /// The engine, and what it waits for.
+    pub job: Job,
     pub body_wanted: Cell<Option<Ticket>>,
     /// The body, if it was read from its file.
     pub body_of_file: RefCell<Option<Bytes>>,
-    pub replies: RefCell<HashMap<RequestId, Reply>>,
+    pub replies: Rc<RefCell<HashMap<RequestId, Reply>>>,
     pub caller: Cell<Caller>,
     pub decision: RefCell<Decision>,
     pub return_value: RefCell<Option<Data>>,
     pub output: Output,
     pub filtering: Filtering,
-    is_over: Cell<bool>,
-    /// A call has failed: the engine is not used again.
-    has_failed: Cell<bool>,
 }
 
 /// The script of a request, in its state: an internal redirect forgets it.
 #[derive(Default)]
 struct Slot(Option<Rc<Script>>);
-
-thread_local! {
-    static NEXT_ID: Cell<RequestId> = const { Cell::new(1) };
-}
-
-/// A number that no other request of this process has had.
-pub(crate) fn next_id() -> RequestId {
-    NEXT_ID.with(|next| next.replace(next.get() + 1))
-}
-
-/// Why a call came to nothing; it was logged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Failed;
 
 impl Script {
     /// The script of a request: the one that it has, or a new one with the imports of its location;
@@ -167,62 +120,29 @@ impl Script {
     /// # Errors
     /// There is no engine.
     pub fn new(r: &mut Request) -> Result<Option<Rc<Script>>, Failed> {
-        let conf = r.loc.confs.listed::<Settings>();
-        let Some(code) = conf.compiled() else { return Ok(None) };
-        let limits = conf.limits();
+        let Some(job) = Job::new(settings(r)) else { return Ok(None) };
         let script = Rc::new(Script {
             id: next_id(),
-            conf,
-            code,
-            limits,
-            engine: RefCell::default(),
-            ops: RefCell::default(),
+            job,
             body_wanted: Cell::default(),
             body_of_file: RefCell::default(),
-            replies: RefCell::default(),
+            replies: Rc::default(),
             caller: Cell::default(),
             decision: RefCell::default(),
             return_value: RefCell::default(),
             output: Output::default(),
             filtering: Filtering::default(),
-            is_over: Cell::new(false),
-            has_failed: Cell::new(false),
         });
-        let made = script.code.take(limits, &mut HttpCall::new(r, &script));
-        match made {
-            Ok(instance) => {
-                *script.engine.borrow_mut() = Some(instance);
-                Ok(Some(script))
-            }
+        let started = script.job.start(&mut HttpCall::new(r, &script));
+        match started {
+            Ok(()) => Ok(Some(script)),
             Err(fault) => Err(report(r, "js vm init", &fault)),
         }
     }
 
-    /// Whether a call runs now.
-    pub fn is_running(&self) -> bool {
-        self.engine.borrow().is_none()
-    }
-
     /// Whether the script waits for something.
     pub fn is_waiting(&self) -> bool {
-        !self.ops.borrow().is_empty() || self.body_wanted.get().is_some()
-    }
-
-    /// Has the engine do something with the request.
-    fn with<R>(
-        self: &Rc<Self>,
-        r: &mut Request,
-        f: impl FnOnce(&mut Instance, &mut HttpCall<'_>) -> Result<R, Fault>,
-    ) -> Result<R, Fault> {
-        let Some(mut instance) = self.engine.borrow_mut().take() else {
-            return Err(ended());
-        };
-        let result = f(&mut instance, &mut HttpCall::new(r, self));
-        *self.engine.borrow_mut() = Some(instance);
-        if result.is_err() {
-            self.has_failed.set(true);
-        }
-        result
+        !self.job.ops.is_empty() || self.body_wanted.get().is_some()
     }
 
     /// Whether a call has come to its end: its promise is settled.
@@ -230,9 +150,9 @@ impl Script {
     /// # Errors
     /// The promise was rejected, which was logged.
     pub fn has_ended(self: &Rc<Self>, r: &mut Request, call: Call) -> Result<bool, Failed> {
-        let outcome = self.with(r, |instance, host| instance.outcome(host, call));
-        let outcome = outcome.map_err(|fault| report(r, "js exception", &fault))?;
-        Ok(matches!(outcome, Outcome::Done(_)))
+        let here = settings(r);
+        let ended = self.job.has_ended(&mut HttpCall::new(r, self), &here, call);
+        ended.map_err(|fault| report(r, "js exception", &fault))
     }
 
     /// Calls a function with the request and further arguments.
@@ -243,14 +163,12 @@ impl Script {
         self: &Rc<Self>,
         r: &mut Request,
         caller: Caller,
-        function: &Bytes,
+        function: &Function,
         more: &[Data],
     ) -> Result<Outcome, Failed> {
         let before = self.caller.replace(caller);
-        let name = base::log::lossy(function);
-        let mut arguments = vec![Argument::Request];
-        arguments.extend(more.iter().cloned().map(Argument::Data));
-        let outcome = self.with(r, |instance, host| instance.call(host, &name, &arguments));
+        let here = settings(r);
+        let outcome = self.job.call(&mut HttpCall::new(r, self), &here, function, more);
         let outcome = match outcome {
             Err(fault) if self.is_settled_despite(&fault) => {
                 report(r, "js call exception", &fault);
@@ -289,28 +207,21 @@ impl Script {
                 }
                 None => Answer::Data(Data::Bytes(Vec::new())),
             };
-            let done = self.with(r, |instance, host| instance.complete(host, ticket, answer));
-            return self.settle(r, done);
+            return self.go_on(r, (Key::Ticket(ticket), Done::Answer(answer)));
         }
-        let (key, done) = match event::race(self.next(), r.client_gone()).await {
-            event::Either::First(done) => done,
+        let next = match event::race(self.job.ops.next(), r.client_gone()).await {
+            event::Either::First(next) => next,
             event::Either::Second(()) => {
                 r.log(Level::Info, format_args!("client prematurely closed connection"));
                 return Err(r.abandon());
             }
         };
-        let done = self.with(r, |instance, host| match (key, done) {
-            (Key::Timer(timer), _) => instance.timer_fired(host, timer),
-            (Key::Ticket(ticket), Done::Answer(answer)) => instance.complete(host, ticket, answer),
-            (Key::Ticket(ticket), Done::Reply(Some(reply))) => {
-                let id = next_id();
-                self.replies.borrow_mut().insert(id, *reply);
-                instance.complete(host, ticket, Answer::Data(Data::Number(id as f64)))
-            }
-            (Key::Ticket(ticket), Done::Reply(None) | Done::Fired) => {
-                instance.complete(host, ticket, Answer::Failed("subrequest failed".to_owned()))
-            }
-        });
+        self.go_on(r, next)
+    }
+
+    fn go_on(self: &Rc<Self>, r: &mut Request, next: (Key, Done)) -> Result<(), Verdict> {
+        let here = settings(r);
+        let done = self.job.go_on(&mut HttpCall::new(r, self), &here, next);
         self.settle(r, done)
     }
 
@@ -321,29 +232,7 @@ impl Script {
         if self.is_settled_despite(&fault) { Ok(()) } else { Err(Verdict::Status(500)) }
     }
 
-    /// The next thing that has come.
-    async fn next(&self) -> (Key, Done) {
-        poll_fn(|cx| {
-            let mut ops = self.ops.take();
-            let found =
-                ops.iter_mut().enumerate().find_map(|(i, op)| match op.pending.as_mut().poll(cx) {
-                    Poll::Ready(done) => Some((i, done)),
-                    Poll::Pending => None,
-                });
-            let found = found.map(|(i, done)| (ops.remove(i).key, done));
-            ops.append(&mut self.ops.borrow_mut());
-            *self.ops.borrow_mut() = ops;
-            found.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
-    }
-
-    /// Has a future polled for a ticket.
-    pub fn wait(&self, ticket: Ticket, pending: Pending) {
-        self.push(Op { key: Key::Ticket(ticket), pending, detach: None });
-    }
-
-    /// The same for a subrequest.
+    /// Waits for the reply of a subrequest, whose end is of use although nobody waits for it.
     pub fn wait_for_reply(
         &self,
         ticket: Ticket,
@@ -351,7 +240,7 @@ impl Script {
         kept: Rc<RefCell<Option<Box<Request>>>>,
     ) {
         let handle = Rc::new(RefCell::new(Some(handle)));
-        let detach = Some(handle.clone());
+        let (detached, replies) = (handle.clone(), self.replies.clone());
         let pending = Box::pin(async move {
             let ended = handle.borrow().as_ref().map(Handle::ended);
             let ended = match ended {
@@ -364,32 +253,30 @@ impl Script {
             for piece in body.iter().flat_map(Chain::iter) {
                 bytes.extend_from_slice(piece.memory().unwrap_or_default());
             }
-            Done::Reply(r.map(|r| Box::new(Reply { r, body: bytes })))
+            Done::Answer(match r {
+                Some(r) => {
+                    let id = next_id();
+                    replies.borrow_mut().insert(id, Reply { r, body: bytes });
+                    Answer::Data(Data::Number(id as f64))
+                }
+                None => Answer::Failed("subrequest failed".to_owned()),
+            })
         });
-        self.push(Op { key: Key::Ticket(ticket), pending, detach });
-    }
-
-    pub fn start_timer(&self, timer: TimerId, after_ms: u64) {
-        let pending = Box::pin(async move {
-            event::sleep(after_ms).await;
-            Done::Fired
+        let detach = Box::new(move || match detached.borrow_mut().take() {
+            Some(handle) => {
+                handle.detach();
+                true
+            }
+            None => false,
         });
-        self.push(Op { key: Key::Timer(timer), pending, detach: None });
-    }
-
-    /// Stops one.
-    pub fn stop_timer(&self, timer: TimerId) {
-        self.ops.borrow_mut().retain(|op| op.key != Key::Timer(timer));
-    }
-
-    fn push(&self, op: Op) {
-        self.ops.borrow_mut().push(op);
+        self.job.ops.wait_or_detach(ticket, pending, detach);
     }
 
     /// Loads a body that is in a file, as far as an engine could hold it.
     pub async fn load_body(&self, r: &mut Request) -> Result<(), Verdict> {
         let Some(len) = r.body.file().map(|_| r.body.len()) else { return Ok(()) };
-        if self.body_of_file.borrow().is_some() || len > self.limits.memory_bytes as u64 {
+        let max = settings(r).limits().memory_bytes as u64;
+        if self.body_of_file.borrow().is_some() || len > max {
             return Ok(());
         }
         let m = "http js reading request body from a temporary file";
@@ -416,103 +303,22 @@ impl Script {
 
     /// The end of the request: runs the exit hook, and gives the engine back if it is clean.
     pub fn end(self: &Rc<Self>, r: &mut Request) {
-        if self.is_over.replace(true) {
-            return;
-        }
         let is_orphan = match r.ctx::<Slot>() {
             Some(Slot(Some(script))) => !Rc::ptr_eq(script, self),
             _ => true,
         };
-        let ops = self.ops.take();
-        if !ops.is_empty() {
-            r.log(Level::Error, format_args!("pending events"));
-        }
-        for op in &ops {
-            let handle = op.detach.as_ref().and_then(|handle| handle.borrow_mut().take());
-            if let Some(handle) = handle {
-                if is_orphan {
-                    let m = "js subrequest: failed to get the parent context";
-                    r.log(Level::Error, format_args!("{m}"));
-                }
-                handle.detach();
-            }
-        }
-        drop(ops);
         self.caller.set(Caller::Other);
-        let Some(mut instance) = self.engine.borrow_mut().take() else { return };
-        match instance.end_request(&mut HttpCall::new(r, self)) {
-            // It may have run out of memory, of which the next request needs some, too.
-            Ok(true) if self.has_failed.get() => {}
-            Ok(true) if self.is_too_large(r, &instance) => {}
-            Ok(true) => {
-                let max = self.conf.reuse.unwrap_or(REUSE);
-                self.code.give(self.limits, instance, max);
-            }
-            Ok(false) => {}
-            Err(fault) => {
-                report(r, "js exit hook exception", &fault);
-            }
+        let ended = self.job.end(&mut HttpCall::new(r, self));
+        ended.log(r);
+        if ended.goes_on && is_orphan {
+            let m = "js subrequest: failed to get the parent context";
+            r.log(Level::Error, format_args!("{m}"));
         }
-        self.ops.take();
         self.replies.take();
     }
 }
 
-impl Script {
-    /// Whether an engine holds too much memory to be used again. It is looked at now and then, as
-    /// adding up takes time.
-    fn is_too_large(&self, r: &Request, instance: &Instance) -> bool {
-        if !ENDS.replace(ENDS.get() + 1).is_multiple_of(SIZE_EVERY) {
-            return false;
-        }
-        let (bytes, max) = (instance.memory_bytes(), self.conf.reuse_max_size);
-        let is_too_large = bytes > max.unwrap_or(REUSE_BYTES);
-        if is_too_large {
-            let m = "exceeds \"js_context_reuse_max_size\": it is not used again";
-            r.log(Level::Warn, format_args!("js engine with {bytes} bytes of memory {m}"));
-        }
-        is_too_large
-    }
-}
-
-thread_local! {
-    /// Ends of requests with an engine that could be used again.
-    static ENDS: Cell<u64> = const { Cell::new(1) };
-}
-
-/// One engine in this number is looked at.
-const SIZE_EVERY: u64 = 256;
-
-/// The default of `js_context_reuse_max_size`.
-const REUSE_BYTES: usize = 4 << 20;
-
-/// The default of `js_context_reuse`.
-const REUSE: usize = 128;
-
-fn ended() -> Fault {
-    Fault {
-        kind: FaultKind::Ended,
-        message: "the script runs already".to_owned(),
-        stack: String::new(),
-        function: None,
-        place: None,
-    }
-}
-
-/// Logs a fault: what, the function and its place.
-pub(crate) fn report(r: &Request, what: &str, fault: &Fault) -> Failed {
-    let what = match fault.kind {
-        FaultKind::Rejected => "js unhandled rejection",
-        FaultKind::Stretch | FaultKind::Cpu => "js was ended",
-        FaultKind::NoFunction => {
-            r.log(Level::Error, format_args!("{}", fault.message));
-            return Failed;
-        }
-        _ => what,
-    };
-    let stack = fault.stack.lines().map(str::trim).filter(|line| !line.is_empty());
-    let stack: Vec<_> = stack.collect();
-    let stack = stack.join(" ");
-    r.log(Level::Error, format_args!("{what}: {} {stack}", fault.message));
-    Failed
+/// The settings of the place where a request is.
+pub(crate) fn settings(r: &Request) -> Rc<Settings> {
+    r.loc.confs.listed::<Settings>()
 }

@@ -90,6 +90,8 @@ pub enum Step {
     Status(u16),
     /// A line for the error log.
     Log(Level, String),
+    /// A directive would have a function of a script called.
+    Called(&'static str, String),
     /// A directive looked for a file: its name, the path, and what came of it.
     File(&'static str, String, String),
     /// A server would be asked.

@@ -419,6 +419,20 @@ impl Store {
         let pairs = entries.filter_map(|entry| read(&t, entry));
         Some(pairs.filter(|pair| !is_over(pair.expires_ms, now_ms)).collect())
     }
+
+    /// The number of pairs in the next `count` places of the table, as [`Store::some`] has them.
+    pub fn count_some(&self, next: &mut u32, count: u32) -> Option<usize> {
+        let now_ms = base::time::unix_ms();
+        let t = self.lock();
+        let from = *next;
+        if from >= t.used() {
+            return None;
+        }
+        *next = from.saturating_add(count);
+        let entries = (from..t.used().min(*next)).filter_map(|n| t.nth(n));
+        let expiries = entries.filter_map(|entry| Some(t.value(entry)?.0));
+        Some(expiries.filter(|expires_ms| !is_over(*expires_ms, now_ms)).count())
+    }
 }
 
 impl Pair {

@@ -2,12 +2,13 @@
 //! `atob` and `btoa`.
 
 use rquickjs::object::Property;
-use rquickjs::{Ctx, Exception, Object, Persistent, Result, Value};
+use rquickjs::{Ctx, Exception, Function, Object, Persistent, Result, Value};
 
 use crate::codec;
 use crate::host::Level;
 use crate::ids::TimerId;
 use crate::native::{self, Call, to_number};
+use crate::raw;
 use crate::state;
 use crate::value::text;
 
@@ -34,8 +35,45 @@ pub fn install(ctx: &Ctx<'_>) -> Result<()> {
         ],
     )?;
     console(ctx)?;
+    json(ctx)?;
     njs(ctx)?;
     ngx(ctx)
+}
+
+/// Where the state keeps the engine's own functions of `JSON`.
+const PARSE: &str = "weir:JSON.parse";
+const STRINGIFY: &str = "weir:JSON.stringify";
+
+/// Has `JSON.parse` and `JSON.stringify` count as work of natives: a script could call the engine's
+/// thousands of times on a long text before the engine looks at the clock.
+fn json(ctx: &Ctx<'_>) -> Result<()> {
+    let json: Object<'_> = ctx.globals().get("JSON")?;
+    let state = state::of(ctx);
+    for (name, key) in [("parse", PARSE), ("stringify", STRINGIFY)] {
+        let own: Object<'_> = json.get(name)?;
+        state.prototypes.borrow_mut().insert(key, Persistent::save(ctx, own));
+    }
+    native::methods(
+        &json,
+        &[
+            ("parse", 2, |c| {
+                let text = c.arg(0);
+                raw::worked(raw::string_len(&text));
+                own_json(c, PARSE)?.call((text, c.arg(1)))
+            }),
+            ("stringify", 3, |c| {
+                let f = own_json(c, STRINGIFY)?;
+                let text: Value<'_> = f.call((c.arg(0), c.arg(1), c.arg(2)))?;
+                raw::worked(raw::string_len(&text));
+                Ok(text)
+            }),
+        ],
+    )
+}
+
+fn own_json<'js>(call: &Call<'_, 'js>, key: &'static str) -> Result<Function<'js>> {
+    let own = native::prototype_of(call.ctx(), key)?.into_value();
+    own.into_function().ok_or(rquickjs::Error::Unknown)
 }
 
 fn console(ctx: &Ctx<'_>) -> Result<()> {

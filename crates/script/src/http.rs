@@ -125,7 +125,11 @@ pub(crate) fn text<'js>(ctx: &Ctx<'js>, bytes: &[u8]) -> Result<Value<'js>> {
 }
 
 /// Bytes as a string or as a `Buffer`.
-fn text_or_buffer<'js>(ctx: &Ctx<'js>, bytes: Vec<u8>, is_raw: bool) -> Result<Value<'js>> {
+pub(crate) fn text_or_buffer<'js>(
+    ctx: &Ctx<'js>,
+    bytes: Vec<u8>,
+    is_raw: bool,
+) -> Result<Value<'js>> {
     if is_raw { Data::Bytes(bytes).to_js(ctx) } else { text(ctx, &bytes) }
 }
 
@@ -243,7 +247,10 @@ fn list<'js>(value: &Value<'js>) -> Result<Vec<Value<'js>>> {
     }
 }
 
-fn strings<'js>(ctx: &Ctx<'js>, all: impl IntoIterator<Item = Vec<u8>>) -> Result<Value<'js>> {
+pub(crate) fn strings<'js>(
+    ctx: &Ctx<'js>,
+    all: impl IntoIterator<Item = Vec<u8>>,
+) -> Result<Value<'js>> {
     let array = Array::new(ctx.clone())?;
     for (i, bytes) in all.into_iter().enumerate() {
         array.set(i, text(ctx, &bytes)?)?;
@@ -386,7 +393,7 @@ fn set_field<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     c.undefined()
 }
 
-fn variable_name(value: &Value<'_>) -> Result<Vec<u8>> {
+pub(crate) fn variable_name(value: &Value<'_>) -> Result<Vec<u8>> {
     let mut name = raw::to_text(value)?.into_bytes();
     name.make_ascii_lowercase();
     Ok(name)

@@ -10,13 +10,14 @@ use rquickjs::{
 };
 
 use crate::fault::{Fault, FaultKind};
+use crate::host::stream::{Form, Way};
 use crate::host::{Facts, Host};
 use crate::ids::{Ticket, TimerId};
 use crate::program::Program;
 use crate::raw::Holder;
 use crate::state::{self, Limits, State, Waiter};
 use crate::value::{self, Answer, Argument, Data};
-use crate::{buffer, builtin, crypto, fetch, globals, http, process, shared, text};
+use crate::{buffer, builtin, crypto, fetch, globals, http, process, shared, stream, text};
 
 /// An engine that runs one program. It serves one request at a time; the caller throws it away
 /// after a fault.
@@ -73,10 +74,14 @@ impl Instance {
             },
         )));
         let context = context(&runtime).map_err(memory)?;
+        let serves_stream = host.stream().is_some();
         let mut instance = Instance { context, runtime, state, limits, ended: false };
         instance.run(host, |ctx, state| {
             let _ = ctx.store_userdata(Holder(state.clone()));
             install(ctx)?;
+            if serves_stream {
+                stream::install(ctx)?;
+            }
             for (name, text) in &program.objects {
                 http::constant(ctx, name, text)?;
             }
@@ -148,7 +153,7 @@ impl Instance {
             let mut args = rquickjs::function::Args::new(ctx.clone(), arguments.len());
             for argument in arguments {
                 args.push_arg(match argument {
-                    Argument::Request => http::request(ctx)?,
+                    Argument::Request => subject(ctx)?,
                     Argument::Data(data) => data.to_js(ctx)?,
                 })?;
             }
@@ -156,6 +161,39 @@ impl Instance {
             Ok(state.add_call(Persistent::save(ctx, value)))
         })?;
         self.outcome(host, Call(call))
+    }
+
+    /// Calls the callback that `s.on()` has set for a way of bytes, if there is one.
+    ///
+    /// # Errors
+    /// As for [`Instance::call`].
+    pub fn event(
+        &mut self,
+        host: &mut dyn Host,
+        (way, form): (Way, Form),
+        bytes: Vec<u8>,
+        last: bool,
+    ) -> Result<(), Fault> {
+        self.run(host, |ctx, _| stream::event(ctx, way, form, bytes, last))
+    }
+
+    /// Whether a directive's function exists.
+    ///
+    /// # Errors
+    /// A getter on the way to it threw.
+    pub fn has_function(&mut self, host: &mut dyn Host, function: &str) -> Result<bool, Fault> {
+        self.run(host, |ctx, state| lookup(ctx, state, function)).map(|found| found.is_some())
+    }
+
+    /// Sets what the script may use from now on: the place of a request may change.
+    pub fn set_limits(&mut self, limits: Limits) {
+        if self.limits == limits {
+            return;
+        }
+        self.limits = limits;
+        self.runtime.set_memory_limit(limits.memory_bytes);
+        self.runtime.set_max_stack_size(limits.stack_bytes);
+        self.state.set_limits(limits);
     }
 
     /// What a call has come to by now.
@@ -252,6 +290,11 @@ impl Instance {
         self.state.is_waiting()
     }
 
+    /// Forgets the processor time of the request so far.
+    pub fn reset_time(&self) {
+        self.state.meter.reset();
+    }
+
     /// Processor time of the request so far, microseconds.
     pub fn used_usec(&self) -> u64 {
         self.state.meter.used_usec()
@@ -317,6 +360,14 @@ pub(crate) fn context(runtime: &Runtime) -> rquickjs::Result<Context> {
     };
     type Language = (Date, Eval, RegExpCompiler, RegExp, Json, Proxy, MapSet, TypedArrays, Promise);
     Context::custom::<Language>(runtime)
+}
+
+/// The `r` object of the request that the host lends, or the `s` object of its session.
+fn subject<'js>(ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
+    match state::host(ctx, |host| host.stream().is_some())? {
+        true => stream::session(ctx),
+        false => http::request(ctx),
+    }
 }
 
 /// Adds the common objects to a context.

@@ -44,6 +44,7 @@ mod raw;
 mod shared;
 pub mod shell;
 mod state;
+mod stream;
 mod text;
 mod value;
 mod xml;

@@ -15,7 +15,7 @@ use rquickjs::{
     String as JsString, Value,
 };
 
-use crate::raw::Holder;
+use crate::raw::{self, Holder};
 use crate::state::{self, Charge};
 
 /// A call of a native: `this` and the arguments.
@@ -41,7 +41,8 @@ impl<'js> IntoJsFunc<'js, ()> for Plain {
     }
 
     fn call<'a>(&self, params: Params<'a, 'js>) -> Result<Value<'js>> {
-        (self.0)(&Call(params))
+        let call = Call(params);
+        in_time(call.ctx(), (self.0)(&call))
     }
 }
 
@@ -51,7 +52,17 @@ impl<'js> IntoJsFunc<'js, ()> for WithNumber {
     }
 
     fn call<'a>(&self, params: Params<'a, 'js>) -> Result<Value<'js>> {
-        (self.0)(&Call(params), self.1)
+        let call = Call(params);
+        in_time(call.ctx(), (self.0)(&call, self.1))
+    }
+}
+
+/// The result of a native, unless the script has used up its time: the engine looks at the clock
+/// too rarely where natives do the work.
+fn in_time<'js>(ctx: &Ctx<'js>, result: Result<Value<'js>>) -> Result<Value<'js>> {
+    match raw::is_clock_due() && state::of(ctx).meter.must_end() {
+        true => Err(raw::interrupt(ctx)),
+        false => result,
     }
 }
 

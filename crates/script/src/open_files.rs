@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// Files that a script has opened, by the numbers that it knows.
 #[derive(Default)]
@@ -18,12 +18,14 @@ impl OpenFiles {
         self.0.len() >= OPEN_FILES_MAX
     }
 
-    /// Adds a file, and returns its number.
-    pub fn add(&mut self, file: File) -> i32 {
+    /// Adds a file, and returns its number. The second value is alive while the file is open.
+    pub fn add(&mut self, file: File) -> (i32, Weak<File>) {
         // The number is free while the file is open.
         let number = file.as_raw_fd();
-        self.0.insert(number, Rc::new(file));
-        number
+        let file = Rc::new(file);
+        let weak = Rc::downgrade(&file);
+        self.0.insert(number, file);
+        (number, weak)
     }
 
     /// The file of a number.

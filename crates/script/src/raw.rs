@@ -44,6 +44,47 @@ impl Bytecode {
     }
 }
 
+/// So many bytes of natives' work are between two looks at the clock: about 0.1 ms of hashing.
+const WORK_BYTES: usize = 64 << 10;
+
+thread_local! {
+    /// The work of natives since the last look at the clock, bytes.
+    static WORK: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Notes that a native works through so many bytes. Functions of this file that copy bytes of a
+/// script do it themselves; natives that work without such copies call it.
+pub fn worked(bytes: usize) {
+    WORK.set(WORK.get().saturating_add(bytes));
+}
+
+/// Notes that a native takes about as long as hashing [`WORK_BYTES`] or longer, whatever the length
+/// of its arguments.
+pub fn worked_long() {
+    worked(WORK_BYTES);
+}
+
+/// Whether the clock is due, because natives have worked since the last look. The engine itself
+/// looks once in 10,000 steps of the script, and each call of a native is one step.
+pub fn is_clock_due() -> bool {
+    let is_due = WORK.get() >= WORK_BYTES;
+    if is_due {
+        WORK.set(0);
+    }
+    is_due
+}
+
+/// Throws the exception of a script that has used up its time: none can catch it.
+#[cold]
+pub fn interrupt(ctx: &Ctx<'_>) -> Error {
+    let error = rquickjs::Exception::throw_internal(ctx, "interrupted");
+    let value = ctx.catch();
+    // SAFETY: the value is an error of this context, which is marked.
+    unsafe { qjs::JS_SetUncatchableError(ctx.as_raw().as_ptr(), value.as_raw()) };
+    ctx.throw(value);
+    error
+}
+
 /// Compiles a module and, by the runtime's loader, everything it imports, and runs none of it.
 pub fn check(ctx: &Ctx<'_>, name: &str, source: &str) -> Result<()> {
     let name = CString::new(name)?;
@@ -79,7 +120,11 @@ pub fn len(value: &Value<'_>) -> Option<usize> {
 
 /// A part of the bytes, as much of it as there is.
 pub fn range(value: &Value<'_>, start: usize, end: usize) -> Option<Vec<u8>> {
-    with_bytes(value, |b| b.get(start.min(b.len())..end.min(b.len())).unwrap_or_default().to_vec())
+    let part =
+        with_bytes(value, |b| b.get(start.min(b.len())..end.min(b.len())).map(<[u8]>::to_vec));
+    let part = part?.unwrap_or_default();
+    worked(part.len());
+    Some(part)
 }
 
 /// Fills `to` with the bytes from `at` on; false if there are not enough.
@@ -95,6 +140,7 @@ pub fn read(value: &Value<'_>, at: usize, to: &mut [u8]) -> bool {
 pub fn write(value: &Value<'_>, at: usize, from: &[u8]) -> usize {
     let Some((pointer, length)) = span(value) else { return 0 };
     let count = from.len().min(length.saturating_sub(at));
+    worked(count);
     if count > 0 {
         // SAFETY: `span` has the range from the engine, which keeps it while `value` lives; `at`
         // and `count` are within it. `from` is no part of it, because no slice of it leaves this
@@ -229,11 +275,26 @@ pub fn to_text(value: &Value<'_>) -> Result<String> {
         if pointer.is_null() {
             return Err(Error::Exception);
         }
+        worked(length);
         let bytes = std::slice::from_raw_parts(pointer.cast::<u8>(), length);
         let text = without_surrogates(bytes);
         qjs::JS_FreeCString(raw, pointer);
         Ok(text)
     }
+}
+
+/// The length of a string in UTF-16 units, without a copy; 0 for other values.
+pub fn string_len(value: &Value<'_>) -> usize {
+    if !value.is_string() {
+        return 0;
+    }
+    let mut length = 0;
+    // SAFETY: the value is a string of this context, whose length is a number; nothing of the
+    // script runs.
+    let failed = unsafe {
+        qjs::JS_GetLength(value.ctx().as_raw().as_ptr(), value.as_raw(), &mut length) < 0
+    };
+    if failed { 0 } else { usize::try_from(length).unwrap_or(0) }
 }
 
 /// A host that is lent for the length of a call.

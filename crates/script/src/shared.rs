@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use rquickjs::{Array, Ctx, Object, Result, Value};
+use rquickjs::{Array, Ctx, Error, Exception, Object, Result, Value};
 
 use crate::host::Host;
 use crate::host::shared::{SharedHost, Store};
@@ -117,21 +117,30 @@ const NATIVES: &[Method] = &[
     }),
     ("size", 1, |c| {
         let dict = dict(c)?;
-        let count = host(c.ctx(), |h| h.entries(dict, usize::MAX).len())?;
+        let count = host(c.ctx(), |h| h.count(dict))?;
+        raw::worked(count.saturating_mul(ENTRY_BYTES));
         c.number(count as f64)
     }),
     ("keys", 2, |c| {
         let (dict, max) = (dict(c)?, to_number(&c.arg(1))? as usize);
+        let bytes_max = state::of(c.ctx()).memory_max();
+        let keys = host(c.ctx(), |h| h.keys(dict, max, bytes_max))?;
+        let keys = keys.ok_or_else(|| too_many(c))?;
+        raw::worked(keys.len().saturating_mul(ENTRY_BYTES));
         let array = Array::new(c.ctx().clone())?;
-        for (i, (key, _)) in host(c.ctx(), |h| h.entries(dict, max))?.into_iter().enumerate() {
+        for (i, key) in keys.into_iter().enumerate() {
             array.set(i, key)?;
         }
         Ok(array.into_value())
     }),
     ("items", 2, |c| {
         let (dict, max) = (dict(c)?, to_number(&c.arg(1))? as usize);
+        let bytes_max = state::of(c.ctx()).memory_max();
+        let entries = host(c.ctx(), |h| h.entries(dict, max, bytes_max))?;
+        let entries = entries.ok_or_else(|| too_many(c))?;
         let array = Array::new(c.ctx().clone())?;
-        for (i, (key, text)) in host(c.ctx(), |h| h.entries(dict, max))?.into_iter().enumerate() {
+        for (i, (key, text)) in entries.into_iter().enumerate() {
+            raw::worked(key.len() + text.len() + ENTRY_BYTES);
             let item = Array::new(c.ctx().clone())?;
             item.set(0, key)?;
             item.set(1, value(c, dict, &text)?)?;
@@ -140,6 +149,14 @@ const NATIVES: &[Method] = &[
         Ok(array.into_value())
     }),
 ];
+
+/// The work for an entry beside its bytes.
+const ENTRY_BYTES: usize = 64;
+
+/// The entries are more than the engine may hold.
+fn too_many(c: &Call<'_, '_>) -> Error {
+    Exception::throw_internal(c.ctx(), "out of memory")
+}
 
 /// `n.store(dict, how, key, value, lifetime)`: a boolean, or undefined where there is no room.
 fn store<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {

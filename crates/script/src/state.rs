@@ -72,8 +72,7 @@ pub struct State {
     pub meter: Meter,
     /// What `ngx` says.
     pub facts: Rc<Facts>,
-    /// What the script may use.
-    pub limits: Limits,
+    limits: Cell<Limits>,
     /// Memory that natives hold outside the engine for objects of the script, in bytes.
     native_bytes: Cell<usize>,
     /// Files that the script has open.
@@ -167,7 +166,7 @@ impl State {
             lent: Lent::default(),
             meter: Meter::new(limits),
             facts,
-            limits,
+            limits: Cell::new(limits),
             native_bytes: Cell::new(0),
             files: RefCell::default(),
             prototypes: RefCell::default(),
@@ -191,8 +190,20 @@ impl State {
         !self.waiters.borrow().is_empty() || !self.timers.borrow().is_empty()
     }
 
-    /// Forgets what belongs to one request.
+    /// Memory that the script may use, bytes.
+    pub fn memory_max(&self) -> usize {
+        self.limits.get().memory_bytes
+    }
+
+    /// Sets what the script may use from now on.
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        self.limits.set(limits);
+        self.meter.limits.set(limits);
+    }
+
+    /// Forgets what belongs to one request, and closes its files.
     pub(crate) fn forget_request(&self) {
+        self.files.take();
         self.waiters.take();
         self.timers.take();
         self.calls.take();
@@ -295,10 +306,11 @@ impl Charge {
     pub fn add(&self, ctx: &Ctx<'_>, bytes: usize) -> Result<()> {
         let state = of(ctx);
         let sum = state.native_bytes.get().saturating_add(bytes);
-        if sum > state.limits.memory_bytes {
+        let max = state.memory_max();
+        if sum > max {
             // Objects that nobody has any more may be in the way.
             ctx.run_gc();
-            if state.native_bytes.get().saturating_add(bytes) > state.limits.memory_bytes {
+            if state.native_bytes.get().saturating_add(bytes) > max {
                 return Err(Exception::throw_internal(ctx, "out of memory"));
             }
         }

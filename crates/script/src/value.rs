@@ -5,7 +5,7 @@ use rquickjs::{Result, Value};
 /// What a function is called with.
 #[derive(Clone, Debug)]
 pub enum Argument {
-    /// The `r` object of the request that the host lends.
+    /// The `r` object of the request that the host lends, or the `s` object of its session.
     Request,
     /// A plain value.
     Data(Data),

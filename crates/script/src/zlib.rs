@@ -122,7 +122,7 @@ fn deflate<'js>(call: &Call<'_, 'js>, raw: bool) -> Result<Value<'js>> {
             .set_dictionary(&dictionary)
             .map_err(|_| Exception::throw_internal(ctx, "deflateSetDictionary() failed"))?;
     }
-    let limit = state::of(ctx).limits.memory_bytes;
+    let limit = state::of(ctx).memory_max();
     let mut out = vec![0; STEP];
     loop {
         let (read, written) = (deflate.total_in() as usize, deflate.total_out() as usize);
@@ -162,7 +162,7 @@ fn inflate<'js>(call: &Call<'_, 'js>, raw: bool) -> Result<Value<'js>> {
         let text = inflate.error_message().unwrap_or(text);
         Exception::throw_internal(ctx, &format!("failed to inflate the data: {text}"))
     };
-    let limit = state::of(ctx).limits.memory_bytes;
+    let limit = state::of(ctx).memory_max();
     let mut out = vec![0; STEP];
     loop {
         let (read, written) = (inflate.total_in() as usize, inflate.total_out() as usize);

@@ -199,7 +199,8 @@ fn ask(
 
 /// A handler that waits for a disk begins again, and notes its files and lines of the log anew.
 fn without_repetitions(steps: Vec<Noted>) -> Vec<Noted> {
-    let may_repeat = |noted: &Noted| matches!(noted.step, Step::File(..) | Step::Log(..));
+    let may_repeat =
+        |noted: &Noted| matches!(noted.step, Step::Called(..) | Step::File(..) | Step::Log(..));
     let mut kept: Vec<Noted> = Vec::with_capacity(steps.len());
     for noted in steps {
         let mut run = kept.iter().rev().take_while(|last| may_repeat(last));

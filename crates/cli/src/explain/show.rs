@@ -155,6 +155,9 @@ fn step(story: &Story, step: &Step) -> (&'static str, String) {
         }
         Step::Status(status) => ("status", status.to_string()),
         Step::Log(level, text) => ("log", format!("[{level}] {text}")),
+        Step::Called(directive, function) => {
+            ("script", format!("{directive}: {function} would be called"))
+        }
         Step::File(by, path, found) => ("file", format!("{by}: {path} {found}")),
         Step::Passed(passed) => ("proxied to", format!("{}{}", passed.scheme, passed.to)),
         Step::Content => ("content", "a handler of this location makes the response".to_owned()),
@@ -268,6 +271,11 @@ fn step_object(o: &mut Object<'_>, story: &Story, step: &Step) {
             o.text("step", b"log");
             o.text("level", level.name().as_bytes());
             o.text("message", text.as_bytes());
+        }
+        Step::Called(directive, function) => {
+            o.text("step", b"script");
+            o.text("directive", directive.as_bytes());
+            o.text("function", function.as_bytes());
         }
         Step::File(by, path, found) => {
             o.text("step", b"file");

@@ -19,6 +19,7 @@
 //! most half a millisecond of the loop, and no piece is made ahead of the client.
 
 pub mod facts;
+pub mod functions;
 pub mod json;
 pub mod native;
 pub mod status_zone;

@@ -65,6 +65,11 @@ impl Request {
         self.note(|_| Step::File(by, lossy(path).into_owned(), found()));
     }
 
+    /// Notes a function of a script that a directive would have called.
+    pub fn note_called(&self, directive: &'static str, function: &str) {
+        self.note(|_| Step::Called(directive, function.to_owned()));
+    }
+
     /// Takes a line for the error log. False: this is no explanation.
     pub(crate) fn note_log(&self, level: Level, message: fmt::Arguments<'_>) -> bool {
         if level < Level::Debug {

@@ -23,13 +23,22 @@ type Outcome<'js> = Result<Value<'js>, Problem>;
 pub struct Handle {
     /// The number; `None` once closed.
     number: Option<i32>,
+    /// The file itself: it is closed at the end of its request, and its number serves others then.
+    file: Weak<File>,
     state: Weak<State>,
+}
+
+impl Handle {
+    /// The number, while the file is open.
+    fn live(&self) -> Option<i32> {
+        self.number.filter(|_| self.file.strong_count() > 0)
+    }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         let state = self.state.upgrade();
-        if let (Some(number), Some(state)) = (self.number, state) {
+        if let (Some(number), Some(state)) = (self.live(), state) {
             state.files.borrow_mut().remove(number);
         }
     }
@@ -37,7 +46,7 @@ impl Drop for Handle {
 
 /// `fd` and `valueOf` of a `FileHandle`.
 pub fn descriptor<'js>(call: &Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
-    match native::with_data(&call.this(), |handle: &mut Handle| handle.number) {
+    match native::with_data(&call.this(), |handle: &mut Handle| handle.live()) {
         Some(number) => call.number(f64::from(number.unwrap_or(-1))),
         None => Err(call.type_error("'this' is not a FileHandle")),
     }
@@ -47,7 +56,7 @@ pub fn descriptor<'js>(call: &Call<'_, 'js>) -> rquickjs::Result<Value<'js>> {
 fn number(arguments: &Arguments<'_, '_, '_>) -> rquickjs::Result<i32> {
     let call = arguments.call;
     if arguments.handle {
-        let number = native::with_data(&call.this(), |handle: &mut Handle| handle.number);
+        let number = native::with_data(&call.this(), |handle: &mut Handle| handle.live());
         let number = number.ok_or_else(|| call.type_error("'this' is not a FileHandle"))?;
         return Ok(number.unwrap_or(-1));
     }
@@ -85,11 +94,11 @@ pub fn open<'js>(arguments: &Arguments<'_, '_, 'js>) -> Outcome<'js> {
         return Err(failed("open", Some(&path.0), &error));
     }
     let file = how.open(path.path()).map_err(|e| failed("open", Some(&path.0), &e))?;
-    let number = state.files.borrow_mut().add(file);
+    let (number, file) = state.files.borrow_mut().add(file);
     if arguments.style == Style::Direct {
         return Ok(Value::new_int(ctx.clone(), number));
     }
-    let handle = Handle { number: Some(number), state: Rc::downgrade(&state) };
+    let handle = Handle { number: Some(number), file, state: Rc::downgrade(&state) };
     Ok(native::object(ctx, "FileHandle", handle)?.into_value())
 }
 
@@ -98,7 +107,11 @@ pub fn close<'js>(arguments: &Arguments<'_, '_, 'js>) -> Outcome<'js> {
     let ctx = arguments.ctx();
     let number = if arguments.handle {
         let this = arguments.call.this();
-        let number = native::with_data(&this, |handle: &mut Handle| handle.number.take());
+        let number = native::with_data(&this, |handle: &mut Handle| {
+            let number = handle.live();
+            handle.number = None;
+            number
+        });
         let number = number.flatten();
         number.ok_or_else(|| arguments.call.type_error("file was already closed"))?
     } else {
@@ -218,7 +231,7 @@ pub fn read_file<'js>(arguments: &Arguments<'_, '_, 'js>) -> Outcome<'js> {
     if !meta.is_file() {
         return Err(other("stat", place, "File is not regular"));
     }
-    let limit = state::of(ctx).limits.memory_bytes as u64;
+    let limit = state::of(ctx).memory_max() as u64;
     let mut bytes = Vec::new();
     // A file may be longer than it says: those of /proc say 0.
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| failed("read", place, &e))?;

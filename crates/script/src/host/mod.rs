@@ -8,6 +8,7 @@ use crate::ids::TimerId;
 pub mod fetch;
 pub mod http;
 pub mod shared;
+pub mod stream;
 
 /// How important a line of the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,11 @@ pub trait Host {
 
     /// The request that the script works for, if it is one over HTTP.
     fn http(&mut self) -> Option<&mut dyn http::HttpHost> {
+        None
+    }
+
+    /// The session that the script works for, if it is one of `stream`.
+    fn stream(&mut self) -> Option<&mut dyn stream::StreamHost> {
         None
     }
 

@@ -68,6 +68,13 @@ pub trait SharedHost {
     /// Takes all entries out.
     fn clear(&mut self, dict: usize);
 
-    /// The entries, at most `max`.
-    fn entries(&self, dict: usize, max: usize) -> Vec<(String, String)>;
+    /// The number of entries.
+    fn count(&self, dict: usize) -> usize;
+
+    /// The keys, at most `max`, and at most `bytes_max` bytes; `None`: they are more.
+    fn keys(&self, dict: usize, max: usize, bytes_max: usize) -> Option<Vec<String>>;
+
+    /// The entries, at most `max`, and at most `bytes_max` bytes of keys and values; `None`: they
+    /// are more.
+    fn entries(&self, dict: usize, max: usize, bytes_max: usize) -> Option<Vec<(String, String)>>;
 }

@@ -50,7 +50,7 @@ pub fn module<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
 
 /// How many nodes a document may have: as many as the script's memory would hold.
 fn nodes_max(ctx: &Ctx<'_>) -> usize {
-    state::of(ctx).limits.memory_bytes / NODE_BYTES
+    state::of(ctx).memory_max() / NODE_BYTES
 }
 
 /// `xml.parse(text)`

@@ -3,6 +3,7 @@
 use testkit::{Driver, Response, Site, Weir, built_binary, each_driver, wait_until};
 
 const SCRIPT: &str = r#"
+import fs from 'fs';
 let served = 0;
 
 function echo(r) {
@@ -119,11 +120,35 @@ function constant(r) {
 function tick() { ngx.shared.numbers.incr('ticks', 1); }
 function ticks(r) { r.return(200, String(ngx.shared.numbers.get('ticks') >= 2)); }
 
+function early(r) { return 'set'; }
+function natives(r) {
+    const b = Buffer.alloc(1 << 20);
+    for (;;) b.toString('hex');
+}
+async function place(r) {
+    const one = await ngx.fetch(`http://127.0.0.1:${r.variables.server_port}/big`)
+        .then(reply => reply.text()).then(text => text.length, error => error.message);
+    r.return(200, String(one));
+}
+function big(r) { r.return(200, 'x'.repeat(5000)); }
+
+let kept_file;
+function opens(r) {
+    const path = `${ngx.prefix}html/a.txt`;
+    if (r.args.again === undefined) {
+        kept_file = fs.openSync(path);
+        r.return(200, 'open');
+        return;
+    }
+    try { fs.readSync(kept_file, Buffer.alloc(1)); r.return(200, 'still open'); } catch (e) { r.return(200, e.code); }
+}
+
 function answered(r) { r.return(200, 'answered'); Promise.reject(new Error('nobody looks')); }
 async function rejected(r) { await null; throw new Error('after a wait'); }
 
 export default {broken, wavers, judges, flood, odd, echo, summary, inner, streamed, parts, part, method, go, gate, loop, hoard, headers,
-    body, keep, late, dict, fetched, unreachable, read, told, constant, tick, ticks, answered, rejected};
+    body, keep, late, dict, fetched, unreachable, read, told, constant, tick, ticks, answered, rejected,
+    early, natives, place, big, opens};
 "#;
 
 const CONF: &str = "
@@ -135,9 +160,12 @@ const CONF: &str = "
     js_shared_dict_zone zone=numbers:32k type=number;
     js_shared_dict_zone zone=texts:32k timeout=1h evict;
     js_context_reuse 1;
+    js_set $early t.early;
     server {
         listen 127.0.0.1:%PORT0%;
         root html;
+        # The first script of each request runs here, in the server.
+        set $ready $early;
         location /echo { js_content t.echo; }
         location /set { return 200 $summary; }
         location /streamed { js_content t.streamed; }
@@ -166,6 +194,11 @@ const CONF: &str = "
         location /ticks { js_content t.ticks; }
         location /answered { js_content t.answered; }
         location /rejected { js_content t.rejected; }
+        location /big { js_content t.big; }
+        location /place { js_content t.place; }
+        location /place/small { js_fetch_max_response_buffer_size 1k; js_content t.place; }
+        location /natives { js_time_limit 20ms; js_content t.natives; }
+        location /opens { js_content t.opens; }
         location /absent { js_content t.absent; }
         location @tick { js_periodic t.tick interval=10ms; }
     }";
@@ -386,6 +419,31 @@ fn rejections_count_unless_the_script_has_answered() {
         assert_eq!(weir.get("/rejected").status, 500);
         assert_eq!(weir.get("/absent").status, 500);
         weir.wait_for_log("error.log", "js function \"t.absent\" not found");
+    });
+}
+
+/// A script that began in the server goes on in a location, whose settings hold there.
+#[test]
+fn settings_are_those_of_the_place_where_they_are_asked_for() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        assert_eq!(text(&weir, "/place"), "5000");
+        assert_eq!(text(&weir, "/place/small"), "http response body is too large");
+        assert_eq!(weir.get("/natives").status, 500);
+        let line = "js was ended: the script ran for more than 20 ms at a stretch";
+        weir.wait_for_log("error.log", line);
+    });
+}
+
+#[test]
+fn files_are_closed_at_the_end_of_their_request() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        // The second request may get another engine, where the first has not quite ended.
+        wait_until("the same engine serves both", || {
+            assert_eq!(text(&weir, "/opens"), "open");
+            text(&weir, "/opens?again") == "EBADF"
+        });
     });
 }
 

@@ -44,7 +44,7 @@ pub fn derive_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
 /// A length in bits, as bytes.
 fn bytes_of_bits<'js>(call: &Call<'_, 'js>, value: &Value<'js>) -> Result<usize> {
     let bits = to_i64(value)?;
-    let limit = state::of(call.ctx()).limits.memory_bytes;
+    let limit = state::of(call.ctx()).memory_max();
     usize::try_from(bits / 8)
         .ok()
         .filter(|bytes| *bytes > 0 && *bytes <= limit)

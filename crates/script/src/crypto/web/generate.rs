@@ -52,8 +52,8 @@ fn rsa<'js>(call: &Call<'_, 'js>, purpose: &Purpose<'_, 'js>) -> Result<Value<'j
     let exponent = raw::bytes(&member(purpose.parameters, "publicExponent")?)
         .ok_or_else(|| call.type_error("publicExponent is not provided"))?;
     // Longer ones take seconds, during which the worker does nothing else.
-    if !(1024..=8192).contains(&bits) {
-        return Err(call.type_error("modulusLength must be between 1024 and 8192"));
+    if !(1024..=4096).contains(&bits) {
+        return Err(call.type_error("modulusLength must be between 1024 and 4096"));
     }
     let key = rsa_keys::generate(bits as usize, &exponent);
     pair(call, purpose, key.map(|key| Material::RsaPrivate(Box::new(key))))

@@ -1,4 +1,4 @@
-//! `js_content`: a function that answers requests.
+//! `js_access`: a function that decides about access; `js_content`: one that answers requests.
 //!
 //! A response that is whole when the function and all that it waits for are done is prepared as any
 //! other. One whose header section is settled earlier goes out at once: the script moves into the
@@ -6,24 +6,63 @@
 
 use std::rc::Rc;
 
+use ::script::Outcome;
 use base::log::{Level, lossy};
-use bytes::Bytes;
-use http::module::{PhaseHandler, Step, Verdict};
+use http::explain;
+use http::module::{Dry, PhaseHandler, Step, Verdict};
 use http::output::{Body, BodySource, Broken, NextPiece};
 use http::request::Request;
+use script_modules::Function;
 
 use crate::script::{Caller, Decision, Script};
-use crate::settings::Settings;
 
+/// A function that a phase calls.
 pub(crate) struct Handler {
-    function: Bytes,
-    #[expect(dead_code, reason = "keeps the compiled imports")]
-    conf: Rc<Settings>,
+    function: Function,
+    /// It answers requests; otherwise it decides about access.
+    answers: bool,
 }
 
 impl Handler {
-    pub fn new(function: &Bytes, conf: Rc<Settings>) -> Handler {
-        Handler { function: function.clone(), conf }
+    /// A handler for the access phase.
+    pub fn access(function: &Function) -> Handler {
+        Handler { function: function.clone(), answers: false }
+    }
+
+    /// A content handler.
+    pub fn content(function: &Function) -> Handler {
+        Handler { function: function.clone(), answers: true }
+    }
+
+    async fn decide(&self, r: &mut Request) -> Result<Verdict, Verdict> {
+        let failed = Verdict::Status(500);
+        let script = Script::of(r).map_err(|_| failed)?.ok_or(failed)?;
+        script.decision.take();
+        let called = script.call(r, Caller::Access, &self.function, &[]).map_err(|_| failed)?;
+        while script.is_waiting() {
+            script.progress(r).await?;
+        }
+        script.caller.set(Caller::Other);
+        let decision = script.decision.take();
+        if let Outcome::Pending(call) = called
+            && decision == Decision::None
+            && !script.has_ended(r, call).map_err(|_| failed)?
+        {
+            let name = self.function.lossy();
+            let m = format_args!("the promise of js_access \"{name}\" is never settled");
+            r.log(Level::Error, m);
+            return Err(failed);
+        }
+        if script.output.header_sent.get() {
+            return Ok(respond(r, &script));
+        }
+        Ok(match decision {
+            Decision::None => Verdict::Ok,
+            Decision::Declined => Verdict::Next,
+            Decision::Redirect(uri) => redirect(r, &uri),
+            Decision::Status(status) => Verdict::Status(status),
+            Decision::Responded => respond(r, &script),
+        })
     }
 
     async fn answer(&self, r: &mut Request) -> Result<Verdict, Verdict> {
@@ -50,12 +89,29 @@ impl Handler {
 
 impl PhaseHandler for Handler {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if r.is_traced() {
+            explain(r, &self.function);
+            return Step::Now(match self.answers {
+                true => r.end_explained(explain::Step::Content),
+                false => Verdict::Next,
+            });
+        }
         Step::Wait(Box::pin(async move {
-            match self.answer(r).await {
+            let verdict = if self.answers { self.answer(r).await } else { self.decide(r).await };
+            match verdict {
                 Ok(verdict) | Err(verdict) => verdict,
             }
         }))
     }
+
+    fn dry(&self) -> Dry {
+        if self.answers { Dry::Looks } else { Dry::Usual }
+    }
+}
+
+/// Notes in an explanation that a function would be called, which explanations do not do.
+pub(crate) fn explain(r: &Request, function: &Function) {
+    r.note_called(function.counts.directive, &function.lossy());
 }
 
 /// Goes to the URI that a script redirects to.

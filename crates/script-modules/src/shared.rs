@@ -5,7 +5,7 @@ use std::rc::Rc;
 use base::log::lossy;
 use conf::{ConfError, Node, value};
 use engine::zones::name_and_size;
-use http::cx::Cx;
+use engine::{Cx, Session};
 use keyval::directives::{TableSettings, define_table};
 use keyval::{Change, Format, Pair, Refused, Zone};
 
@@ -15,9 +15,12 @@ use crate::settings::Main;
 
 /// A dictionary.
 #[derive(Clone)]
-pub(crate) struct Dict {
+pub struct Dict {
+    /// Its name.
     pub name: String,
+    /// Its table.
     pub zone: Rc<Zone>,
+    /// Its values are numbers.
     pub is_number: bool,
 }
 
@@ -25,7 +28,10 @@ pub(crate) struct Dict {
 const BYTES_MIN: usize = 8 * 4096;
 
 /// The directive's setter.
-pub(crate) fn js_shared_dict_zone(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+///
+/// # Errors
+/// A parameter is wrong, or the name is taken.
+pub fn js_shared_dict_zone<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let (mut named, mut table, mut is_number) = (None, TableSettings::default(), false);
     for word in &n.args {
         let text = word.bytes();
@@ -71,13 +77,36 @@ pub(crate) fn js_shared_dict_zone(cx: &mut Cx, n: &Node) -> Result<(), ConfError
 }
 
 /// The dictionaries of the configuration.
-pub(crate) struct Dicts(pub Rc<[Dict]>);
+pub struct Dicts(pub Rc<[Dict]>);
 
 impl Dicts {
     fn dict(&self, at: usize) -> Option<&Dict> {
         self.0.get(at)
     }
+
+    /// Calls a function with each pair, at most `max`, until it returns false. The table is locked
+    /// for some pairs at a time.
+    fn each(&self, dict: usize, max: usize, mut f: impl FnMut(Pair) -> bool) {
+        let Some(dict) = self.dict(dict) else { return };
+        let (mut next, mut left) = (0, max);
+        while left > 0
+            && let Some(pairs) = dict.zone.store().some(&mut next, AT_ONCE)
+        {
+            for pair in pairs.into_iter().take(left) {
+                left -= 1;
+                if !f(pair) {
+                    return;
+                }
+            }
+        }
+    }
 }
+
+/// The places of a table that are looked at under one lock.
+const AT_ONCE: u32 = 256;
+
+/// About the memory of an entry beside its bytes.
+const ENTRY_BYTES: usize = 64;
 
 fn text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_default()
@@ -181,15 +210,32 @@ impl SharedHost for Dicts {
         dict.zone.save_soon();
     }
 
-    fn entries(&self, dict: usize, max: usize) -> Vec<(String, String)> {
-        let Some(dict) = self.dict(dict) else { return Vec::new() };
-        let (mut next, mut all) = (0, Vec::new());
-        while all.len() < max
-            && let Some(pairs) = dict.zone.store().some(&mut next, 256)
-        {
-            all.extend(pairs.into_iter().map(|pair| (text(pair.key), text(pair.value))));
+    fn count(&self, dict: usize) -> usize {
+        let Some(dict) = self.dict(dict) else { return 0 };
+        let (mut next, mut sum) = (0, 0);
+        while let Some(count) = dict.zone.store().count_some(&mut next, AT_ONCE) {
+            sum += count;
         }
-        all.truncate(max);
-        all
+        sum
+    }
+
+    fn keys(&self, dict: usize, max: usize, bytes_max: usize) -> Option<Vec<String>> {
+        let (mut all, mut bytes) = (Vec::new(), 0_usize);
+        self.each(dict, max, |pair| {
+            bytes += pair.key.len() + ENTRY_BYTES;
+            all.push(text(pair.key));
+            bytes <= bytes_max
+        });
+        (bytes <= bytes_max).then_some(all)
+    }
+
+    fn entries(&self, dict: usize, max: usize, bytes_max: usize) -> Option<Vec<(String, String)>> {
+        let (mut all, mut bytes) = (Vec::new(), 0_usize);
+        self.each(dict, max, |pair| {
+            bytes += pair.key.len() + pair.value.len() + ENTRY_BYTES;
+            all.push((text(pair.key), text(pair.value)));
+            bytes <= bytes_max
+        });
+        (bytes <= bytes_max).then_some(all)
     }
 }

@@ -6,25 +6,29 @@ use std::rc::Rc;
 use base::log::{Level, lossy};
 use bytes::Bytes;
 use conf::ConfError;
+use engine::Session;
 use event::Gate;
 use os::SockAddr;
 use upstream::http_client::{Body, Client, Error, Message, Missing, Request, Response, Timeout};
 use upstream::names::Lookup;
 use upstream::pool::{Pool, PoolConf, UpConn, Use};
+use upstream::resolver::Resolving;
 use upstream::ssl::{Fixed, UpstreamTls};
 use upstream::url;
 
-use ::script::host::fetch::{FetchReply, FetchRequest};
+use ::script::Ticket;
+use ::script::host::fetch::{FetchReply, FetchRequest, reply};
 
-use crate::settings::Fetch;
+use crate::ops::{Done, Ops};
+use crate::settings::{Fetch, Settings};
 
 const USER_AGENT: &str = "nginx-js";
 
 /// The default of `js_fetch_buffer_size`.
 const HEAD_MAX: usize = 16 << 10;
 
-/// What the requests of a location share: TLS and idle connections.
-pub(crate) struct Fetcher {
+/// What the requests of a place share: TLS and idle connections.
+pub struct Fetcher {
     strict: Result<Rc<UpstreamTls>, String>,
     lax: Rc<UpstreamTls>,
     verifies: bool,
@@ -34,7 +38,7 @@ pub(crate) struct Fetcher {
 }
 
 /// A forward proxy.
-pub(crate) struct Proxy {
+pub struct Proxy {
     host: Bytes,
     port: u16,
     addr: Option<SockAddr>,
@@ -43,7 +47,7 @@ pub(crate) struct Proxy {
 }
 
 impl Fetcher {
-    /// Makes the TLS of a location's requests.
+    /// Makes the TLS of a place's requests.
     ///
     /// # Errors
     /// A file cannot be read or used.
@@ -183,6 +187,39 @@ impl Fetcher {
             url: ask.url.text.clone(),
         })
     }
+}
+
+/// Starts a request of a script, under the settings of the place where the session is; `gate`
+/// closes when the worker leaves.
+///
+/// # Errors
+/// A message for the script: it cannot be sent at all.
+pub fn start<S: Session>(
+    s: &mut S,
+    here: &Settings,
+    ops: &Ops,
+    gate: Gate,
+    (ticket, request): (Ticket, FetchRequest),
+) -> Result<(), String> {
+    let fetcher = here.fetcher().cloned().ok_or("ngx.fetch() is not available here")?;
+    let proxy = match &here.fetch.proxy {
+        None => None,
+        Some(template) => {
+            let text = s.eval(template);
+            Proxy::parse(&text).map_err(|_| "failed to evaluate proxy URL")?
+        }
+    };
+    let lookup = s.confs().get::<Resolving>().cloned().unwrap_or_default().lookup();
+    let (log, number) = (s.error_log().clone(), s.connection());
+    let log = move |level, text: &str| base::log!(log, level, Some(number), "{text}");
+    ops.wait(
+        ticket,
+        Box::pin(async move {
+            let sent = fetcher.send(request, proxy, lookup, gate, log).await;
+            Done::Answer(reply(sent))
+        }),
+    );
+    Ok(())
 }
 
 /// Whether a request may be sent again (RFC 9110 section 9.2.2).

@@ -1,0 +1,105 @@
+//! What a script waits for.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use ::script::{Answer, Ticket, TimerId};
+
+/// The outcome of what a script waits for.
+pub enum Done {
+    /// The answer for a ticket.
+    Answer(Answer),
+    /// A timer has expired.
+    Fired,
+}
+
+/// Something that a script waits for.
+pub type Pending = Pin<Box<dyn Future<Output = Done>>>;
+
+/// What the engine has asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Key {
+    /// An answer.
+    Ticket(Ticket),
+    /// A timer.
+    Timer(TimerId),
+}
+
+/// Called for something whose script ends first. Returns whether it was still in progress.
+pub type Detach = Box<dyn FnOnce() -> bool>;
+
+struct Op {
+    key: Key,
+    pending: Pending,
+    detach: Option<Detach>,
+}
+
+/// All that one script waits for.
+#[derive(Default)]
+pub struct Ops(RefCell<Vec<Op>>);
+
+impl Ops {
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    /// Has a future polled for a ticket.
+    pub fn wait(&self, ticket: Ticket, pending: Pending) {
+        self.push(Op { key: Key::Ticket(ticket), pending, detach: None });
+    }
+
+    /// The same for something that goes on, by `detach`, where the script ends first.
+    pub fn wait_or_detach(&self, ticket: Ticket, pending: Pending, detach: Detach) {
+        self.push(Op { key: Key::Ticket(ticket), pending, detach: Some(detach) });
+    }
+
+    /// Starts a timer.
+    pub fn start_timer(&self, timer: TimerId, after_ms: u64) {
+        let pending = Box::pin(async move {
+            event::sleep(after_ms).await;
+            Done::Fired
+        });
+        self.push(Op { key: Key::Timer(timer), pending, detach: None });
+    }
+
+    /// Stops one.
+    pub fn stop_timer(&self, timer: TimerId) {
+        self.0.borrow_mut().retain(|op| op.key != Key::Timer(timer));
+    }
+
+    /// The next thing that has come. May be dropped at any time.
+    pub async fn next(&self) -> (Key, Done) {
+        poll_fn(|cx| {
+            // Not borrowed while they are polled.
+            let mut ops = self.0.take();
+            let found =
+                ops.iter_mut().enumerate().find_map(|(i, op)| match op.pending.as_mut().poll(cx) {
+                    Poll::Ready(done) => Some((i, done)),
+                    Poll::Pending => None,
+                });
+            let found = found.map(|(i, done)| (ops.remove(i).key, done));
+            ops.append(&mut self.0.borrow_mut());
+            *self.0.borrow_mut() = ops;
+            found.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// Forgets all. Returns whether there was something, and whether some of it goes on.
+    pub fn end(&self) -> (bool, bool) {
+        let ops = self.0.take();
+        let mut goes_on = false;
+        let any = !ops.is_empty();
+        for op in ops {
+            goes_on |= op.detach.is_some_and(|detach| detach());
+        }
+        (any, goes_on)
+    }
+
+    fn push(&self, op: Op) {
+        self.0.borrow_mut().push(op);
+    }
+}
