@@ -123,7 +123,8 @@ mod tests {
         assert!(built_in("http_brotli_static") && built_in("http_zstd_filter"));
         assert!(built_in("http_brotli_filter") && built_in("http_zstd_static"));
         assert!(built_in("gzip") && built_in("mail") && !built_in("http_perl"));
-        assert!(built_in("stream") && built_in("stream_geoip") && !built_in("stream_js"));
+        assert!(built_in("stream") && built_in("stream_geoip"));
+        assert_eq!(built_in("stream_js"), cfg!(feature = "script"));
         let added = [Added { name: "weir-mysql", version: "1.0.0", module: &HELLO }];
         let with = |path: &[u8]| is_here(&name_of(path), &[], &added);
         assert!(with(b"modules/mysql.so") && with(b"weir-mysql") && with(b"libweir_mysql.so"));

@@ -217,6 +217,17 @@ pub static DIRECTIVES: &[D] = &[
         },
     ),
     main(
+        "js_load_stream_native_module",
+        Args::T13,
+        "",
+        "Rejected, as js_load_http_native_module is.",
+        |_, n| {
+            let m = "\"js_load_stream_native_module\" is not supported: scripts load no machine \
+                     code";
+            Err(ConfError::at(n.arg(0)?, m))
+        },
+    ),
+    main(
         "quic_bpf",
         Args::FLAG,
         "off",

@@ -55,4 +55,7 @@ pub static MODULES: Modules = &[
     &balancing::LEAST_TIME,
     &balancing::RANDOM,
     &log::MODULE,
+    // Ends the scripts of sessions after their log was written.
+    #[cfg(feature = "script")]
+    &stream_script::MODULE,
 ];

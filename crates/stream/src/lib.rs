@@ -15,6 +15,10 @@
 //! ([`ssl`]) and `ssl_preread` switch the session to the server that the client's hello names, so
 //! the handlers after them are the chosen server's. Sessions over UDP are in [`udp`].
 //!
+//! A handler of the access or preread phase may also wait, and a server may have a filter of the
+//! bytes that its proxy relays ([`module::BytesFilter`]): both serve scripts. A filtered session
+//! has a task over UDP as well, and does not move to other processes.
+//!
 //! `pass` gives a connection to another listening socket of the configuration, of any engine
 //! (`common_modules::passing`).
 //!
@@ -34,7 +38,7 @@ mod core_vars;
 mod counted;
 pub mod engine;
 pub mod module;
-mod phases;
+pub mod phases;
 pub mod proxy;
 pub mod server;
 pub mod session;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use bytes::Bytes;
 use conf::table::Contexts;
 use conf::{ConfError, Node};
 
@@ -75,6 +76,94 @@ pub type PrereadHandler = Box<dyn Fn(&mut StreamSession, &[u8]) -> Preread>;
 /// A handler that decides nothing: of the log phase, or of [`Pipeline::resume`].
 pub type LogHandler = Box<dyn Fn(&mut StreamSession)>;
 
+/// A handler of a phase that may wait: the phase continues by its verdict.
+pub trait WaitingHandler {
+    /// Decides about a session.
+    fn run<'a>(&'a self, s: &'a mut StreamSession) -> Deciding<'a>;
+}
+
+/// The verdict of a [`WaitingHandler`].
+pub type Deciding<'a> = Pin<Box<dyn Future<Output = Verdict> + 'a>>;
+
+/// The way that bytes take through the proxy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// From the client to the server.
+    Up,
+    /// From the server to the client.
+    Down,
+}
+
+/// Bytes that a filter sends. Over UDP, pieces up to one with `flush` are one datagram.
+#[derive(Clone, Debug, Default)]
+pub struct Piece {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// The piece is not held back.
+    pub flush: bool,
+}
+
+/// What a filter sends, each way in order.
+#[derive(Default)]
+pub struct Sent {
+    /// To the server.
+    pub up: Vec<Piece>,
+    /// To the client.
+    pub down: Vec<Piece>,
+}
+
+impl Sent {
+    /// The pieces of one way.
+    pub fn way(&mut self, way: Way) -> &mut Vec<Piece> {
+        match way {
+            Way::Up => &mut self.up,
+            Way::Down => &mut self.down,
+        }
+    }
+
+    /// The number of bytes that wait to be taken.
+    pub fn len(&self) -> usize {
+        self.up.iter().chain(&self.down).map(|piece| piece.bytes.len()).sum()
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.up.is_empty() && self.down.is_empty()
+    }
+}
+
+/// Changes the bytes of one session that the proxy relays, both ways. Over UDP it gets datagrams.
+pub trait BytesFilter {
+    /// Takes bytes on their way and adds what is to be sent. `last`: nothing follows them.
+    ///
+    /// # Errors
+    /// The session ends with this status.
+    fn filter(
+        &mut self,
+        s: &mut StreamSession,
+        way: Way,
+        piece: Piece,
+        last: bool,
+        sent: &mut Sent,
+    ) -> Result<(), u16>;
+
+    /// Whether it may send something although nothing comes: see [`BytesFilter::go_on`].
+    fn is_waiting(&self) -> bool;
+
+    /// Resolves when it has gone on with something that it waited for, after which `sent` may have
+    /// something. May be dropped at any time.
+    ///
+    /// # Errors
+    /// The session ends with this status.
+    fn go_on<'a>(&'a mut self, s: &'a mut StreamSession, sent: &'a mut Sent) -> GoingOn<'a>;
+}
+
+/// See [`BytesFilter::go_on`].
+pub type GoingOn<'a> = Pin<Box<dyn Future<Output = Result<(), u16>> + 'a>>;
+
+/// Makes the filter of a session.
+pub type MakeFilter = Box<dyn Fn(&mut StreamSession) -> Box<dyn BytesFilter>>;
+
 /// Serves a session; resolves to its status.
 pub type Served<'a> = Pin<Box<dyn Future<Output = u16> + 'a>>;
 
@@ -94,8 +183,13 @@ pub struct Pipeline {
     /// For sessions that another process has begun and this one goes on with: what counts sessions
     /// in progress counts these.
     pub resume: Vec<LogHandler>,
+    /// Run in the access phase before `access`; may wait.
+    pub first_access: Vec<Box<dyn WaitingHandler>>,
     /// Applies access rules.
     pub access: Vec<Handler>,
+    /// Run in the preread phase before `preread`; may wait, and read
+    /// ([`crate::phases::receive_more`]).
+    pub first_preread: Vec<Box<dyn WaitingHandler>>,
     /// Inspects the first bytes.
     pub preread: Vec<PrereadHandler>,
     /// The number of bytes that a handler of that phase may need, if it is more than
@@ -105,6 +199,8 @@ pub struct Pipeline {
     pub set: Vec<Handler>,
     /// Serves the session.
     pub content: Option<Box<dyn Content>>,
+    /// Makes the filter of each session that the proxy serves.
+    pub filter: Option<MakeFilter>,
     /// The proxy, if it serves UDP sessions, which then need no task each.
     pub(crate) datagrams: Option<Rc<Proxy>>,
     /// Run for each further datagram of a UDP session.

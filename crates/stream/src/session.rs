@@ -174,6 +174,22 @@ impl StreamSession {
         s
     }
 
+    /// A session without a client, for a server's own work; `None` if nothing listens.
+    pub fn without_client(main: &Rc<StreamMain>, server: &Rc<Server>) -> Option<StreamSession> {
+        let address = main.listens.first()?.address(|| None);
+        let peer = SockAddr::ip(IpAddr::from([127, 0, 0, 1]), 0);
+        let mut s = StreamSession::new(main, address, peer, None, None);
+        s.kind = Kind::Stream;
+        s.server.clone_from(server);
+        Some(s)
+    }
+
+    /// The value of [`Session::shared`], if it was made.
+    pub fn shared_if_any<T: 'static>(&self) -> Option<Rc<T>> {
+        let shared = &self.rare.as_ref()?.shared;
+        shared.iter().find_map(|value| value.clone().downcast().ok())
+    }
+
     /// Hands the connection over, to be served as if it had been accepted at `local`; `None` for
     /// UDP. The session needs no further work and is not logged.
     pub fn hand_over(&mut self, local: SockAddr) -> Option<Passed> {

@@ -363,6 +363,41 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
         Ok(moved)
     }
 
+    /// Moves bytes as [`Flow::go`] does, through a filter: what was read goes to `filter`, with
+    /// whether the source has ended with it, and what is to be sent comes back. The end of the
+    /// source does not end the destination's sending direction, because the filter may have more to
+    /// send.
+    ///
+    /// # Errors
+    /// The destination is broken, or the filter has failed.
+    pub fn go_through<E: From<io::Error>>(
+        &mut self,
+        mut filter: impl FnMut(Chain, bool) -> Result<Chain, E>,
+    ) -> Result<Moved, E> {
+        let mut moved = Moved::default();
+        for _ in 0..ROUNDS {
+            if self.has_unsent() {
+                moved.written += self.to.try_send(&mut self.pending)? as u64;
+                if self.has_unsent() {
+                    return Ok(moved);
+                }
+            }
+            if self.ended && !self.is_ahead() {
+                return Ok(moved);
+            }
+            // All was sent: what is pending after this was read.
+            let Some(read) = self.read() else { return Ok(moved) };
+            moved.read += read;
+            let came = std::mem::take(&mut self.pending);
+            let last = self.ended && !self.is_ahead();
+            if last || !came.is_empty() {
+                self.pending = filter(came, last)?;
+            }
+        }
+        self.busy = true;
+        Ok(moved)
+    }
+
     /// Whether the end of the source is known to be near: it is read before what is pending is
     /// sent, so that the destination's end leaves with its last bytes.
     fn is_before_end(&self) -> bool {

@@ -117,7 +117,9 @@ async fn serve_datagrams(mut s: StreamSession) {
     metering::begin(&mut s);
     let begun = life.unless_given_up(pin!(begin(&mut s))).await;
     let server = s.server.clone();
-    let ended = match (begun, &server.pipeline.datagrams) {
+    // A session with a filter is a task.
+    let proxy = server.pipeline.datagrams.as_ref().filter(|_| server.pipeline.filter.is_none());
+    let ended = match (begun, proxy) {
         (Some(Ok(())), Some(proxy)) => {
             s.is_served = true;
             let begun = life.unless_given_up(pin!(proxy.begin(&mut s))).await;
@@ -205,7 +207,11 @@ async fn begin(s: &mut StreamSession) -> Result<(), u16> {
     }
     phases::run(s, |p| &p.post_accept).await?;
     phases::run(s, |p| &p.preaccess).await?;
-    phases::run(s, |p| &p.access).await?;
+    if s.server.pipeline.first_access.is_empty()
+        || boxed(|| phases::run_first(s, |p| &p.first_access)).await?
+    {
+        phases::run(s, |p| &p.access).await?;
+    }
     if s.listen.ssl {
         let read = std::mem::take(&mut s.preread);
         if let Some(sock) = s.sock() {

@@ -11,6 +11,7 @@
 //! due.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use base::log::Level;
@@ -197,7 +198,7 @@ impl Proxy {
         }
     }
 
-    /// Creates a socket connected to a server.
+    /// Creates a socket connected to a server, for a session of the table.
     fn connect_udp(
         &self,
         s: &mut StreamSession,
@@ -205,22 +206,7 @@ impl Proxy {
         socket: &SocketConf,
         client: &Client,
     ) -> Result<Member, Stop> {
-        let addr = &peer.spec.addr;
-        let fd = socket::open_fd(s, socket, addr, Kind::Datagram)
-            .map_err(|NotOpened| Stop::Status(status::INTERNAL))?;
-        if let Err(e) = os::socket::connect(&fd, addr) {
-            let (to, e) = (base::log::lossy(&peer.name), base::log::os_error(&e));
-            let m = format_args!("connect() to {to} failed {e} while connecting to upstream");
-            s.log(Level::Error, m);
-            return Err(Stop::Next);
-        }
-        if s.logs(Level::Info)
-            && let Ok(local) = os::socket::local_addr(&fd)
-        {
-            let to = base::log::lossy(&peer.name);
-            s.log(Level::Info, format_args!("udp proxy {local} connected to {to}"));
-        }
-        s.exchanges.connected();
+        let fd = open_server(s, peer, socket)?;
         let Some(member) = client.member(fd) else { return Err(Stop::Status(status::INTERNAL)) };
         if let Err(e) = member.watch() {
             let e = base::log::os_error(&e);
@@ -229,6 +215,31 @@ impl Proxy {
         }
         Ok(member)
     }
+}
+
+/// Creates a socket connected to a server.
+pub(super) fn open_server(
+    s: &mut StreamSession,
+    peer: &Peer,
+    socket: &SocketConf,
+) -> Result<OwnedFd, Stop> {
+    let addr = &peer.spec.addr;
+    let fd = socket::open_fd(s, socket, addr, Kind::Datagram)
+        .map_err(|NotOpened| Stop::Status(status::INTERNAL))?;
+    if let Err(e) = os::socket::connect(&fd, addr) {
+        let (to, e) = (base::log::lossy(&peer.name), base::log::os_error(&e));
+        let m = format_args!("connect() to {to} failed {e} while connecting to upstream");
+        s.log(Level::Error, m);
+        return Err(Stop::Next);
+    }
+    if s.logs(Level::Info)
+        && let Ok(local) = os::socket::local_addr(&fd)
+    {
+        let to = base::log::lossy(&peer.name);
+        s.log(Level::Info, format_args!("udp proxy {local} connected to {to}"));
+    }
+    s.exchanges.connected();
+    Ok(fd)
 }
 
 /// A turn of a relay.
@@ -575,22 +586,27 @@ impl Turn<'_> {
 
     fn say(&self, what: &str) {
         let Relay { s, questions, answers, .. } = &*self.relay;
-        if s.logs(Level::Info) {
-            let (from, to) = s.exchanges.bytes_now().unwrap_or_default();
-            let (received, sent) = (s.received.get(), s.sent.get());
-            s.log_bare(
-                Level::Info,
-                format_args!(
-                    "{what}, packets from/to client:{questions}/{answers}, bytes from/to \
-                     client:{received}/{sent}, bytes from/to upstream:{from}/{to}"
-                ),
-            );
-        }
+        say(s, what, (*questions, *answers));
+    }
+}
+
+/// Logs the end of a session.
+pub(super) fn say(s: &StreamSession, what: &str, (questions, answers): (u64, u64)) {
+    if s.logs(Level::Info) {
+        let (from, to) = s.exchanges.bytes_now().unwrap_or_default();
+        let (received, sent) = (s.received.get(), s.sent.get());
+        s.log_bare(
+            Level::Info,
+            format_args!(
+                "{what}, packets from/to client:{questions}/{answers}, bytes from/to \
+                 client:{received}/{sent}, bytes from/to upstream:{from}/{to}"
+            ),
+        );
     }
 }
 
 /// Whether the datagram handlers let a further datagram pass.
-fn may_pass(s: &mut StreamSession) -> bool {
+pub(super) fn may_pass(s: &mut StreamSession) -> bool {
     if s.server.pipeline.datagram.is_empty() {
         return true;
     }

@@ -23,6 +23,8 @@ mod connect;
 pub(crate) mod datagrams;
 pub mod directives;
 pub mod exchanges;
+mod filtered;
+mod filtered_datagrams;
 mod header;
 pub mod health;
 pub(crate) mod moved;
@@ -48,7 +50,7 @@ use upstream::socket::SocketConf;
 use upstream::{Group, NoPort, Target, Upstreams, url};
 
 use self::conf::{Pass, ProxyConf};
-use crate::module::{Content, Pipeline, Served, View};
+use crate::module::{BytesFilter, Content, Pipeline, Served, View};
 use crate::phases::status;
 use crate::session::StreamSession;
 
@@ -140,10 +142,18 @@ impl Proxy {
     fn run<'a>(&'a self, s: &'a mut StreamSession) -> impl Future<Output = u16> + use<'a> {
         s.is_proxied = true;
         async move {
+            if s.is_udp() {
+                return boxed(|| self.run_filtered_datagrams(s)).await;
+            }
             let Connected { server, mut lease } = match boxed(|| self.connected(s)).await {
                 Ok(connected) => connected,
                 Err(status) => return status,
             };
+            if s.server.pipeline.filter.is_some() {
+                let (end, ended) = boxed(|| filtered::run(s, &self.conf, server)).await;
+                finish(s, &mut lease, end);
+                return ended.unwrap_or(status::OK);
+            }
             let end = relay::run(s, &self.conf, self.group_name(), server).await;
             finish(s, &mut lease, end);
             status::OK
@@ -258,6 +268,13 @@ impl Proxy {
         let picker = AnyPicker::begin(&RoundRobin(servers), s);
         Ok(Choice::new(picker, (name, server_name), &self.conf))
     }
+}
+
+/// The filter of a session, if its server has one.
+pub(crate) fn filter_of(s: &mut StreamSession) -> Option<Box<dyn BytesFilter>> {
+    s.server.pipeline.filter.as_ref()?;
+    let server = s.server.clone();
+    server.pipeline.filter.as_ref().map(|make| make(s))
 }
 
 /// Ends the last attempt of a session.

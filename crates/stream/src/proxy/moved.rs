@@ -142,6 +142,10 @@ fn chosen(address: &Address, described: &handover::Session<'_>) -> Option<(Rc<Se
         None => address.default.clone(),
         Some(name) => address.names.as_ref()?.find_text(name)?.clone(),
     };
+    // A filter begins with a session's first bytes.
+    if server.pipeline.filter.is_some() {
+        return None;
+    }
     let proxy = server.pipeline.datagrams.clone()?;
     Some((server, proxy))
 }

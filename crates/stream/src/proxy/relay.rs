@@ -53,7 +53,9 @@ pub(super) struct Rest {
 }
 
 /// Why a session ends.
-enum End {
+pub(super) enum End {
+    /// A filter ends it with a status.
+    Status(u16),
     /// Another process goes on with it.
     Moved,
     /// A side closed its connection.
@@ -69,6 +71,12 @@ enum End {
     Dropped,
     /// A connection has failed.
     Broken(io::Error),
+}
+
+impl From<io::Error> for End {
+    fn from(e: io::Error) -> End {
+        End::Broken(e)
+    }
 }
 
 /// Relays until the session ends; resolves to the outcome for the server.
@@ -210,13 +218,13 @@ fn with_preread(s: &mut StreamSession, mut first: Chain) -> Chain {
 
 /// The state of a relay except for its two directions. Counts relayed bytes, and adds them to the
 /// session's counters when dropped, whatever the reason.
-struct Relay<'a> {
-    s: &'a mut StreamSession,
+pub(super) struct Relay<'a> {
+    pub s: &'a mut StreamSession,
     conf: &'a ProxyConf,
-    from_client: u64,
-    to_client: u64,
-    from_server: u64,
-    to_server: u64,
+    pub from_client: u64,
+    pub to_client: u64,
+    pub from_server: u64,
+    pub to_server: u64,
     /// The time of the last turn, in milliseconds.
     moved_ms: u64,
     /// The next time to check the idle timeout, in milliseconds. Not moved by every message,
@@ -224,19 +232,19 @@ struct Relay<'a> {
     look_ms: u64,
     pace: Option<Box<Pace>>,
     /// The event that ended the last wait, which says in which direction to look first.
-    last: Event,
+    pub last: Event,
     /// A direction waits for our own rate limit.
     is_held: bool,
     /// Whether the end was forwarded: to the server, to the client.
     closed: [bool; 2],
     /// The connection to the server has failed.
-    is_broken: bool,
+    pub is_broken: bool,
     /// The idle time that began in another process runs on until bytes move.
     runs_on: bool,
 }
 
 /// What follows a turn of a relay.
-enum Turn {
+pub(super) enum Turn {
     /// There is more to move, after other tasks had their turn.
     Busy,
     /// Nothing can be moved without waiting.
@@ -244,7 +252,7 @@ enum Turn {
 }
 
 impl<'a> Relay<'a> {
-    fn new(s: &'a mut StreamSession, conf: &'a ProxyConf, moved_ms: u64) -> Relay<'a> {
+    pub(super) fn new(s: &'a mut StreamSession, conf: &'a ProxyConf, moved_ms: u64) -> Relay<'a> {
         let pace = (conf.min_rate.rate > 0).then(|| Box::new(Pace::new(conf)));
         let first = pace.as_ref().map_or(u64::MAX, |pace| pace.left());
         Relay {
@@ -283,15 +291,28 @@ impl<'a> Relay<'a> {
     fn turn(&mut self, up: &mut Way<'_>, down: &mut Way<'_>) -> Result<Turn, End> {
         self.check_server()?;
         self.go(up, down)?;
+        self.after(up, down, None)
+    }
+
+    /// What follows after bytes were moved. `filter`: there is one; it may send more behind the end
+    /// of a side.
+    pub(super) fn after(
+        &mut self,
+        up: &mut Way<'_>,
+        down: &mut Way<'_>,
+        filter: Option<bool>,
+    ) -> Result<Turn, End> {
         let has_moved = self.from_client + self.to_client + self.from_server + self.to_server > 0;
         if !std::mem::take(&mut self.runs_on) || has_moved {
             self.moved_ms = now_ms();
         }
         self.count();
-        if let Some(end) = ended(up, down, self.conf.half_close) {
+        // What a filter has sent against the direction that ended is sent first.
+        let holds = filter.is_some() && (up.has_unsent() || down.has_unsent());
+        if !holds && let Some(end) = ended(up, down, self.conf.half_close) {
             return Err(end);
         }
-        if self.conf.half_close {
+        if self.conf.half_close && filter != Some(true) {
             close(up, &mut self.closed[0]);
             close(down, &mut self.closed[1]);
         }
@@ -304,7 +325,7 @@ impl<'a> Relay<'a> {
     }
 
     /// `proxy_session_drop`: ends the session if its server is out for good.
-    fn check_server(&self) -> Result<(), End> {
+    pub(super) fn check_server(&self) -> Result<(), End> {
         match self.conf.session_drop && self.s.exchanges.has_lost_server() {
             true => Err(End::Dropped),
             false => Ok(()),
@@ -341,12 +362,12 @@ impl<'a> Relay<'a> {
     }
 
     /// The deadlines of the next wait. A side that does not read counts as idle.
-    fn times(&self) -> Times {
+    pub(super) fn times(&self) -> Times {
         Times { client: Times::NEVER, server: Times::NEVER, look: self.look_ms }
     }
 
     /// Checks the idle timeout: ends the session, or sets the time of the next check.
-    fn look(&mut self) -> Result<(), End> {
+    pub(super) fn look(&mut self) -> Result<(), End> {
         self.check_server()?;
         self.count();
         let pace = self.pace.as_ref().map_or(u64::MAX, |pace| pace.left());
@@ -383,9 +404,9 @@ pub(super) fn rate(s: &mut StreamSession, template: &Option<Template>) -> Option
     (rate > 0).then(|| Rate::new(rate as u64))
 }
 
-fn say(s: &StreamSession, end: &End) {
+pub(super) fn say(s: &StreamSession, end: &End) {
     let who = match end {
-        End::Moved => return,
+        End::Status(_) | End::Moved => return,
         End::Client => "client",
         End::Server => "upstream",
         End::Late => {
@@ -460,7 +481,7 @@ impl Pace {
 }
 
 /// A direction of a relay.
-type Way<'a> = Flow<'a, Transport, Transport>;
+pub(super) type Way<'a> = Flow<'a, Transport, Transport>;
 
 /// Whether the session can only continue when a peer sends something.
 fn is_idle(up: &Way<'_>, down: &Way<'_>) -> bool {

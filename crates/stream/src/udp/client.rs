@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::task::Poll;
 
 use base::time::now_ms;
 use bytes::Bytes;
@@ -71,6 +72,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         if let Some(endpoint) = &self.0.endpoint {
             endpoint.sessions().end(&self.0);
+            endpoint.table().forget_arrivals(&self.0);
         }
         self.0.close();
     }
@@ -227,6 +229,21 @@ impl Client {
                 endpoint.deliver(&self.key, datagram);
             }
         }
+    }
+
+    /// Resolves when a datagram is queued, or the session is being evicted. For sessions that are
+    /// not in the table.
+    pub(crate) async fn came(self: &Rc<Self>) {
+        std::future::poll_fn(|cx| {
+            if self.inbox.len() > 0 || self.is_shed() {
+                return Poll::Ready(());
+            }
+            if let Some(table) = self.table() {
+                table.wake_at_arrival(self, cx.waker());
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     /// Takes the next queued datagram.

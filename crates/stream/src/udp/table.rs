@@ -11,8 +11,10 @@
 //! it has no task, future or other allocation. A panic in a turn costs that session alone.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
+use std::task::Waker;
 
 use base::time::now_ms;
 use event::{Deadline, FdSet, Member};
@@ -38,6 +40,8 @@ pub(crate) struct Table {
     /// Sessions queued for a turn.
     queue: RefCell<Vec<Rc<Client>>>,
     timers: RefCell<Timers>,
+    /// Tasks of sessions that are not in the table, by client.
+    arrivals: RefCell<HashMap<*const Client, Waker>>,
     /// Answers of the sessions that had their turn.
     outbox: RefCell<Outbox>,
     /// The time at which the waiting task checks its timers, in milliseconds.
@@ -102,6 +106,7 @@ impl Table {
             places: RefCell::default(),
             queue: RefCell::default(),
             timers: RefCell::default(),
+            arrivals: RefCell::default(),
             outbox: RefCell::default(),
             looks_ms: Cell::new(0),
         });
@@ -134,7 +139,10 @@ impl Table {
             // Its turn is running: the next one will see what has arrived since.
             return self.queue(client);
         };
-        let Some(relay) = place.as_mut() else { return };
+        let Some(relay) = place.as_mut() else {
+            drop(place);
+            return self.forget_arrivals(client).into_iter().for_each(Waker::wake);
+        };
         let paused = event::task::caught(|| {
             let server = relay.s.server.clone();
             match &server.pipeline.datagrams {
@@ -152,6 +160,17 @@ impl Table {
         if self.has_full_outbox() {
             self.flush();
         }
+    }
+
+    /// Wakes the task of a session that is not in the table when it would have a turn.
+    pub(super) fn wake_at_arrival(&self, client: &Rc<Client>, waker: &Waker) {
+        self.arrivals.borrow_mut().insert(Rc::as_ptr(client), waker.clone());
+    }
+
+    /// Undoes that. Returns what would have been woken.
+    pub(super) fn forget_arrivals(&self, client: &Rc<Client>) -> Option<Waker> {
+        let mut arrivals = self.arrivals.borrow_mut();
+        if arrivals.is_empty() { None } else { arrivals.remove(&Rc::as_ptr(client)) }
     }
 
     /// Queues an answer until the task has run all turns.

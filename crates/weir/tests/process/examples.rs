@@ -16,6 +16,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_weir");
 const NOT_SHOWN: &[(&str, &str)] = &[
     ("ssl_engine", "it is refused: there are no engines"),
     ("js_load_http_native_module", "it is refused: scripts load no machine code"),
+    ("js_load_stream_native_module", "it is refused: scripts load no machine code"),
 ];
 
 /// A stylesheet.
@@ -65,6 +66,7 @@ fn site() -> Site {
         .file("conf/layout.xsl", SHEET)
         .file("conf/listing.xsl", include_str!("../../../../docs/examples/listing.xsl"))
         .file("conf/scripts.js", include_str!("../../../../docs/examples/scripts.js"))
+        .file("conf/stream-scripts.js", include_str!("../../../../docs/examples/stream-scripts.js"))
         .file("conf/texts.json", include_str!("../../../../docs/examples/texts.json"))
         .file("conf/mime.types", include_str!("../../../../conf/mime.types"));
     for name in ["example.com", "client"] {

@@ -5,6 +5,8 @@
 mod health;
 mod mqtt;
 mod pass;
+#[cfg(feature = "script")]
+mod scripts;
 mod session_drop;
 mod sessions;
 mod stream_site;
