@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use clap::builder::PossibleValuesParser;
 use conf::Tree;
-use conf::lint::{FIXABLE, Finding, Severity, check, rules};
+#[cfg(feature = "script")]
+use conf::lint::SCRIPT_FUNCTION;
+use conf::lint::{FIXABLE, Finding, Severity, check, check_with, rules};
 use conf::parse::{Options, parse_file};
 use server::layout::layout;
 use server::{directives, paint};
@@ -78,7 +80,8 @@ fn run(matches: &ArgMatches) -> ExitCode {
             return ExitCode::from(UNREADABLE);
         }
     };
-    let found = check(&tree, matches.get_flag("habits"), Some(&directives::names()));
+    let (habits, names) = (matches.get_flag("habits"), directives::names());
+    let found = check_with(&tree, habits, Some(&names), missing_functions(&file, &tree));
     let text = match matches.get_one::<String>("format").map(String::as_str) {
         Some("json") => json(&found),
         Some("sarif") => sarif(&found),
@@ -89,6 +92,38 @@ fn run(matches: &ArgMatches) -> ExitCode {
         ExitCode::SUCCESS if found.is_empty() => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
+}
+
+/// The functions of scripts that directives name and no module exports. The configuration is loaded
+/// for that, so there are none where it does not load.
+#[cfg(feature = "script")]
+fn missing_functions(file: &Path, tree: &Tree) -> Vec<Finding> {
+    fn imports(nodes: &[conf::Node]) -> bool {
+        nodes.iter().any(|node| node.name == *"js_import" || imports(node.children()))
+    }
+    if !imports(&tree.nodes) {
+        return Vec::new();
+    }
+    let load = || fixes::test(file, &[]).is_ok();
+    let missing = script_modules::code::missing_functions(load);
+    let same = |a: &Path, b: &Path| a.canonicalize().ok() == b.canonicalize().ok();
+    let finding = |function: script_modules::Function| {
+        let (name, directive) = (function.lossy(), function.counts.directive);
+        let mut pos = function.word.pos;
+        // The load has named the file by its whole path.
+        if let Some(file) = tree.files.iter().find(|file| same(&file.path, &pos.file)) {
+            pos.file = file.path.clone();
+        }
+        let m = format!("{directive}: no module exports \"{name}\"; requests fail that need it");
+        Finding { rule: SCRIPT_FUNCTION, pos, message: m, fix: Vec::new() }
+    };
+    missing.into_iter().map(finding).collect()
+}
+
+/// Without scripts there are no functions.
+#[cfg(not(feature = "script"))]
+fn missing_functions(_: &Path, _: &Tree) -> Vec<Finding> {
+    Vec::new()
 }
 
 /// `--fix`: writes the changes that rules are certain of, and reports the findings that are left.

@@ -5,6 +5,7 @@
 
 use base::log;
 use base::log::Level;
+use engine::metrics::functions::FunctionCounts;
 use engine::metrics::{Kind, Reading, word};
 use net::Cidr;
 use upstream::api;
@@ -31,7 +32,8 @@ fn line(out: &mut Vec<u8>, fields: &[&dyn std::fmt::Display]) {
 /// connections, requests under way, requests, longest turn and silence of the loop in
 /// milliseconds; and lines `server`, with engine, upstream, address, state, exchanges under way,
 /// ended, and failed or answered with 5xx, the sum of their times in microseconds, and the
-/// histogram of these.
+/// histogram of these; and lines `function`, with engine, directive and name of a function of
+/// scripts, its calls, failures, and processor time in microseconds.
 pub fn top(master: &Master) -> Answer {
     let lasting = &master.loader.lasting;
     let metrics = &master.cycle.metrics;
@@ -70,6 +72,13 @@ pub fn top(master: &Master) -> Answer {
             let shared = group.servers.is_shared();
             lists.all().for_each(|peer| server(out, engine, &name, peer, shared));
         }
+    }
+    for of in metrics.parts::<FunctionCounts>() {
+        let sums = of.sums();
+        let FunctionCounts { engine, directive, function, .. } = &*of;
+        let fields: &[&dyn std::fmt::Display] =
+            &[&"function", engine, directive, function, &sums.calls, &sums.failures, &sums.usec];
+        line(out, fields);
     }
     answer
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use engine::metrics::word::quantile_us;
 
-use super::sample::{Sample, Server, Worker};
+use super::sample::{Function, Sample, Server, Worker};
 
 /// The samples that quantiles are made of.
 const WINDOW: usize = 10;
@@ -37,8 +37,23 @@ pub struct View {
     pub servers: Vec<Judged>,
     /// The workers with their requests a second.
     pub workers: Vec<(Worker, f64)>,
+    /// The functions of scripts, those first that take the most time.
+    pub functions: Vec<Busy>,
     /// The faults found, the worst first.
     pub troubles: Vec<String>,
+}
+
+/// A function of scripts, by what it did since the sample before.
+#[derive(Debug)]
+pub struct Busy {
+    /// Its counters.
+    pub function: Function,
+    /// Calls a second.
+    pub rate: f64,
+    /// Calls that failed.
+    pub failures: u64,
+    /// The share of one processor that it took.
+    pub share: f64,
 }
 
 /// A server of an upstream.
@@ -119,6 +134,7 @@ impl Watch {
             .collect();
         servers.sort_by(Judged::worse_than);
         let workers = workers(&now, &before, seconds);
+        let functions = functions(&now, &before, seconds);
         let troubles = troubles(&now, &before, &servers);
         let rate = now.requests().saturating_sub(before.requests()) as f64 / seconds;
         let slow = now.slow.saturating_sub(before.slow);
@@ -126,7 +142,7 @@ impl Watch {
         if self.window.len() > WINDOW {
             self.window.pop_front();
         }
-        View { sample: now, rate, slow, servers, workers, troubles }
+        View { sample: now, rate, slow, servers, workers, functions, troubles }
     }
 
     fn judge(&mut self, now: &Server, last: &Server, oldest: &Server, elapsed: Duration) -> Judged {
@@ -194,6 +210,23 @@ fn workers(now: &Sample, before: &Sample, seconds: f64) -> Vec<(Worker, f64)> {
     now.workers.iter().map(|worker| (worker.clone(), rate(worker))).collect()
 }
 
+fn functions(now: &Sample, before: &Sample, seconds: f64) -> Vec<Busy> {
+    let busy = |function: &Function| {
+        let last = before.functions.iter().find(|last| last.key() == function.key());
+        // Counters that began anew have all of theirs.
+        let last = last.filter(|last| last.calls <= function.calls).cloned().unwrap_or_default();
+        Busy {
+            function: function.clone(),
+            rate: (function.calls - last.calls) as f64 / seconds,
+            failures: function.failures.saturating_sub(last.failures),
+            share: function.usec.saturating_sub(last.usec) as f64 / 1e6 / seconds,
+        }
+    };
+    let mut all: Vec<Busy> = now.functions.iter().map(busy).collect();
+    all.sort_by(|a, b| b.share.total_cmp(&a.share).then(b.function.usec.cmp(&a.function.usec)));
+    all
+}
+
 fn troubles(now: &Sample, before: &Sample, servers: &[Judged]) -> Vec<String> {
     let mut all = Vec::new();
     for worker in now.workers.iter().filter(|worker| worker.is_still()) {
@@ -252,6 +285,7 @@ mod tests {
             slow: 0,
             workers: Vec::new(),
             servers: vec![server],
+            functions: Vec::new(),
         }
     }
 

@@ -1,4 +1,5 @@
-//! `weir top`: requests a second, servers of upstreams and workers, again and again.
+//! `weir top`: requests a second, servers of upstreams, workers and functions of scripts, again and
+//! again.
 
 mod judge;
 mod sample;
@@ -39,7 +40,8 @@ pub const COMMAND: Command = Command {
     name: "top",
     doc: "show live requests per second, upstream servers and workers",
     about: "For watching a running server at a terminal. Problems are listed first: servers that \
-            are down, fail or are slow, and workers that hang. Upstream servers are counted if a \
+            are down, fail or are slow, and workers that hang. Functions of scripts follow, \
+            those first that take the most processor time. Upstream servers are counted if a \
             location has api, prometheus or dashboard. Keys: 1 to 8 sort by a column, w sorts \
             the worst first, r reverses, p pauses, h shows the keys, q or Ctrl-C quits. Colours \
             are left out if NO_COLOR is set.",

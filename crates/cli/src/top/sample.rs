@@ -25,6 +25,32 @@ pub struct Sample {
     pub workers: Vec<Worker>,
     /// The servers of upstreams.
     pub servers: Vec<Server>,
+    /// The functions of scripts.
+    pub functions: Vec<Function>,
+}
+
+/// A function of scripts that a directive names.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Function {
+    /// `http` or `stream`.
+    pub engine: String,
+    /// The directive.
+    pub directive: String,
+    /// Its name.
+    pub name: String,
+    /// Its calls.
+    pub calls: u64,
+    /// Of these, failed.
+    pub failures: u64,
+    /// Processor time, microseconds.
+    pub usec: u64,
+}
+
+impl Function {
+    /// A name that no other one has.
+    pub fn key(&self) -> (&str, &str, &str) {
+        (&self.engine, &self.directive, &self.name)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,12 +117,13 @@ impl Server {
 impl Sample {
     /// Reads an answer to the question `top`. Lines of kinds that are not known are left out.
     pub fn read(at: Instant, answer: &Answer) -> Sample {
-        let (mut workers, mut servers) = (Vec::new(), Vec::new());
+        let (mut workers, mut servers, mut functions) = (Vec::new(), Vec::new(), Vec::new());
         for line in answer.lines() {
             let fields: Vec<&str> = line.split('\t').collect();
             match fields[..] {
                 ["worker", ref rest @ ..] => workers.extend(worker(rest)),
                 ["server", ref rest @ ..] => servers.extend(server(rest)),
+                ["function", ref rest @ ..] => functions.extend(function(rest)),
                 _ => {}
             }
         }
@@ -110,6 +137,7 @@ impl Sample {
             slow: answer.number("slow"),
             workers,
             servers,
+            functions,
         }
     }
 
@@ -125,6 +153,13 @@ fn worker(fields: &[&str]) -> Option<Worker> {
         return None;
     };
     Some(Worker { pid, open, idle, under_way, requests, longest_ms, silent_ms })
+}
+
+fn function(fields: &[&str]) -> Option<Function> {
+    let [engine, directive, name, calls, failures, usec] = fields[..] else { return None };
+    let [engine, directive, name] = [engine, directive, name].map(str::to_owned);
+    let [calls, failures, usec] = [calls, failures, usec].map(|n| n.parse().ok());
+    Some(Function { engine, directive, name, calls: calls?, failures: failures?, usec: usec? })
 }
 
 fn server(fields: &[&str]) -> Option<Server> {
@@ -162,7 +197,7 @@ mod tests {
         let text = format!(
             "worker\t7\t5\t4\t1\t100\t12\t30\nserver\thttp\tapp\t10.0.0.1:80\tup\t2\t1\t9\t1\t8\t\
              900\t{times}\nserver\thttp\tapp\tx\tup\t2\t1\t9\t1\t8\t900\t1,2\n\
-             worker\t7\t5\nlater\tx\n"
+             worker\t7\t5\nlater\tx\nfunction\thttp\tjs_set\tmain.f\t9\t2\t700\n"
         );
         answer.body = text.into_bytes();
         let sample = Sample::read(Instant::now(), &answer);
@@ -171,5 +206,8 @@ mod tests {
         let server = &sample.servers[0];
         assert_eq!((server.key(), server.head_us), (("http", "app", "10.0.0.1:80"), 900));
         assert_eq!((server.active, server.answering, server.heads), (2, 1, 8));
+        let function = &sample.functions[0];
+        assert_eq!(function.key(), ("http", "js_set", "main.f"));
+        assert_eq!((function.calls, function.failures, function.usec), (9, 2, 700));
     }
 }

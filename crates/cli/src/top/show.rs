@@ -1,6 +1,6 @@
 //! A view as text.
 
-use super::judge::{Judged, Trouble, View};
+use super::judge::{Busy, Judged, Trouble, View};
 use super::screen::{COLUMNS, Screen};
 
 /// Lines beside those of servers and workers.
@@ -8,6 +8,9 @@ const FIXED_LINES: usize = 7;
 
 /// The most workers that are shown.
 const WORKERS_MAX: usize = 16;
+
+/// The most functions of scripts that are shown.
+const FUNCTIONS_MAX: usize = 8;
 
 /// The keys, for the line of help.
 const HELP: &[&str] = &[
@@ -96,7 +99,9 @@ pub fn frame(view: &View, rows: usize, screen: &Screen) -> Vec<Line> {
         out.extend(HELP.iter().map(|text| line(Tone::Dim, *text)));
     }
     let workers = view.workers.len().min(WORKERS_MAX);
-    let others = FIXED_LINES + workers + out.len() - 3;
+    let functions = view.functions.len().min(FUNCTIONS_MAX);
+    let more = if functions > 0 { functions + 2 } else { 0 };
+    let others = FIXED_LINES + workers + more + out.len() - 3;
     servers(&mut out, view, rows.saturating_sub(others).max(3), screen);
     out.push(line(Tone::Plain, ""));
     let titles = ["WORKER", "REQUESTS/S", "UNDER WAY", "CONNECTIONS", "IDLE", "LONGEST TURN"];
@@ -115,7 +120,29 @@ pub fn frame(view: &View, rows: usize, screen: &Screen) -> Vec<Line> {
         );
         out.push(line(tone, text));
     }
+    functions_of(&mut out, &view.functions[..functions]);
     out
+}
+
+/// The functions of scripts.
+fn functions_of(out: &mut Vec<Line>, functions: &[Busy]) {
+    if functions.is_empty() {
+        return;
+    }
+    out.push(line(Tone::Plain, ""));
+    let [a, b, c, d, e] = ["FUNCTION", "DIRECTIVE", "CALLS/S", "FAILED", "PROCESSOR"];
+    out.push(line(Tone::Title, format!("{a:<28} {b:<16} {c:>10} {d:>8} {e:>10}")));
+    for Busy { function, rate: per_second, failures, share } in functions {
+        let tone = if *failures > 0 { Tone::Bad } else { Tone::Plain };
+        let text = format!(
+            "{:<28} {:<16} {:>10} {failures:>8} {:>9.1}%",
+            function.name,
+            function.directive,
+            rate(*per_second),
+            share * 100.0
+        );
+        out.push(line(tone, text));
+    }
 }
 
 /// Lines as text alone.
@@ -217,7 +244,7 @@ pub fn on_terminal(lines: &[Line], columns: usize, has_colours: bool) -> String 
 #[cfg(test)]
 mod tests {
     use super::super::judge::Watch;
-    use super::super::sample::{Sample, Server, Worker};
+    use super::super::sample::{Function, Sample, Server, Worker};
     use super::*;
     use std::time::{Duration, Instant};
 
@@ -247,6 +274,13 @@ mod tests {
             slow: 4,
             workers: vec![worker.clone()],
             servers: (0..servers).map(server).collect(),
+            functions: vec![Function {
+                engine: "http".to_owned(),
+                directive: "js_content".to_owned(),
+                name: "main.hello".to_owned(),
+                calls: 100,
+                ..Function::default()
+            }],
         };
         let start = Instant::now();
         Watch::new(sample(start)).next(sample(start + Duration::from_secs(1)))
@@ -264,6 +298,9 @@ mod tests {
         assert_eq!(lines[1], "Look: 10.0.0.1:80 of app is down.");
         assert!(lines[4].starts_with("app              10.0.0.1:80            down"), "{text}");
         assert!(text.contains("      12        0.0         2            5       3          7 ms"));
+        let function =
+            "main.hello                   js_content              0.0        0       0.0%";
+        assert!(text.contains(function), "{text}");
         let none = plain(&frame(&view(0), 100, &Screen::default()));
         assert!(none.contains("All is well.\n\nThere is no upstream."));
     }

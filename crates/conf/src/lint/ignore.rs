@@ -2,7 +2,7 @@
 
 use base::ascii::trim;
 
-use super::{Finding, IGNORE, rules};
+use super::{Finding, IGNORE, SCRIPT_FUNCTION, rules};
 use crate::edit::{Change, Edit};
 use crate::{Pos, Tree};
 
@@ -34,7 +34,7 @@ pub(super) fn apply(tree: &Tree, habits: bool, found: &mut Vec<Finding>) {
         let mut fix = Vec::new();
         let message = if known.is_none() {
             format!("there is no rule \"{rule}\": \"weir lint --rules\" lists all")
-        } else if idle && known.is_some_and(|r| habits || !r.habit) {
+        } else if idle && rule != SCRIPT_FUNCTION.id && known.is_some_and(|r| habits || !r.habit) {
             if comment.only {
                 fix.push(Edit { pos: comment.pos.clone(), change: Change::RemoveComment });
             }

@@ -134,6 +134,14 @@ const IGNORE: Rule = Rule {
     habit: false,
 };
 
+/// The rule for functions of scripts: who has an engine for them finds out, see [`check_with`].
+pub const SCRIPT_FUNCTION: Rule = Rule {
+    id: "script-function",
+    severity: Severity::Warning,
+    summary: "a directive names a function that its JavaScript module does not export",
+    habit: false,
+};
+
 /// All rules with checks, in the order of the documentation.
 const ENTRIES: &[&[Entry]] = &[
     inherited::ENTRIES,
@@ -153,7 +161,11 @@ const ENTRIES: &[&[Entry]] = &[
 
 /// All rules.
 pub fn rules() -> impl Iterator<Item = Rule> {
-    ENTRIES.iter().flat_map(|list| list.iter()).map(|entry| entry.rule).chain([UNKNOWN, IGNORE])
+    ENTRIES.iter().flat_map(|list| list.iter()).map(|entry| entry.rule).chain([
+        UNKNOWN,
+        SCRIPT_FUNCTION,
+        IGNORE,
+    ])
 }
 
 /// The findings of one rule at one directive.
@@ -182,7 +194,16 @@ const DATA: &[&[u8]] =
 /// directives of the program; with `None`, unknown names are not reported. Returns the findings in
 /// the order of the text, without those that comments suppress.
 pub fn check(tree: &Tree, habits: bool, names: Option<&HashSet<&str>>) -> Vec<Finding> {
-    let mut found = Vec::new();
+    check_with(tree, habits, names, Vec::new())
+}
+
+/// The same with findings of rules that need more than the tree.
+pub fn check_with(
+    tree: &Tree,
+    habits: bool,
+    names: Option<&HashSet<&str>>,
+    mut found: Vec<Finding>,
+) -> Vec<Finding> {
     let cx = Cx::new(tree);
     let entries: Vec<&Entry> = ENTRIES
         .iter()

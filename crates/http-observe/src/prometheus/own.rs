@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use ::upstream::api::EngineKind;
 use common_modules::ssl::Known;
+use engine::metrics::functions::FunctionCounts;
 use engine::metrics::{Kind, Reading, word};
 use engine::stats::OverloadReport;
 use http::server::HttpMain;
@@ -66,7 +67,38 @@ pub(super) fn tables(main: &Rc<HttpMain>) -> Vec<Table> {
     ];
     all.extend(spans(main));
     all.extend(log_records(main));
+    all.extend(functions(main));
     all
+}
+
+/// The functions of scripts that directives name, if there are any.
+fn functions(main: &Rc<HttpMain>) -> Option<Table> {
+    use Type::Counter;
+    let functions = main.metrics.parts::<FunctionCounts>();
+    if functions.is_empty() {
+        return None;
+    }
+    let all = [
+        Column::new("weir_script_calls_total", Counter, "Calls of a function of a script."),
+        Column::new("weir_script_failures_total", Counter, "Of these, failed."),
+        Column::new("weir_script_cpu_seconds_total", Counter, "Processor time it took.").time(),
+    ];
+    let labels = |_, of: &Rc<FunctionCounts>| {
+        let labels = [
+            label("engine", of.engine.as_bytes()),
+            label("directive", of.directive.as_bytes()),
+            label("function", of.function.as_bytes()),
+        ];
+        labels.join(",")
+    };
+    let read = |_, of: &Rc<FunctionCounts>| {
+        let sums = of.sums();
+        vec![sums.calls, sums.failures, sums.usec]
+    };
+    let loaded_ms = main.metrics.loaded_ms();
+    let mut table = Table::of(all.into(), functions, labels, read);
+    table.began_ms = Some(Box::new(move |_| loaded_ms));
+    Some(table)
 }
 
 /// A table of zones with its exemplars: traced requests of the worker that answers.

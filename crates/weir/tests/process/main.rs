@@ -32,6 +32,8 @@ mod privileges;
 mod processes;
 mod quic_sockets;
 mod reload;
+#[cfg(feature = "script")]
+mod scripts;
 mod serve;
 mod serve_https;
 mod sharding;
