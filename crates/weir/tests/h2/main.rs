@@ -2,8 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[cfg(feature = "script")]
+#[path = "../common/scripts.rs"]
+mod scripted;
+
 mod http2;
 mod http2_priority;
 mod http2_repeated;
 mod http2_stalls;
 mod http2_turns;
+#[cfg(feature = "script")]
+mod scripts;
