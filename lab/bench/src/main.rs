@@ -21,6 +21,7 @@ mod h2;
 mod h3;
 mod http_client;
 mod idle;
+mod js;
 mod leaks;
 mod limit_soak;
 mod mail;
@@ -218,6 +219,7 @@ const LOADS: &[Load] = &[
     load("limit-soak", "limit_req, ten million requests, workers killed", false, limit_soak::run),
     load("metered", "what counting costs: files, a backend, a cache", false, metered::run),
     load("signed", "what tokens of auth_jwt and look-ups of keyval cost", false, signed::run),
+    load("js", "what scripts cost: each hook beside the same without", false, js::run),
     load("reported", "what logs in JSON and OTLP cost: a 1 KB file", false, reported::run),
     load("counts", "ten million requests, reloads, kills: what is counted", false, counts::run),
     load("mysql", "a blocking client library, on the loop and on threads", false, mysql::run),

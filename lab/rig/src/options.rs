@@ -16,6 +16,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --storm-seconds S length of a storm (60)
   --servers A,B     of nginx, weir, weir-uring, floor (all but weir-uring)
   --nginx PATH      (/usr/sbin/nginx)
+  --njs PATH        of the js load: an nginx with njs and QuickJS built in (none)
   --weir PATH       (target/release/weir)
   --user NAME       the workers' user (nobody, where root runs this): files are root's, readable
                     by all; with root, workers own their files
@@ -60,6 +61,8 @@ pub struct Options {
     pub servers: Vec<Kind>,
     /// nginx's binary.
     pub nginx: PathBuf,
+    /// An nginx with njs and QuickJS.
+    pub njs: Option<PathBuf>,
     /// Weir's binary.
     pub weir: PathBuf,
     /// The bare responder's binary: beside this one.
@@ -141,6 +144,7 @@ impl Options {
                 "report" => options.report = Some(PathBuf::from(value)),
                 "driver" => options.driver = Some(value),
                 "nginx" => options.nginx = PathBuf::from(value),
+                "njs" => options.njs = Some(PathBuf::from(value)),
                 "user" => options.user = value,
                 "weir" => options.weir = PathBuf::from(value),
                 "servers" => asked = Some(value),
@@ -163,6 +167,7 @@ impl Options {
             storm_seconds: 60,
             servers: Vec::new(),
             nginx: PathBuf::from("/usr/sbin/nginx"),
+            njs: None,
             weir: here.with_file_name("weir"),
             floor: here.with_file_name("floor"),
             user: "nobody".to_string(),

@@ -135,8 +135,15 @@ pub fn print(subjects: &[Subject], unit: &str) {
 
 /// Prints the ratios to the subject of this name.
 pub fn print_ratios(subjects: &[Subject], unit: &str, to: &str) {
-    let Some(reference) = subjects.iter().find(|s| s.name == to) else { return };
     for s in subjects.iter().filter(|s| s.name != to) {
+        print_ratio(subjects, unit, s.name, to);
+    }
+}
+
+/// Prints the ratios of one subject to another one.
+pub fn print_ratio(subjects: &[Subject], unit: &str, of: &str, to: &str) {
+    let named = |name: &str| subjects.iter().find(|s| s.name == name);
+    if let (Some(s), Some(reference)) = (named(of), named(to)) {
         let p99 = match median(&reference.p99) > 0.0 {
             true => format!(", p99 {}", report::ratios(&s.p99, &reference.p99)),
             false => String::new(),
