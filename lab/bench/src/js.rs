@@ -80,7 +80,11 @@ pub fn run(options: &Options, _: &str) -> Outcome {
     let script = folder.join("t.js");
     fs::write(&script, SCRIPT).map_err(|e| format!("{}: {e}", script.display()))?;
     let scripts = format!("js_import t from {}; js_set $computed t.set;", script.display());
-    let nginx = options.njs.clone().map(|nginx| Options { nginx, ..options.clone() });
+    let nginx = options.njs.clone().map(|nginx| {
+        let mut options = options.clone();
+        options.nginx = nginx;
+        options
+    });
     let mut subjects = Vec::new();
     for Pair { plain, script } in PAIRS {
         for (plan, scripts) in [(plain, ""), (script, &*scripts)] {
