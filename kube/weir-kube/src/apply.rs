@@ -1,0 +1,312 @@
+//! From a rendered configuration to a server that runs it: files, tests, reloads, and servers of
+//! upstreams by the API.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use render::{Objects, Options, Refused, Rendered, Server};
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use crate::api;
+
+/// Writes the files of a configuration. Their names change with their contents: what exists stays.
+pub fn write_files(folder: &Path, rendered: &Rendered) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let below = folder.join("files");
+    std::fs::create_dir_all(&below)?;
+    for (name, contents) in &rendered.files {
+        let path = folder.join(name);
+        if path.exists() {
+            continue;
+        }
+        // Never half a file under the name that the configuration has.
+        let part = path.with_extension("part");
+        let _ = std::fs::remove_file(&part);
+        // Keys are read by the master, the others by workers, too, which may be another user.
+        let mode = if name.ends_with(".key") { 0o600 } else { 0o644 };
+        let mut open = std::fs::OpenOptions::new();
+        let mut file = open.write(true).create_new(true).mode(mode).open(&part)?;
+        io::Write::write_all(&mut file, contents)?;
+        std::fs::rename(&part, &path)?;
+    }
+    Ok(())
+}
+
+/// Removes files that no configuration names any more.
+fn remove_others(folder: &Path, rendered: &Rendered) {
+    let wanted: BTreeSet<PathBuf> = rendered.files.keys().map(|name| folder.join(name)).collect();
+    for entry in std::fs::read_dir(folder.join("files")).into_iter().flatten().flatten() {
+        if !wanted.contains(&entry.path()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Counters for `/metrics`.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Reloads.
+    pub reloads: u64,
+    /// Reloads that failed.
+    pub failed_reloads: u64,
+    /// Changes of servers by the API.
+    pub endpoint_changes: u64,
+    /// Objects that are refused because they do not load.
+    pub refused: u64,
+}
+
+/// The server, and what it runs.
+#[derive(Debug)]
+pub struct Applier {
+    weir: String,
+    folder: PathBuf,
+    status: String,
+    child: Option<Child>,
+    shape: String,
+    upstreams: BTreeMap<String, Vec<Server>>,
+    stream_upstreams: BTreeMap<String, Vec<Server>>,
+    /// Upstreams whose servers the API changed: a reload keeps the servers in the zone of an
+    /// upstream whose text is the same as at the load before, although the API changed them since.
+    touched: BTreeSet<(&'static str, String)>,
+    /// For `/metrics`.
+    pub counts: Counts,
+}
+
+/// What [`Applier::apply`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// Nothing had changed.
+    Nothing,
+    /// Servers of upstreams, by the API.
+    Endpoints,
+    /// The configuration.
+    Reload,
+}
+
+impl Applier {
+    /// A server that is not started yet.
+    pub fn new(weir: &str, options: &Options) -> Applier {
+        Applier {
+            weir: weir.to_owned(),
+            folder: PathBuf::from(&options.folder),
+            status: options.status.clone(),
+            child: None,
+            shape: String::new(),
+            upstreams: BTreeMap::new(),
+            stream_upstreams: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    fn conf(&self) -> PathBuf {
+        self.folder.join("nginx.conf")
+    }
+
+    /// Renders objects and brings the server up to date. Objects whose configuration does not load
+    /// are added to `refused`, and the others are served.
+    ///
+    /// # Errors
+    /// The configuration does not load for a reason that no object has, or the server does not
+    /// take it: the old one stays.
+    pub async fn apply(
+        &mut self,
+        objects: &Objects,
+        options: &Options,
+        refused: &mut Refused,
+    ) -> Result<(Rendered, Applied), String> {
+        let mut rendered = render::render(objects, options, refused);
+        if self.child.is_some() && rendered.shape == self.shape {
+            match self.change_endpoints(&rendered).await {
+                Ok(false) => return Ok((rendered, Applied::Nothing)),
+                Ok(true) => {
+                    // A new start has the same servers.
+                    let _ = std::fs::write(self.conf(), &rendered.conf);
+                    return Ok((rendered, Applied::Endpoints));
+                }
+                Err(message) => log(&format!("endpoints by the API: {message}; reloading")),
+            }
+        }
+        loop {
+            write_files(&self.folder, &rendered).map_err(|e| format!("files: {e}"))?;
+            let Err(message) = self.test(&rendered.conf).await else { break };
+            let Some(object) = rendered.culprit(&message).cloned() else {
+                return Err(format!("the configuration does not load: {message}"));
+            };
+            if refused.contains_key(&object) {
+                return Err(format!("{object} is refused, and yet: {message}"));
+            }
+            log(&format!("{object} does not load: {message}"));
+            refused.insert(object, message);
+            rendered = render::render(objects, options, refused);
+        }
+        self.counts.refused = refused.len() as u64;
+        self.replace(&rendered).await?;
+        remove_others(&self.folder, &rendered);
+        self.shape.clone_from(&rendered.shape);
+        self.upstreams.clone_from(&rendered.upstreams);
+        self.stream_upstreams.clone_from(&rendered.stream_upstreams);
+        self.touched.retain(|(kind, name)| match *kind {
+            "http" => rendered.upstreams.contains_key(name),
+            _ => rendered.stream_upstreams.contains_key(name),
+        });
+        for (kind, name) in &self.touched {
+            let all =
+                if *kind == "http" { &rendered.upstreams } else { &rendered.stream_upstreams };
+            let Some(servers) = all.get(name) else { continue };
+            change(&self.status, &servers_path(kind, name), servers).await?;
+        }
+        Ok((rendered, Applied::Reload))
+    }
+
+    /// Tests a configuration beside the one that is in effect.
+    async fn test(&self, conf: &str) -> Result<(), String> {
+        let path = self.folder.join("next.conf");
+        std::fs::write(&path, conf).map_err(|e| e.to_string())?;
+        let output =
+            Command::new(&self.weir).arg("-t").arg("-q").arg("-c").arg(&path).output().await;
+        let output = output.map_err(|e| format!("{}: {e}", self.weir))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(first_error(&String::from_utf8_lossy(&output.stderr))),
+        }
+    }
+
+    /// Starts the server, or has it read its configuration again.
+    async fn replace(&mut self, rendered: &Rendered) -> Result<(), String> {
+        let old = std::fs::read_to_string(self.conf()).ok();
+        std::fs::write(self.conf(), &rendered.conf).map_err(|e| e.to_string())?;
+        let ended = match &mut self.child {
+            Some(child) => child.try_wait().map_err(|e| e.to_string())?.is_some(),
+            None => true,
+        };
+        if ended {
+            let child =
+                Command::new(&self.weir).arg("-c").arg(self.conf()).kill_on_drop(false).spawn();
+            self.child = Some(child.map_err(|e| format!("{}: {e}", self.weir))?);
+            return self.wait_until_it_serves().await;
+        }
+        self.counts.reloads += 1;
+        let output =
+            Command::new(&self.weir).arg("reload").arg("-c").arg(self.conf()).output().await;
+        let output = output.map_err(|e| format!("{}: {e}", self.weir))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        self.counts.failed_reloads += 1;
+        // The server runs on with the old one: so does a new start.
+        if let Some(old) = old {
+            let _ = std::fs::write(self.conf(), old);
+        }
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(format!("the server did not take the configuration: {}", first_error(&text)))
+    }
+
+    async fn wait_until_it_serves(&mut self) -> Result<(), String> {
+        loop {
+            if tokio::net::TcpStream::connect(&self.status).await.is_ok() {
+                return Ok(());
+            }
+            if let Some(child) = &mut self.child
+                && let Some(status) = child.try_wait().map_err(|e| e.to_string())?
+            {
+                self.child = None;
+                return Err(format!("the server ended at its start: {status}"));
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Sends the differences of upstreams; returns whether there are any.
+    async fn change_endpoints(&mut self, rendered: &Rendered) -> Result<bool, String> {
+        let mut any = false;
+        for (kind, new) in [("http", &rendered.upstreams), ("stream", &rendered.stream_upstreams)] {
+            let old = if kind == "http" { &mut self.upstreams } else { &mut self.stream_upstreams };
+            for (name, servers) in new {
+                if old.get(name) == Some(servers) {
+                    continue;
+                }
+                any = true;
+                self.touched.insert((kind, name.clone()));
+                let path = servers_path(kind, name);
+                self.counts.endpoint_changes += change(&self.status, &path, servers).await?;
+                old.insert(name.clone(), servers.clone());
+            }
+        }
+        Ok(any)
+    }
+
+    /// The server's process ends by itself only if something is wrong.
+    pub async fn ended(&mut self) -> String {
+        match &mut self.child {
+            Some(child) => match child.wait().await {
+                Ok(status) => format!("the server ended: {status}"),
+                Err(error) => error.to_string(),
+            },
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends the server when its requests are answered.
+    pub async fn quit(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        let conf = self.folder.join("nginx.conf");
+        let _ = Command::new(&self.weir).args(["-s", "quit"]).arg("-c").arg(conf).output().await;
+        let _ = child.wait().await;
+    }
+}
+
+fn servers_path(kind: &str, name: &str) -> String {
+    format!("/api/9/{kind}/upstreams/{name}/servers")
+}
+
+/// Makes the servers of an upstream those that are wanted: new ones first, so that there is always
+/// one to ask.
+async fn change(address: &str, path: &str, wanted: &[Server]) -> Result<u64, String> {
+    let now = api::json(address, "GET", path, None).await?;
+    let mut have: BTreeMap<String, Value> = BTreeMap::new();
+    for server in now.as_array().into_iter().flatten() {
+        let Some(name) = server["server"].as_str() else { continue };
+        have.insert(name.to_owned(), server.clone());
+    }
+    let mut changes = 0;
+    for server in wanted {
+        match have.remove(&server.address) {
+            None => {
+                let body = json!({
+                    "server": server.address,
+                    "weight": server.weight,
+                    "max_fails": 0,
+                    "down": server.down,
+                });
+                api::json(address, "POST", path, Some(&body)).await?;
+                changes += 1;
+            }
+            Some(old) if old["weight"] != server.weight || old["down"] != server.down => {
+                let body = json!({ "weight": server.weight, "down": server.down });
+                let one = format!("{path}/{}", old["id"]);
+                api::json(address, "PATCH", &one, Some(&body)).await?;
+                changes += 1;
+            }
+            Some(_) => {}
+        }
+    }
+    for old in have.values() {
+        api::json(address, "DELETE", &format!("{path}/{}", old["id"]), None).await?;
+        changes += 1;
+    }
+    Ok(changes)
+}
+
+/// The first message of an error's text.
+fn first_error(text: &str) -> String {
+    let line = text.lines().find(|l| l.contains("[emerg]")).or_else(|| text.lines().next());
+    line.unwrap_or("no message").trim().to_owned()
+}
+
+/// A line on standard error.
+pub fn log(message: &str) {
+    eprintln!("weir-kube: {message}");
+}
