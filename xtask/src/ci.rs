@@ -26,11 +26,17 @@ const STEPS: &[(&str, Step)] = &[
     ("directives", |ws, _| directives::run(ws, &["--check".to_owned()])),
     ("modules", modules),
     ("fuzz targets", |ws, _| fuzz_targets(ws)),
+    ("kube", |ws, exact| kube(ws, exact, &["--package", "weir-kube-render"])),
 ];
 
 /// Runs all steps, also when one fails: a long line should not hide a failing test. The arguments
 /// are those of the tests, which come last, because their summary is the end of the output.
+///
+/// `--kube` also builds and tests the Kubernetes controller itself, whose client library takes as
+/// long to build as a good part of the server: every run tests its renderer, which decides all.
 pub fn run(ws: &Workspace, args: &[String]) -> Findings {
+    let (whole, args): (Vec<String>, Vec<String>) =
+        args.iter().cloned().partition(|arg| arg == "--kube");
     let version = run::output(ws, "rustc", &["--version"]).map_err(|e| vec![e])?;
     let exact = version.contains(&format!(" {TOOLCHAIN}."));
     if !exact {
@@ -51,8 +57,12 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
             }
         }
     }
+    if !whole.is_empty() {
+        println!("== kube, whole");
+        findings.extend(kube(ws, exact, &["--workspace"]).err().into_iter().flatten());
+    }
     println!("== tests");
-    findings.extend(testing::run(ws, args).err().into_iter().flatten());
+    findings.extend(testing::run(ws, &args).err().into_iter().flatten());
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
@@ -99,6 +109,21 @@ fn modules(ws: &Workspace, exact: bool) -> Findings {
     let tests = ["--no-doc", "--", "--manifest-path", &manifest, "--workspace"];
     let tests = tests.iter().chain(&target).map(|arg| (*arg).to_owned());
     testing::run(ws, &tests.collect::<Vec<_>>())
+}
+
+/// The Kubernetes controller, a workspace of its own. Its tests start the server that was built
+/// before, from the common folder.
+fn kube(ws: &Workspace, exact: bool, packages: &[&str]) -> Findings {
+    let manifest = ws.root().join("kube/Cargo.toml").display().to_string();
+    let target = ws.root().join("target").display().to_string();
+    let common = ["--manifest-path", &manifest, "--target-dir", &target];
+    let format = ["fmt", "--manifest-path", &manifest, "--all", "--check"];
+    with_tool(ws, exact, "rustfmt", &format)?;
+    let lints: &[&str] = if exact { &["--", "-D", "warnings"] } else { &[] };
+    let clippy = [&["clippy", "--quiet", "--all-targets"], &common[..], packages, lints].concat();
+    with_tool(ws, exact, "clippy", &clippy)?;
+    let tests = ["--no-doc", "--", "--locked"].iter().chain(&common).chain(packages);
+    testing::run(ws, &tests.map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
 }
 
 /// Of the tests too, whose programs say where they unwrap and panic: clippy's own settings allow
