@@ -61,7 +61,7 @@ pub async fn help(caches: Vec<Rc<Cache>>, helper: Helper, leave: Gate) {
         all.push(match helper {
             Helper::CacheManager => Box::pin(manager::manage(cache, leave.clone())),
             Helper::CacheLoader => Box::pin(loader::load(cache)),
-            Helper::Acme => continue,
+            Helper::Acme | Helper::SharedState => continue,
         });
     }
     std::future::poll_fn(|cx| {

@@ -83,7 +83,12 @@ pub struct Cache {
     is_heard: Cell<bool>,
     /// Wakes this worker's waiters at the end of a fetch.
     pub wake: Rc<dyn Fn(&Hash)>,
+    /// Gives a purge to other servers, if they share purges; the number is this process's slot.
+    pub shares: OnceCell<SharePurge>,
 }
+
+/// See [`Cache::shares`].
+pub type SharePurge = Box<dyn Fn(usize, &fleet::purges::Purge)>;
 
 /// The size below which workers do not enforce `max_size`, bytes: there the manager does, at its
 /// pace.
@@ -208,6 +213,7 @@ impl Cache {
             started_ms: Cell::new(0),
             is_heard: Cell::new(false),
             wake: Rc::new(move |hash| of_wake.wake(hash)),
+            shares: OnceCell::new(),
         }
     }
 

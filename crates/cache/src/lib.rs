@@ -98,7 +98,7 @@ pub use key::{Hash, Layout, hash};
 pub use keys::{Count, Evicted, FetchLock, Hold, Keys, Seen, Visit};
 pub use location::{CacheConf, LocationCache, methods};
 pub use purge_marks::Since;
-pub use purging::{PurgeError, PurgeResult, can_be_found, purge};
+pub use purging::{PURGES_FILE, PurgeError, PurgeResult, can_be_found, purge};
 pub use rules::{Forbids, Rules, range_begins_beyond};
 pub use status::CacheStatus;
 pub use store::{

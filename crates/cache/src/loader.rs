@@ -20,6 +20,7 @@ use crate::file_header::FILE_MIN;
 use crate::index::{self, IndexAtStart};
 use crate::instance::Cache;
 use crate::key::{FileName, Hash, Layout};
+use crate::purging::PURGES_FILE;
 use crate::store;
 
 /// Folders or batches of files that are read at the same time.
@@ -278,6 +279,9 @@ fn folder(path: PathBuf, layout: &Layout) -> StepResult {
             if name != "temp" && name != index::FOLDER {
                 found.more.push(Job::Folder(at));
             }
+            continue;
+        }
+        if name == PURGES_FILE {
             continue;
         }
         match Layout::named(name.as_bytes()) {

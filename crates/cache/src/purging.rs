@@ -28,6 +28,9 @@ const LOOK_MS: u64 = 50;
 /// The same while the index is being read at a start, or there is no room for another purge.
 const READ_MS: u64 = 5;
 
+/// The file in a cache's folder that says how far purges of other servers have been made.
+pub const PURGES_FILE: &str = ".weir.purges";
+
 /// Tags that one request may name.
 const TAGS_MAX: usize = 64;
 

@@ -49,6 +49,8 @@ pub struct LoadEnv {
     pub bells: Rc<shm::Bells>,
     /// The files of certificates and keys.
     pub tls_objects: Rc<crate::tls_objects::TlsObjects>,
+    /// What is shared with other servers.
+    pub fleet: Rc<fleet::Fleet>,
 }
 
 impl LoadEnv {
@@ -74,6 +76,7 @@ impl LoadEnv {
             zones: Rc::default(),
             bells: Rc::default(),
             tls_objects: Rc::default(),
+            fleet: Rc::default(),
         })
     }
 

@@ -59,6 +59,14 @@ pub enum Helper {
     CacheLoader,
     /// Has certificates issued and renewed.
     Acme,
+    /// Shares zones with other servers through Redis or Valkey.
+    SharedState,
+}
+
+impl Helper {
+    /// All, in the order of their start.
+    pub const ALL: [Helper; 4] =
+        [Helper::CacheManager, Helper::CacheLoader, Helper::Acme, Helper::SharedState];
 }
 
 /// The work of a helper; the process exits when it is done.

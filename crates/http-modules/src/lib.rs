@@ -84,6 +84,7 @@ pub static MODULES: Modules = &[
     &keyval::MODULE,
     &browser::MODULE,
     &http_observe::stub_status::MODULE,
+    &http_observe::shared_state::MODULE,
     &empty_gif::MODULE,
     &access::MODULE,
     &http_identity::auth_basic::MODULE,

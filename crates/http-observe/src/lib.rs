@@ -10,4 +10,5 @@ pub mod dashboard;
 pub mod otel_metrics;
 pub mod prometheus;
 pub mod ready;
+pub mod shared_state;
 pub mod stub_status;

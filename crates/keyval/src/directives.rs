@@ -5,7 +5,7 @@ use std::rc::Rc;
 use base::log::lossy;
 use bytes::Bytes;
 use conf::table::{Args, Contexts, Directive, directive};
-use conf::{ConfError, Node, Word, value, warn};
+use conf::{ConfError, Node, Word, value};
 use engine::settings::{ConfType, Scope};
 use engine::zones::name_and_size;
 use engine::{Cx, Module, Session};
@@ -119,7 +119,8 @@ pub fn define_table<S: Session>(
 ) -> Result<Rc<Zone>, ConfError> {
     let TableSettings { bytes, timeout_ms, evicts, state, format } = table;
     let zone = refer::<S>(cx, word, name, Some(bytes))?;
-    let settings = Settings { bytes, kind: Kind::Text, timeout_ms, state, evicts, format };
+    let kind = Kind::Text;
+    let settings = Settings { bytes, kind, timeout_ms, state, evicts, format, synced: false };
     if zone.settings.borrow_mut().replace(settings).is_some() {
         return Err(ConfError::at(word, format!("duplicate zone \"{}\"", lossy(name))));
     }
@@ -172,7 +173,8 @@ fn keyval_zone<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
         if settings.timeout_ms.is_none() {
             return Err(ConfError::at(word, "\"sync\" needs the parameter \"timeout\""));
         }
-        warn(word, "\"sync\" has no effect yet: this server does not share tables with others");
+        cx.env.fleet.check(word)?;
+        settings.synced = true;
     }
     (settings.bytes, settings.evicts) = (bytes, evicts.unwrap_or(false));
     let zone = refer::<S>(cx, word, &name, Some(bytes))?;

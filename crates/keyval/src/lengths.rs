@@ -12,8 +12,11 @@ pub const MAX: usize = 4096;
 /// Words with a bit for each length that occurs.
 const BITS: usize = MAX / 64 + 1;
 
-/// Words behind those: how often each length occurs, and two of the owner's.
-const WORDS: usize = BITS + MAX + 1 + 2;
+/// Words behind those: how often each length occurs, and some of the owner's.
+const WORDS: usize = BITS + MAX + 1 + OWN;
+
+/// The number of the owner's words.
+const OWN: usize = 3;
 
 /// Counts of lengths in shared memory. They are changed under the lock of their table.
 pub struct Lengths(Zone);
@@ -29,7 +32,7 @@ impl Lengths {
 
     /// Words that the owner of the table may use as it likes.
     pub fn own(&self, n: usize) -> &AtomicU64 {
-        &self.0.words()[WORDS - 2 + n.min(1)]
+        &self.0.words()[WORDS - OWN + n.min(OWN - 1)]
     }
 
     fn word(&self, i: usize) -> u64 {

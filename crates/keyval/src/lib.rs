@@ -10,6 +10,7 @@ mod lengths;
 pub mod pairs;
 mod state;
 mod store;
+mod sync;
 mod zone;
 
 pub use state::Format;

@@ -32,23 +32,50 @@ pub enum Kind {
     Prefix,
 }
 
-/// The time at which an entry goes, milliseconds since 1970; 0 for never.
-#[derive(Clone, Copy, Debug)]
-struct Expiry(u64);
+/// What an entry has besides its key and value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Meta {
+    /// When it goes, milliseconds since 1970; 0 for never.
+    pub expires_ms: u64,
+    /// The number of the change that made it, and [`DIRTY`], [`TOMBSTONE`] and [`OLD`]. Entries are
+    /// in the order of these numbers, the greatest one is the newest.
+    pub change: u64,
+    /// The time of that change, milliseconds of the monotonic clock.
+    pub changed_ms: u64,
+}
+
+/// Other servers have not heard of the change.
+pub(crate) const DIRTY: u64 = 1 << 63;
+/// The key was taken out, and other servers have not heard of it.
+pub(crate) const TOMBSTONE: u64 = 1 << 62;
+/// The pair is of unknown age: others have a newer one, if they have any.
+pub(crate) const OLD: u64 = 1 << 61;
+
+impl Meta {
+    /// The number of the change.
+    pub fn number(self) -> u64 {
+        self.change & !(DIRTY | TOMBSTONE | OLD)
+    }
+
+    /// Whether one of these bits is set.
+    pub fn has(self, bits: u64) -> bool {
+        self.change & bits != 0
+    }
+}
 
 /// The length of the hash that entries are found by.
-const HASH: usize = 16;
+pub(crate) const HASH: usize = 16;
 
-impl Record for Expiry {
-    const WORDS: usize = 1;
+impl Record for Meta {
+    const WORDS: usize = 3;
     const KEY_LEN: usize = HASH;
 
     fn to_words(self) -> [u64; 4] {
-        [self.0, 0, 0, 0]
+        [self.expires_ms, self.change, self.changed_ms, 0]
     }
 
-    fn from_words([expiry, ..]: [u64; 4]) -> Expiry {
-        Expiry(expiry)
+    fn from_words([expires_ms, change, changed_ms, _]: [u64; 4]) -> Meta {
+        Meta { expires_ms, change, changed_ms }
     }
 }
 
@@ -102,11 +129,13 @@ const EVICTED_MAX: usize = 1024;
 pub struct Store {
     /// How keys are compared.
     pub kind: Kind,
-    table: Table<Expiry>,
+    pub(crate) table: Table<Meta>,
     lengths: Lengths,
     hashers: [RandomState; 2],
     /// Where the sweep for expired entries goes on, in this process.
     sweep: Cell<u32>,
+    /// Other servers share the table.
+    pub(crate) synced: Cell<bool>,
     /// The state file of the latest configuration.
     pub(crate) state: RefCell<Option<Rc<StateFile>>>,
 }
@@ -139,6 +168,7 @@ impl Store {
             lengths: Lengths::new()?,
             hashers: [RandomState::new(), RandomState::new()],
             sweep: Cell::new(0),
+            synced: Cell::new(false),
             state: RefCell::default(),
         })
     }
@@ -157,12 +187,24 @@ impl Store {
         self.lengths.own(1).store(version, Ordering::Release);
     }
 
-    fn changed(&self) {
-        self.lengths.own(0).fetch_add(1, Ordering::Release);
+    /// Counts a change; its number.
+    pub(crate) fn changed(&self) -> u64 {
+        self.lengths.own(0).fetch_add(1, Ordering::Release) + 1
+    }
+
+    /// Changes that were lost before other servers heard of them, for lack of room.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.lengths.own(2).load(Ordering::Relaxed)
+    }
+
+    /// Under the lock: the record of a change that is made here and now.
+    fn own_change(&self, expires_ms: u64) -> Meta {
+        let bits = if self.synced.get() { DIRTY } else { 0 };
+        Meta { expires_ms, change: self.changed() | bits, changed_ms: base::time::now_ms() }
     }
 
     /// Takes the lock. If its owner died, the counts of lengths may be wrong.
-    fn lock(&self) -> Locked<'_, Expiry> {
+    pub(crate) fn lock(&self) -> Locked<'_, Meta> {
         let t = self.table.lock();
         if t.recovered() && self.kind != Kind::Text {
             self.lengths.clear();
@@ -177,7 +219,7 @@ impl Store {
     }
 
     /// The form in which keys are compared; `None` for what is no key here.
-    fn form<'k>(&self, key: &'k [u8]) -> Option<Cow<'k, [u8]>> {
+    pub(crate) fn form<'k>(&self, key: &'k [u8]) -> Option<Cow<'k, [u8]>> {
         match self.kind {
             Kind::Text => Some(Cow::Borrowed(key)),
             Kind::Prefix => (key.len() <= lengths::MAX).then_some(Cow::Borrowed(key)),
@@ -194,7 +236,7 @@ impl Store {
         }
     }
 
-    fn hash(&self, form: &[u8]) -> [u8; HASH] {
+    pub(crate) fn hash(&self, form: &[u8]) -> [u8; HASH] {
         let [a, b] = [0, 1].map(|i: usize| self.hashers[i].hash_one(form).to_le_bytes());
         let mut hash = [0; HASH];
         hash[..8].copy_from_slice(&a);
@@ -202,18 +244,27 @@ impl Store {
         hash
     }
 
-    /// The entry of a key, if it is there and has not expired.
-    fn entry(&self, t: &mut Locked<'_, Expiry>, form: &[u8], now_ms: u64) -> Option<(Entry, Pair)> {
+    /// The entry of a key, a tombstone or expired as it may be.
+    pub(crate) fn slot(&self, t: &Locked<'_, Meta>, form: &[u8]) -> Option<(Entry, Pair, Meta)> {
         let entry = t.find(self.table.key(&self.hash(form)))?;
-        let pair = read(t, entry)?;
+        let (pair, meta) = (read(t, entry)?, t.value(entry)?);
+        (self.form(&pair.key)? == form).then_some((entry, pair, meta))
+    }
+
+    /// The entry of a key, if it is there and has not expired.
+    fn entry(&self, t: &mut Locked<'_, Meta>, form: &[u8], now_ms: u64) -> Option<(Entry, Pair)> {
+        let (entry, pair, meta) = self.slot(t, form)?;
+        if meta.has(TOMBSTONE) {
+            return None;
+        }
         if is_over(pair.expires_ms, now_ms) {
             self.take_out(t, entry, &pair.key);
             return None;
         }
-        (self.form(&pair.key)? == form).then_some((entry, pair))
+        Some((entry, pair))
     }
 
-    fn take_out(&self, t: &mut Locked<'_, Expiry>, entry: Entry, key: &[u8]) {
+    pub(crate) fn take_out(&self, t: &mut Locked<'_, Meta>, entry: Entry, key: &[u8]) {
         t.remove(entry);
         if let Some(length) = self.form(key).and_then(|form| self.length(&form)) {
             self.lengths.sub(length);
@@ -283,50 +334,68 @@ impl Store {
         if bytes.len() > KEY_MAX || !self.table.fits(bytes.len()) {
             return Err(Refused::TooLong);
         }
-        if let Some((entry, pair)) = &before {
+        let old = self.slot(&t, &form);
+        if let Some((entry, pair, _)) = &old {
             self.take_out(&mut t, *entry, &pair.key);
         }
+        let meta = self.own_change(pair.expires_ms);
+        if self.make_room(&mut t, evicts, (&form, &bytes, meta)) {
+            return Ok(());
+        }
+        // The old value stays; its room has not been given away.
+        if let Some((_, old, meta)) = old {
+            // The same key, maybe written in another way. It is the newest now, and numbered so.
+            let change = self.changed() | meta.change & (DIRTY | TOMBSTONE | OLD);
+            let meta = Meta { change, ..meta };
+            self.insert(&mut t, &form, &self.bytes(&form, &old), meta);
+        }
+        Err(Refused::Full)
+    }
+
+    /// Adds an entry. With `evicts`, those that were stored longest ago make room. False if there
+    /// is none.
+    pub(crate) fn make_room(
+        &self,
+        t: &mut Locked<'_, Meta>,
+        evicts: bool,
+        (form, bytes, meta): (&[u8], &[u8], Meta),
+    ) -> bool {
         let mut evicted = 0;
-        while !self.insert(&mut t, &form, &bytes, pair.expires_ms) {
+        while !self.insert(t, form, bytes, meta) {
             if evicted == 0 {
-                self.drop_expired(&mut t, SWEEP_FULL, now_ms);
-                if self.insert(&mut t, &form, &bytes, pair.expires_ms) {
+                self.drop_expired(t, SWEEP_FULL, base::time::unix_ms());
+                if self.insert(t, form, bytes, meta) {
                     break;
                 }
             }
             let oldest = t.oldest().filter(|_| evicts && evicted < EVICTED_MAX);
-            let Some(oldest) = oldest else {
-                // The old value stays; its room has not been given away.
-                if let Some((_, old)) = before {
-                    // The same key, maybe written in another way.
-                    self.insert(&mut t, &form, &self.bytes(&form, &old), old.expires_ms);
-                }
-                return Err(Refused::Full);
-            };
+            let Some(oldest) = oldest else { return false };
             evicted += 1;
-            let key = read(&t, oldest).map(|pair| pair.key).unwrap_or_default();
-            self.take_out(&mut t, oldest, &key);
+            if t.value(oldest).is_some_and(|meta| meta.has(DIRTY)) {
+                self.lengths.own(2).fetch_add(1, Ordering::Relaxed);
+            }
+            let key = read(t, oldest).map(|pair| pair.key).unwrap_or_default();
+            self.take_out(t, oldest, &key);
         }
-        self.changed();
-        Ok(())
+        true
     }
 
     /// A pair as it stands in the table: the hash, the length of the key, key and value.
-    fn bytes(&self, form: &[u8], pair: &Pair) -> Vec<u8> {
+    pub(crate) fn bytes(&self, form: &[u8], pair: &Pair) -> Vec<u8> {
         // A key that is cut here is longer than an entry can be, and so refused.
         let key_len = (pair.key.len() as u16).to_le_bytes();
         [&self.hash(form)[..], &key_len, &pair.key, &pair.value].concat()
     }
 
     /// Adds an entry; false if there is no room.
-    fn insert(
+    pub(crate) fn insert(
         &self,
-        t: &mut Locked<'_, Expiry>,
+        t: &mut Locked<'_, Meta>,
         form: &[u8],
         bytes: &[u8],
-        expires_ms: u64,
+        meta: Meta,
     ) -> bool {
-        if t.insert(self.table.key(bytes), Expiry(expires_ms)).is_err() {
+        if t.insert(self.table.key(bytes), meta).is_err() {
             return false;
         }
         if let Some(length) = self.length(form) {
@@ -336,13 +405,16 @@ impl Store {
     }
 
     /// Takes expired entries out, of the next ones in the table.
-    fn drop_expired(&self, t: &mut Locked<'_, Expiry>, count: u32, now_ms: u64) {
+    fn drop_expired(&self, t: &mut Locked<'_, Meta>, count: u32, now_ms: u64) {
         let used = t.used();
         for _ in 0..count.min(used) {
             let n = self.sweep.get();
             self.sweep.set(if n + 1 >= used { 0 } else { n + 1 });
             let Some(entry) = t.nth(n) else { continue };
-            if t.value(entry).is_some_and(|expiry| is_over(expiry.0, now_ms))
+            let is_useless = |meta: Meta| {
+                is_over(meta.expires_ms, now_ms) || meta.has(TOMBSTONE) && !self.synced.get()
+            };
+            if t.value(entry).is_some_and(is_useless)
                 && let Some(pair) = read(t, entry)
             {
                 self.take_out(t, entry, &pair.key);
@@ -357,8 +429,8 @@ impl Store {
         let Some((entry, _)) = self.entry(&mut t, &form, base::time::unix_ms()) else {
             return false;
         };
-        t.set(entry, Expiry(expires_ms));
-        self.changed();
+        t.set(entry, self.own_change(expires_ms));
+        t.touch(entry);
         true
     }
 
@@ -372,9 +444,21 @@ impl Store {
         let form = self.form(key)?;
         let mut t = self.lock();
         let (entry, pair) = self.entry(&mut t, &form, base::time::unix_ms())?;
-        self.take_out(&mut t, entry, &pair.key);
-        self.changed();
+        self.bury(&mut t, entry, &pair.key);
         Some(pair)
+    }
+
+    /// Takes an entry out, of which other servers are to hear.
+    fn bury(&self, t: &mut Locked<'_, Meta>, entry: Entry, key: &[u8]) {
+        self.take_out(t, entry, key);
+        let meta = self.own_change(0);
+        if self.synced.get()
+            && let Some(form) = self.form(key)
+        {
+            let meta = Meta { change: meta.change | TOMBSTONE, ..meta };
+            // It is no longer than the entry that was there.
+            self.insert(t, &form, &self.bytes(&form, &Pair::new(key, b"")), meta);
+        }
     }
 
     /// The units of memory in use and in all; see [`Fill`].
@@ -385,13 +469,24 @@ impl Store {
     /// Takes entries out, at most `count` of them; false when none is left.
     pub fn clear_some(&self, count: usize) -> bool {
         let mut t = self.lock();
-        for _ in 0..count {
-            let Some(oldest) = t.oldest() else { break };
-            let key = read(&t, oldest).map(|pair| pair.key).unwrap_or_default();
-            self.take_out(&mut t, oldest, &key);
+        let is_live = |t: &Locked<'_, Meta>, entry: Entry| {
+            t.value(entry).is_some_and(|meta| !meta.has(TOMBSTONE))
+        };
+        let (mut next, mut left) = (t.oldest(), count);
+        while let Some(entry) = next {
+            next = t.newer(entry);
+            if !is_live(&t, entry) {
+                continue;
+            }
+            if left == 0 {
+                return true;
+            }
+            left -= 1;
+            let key = read(&t, entry).map(|pair| pair.key).unwrap_or_default();
+            self.bury(&mut t, entry, &key);
         }
         self.changed();
-        !t.is_empty()
+        false
     }
 
     /// Whether no pair is left that has not expired.
@@ -416,6 +511,8 @@ impl Store {
         }
         *next = from.saturating_add(count);
         let entries = (from..t.used().min(*next)).filter_map(|n| t.nth(n));
+        let is_live = |entry: &Entry| t.value(*entry).is_some_and(|meta| !meta.has(TOMBSTONE));
+        let entries = entries.filter(is_live);
         let pairs = entries.filter_map(|entry| read(&t, entry));
         Some(pairs.filter(|pair| !is_over(pair.expires_ms, now_ms)).collect())
     }
@@ -430,8 +527,9 @@ impl Store {
         }
         *next = from.saturating_add(count);
         let entries = (from..t.used().min(*next)).filter_map(|n| t.nth(n));
-        let expiries = entries.filter_map(|entry| Some(t.value(entry)?.0));
-        Some(expiries.filter(|expires_ms| !is_over(*expires_ms, now_ms)).count())
+        let metas = entries.filter_map(|entry| t.value(entry));
+        let is_live = |meta: &Meta| !meta.has(TOMBSTONE) && !is_over(meta.expires_ms, now_ms);
+        Some(metas.filter(is_live).count())
     }
 }
 
@@ -451,8 +549,8 @@ fn is_over(expires_ms: u64, now_ms: u64) -> bool {
     expires_ms != 0 && expires_ms <= now_ms
 }
 
-fn read(t: &Locked<'_, Expiry>, entry: Entry) -> Option<Pair> {
-    let expires_ms = t.value(entry)?.0;
+pub(crate) fn read(t: &Locked<'_, Meta>, entry: Entry) -> Option<Pair> {
+    let expires_ms = t.value(entry)?.expires_ms;
     let mut bytes = t.payload(entry)?;
     let len = usize::from(u16::from_le_bytes(*bytes.first_chunk()?));
     let value = (bytes.len() >= 2 + len).then(|| bytes.split_off(2 + len))?;
@@ -476,162 +574,5 @@ fn first_of(is_ipv4: bool) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn store(kind: Kind) -> Store {
-        Store::new(kind, 256 << 10).unwrap()
-    }
-
-    fn set(store: &Store, key: &str, value: &str) -> Result<(), Refused> {
-        store.put(Change::Set, false, &Pair::new(key.as_bytes(), value.as_bytes()))
-    }
-
-    fn found(store: &Store, text: &str) -> Option<String> {
-        store.find(text.as_bytes()).map(|pair| String::from_utf8(pair.value).unwrap())
-    }
-
-    #[test]
-    fn texts_are_found_exactly() {
-        let store = store(Kind::Text);
-        assert!(store.is_empty() && found(&store, "a").is_none());
-        set(&store, "a", "1").unwrap();
-        set(&store, "", "empty").unwrap();
-        set(&store, "a", &"long".repeat(1000)).unwrap();
-        let add = |key: &[u8]| store.put(Change::Add, false, &Pair::new(key, b"2"));
-        assert_eq!((add(b"a"), add(b"b")), (Err(Refused::Exists), Ok(())));
-        assert_eq!(found(&store, "a"), Some("long".repeat(1000)));
-        assert_eq!(
-            (found(&store, ""), found(&store, "b")),
-            (Some("empty".into()), Some("2".into()))
-        );
-        assert_eq!(found(&store, "ab"), None);
-        let version = store.version();
-        assert!(store.remove(b"a") && !store.remove(b"a"));
-        assert!(store.version() > version && found(&store, "a").is_none());
-        assert!(!store.is_empty() && store.clear_some(1) && !store.clear_some(9));
-        assert!(store.is_empty());
-        assert_eq!(set(&store, "k", &"x".repeat(70_000)), Err(Refused::TooLong));
-    }
-
-    #[test]
-    fn the_longest_network_is_found() {
-        let store = store(Kind::Ip);
-        for (key, value) in [
-            ("10.0.0.0/8", "8"),
-            ("10.1.0.0/16", "16"),
-            ("10.1.2.3", "host"),
-            ("0.0.0.0/0", "any"),
-            ("2001:db8::/32", "six"),
-            ("2001:db8::1", "one"),
-        ] {
-            set(&store, key, value).unwrap();
-        }
-        for (text, value) in [
-            ("10.1.2.3", "host"),
-            ("10.1.2.4", "16"),
-            ("10.2.0.0", "8"),
-            ("10.1.0.0/12", "8"),
-            ("11.0.0.1", "any"),
-            ("2001:db8::1", "one"),
-            ("2001:DB8:0::2", "six"),
-        ] {
-            assert_eq!(found(&store, text).as_deref(), Some(value), "{text}");
-        }
-        assert_eq!((found(&store, "2001:db9::1"), found(&store, "x")), (None, None));
-        assert_eq!(set(&store, "10.0.0.0/33", "x"), Err(Refused::BadKey));
-        // Another way to write a network that is there.
-        set(&store, "10.1.7.9/16", "new").unwrap();
-        assert_eq!(found(&store, "10.1.2.4").as_deref(), Some("new"));
-        assert!(store.remove(b"10.1.0.0/255.255.0.0") && store.remove(b"0.0.0.0/0"));
-        assert_eq!(found(&store, "10.1.2.4").as_deref(), Some("8"));
-        assert_eq!(found(&store, "11.0.0.1"), None);
-    }
-
-    #[test]
-    fn the_longest_prefix_is_found() {
-        let store = store(Kind::Prefix);
-        for key in ["/", "/img/", "/img/big"] {
-            set(&store, key, key).unwrap();
-        }
-        for (text, key) in
-            [("/img/bigger", "/img/big"), ("/img/x", "/img/"), ("/img", "/"), ("/", "/")]
-        {
-            assert_eq!(found(&store, text).as_deref(), Some(key), "{text}");
-        }
-        assert_eq!(found(&store, "img"), None);
-        set(&store, "", "all").unwrap();
-        assert_eq!(found(&store, "img").as_deref(), Some("all"));
-        assert_eq!(set(&store, &"x".repeat(5000), ""), Err(Refused::BadKey));
-    }
-
-    #[test]
-    fn entries_expire() {
-        base::time::pin(1000, 1_000_000);
-        base::time::update();
-        let store = store(Kind::Prefix);
-        let put = |key: &[u8], expires_ms| {
-            store.put(Change::Set, false, &Pair { expires_ms, ..Pair::new(key, b"v") }).unwrap();
-        };
-        put(b"a", 1_000_500);
-        put(b"b", 1_000_000);
-        assert!(store.get(b"a").is_some() && store.get(b"b").is_none());
-        assert!(store.set_expiry(b"a", 1_002_000) && !store.set_expiry(b"b", 1));
-        base::time::pin(1000, 1_001_999);
-        base::time::update();
-        assert!(store.find(b"abc").is_some());
-        base::time::pin(1000, 1_002_000);
-        base::time::update();
-        assert!(store.is_empty() && store.find(b"abc").is_none());
-    }
-
-    #[test]
-    fn a_full_table_refuses_or_evicts_the_oldest() {
-        let store = Store::new(Kind::Text, 64 << 10).unwrap();
-        let value = "v".repeat(1000);
-        let mut n = 0;
-        while set(&store, &format!("k{n}"), &value).is_ok() {
-            n += 1;
-        }
-        assert!(n > 20, "{n}");
-        // A value that is replaced by one for which there is no room stays.
-        assert_eq!(set(&store, "k0", &"w".repeat(9000)), Err(Refused::Full));
-        assert_eq!(found(&store, "k0").as_deref(), Some(&*value));
-        let pair = Pair::new(b"new", value.as_bytes());
-        assert_eq!(store.put(Change::Set, false, &pair), Err(Refused::Full));
-        assert_eq!(store.put(Change::Set, true, &pair), Ok(()));
-        assert_eq!(found(&store, "new").as_deref(), Some(&*value));
-        assert!(found(&store, "k1").is_none() && found(&store, "k2").is_some());
-    }
-
-    #[test]
-    fn expired_entries_make_room() {
-        base::time::pin(1000, 1_000_000);
-        base::time::update();
-        let store = Store::new(Kind::Text, 64 << 10).unwrap();
-        let value = vec![b'v'; 1000];
-        let put = |n: usize, expires_ms| {
-            let key = format!("k{n}").into_bytes();
-            store.put(Change::Set, false, &Pair { key, value: value.clone(), expires_ms })
-        };
-        let count = (0..).take_while(|n| put(*n, 1_000_100).is_ok()).count();
-        base::time::pin(1000, 1_000_100);
-        base::time::update();
-        assert!((0..count).all(|n| put(1000 + n, 0).is_ok()));
-    }
-
-    #[test]
-    fn pages_have_every_pair_once() {
-        let store = store(Kind::Text);
-        for n in 0..100 {
-            set(&store, &format!("k{n}"), &"v".repeat(n)).unwrap();
-        }
-        let (mut next, mut keys) = (0, Vec::new());
-        while let Some(pairs) = store.some(&mut next, 7) {
-            keys.extend(pairs.into_iter().map(|pair| pair.key));
-        }
-        keys.sort();
-        keys.dedup();
-        assert_eq!(keys.len(), 100);
-    }
-}
+#[path = "store_tests.rs"]
+mod tests;

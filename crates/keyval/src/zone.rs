@@ -6,12 +6,14 @@ use std::rc::Rc;
 
 use base::log::{Level, lossy};
 use bytes::Bytes;
+use conf::table::Contexts;
 use conf::{ConfError, Word};
 use engine::settings::Conf;
 use engine::{Cx, Session};
 
 use crate::state::{Format, StateFile};
 use crate::store::{Change, Kind, Pair, Refused, Store};
+use crate::sync::TablePart;
 
 /// The time until a change by a variable is in the state file, milliseconds: so many changes are
 /// written together.
@@ -26,6 +28,8 @@ pub(crate) struct Settings {
     pub state: Option<std::path::PathBuf>,
     pub evicts: bool,
     pub format: Format,
+    /// Other servers share it.
+    pub synced: bool,
 }
 
 /// A zone of a configuration.
@@ -66,8 +70,21 @@ impl Zone {
         }
     }
 
+    /// A zone of texts with that memory, which no configuration has.
+    #[cfg(test)]
+    pub(crate) fn for_tests(settings: Settings) -> Rc<Zone> {
+        let pos = conf::Pos { file: std::path::Path::new("t").into(), line: 1, column: 1 };
+        let at = Word { text: Bytes::new(), pos, quoted: false };
+        let zone = Zone::new(Bytes::from_static(b"z"), &at);
+        let store = Store::new(settings.kind, settings.bytes).expect("memory");
+        store.synced.set(settings.synced);
+        let _ = zone.store.set(Rc::new(store));
+        zone.settings.replace(Some(settings));
+        Rc::new(zone)
+    }
+
     /// Attaches the memory: that of the configuration before, if keys are compared as there.
-    pub(crate) fn map<S: Session>(&self, cx: &Cx<S>) -> Result<(), ConfError> {
+    pub(crate) fn map<S: Session>(self: &Rc<Self>, cx: &Cx<S>) -> Result<(), ConfError> {
         let shown = lossy(&self.name).into_owned();
         let Some(settings) = self.settings.borrow().clone() else {
             let m = format!("zero size shared memory zone \"{shown}\"");
@@ -98,7 +115,12 @@ impl Zone {
         }
         *store.state.borrow_mut() = self.state.get().cloned();
         cx.env.zones.put(&self.name, store.clone());
+        store.synced.set(settings.synced);
         let _ = self.store.set(store);
+        if settings.synced {
+            let is_stream = S::BLOCK.intersects(Contexts::STREAM);
+            cx.env.fleet.add(Rc::new(TablePart::new(self.clone(), is_stream)));
+        }
         Ok(())
     }
 

@@ -36,6 +36,7 @@ impl ChildKind {
             ChildKind::Helper(Helper::CacheManager) => "cache manager process",
             ChildKind::Helper(Helper::CacheLoader) => "cache loader process",
             ChildKind::Helper(Helper::Acme) => "acme process",
+            ChildKind::Helper(Helper::SharedState) => "shared state process",
             ChildKind::NewBinary => "new binary process",
         }
     }

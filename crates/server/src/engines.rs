@@ -23,6 +23,8 @@ pub struct Lasting {
     pub bells: Rc<shm::Bells>,
     /// The beats of workers.
     pub beats: &'static Beats,
+    /// The state of the connection to the engine that servers share.
+    pub shared_state: Rc<fleet::Status>,
 }
 
 impl Lasting {
@@ -32,6 +34,7 @@ impl Lasting {
             stats: Rc::new(Stats::new(SLOTS)?),
             bells: Rc::new(shm::Bells::new(SLOTS)?),
             beats: Beats::new(SLOTS)?,
+            shared_state: Rc::new(fleet::Status::new()?),
         })
     }
 }

@@ -1,4 +1,5 @@
-//! A process beside the workers: cache manager, cache loader or acme process.
+//! A process beside the workers: cache manager, cache loader, acme or shared state
+//! process.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,8 +18,9 @@ use crate::worker::FATAL;
 /// Runs a helper to its end; the exit code.
 pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32 {
     let log = cycle.log.clone();
-    // An orphan would keep the lock of the folder that the next server's process waits for.
-    if helper == Helper::Acme
+    // An orphan would keep the lock of the folder that the next server's process waits for, or take
+    // part in the fleet for a server that is gone.
+    if matches!(helper, Helper::Acme | Helper::SharedState)
         && let Err(e) = os::process::end_with_parent(os::process::getppid())
     {
         log!(log, Level::Alert, None, "the master process is gone {}", os_error(&e));
@@ -60,7 +62,7 @@ pub fn run(cycle: Cycle, helper: Helper, slot: usize, lock: &Rc<ShmLock>) -> i32
     }
     let seat = serving::helper_seat(&cycle, slot);
     let left = Rc::new(Cell::new(0_usize));
-    for help in cycle.engines.iter().filter_map(|engine| engine.help(helper, &seat)) {
+    for help in cycle.help(helper, &seat) {
         left.set(left.get() + 1);
         let left = left.clone();
         event::spawn(async move {
@@ -84,6 +86,7 @@ fn title(helper: Helper) -> &'static str {
         Helper::CacheManager => "weir: cache manager process",
         Helper::CacheLoader => "weir: cache loader process",
         Helper::Acme => "weir: acme process",
+        Helper::SharedState => "weir: shared state process",
     }
 }
 

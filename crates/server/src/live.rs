@@ -44,7 +44,8 @@ pub fn top(master: &Master) -> Answer {
         .field("counted", if metrics.is_on() { "yes" } else { "no" })
         .field("dropped", lasting.stats.work().dropped)
         .field("respawned", lasting.stats.respawned())
-        .field("slow", lasting.stats.flight.next());
+        .field("slow", lasting.stats.flight.next())
+        .field("shared_state", shared_state(master));
     let out = &mut answer.body;
     let now_ms = engine::beat::now_ms();
     for worker in lasting.stats.workers() {
@@ -81,6 +82,24 @@ pub fn top(master: &Master) -> Answer {
         line(out, fields);
     }
     answer
+}
+
+/// The state of `shared_state` in a few words; empty without one.
+fn shared_state(master: &Master) -> String {
+    let fleet = &master.cycle.fleet;
+    if fleet.settings().is_none() {
+        return String::new();
+    }
+    let now_ms = base::time::exact_ms();
+    let fleet::Snapshot { state, state_ms, lag_ms, peers, reason, .. } =
+        fleet.status().snapshot(now_ms);
+    match state {
+        fleet::State::Joined => {
+            format!("joined, {peers} servers, lag {} ms", lag_ms.unwrap_or_default())
+        }
+        fleet::State::Away => format!("away for {} s: {reason}", state_ms / 1000),
+        _ => state.name().to_owned(),
+    }
 }
 
 fn server(out: &mut Vec<u8>, engine: &str, group: &str, peer: &Peer, shared: bool) {

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -19,7 +20,8 @@ use conf::{ConfError, Node, SourceFile};
 use engine::logs::{LogFile, LogFiles};
 use engine::stats::Stats;
 use engine::tls_objects::TlsObjects;
-use engine::{Engine, LoadEnv, Metrics, Places};
+use engine::{Engine, Help, Helper, LoadEnv, Metrics, Places, Seat};
+use fleet::Fleet;
 use net::listeners::OpenEnv;
 use net::{Inherited, Listeners};
 use shm::Zones;
@@ -56,6 +58,8 @@ pub struct Parsed {
     zones: Rc<Zones>,
     /// Its counters by zone.
     metrics: Rc<Metrics>,
+    /// What it shares with other servers.
+    fleet: Rc<Fleet>,
     /// The log files that are open, for rotation.
     pub logs: Rc<LogFiles>,
     /// Where its error log's lines go.
@@ -75,6 +79,10 @@ pub struct Cycle {
     pub zones: Rc<Zones>,
     /// Its counters by zone.
     pub metrics: Rc<Metrics>,
+    /// What it shares with other servers.
+    pub fleet: Rc<Fleet>,
+    /// The contents of the files that `shared_state` names, in the process that needs them.
+    secrets: RefCell<fleet_link::Secrets>,
     /// Its log files, open.
     pub logs: Rc<LogFiles>,
     /// The counters of all workers.
@@ -101,6 +109,7 @@ struct Lent<'a> {
     sinks: &'a [Rc<dyn Sink>],
     zones: &'a Rc<Zones>,
     metrics: &'a Rc<Metrics>,
+    fleet: &'a Rc<Fleet>,
     places: Rc<Places>,
 }
 
@@ -205,13 +214,27 @@ impl Loader {
         let sinks = std::mem::take(&mut draft.error_logs);
         let (sinks, error_log_file) = self.sinks(sinks, &draft);
         let metrics = Rc::<Metrics>::default();
-        let lent = Lent { sinks: &sinks, zones: &zones, metrics: &metrics, places };
+        let fleet = Rc::new(self.fleet(&draft)?);
+        metrics.add_part(fleet.clone());
+        let fleet_ = &fleet;
+        let lent = Lent { sinks: &sinks, zones: &zones, metrics: &metrics, fleet: fleet_, places };
         let engines = self.engines(&applied, &draft, lent)?;
         outcome?;
         syntax_ok();
         let settings = Settings::new(draft, &self.paths, log)?;
         let files = std::mem::take(files);
-        Ok(Parsed { settings, engines, zones, metrics, logs, sinks, error_log_file, files })
+        Ok(Parsed { settings, engines, zones, metrics, fleet, logs, sinks, error_log_file, files })
+    }
+
+    /// What the configuration shares with other servers: its zones add themselves.
+    fn fleet(&self, draft: &MainBlock) -> Result<Fleet, ConfError> {
+        let mut settings = draft.shared_state.clone();
+        if let Some(settings) = &mut settings {
+            settings.resolve(|path| self.paths.conf_prefix.join(OsStr::from_bytes(path)));
+            fleet_link::Secrets::read(settings)
+                .map_err(|e| ConfError::new(format!("\"shared_state\": {e}")))?;
+        }
+        Ok(Fleet::new(settings, self.lasting.shared_state.clone()))
     }
 
     /// Where the error log goes: to the default file when no file is named.
@@ -242,7 +265,7 @@ impl Loader {
         draft: &MainBlock,
         lent: Lent,
     ) -> Result<Vec<Rc<dyn Engine>>, ConfError> {
-        let Lent { sinks, zones, metrics, places } = lent;
+        let Lent { sinks, zones, metrics, fleet, places } = lent;
         let events = draft.events.as_ref();
         let env = LoadEnv {
             prefix: self.paths.prefix.clone(),
@@ -260,6 +283,7 @@ impl Loader {
             zones: zones.clone(),
             bells: self.lasting.bells.clone(),
             tls_objects: TlsObjects::of(zones, draft.tls_inheritable.unwrap_or(true)),
+            fleet: fleet.clone(),
         };
         let mut built = Vec::new();
         for (at, node) in nodes {
@@ -290,8 +314,8 @@ impl Loader {
         inherited: &mut Inherited,
         log: &Log,
     ) -> Result<Cycle, Refused> {
-        let Parsed { settings, engines, zones, metrics, logs, sinks, error_log_file, files } =
-            parsed;
+        let Parsed { settings, engines, zones, metrics, fleet, logs, .. } = parsed;
+        let Parsed { sinks, error_log_file, files, .. } = parsed;
         let say = |error: ConfError| self.report(log, &error, &[]);
         let test = purpose == Purpose::Test;
         let pid_place = &self.paths.homes.run;
@@ -330,6 +354,8 @@ impl Loader {
             engines,
             zones,
             metrics,
+            fleet,
+            secrets: RefCell::default(),
             logs,
             stats: self.lasting.stats.clone(),
             files,
@@ -386,6 +412,38 @@ impl Loader {
 }
 
 impl Cycle {
+    /// Whether there is work for a helper.
+    pub fn wants(&self, helper: Helper) -> bool {
+        match helper {
+            Helper::SharedState => self.fleet.has_work(),
+            _ => self.engines.iter().any(|engine| engine.wants(helper)),
+        }
+    }
+
+    /// In a helper, while it has the privileges of the master: reads what its user may not.
+    pub fn prepare_help(&self, helper: Helper) {
+        self.engines.iter().for_each(|engine| engine.prepare_help(helper));
+        if helper == Helper::SharedState
+            && let Some(settings) = self.fleet.settings()
+        {
+            match fleet_link::Secrets::read(settings) {
+                Ok(secrets) => *self.secrets.borrow_mut() = secrets,
+                Err(e) => log!(self.log, Level::Error, None, "\"shared_state\": {e}"),
+            }
+        }
+    }
+
+    /// In a helper: its work.
+    pub fn help(&self, helper: Helper, seat: &Seat) -> Vec<Help> {
+        let helps = self.engines.iter().filter(|engine| engine.wants(helper));
+        let mut helps: Vec<_> = helps.filter_map(|engine| engine.help(helper, seat)).collect();
+        if helper == Helper::SharedState {
+            let secrets = self.secrets.take();
+            helps.push(Box::pin(fleet_link::run(self.fleet.clone(), secrets, self.log.clone())));
+        }
+        helps
+    }
+
     /// The last steps, which cannot fail.
     fn commit(&self, running: Option<&Cycle>) {
         self.zones.settle();

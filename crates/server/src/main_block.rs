@@ -73,6 +73,7 @@ pub struct MainBlock {
     pub(crate) log_queue_size: Option<usize>,
     pub(crate) pcre_jit: Option<bool>,
     pub(crate) tls_inheritable: Option<bool>,
+    pub(crate) shared_state: Option<fleet::Settings>,
     pub(crate) events: Option<EventsBlock>,
     pub(crate) pools: Rc<event::Pools>,
     /// The names of the engines' blocks that were met.
@@ -107,6 +108,7 @@ impl MainBlock {
             log_queue_size: None,
             pcre_jit: None,
             tls_inheritable: None,
+            shared_state: None,
             events: None,
             pools: Rc::default(),
             blocks: Vec::new(),
@@ -237,6 +239,15 @@ pub static DIRECTIVES: &[D] = &[
     main("pid", Args::T1, "logs/nginx.pid", "The file with the master's process id.", |d, n| {
         set_str(&mut d.pid, n)
     }),
+    main(
+        "shared_state",
+        Args::ONE_MORE,
+        "",
+        "The Redis or Valkey through which servers share zones (`sync`): URL [prefix=] \
+         [interval=] [timeout=] [sentinel=|cluster] [password_file=] [ca=] [certificate= key=]. \
+         Weir's own.",
+        |d, n| value::set_once(&mut d.shared_state, n, fleet::Settings::parse),
+    ),
     main(
         "thread_pool",
         Args::T23,

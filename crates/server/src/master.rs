@@ -387,15 +387,13 @@ impl Master {
         }
         drop(writer);
         let started = reader.map(|reader| children::wait_started(&reader)).unwrap_or_default();
-        self.start_helper(Helper::CacheManager, 0)?;
-        self.start_helper(Helper::CacheLoader, 0)?;
-        self.start_helper(Helper::Acme, 0)?;
+        Helper::ALL.into_iter().try_for_each(|helper| self.start_helper(helper, 0))?;
         ControlFlow::Continue(started)
     }
 
     /// Starts a helper process, if there is work for it.
     fn start_helper(&mut self, helper: Helper, early_ends: u32) -> Flow {
-        if !self.cycle.engines.iter().any(|engine| engine.wants(helper)) {
+        if !self.cycle.wants(helper) {
             return Flow::Continue(());
         }
         let (kind, generation) = (ChildKind::Helper(helper), self.state.generation);
@@ -445,6 +443,7 @@ impl Master {
         self.lock.free_of(pid.unsigned_abs());
         self.state.watchdog.forget(ended.slot);
         self.cycle.zones.died(pid.unsigned_abs(), ended.slot);
+        self.cycle.fleet.died(ended.slot);
         self.cycle.engines.iter().for_each(|engine| engine.worker_died(ended.slot));
         let seat = match ended.child.kind {
             ChildKind::NewBinary => return self.new_binary_ended(),

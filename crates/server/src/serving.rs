@@ -235,15 +235,9 @@ pub fn helper_seat(cycle: &Cycle, slot: usize) -> Seat {
 /// cancelled when another configuration runs.
 pub fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
     let seat = helper_seat(cycle, 0);
-    let all = [Helper::CacheManager, Helper::CacheLoader, Helper::Acme];
-    let wanted = all.into_iter().flat_map(|helper| {
-        let engines = cycle.engines.iter().filter(move |engine| engine.wants(helper));
-        engines
-            .filter_map(|engine| {
-                engine.prepare_help(helper);
-                engine.help(helper, &seat)
-            })
-            .collect::<Vec<_>>()
+    let wanted = Helper::ALL.into_iter().filter(|helper| cycle.wants(*helper)).flat_map(|helper| {
+        cycle.prepare_help(helper);
+        cycle.help(helper, &seat)
     });
     wanted.map(event::spawn).collect()
 }

@@ -110,7 +110,7 @@ pub fn run(
         cycle.log = cycle.log.with(report.clone());
     }
     if let Some(helper) = place.helper {
-        cycle.engines.iter().for_each(|engine| engine.prepare_help(helper));
+        cycle.prepare_help(helper);
     }
     if let Err(Fatal) = prepare(&cycle, &place, environ) {
         return FATAL;

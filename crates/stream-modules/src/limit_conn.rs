@@ -26,9 +26,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
         "limit_conn_zone",
         C::STREAM,
-        Args::T2,
+        Args::T23,
         "",
-        "A shared zone that counts sessions per key.",
+        "A shared zone that counts sessions per key; [sync].",
         conn::set_zone,
     ),
     directive(

@@ -26,9 +26,10 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
         "limit_req_zone",
         C::STREAM,
-        Args::T3,
+        Args::T3.or(Args::T4),
         "",
-        "A shared zone that counts connections and datagrams per key, and the rate it allows.",
+        "A shared zone that counts connections and datagrams per key, and the rate it allows; \
+         [sync].",
         req::set_zone,
     ),
     directive(

@@ -114,6 +114,11 @@ impl Peer {
         self.port.number()
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Its folder.
     pub fn folder(&self) -> &Path {
         &self.folder

@@ -48,6 +48,7 @@ pub mod proxy_protocol;
 pub mod qpack_decode;
 pub mod quic_packets;
 pub mod script;
+pub mod shared_state;
 pub mod simulated;
 pub mod sub_patterns;
 pub mod tls_certificate;

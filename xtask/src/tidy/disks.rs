@@ -52,6 +52,11 @@ const HARMLESS: &[&str] = &[
 
 /// The functions that may call them, with the reason.
 const ALLOWED: &[(&str, &[&str], &str)] = &[
+    (
+        "caching/sharing.rs",
+        &["write", "cursor"],
+        "in the shared state process: a thread, the start",
+    ),
     ("files/src/question.rs", &[], "asks memory, or runs in a thread, or `aio` is off"),
     ("files/src/nonblocking.rs", &[], "asks memory"),
     ("files/src/page_cache.rs", &[], "asks memory"),

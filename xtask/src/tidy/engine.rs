@@ -37,6 +37,7 @@ const ORDINARY: &[(&str, &str)] = &[
     ("ready", "sockets, futures and the loop"),
     ("referer", "a field of requests"),
     ("rewrite", "a phase"),
+    ("shared_state", "a process of the server"),
     ("slice", "a part of a buffer"),
     ("static", "a word of the language"),
     ("sub", "a subrequest's part, and subtraction"),

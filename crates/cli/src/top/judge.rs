@@ -229,6 +229,9 @@ fn functions(now: &Sample, before: &Sample, seconds: f64) -> Vec<Busy> {
 
 fn troubles(now: &Sample, before: &Sample, servers: &[Judged]) -> Vec<String> {
     let mut all = Vec::new();
+    if now.shared_state.starts_with("away") {
+        all.push(format!("shared state is {}", now.shared_state));
+    }
     for worker in now.workers.iter().filter(|worker| worker.is_still()) {
         let seconds = worker.silent_ms as f64 / 1000.0;
         all.push(format!("worker {} stands still for {seconds:.1} s", worker.pid));
@@ -283,6 +286,7 @@ mod tests {
             dropped: 0,
             respawned: 0,
             slow: 0,
+            shared_state: String::new(),
             workers: Vec::new(),
             servers: vec![server],
             functions: Vec::new(),

@@ -22,6 +22,8 @@ pub struct Sample {
     pub respawned: u64,
     /// Slow and failed requests.
     pub slow: u64,
+    /// The state of `shared_state` in words; empty without one.
+    pub shared_state: String,
     pub workers: Vec<Worker>,
     /// The servers of upstreams.
     pub servers: Vec<Server>,
@@ -135,6 +137,7 @@ impl Sample {
             dropped: answer.number("dropped"),
             respawned: answer.number("respawned"),
             slow: answer.number("slow"),
+            shared_state: answer.get("shared_state").unwrap_or_default().to_owned(),
             workers,
             servers,
             functions,

@@ -94,6 +94,9 @@ pub fn frame(view: &View, rows: usize, screen: &Screen) -> Vec<Line> {
         0 => line(Tone::Good, "All is well."),
         _ => line(Tone::Bad, format!("Look: {}.", sentence(&view.troubles))),
     });
+    if !sample.shared_state.is_empty() {
+        out.push(line(Tone::Plain, format!("Shared state: {}.", sample.shared_state)));
+    }
     out.push(line(Tone::Plain, ""));
     if screen.shows_help {
         out.extend(HELP.iter().map(|text| line(Tone::Dim, *text)));
@@ -272,6 +275,7 @@ mod tests {
             dropped: 0,
             respawned: 0,
             slow: 4,
+            shared_state: String::new(),
             workers: vec![worker.clone()],
             servers: (0..servers).map(server).collect(),
             functions: vec![Function {

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use conf::{ConfError, Node};
 use engine::metrics::{Kind, word};
 use engine::{Client, Cx, Session, told};
+use fleet::Touched;
 use os::sockaddr::block_of;
 use shm::{Entry, Locked, Record};
 
@@ -69,7 +70,7 @@ impl Counted for Failures {
         Kind::LimitAuth
     }
 
-    fn give_back(_: &mut Locked<'_, Failures>, _: Entry) {}
+    fn give_back(_: &mut Locked<'_, Failures>, _: Entry, _: Option<&Touched>) {}
 }
 
 /// The zone that logins of a place are held to.
@@ -352,7 +353,7 @@ mod tests {
     fn limit(rate: i64, burst: i64) -> AuthLimit {
         let zone = Zone::for_tests(rate);
         let table = Table::new(1 << 16).unwrap();
-        let shared = Shared { key: Bytes::new(), table, journal: None };
+        let shared = Shared { key: Bytes::new(), table, journal: None, touched: None };
         assert!(zone.shared.set(Rc::new(shared)).is_ok());
         AuthLimit { zone, burst }
     }

@@ -8,13 +8,15 @@ use conf::table::Contexts;
 use conf::{ConfError, Node};
 use engine::metrics::{Kind, word};
 use engine::{Cx, Session};
-use shm::{Entry, Locked, Place, Record};
+use fleet::{State, Touched};
+use shm::{Entry, Key, Locked, Place, Record};
 
+use super::conn_sync::ConnPart;
 use super::{Counted, Refusing, Scratch, Shared, Zone, define, positive, refer};
 
 /// The number of sessions of one key.
 #[derive(Clone, Copy)]
-pub struct Count(u64);
+pub struct Count(pub(super) u64);
 
 impl Record for Count {
     const WORDS: usize = 1;
@@ -37,17 +39,30 @@ impl Counted for Count {
         if S::BLOCK == Contexts::HTTP { Kind::HttpLimitConn } else { Kind::StreamLimitConn }
     }
 
-    fn give_back(t: &mut Locked<'_, Count>, entry: Entry) {
-        match t.value(entry) {
-            Some(Count(0 | 1)) => t.remove(entry),
-            Some(Count(n)) => t.set(entry, Count(n - 1)),
-            None => {}
+    fn give_back(t: &mut Locked<'_, Count>, entry: Entry, touched: Option<&Touched>) {
+        match (t.value(entry), touched) {
+            (Some(Count(0 | 1)), None) => t.remove(entry),
+            (Some(Count(n)), touched) => {
+                t.set(entry, Count(n.saturating_sub(1)));
+                // An entry without sessions goes when other servers know of it.
+                if let Some(touched) = touched {
+                    touched.add(entry, 1);
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn share(zone: &Zone<Count>, fleet: &fleet::Fleet) {
+        if let (Some(_), Some(shared)) = (zone.synced.get(), zone.shared.get()) {
+            let _ = zone.status.set(fleet.status().clone());
+            fleet.add(Rc::new(ConnPart::new(zone, shared.clone())));
         }
     }
 }
 
 /// One session counted; given back when dropped, in whatever way the session ends.
-struct Hold {
+pub(super) struct Hold {
     shared: Rc<Shared<Count>>,
     entry: Entry,
     /// Its place in the journal, for the case of this process's sudden death.
@@ -60,40 +75,64 @@ impl Drop for Hold {
         if let (Some(journal), Some(place)) = (&self.shared.journal, self.place) {
             journal.forget(place);
         }
-        Count::give_back(&mut t, self.entry);
+        Count::give_back(&mut t, self.entry, self.shared.touched.as_ref());
     }
 }
 
 /// The reason that a zone does not take one more.
-enum Refusal {
+pub(super) enum Refusal {
     Limit,
     NoRoom,
 }
 
 impl Hold {
-    fn take(
+    pub(super) fn take(
         shared: &Rc<Shared<Count>>,
         key: &[u8],
-        limit: u64,
+        (limit, is_joined): (u64, bool),
         slot: usize,
     ) -> Result<Hold, Refusal> {
         let key = shared.table.key(key);
+        let touched = shared.touched.as_ref();
         let mut t = shared.table.lock();
         let entry = match t.find(key) {
-            None => t.insert(key, Count(1)).map_err(|_| Refusal::NoRoom)?,
+            None => insert(&mut t, key, touched)?,
             Some(entry) => {
                 let Count(n) = t.value(entry).unwrap_or(Count(0));
-                if n >= limit {
+                let others = touched.filter(|_| is_joined).map_or(0, |all| all.noted(entry));
+                if n.saturating_add(others) >= limit {
                     return Err(Refusal::Limit);
                 }
                 t.set(entry, Count(n + 1));
                 entry
             }
         };
+        touched.map(|touched| touched.add(entry, 1));
         let place = shared.journal.as_ref().and_then(|journal| journal.note(slot, entry));
         drop(t);
         Ok(Hold { shared: shared.clone(), entry, place })
     }
+}
+
+/// Entries without sessions that make room for another one: others have not heard of them yet.
+const EMPTY_MAX: usize = 8;
+
+fn insert(
+    t: &mut Locked<'_, Count>,
+    key: Key<'_>,
+    touched: Option<&Touched>,
+) -> Result<Entry, Refusal> {
+    let mut made = t.insert(key, Count(1));
+    for _ in 0..EMPTY_MAX {
+        let oldest = t.oldest().filter(|_| made.is_err() && touched.is_some());
+        let Some(oldest) = oldest else { break };
+        match t.value(oldest) {
+            Some(Count(0)) => t.remove(oldest),
+            _ => t.touch(oldest),
+        }
+        made = t.insert(key, Count(1));
+    }
+    made.map_err(|_| Refusal::NoRoom)
 }
 
 /// The outcome for a session: it and the sessions that it made (subrequests) count once.
@@ -131,7 +170,19 @@ engine::settings! {
 /// # Errors
 /// A parameter is wrong, or the zone is defined twice.
 pub fn set_zone<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
-    define::<S, Count>(cx, n, |_| Ok(false)).map(|_| ())
+    let mut synced = None;
+    let zone = define::<S, Count>(cx, n, |word| {
+        let is_sync = *word == *"sync";
+        if is_sync {
+            synced = Some(word.clone());
+        }
+        Ok(is_sync)
+    })?;
+    if let Some(word) = synced {
+        cx.env.fleet.check(&word)?;
+        let _ = zone.synced.set(word);
+    }
+    Ok(())
 }
 
 /// Reads `limit_conn` into the [`ConnLimits`] of its block.
@@ -189,7 +240,7 @@ impl ConnLimiter {
         for limit in &self.limits {
             let Some(shared) = limit.zone.shared.get() else { continue };
             if limit.zone.key(s, &mut key)
-                && let Ok(hold) = Hold::take(shared, &key, u64::MAX, s.stats().slot())
+                && let Ok(hold) = Hold::take(shared, &key, (u64::MAX, false), s.stats().slot())
             {
                 let outcome = s.shared::<ConnOutcome>();
                 outcome.status.set(Some("PASSED"));
@@ -216,7 +267,8 @@ impl ConnLimiter {
             if !limit.zone.key(s, key) {
                 continue;
             }
-            match Hold::take(shared, key, limit.connections, s.stats().slot()) {
+            let terms = (limit.connections, limit.zone.is_joined());
+            match Hold::take(shared, key, terms, s.stats().slot()) {
                 Ok(hold) => {
                     let outcome = s.shared::<ConnOutcome>();
                     outcome.status.set(Some("PASSED"));
@@ -261,6 +313,13 @@ impl ConnLimiter {
     }
 }
 
+impl Zone<Count> {
+    /// Whether the others' counts are those of now.
+    fn is_joined(&self) -> bool {
+        self.status.get().is_some_and(|status| status.state() == State::Joined)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,7 +328,8 @@ mod tests {
 
     fn shared(bytes: usize) -> Rc<Shared<Count>> {
         let journal = Some(Journal::new(2, 32).unwrap());
-        Rc::new(Shared { key: Bytes::new(), table: Table::new(bytes).unwrap(), journal })
+        let table = Table::new(bytes).unwrap();
+        Rc::new(Shared { key: Bytes::new(), table, journal, touched: None })
     }
 
     fn count(shared: &Shared<Count>, key: &[u8]) -> Option<u64> {
@@ -281,10 +341,10 @@ mod tests {
     #[test]
     fn holds_count_and_give_back() {
         let shared = shared(1 << 16);
-        let first = Hold::take(&shared, b"a", 2, 0).ok().unwrap();
-        let second = Hold::take(&shared, b"a", 2, 0).ok().unwrap();
-        assert!(matches!(Hold::take(&shared, b"a", 2, 0), Err(Refusal::Limit)));
-        let other = Hold::take(&shared, b"b", 2, 0).ok().unwrap();
+        let first = Hold::take(&shared, b"a", (2, false), 0).ok().unwrap();
+        let second = Hold::take(&shared, b"a", (2, false), 0).ok().unwrap();
+        assert!(matches!(Hold::take(&shared, b"a", (2, false), 0), Err(Refusal::Limit)));
+        let other = Hold::take(&shared, b"b", (2, false), 0).ok().unwrap();
         assert_eq!((count(&shared, b"a"), count(&shared, b"b")), (Some(2), Some(1)));
         drop(first);
         assert_eq!(count(&shared, b"a"), Some(1));
@@ -296,10 +356,10 @@ mod tests {
     #[test]
     fn the_dead_hold_nothing() {
         let shared = shared(1 << 16);
-        let mine = Hold::take(&shared, b"a", 9, 0).ok().unwrap();
+        let mine = Hold::take(&shared, b"a", (9, false), 0).ok().unwrap();
         for key in [b"a", b"a", b"b"] {
             // The holds of a killed process are never dropped.
-            std::mem::forget(Hold::take(&shared, key, 9, 1).ok().unwrap());
+            std::mem::forget(Hold::take(&shared, key, (9, false), 1).ok().unwrap());
         }
         assert_eq!((count(&shared, b"a"), count(&shared, b"b")), (Some(3), Some(1)));
         shared.died(0, 1);
@@ -313,7 +373,7 @@ mod tests {
         let shared = shared(4096);
         let mut holds = Vec::new();
         let refusal = loop {
-            match Hold::take(&shared, &holds.len().to_le_bytes(), 1, 0) {
+            match Hold::take(&shared, &holds.len().to_le_bytes(), (1, false), 0) {
                 Ok(hold) => holds.push(hold),
                 Err(refusal) => break refusal,
             }
@@ -321,6 +381,6 @@ mod tests {
         assert!(matches!(refusal, Refusal::NoRoom));
         assert_eq!(holds.len(), shared.table.capacity());
         holds.pop();
-        assert!(Hold::take(&shared, b"new", 1, 0).is_ok());
+        assert!(Hold::take(&shared, b"new", (1, false), 0).is_ok());
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod auth;
 pub mod conn;
+mod conn_sync;
 pub mod req;
 
 use std::cell::{Cell, OnceCell};
@@ -21,6 +22,7 @@ use engine::metrics::{Kind, ZoneRef};
 use engine::settings::Conf;
 use engine::zones::name_and_size;
 use engine::{Cx, LoadEnv, Session};
+use fleet::Touched;
 use shm::{Entry, Journal, Locked, Record, Table, ZoneState};
 
 /// The record that a kind of limit keeps by key.
@@ -35,30 +37,46 @@ pub trait Counted: Record + 'static {
     /// The kind of its zones' counters, for an engine's sessions.
     fn kind<S: Session>() -> Kind;
 
-    /// Takes back the hold of a session that is over.
-    fn give_back(t: &mut Locked<'_, Self>, entry: Entry);
+    /// Takes back the hold of a session that is over. `touched` are the entries that other servers
+    /// are to hear of.
+    fn give_back(t: &mut Locked<'_, Self>, entry: Entry, touched: Option<&Touched>);
+
+    /// Shares a zone with other servers, if it is to be.
+    fn share(zone: &Zone<Self>, fleet: &fleet::Fleet) {
+        let _ = (zone, fleet);
+    }
 }
 
 /// A zone's memory, which all workers share.
-struct Shared<R> {
+pub(crate) struct Shared<R> {
     /// The key as it was written: the counts of another key are of no use.
     key: Bytes,
     table: Table<R>,
     /// The entries that each worker holds, for a kind whose entries are held.
     journal: Option<Journal>,
+    /// The entries that other servers are to hear of, for a zone that is shared with them.
+    touched: Option<Touched>,
 }
+
+/// Bytes of a table's cell: see [`Entry::cell`].
+const CELL: usize = 64;
 
 /// A worker with more connections than this may leave some of them counted when it dies.
 const JOURNAL_PLACES: usize = 16 << 10;
 
 impl<R: Counted> Shared<R> {
-    fn new(key: Bytes, bytes: usize, env: &LoadEnv) -> io::Result<Shared<R>> {
+    fn new(key: Bytes, bytes: usize, is_synced: bool, env: &LoadEnv) -> io::Result<Shared<R>> {
         let slots = env.slots();
         let journal = match R::HELD {
             true => Some(Journal::new(slots, env.connections.min(JOURNAL_PLACES))?),
             false => None,
         };
-        Ok(Shared { key, table: Table::new(bytes)?, journal })
+        let table = Table::new(bytes)?;
+        let touched = match is_synced {
+            true => Some(Touched::new(table.bytes() / CELL)?),
+            false => None,
+        };
+        Ok(Shared { key, table, journal, touched })
     }
 }
 
@@ -66,7 +84,8 @@ impl<R: Counted> ZoneState for Shared<R> {
     fn died(&self, pid: u32, slot: usize) {
         self.table.free_of(pid);
         let held = self.journal.iter().flat_map(|journal| journal.take(slot));
-        held.for_each(|entry| R::give_back(&mut self.table.lock(), entry));
+        let touched = self.touched.as_ref();
+        held.for_each(|entry| R::give_back(&mut self.table.lock(), entry, touched));
     }
 
     fn fill(&self) -> Option<shm::Fill> {
@@ -84,6 +103,12 @@ pub struct Zone<R> {
     key_text: OnceCell<Bytes>,
     /// `limit_req_zone`: thousandths of a request a second.
     rate: Cell<i64>,
+    /// `sync`: the word that shares the zone with other servers.
+    synced: OnceCell<Word>,
+    /// The state of the connection to other servers, where the zone is shared.
+    status: OnceCell<Rc<fleet::Status>>,
+    /// `sync=strict`: each request asks the engine.
+    strict: OnceCell<req::Strict>,
     shared: OnceCell<Rc<Shared<R>>>,
     /// Its counters.
     counted: OnceCell<ZoneRef>,
@@ -101,6 +126,9 @@ impl<R: Counted> Zone<R> {
             key: OnceCell::new(),
             key_text: OnceCell::new(),
             rate: Cell::new(rate),
+            synced: OnceCell::new(),
+            status: OnceCell::new(),
+            strict: OnceCell::new(),
             shared: OnceCell::new(),
             counted: OnceCell::new(),
         })
@@ -154,10 +182,14 @@ impl<R: Counted> Zone<R> {
         let kept = cx.env.zones.kept::<Shared<R>>(&self.name);
         let zone = format_args!("zone \"{shown}\" starts anew");
         let log = base::log::default();
+        let is_synced = self.synced.get().is_some();
         let shared = match kept {
-            Some(kept) if kept.key == key => kept,
+            Some(kept) if kept.key == key && kept.touched.is_some() == is_synced => kept,
             kept => {
-                if let Some(kept) = kept {
+                if kept.as_ref().is_some_and(|kept| kept.key == key) {
+                    let told = if is_synced { "is shared now" } else { "is not shared any more" };
+                    base::log!(log, Level::Notice, None, "{zone}: it {told}");
+                } else if let Some(kept) = kept {
                     // Counts by another key are of no use.
                     let (key, old) = (self.key_shown(), base::log::lossy(&kept.key));
                     let told = format_args!("its key is \"{key}\" now, and was \"{old}\"");
@@ -167,7 +199,7 @@ impl<R: Counted> Zone<R> {
                     let told = format_args!("{now}, and was {user} of {old} bytes");
                     base::log!(log, Level::Notice, None, "{zone}: {told}");
                 }
-                let shared = Shared::new(key.clone(), bytes, &cx.env).map_err(|e| {
+                let shared = Shared::new(key.clone(), bytes, is_synced, &cx.env).map_err(|e| {
                     let e = base::log::os_error(&e);
                     let message = format!("mmap(MAP_ANON|MAP_SHARED, {bytes}) failed {e}");
                     ConfError::at(&self.at, message)
@@ -228,6 +260,9 @@ fn refer<S: Session, R: Counted>(
         key: OnceCell::new(),
         key_text: OnceCell::new(),
         rate: Cell::new(0),
+        synced: OnceCell::new(),
+        status: OnceCell::new(),
+        strict: OnceCell::new(),
         shared: OnceCell::new(),
         counted: OnceCell::new(),
     });
@@ -297,7 +332,11 @@ fn define_by<S: Session, R: Counted>(
 /// A zone is named and not defined, or memory cannot be mapped.
 pub fn map_zones<S: Session, R: Counted>(cx: &mut Cx<S>) -> Result<(), ConfError> {
     let zones: Vec<_> = cx.main::<Zones<R>>().0.clone();
-    zones.iter().try_for_each(|zone| zone.map(cx))
+    zones.iter().try_for_each(|zone| {
+        zone.map(cx)?;
+        R::share(zone, &cx.env.fleet);
+        Ok(())
+    })
 }
 
 engine::settings! {

@@ -7,6 +7,7 @@
 
 mod blocks;
 mod cx;
+mod fleet;
 mod habits;
 mod headers;
 mod identity;
@@ -156,6 +157,7 @@ const ENTRIES: &[&[Entry]] = &[
     tls::ENTRIES,
     servers::ENTRIES,
     blocks::ENTRIES,
+    fleet::ENTRIES,
     habits::ENTRIES,
 ];
 

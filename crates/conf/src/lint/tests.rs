@@ -657,3 +657,19 @@ fn directories() {
     assert_eq!(found("url ldap://localhost/dc=x?uid?base?(a=b);"), ["ldap-scope:1"]);
     assert_eq!(found("url ldap://localhost; require valid_user uid=$remote_user,dc=x;"), none);
 }
+
+#[test]
+fn shared_state() {
+    let found = |url: &str, zone: &str| found(&format!("{url}\nhttp {{ {zone} }}"));
+    let zone = "limit_req_zone $a zone=a:1m rate=1r/s sync;";
+    let none = [""; 0];
+    assert_eq!(found("shared_state redis://127.0.0.1 prefix=a;", zone), none);
+    assert_eq!(found("shared_state redis://127.0.0.1;", zone), ["shared-state-prefix:1"]);
+    assert_eq!(found("", zone), ["sync-alone:2"]);
+    assert_eq!(found("", "limit_req_zone $a zone=a:1m rate=1r/s;"), none);
+    let password = ["shared-state-password:1"];
+    assert_eq!(found("shared_state redis://u:p@10.0.0.1/2 prefix=a;", zone), password);
+    assert_eq!(found("shared_state redis://u:p@127.0.0.1,b:1 prefix=a;", zone), password);
+    assert_eq!(found("shared_state rediss://u:p@10.0.0.1 prefix=a;", zone), none);
+    assert_eq!(found("shared_state redis://u:p@localhost:1 prefix=a;", zone), none);
+}

@@ -19,9 +19,9 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
         "limit_conn_zone",
         Contexts::HTTP,
-        Args::T2,
+        Args::T23,
         "",
-        "A shared zone that counts, per key, connections with a request in progress.",
+        "A shared zone that counts, per key, connections with a request in progress; [sync].",
         conn::set_zone,
     ),
     directive(

@@ -19,9 +19,10 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
         "limit_req_zone",
         Contexts::HTTP,
-        Args::T3,
+        Args::T3.or(Args::T4).or(Args::T5).or(Args::T6),
         "",
-        "A shared zone that counts requests per key, and the rate that it allows.",
+        "A shared zone that counts requests per key, and the rate that it allows; \
+         [sync|sync=strict] [on_error=local|open|deny] [wait=].",
         req::set_zone,
     ),
     directive(
@@ -60,15 +61,26 @@ static DIRECTIVES: &[Directive<Cx>] = &[
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     if let Some(limiter) = l.conf::<ReqLimits>().limiter() {
-        p.preaccess.push(Box::new(LimitReq(limiter)));
+        let is_strict = limiter.is_strict();
+        p.preaccess.push(Box::new(LimitReq(limiter, is_strict)));
     }
     Ok(())
 }
 
-struct LimitReq(ReqLimiter);
+/// The limiter, and whether requests wait for other servers.
+struct LimitReq(ReqLimiter, bool);
 
 impl PhaseHandler for LimitReq {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if self.1 {
+            return Step::Wait(Box::pin(async move {
+                match self.0.admit_strictly(r).await {
+                    ReqVerdict::Pass => Verdict::Next,
+                    ReqVerdict::Refuse => super::refused(self.0.refusing()),
+                    ReqVerdict::Delay(ms) => r.pause(ms).await.err().unwrap_or(Verdict::Next),
+                }
+            }));
+        }
         match self.0.admit(r) {
             ReqVerdict::Pass => Step::Now(Verdict::Next),
             ReqVerdict::Refuse => Step::Now(super::refused(self.0.refusing())),

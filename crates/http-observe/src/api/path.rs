@@ -43,6 +43,8 @@ pub(super) enum Resource {
     Pair(Rc<keyval::Zone>, Vec<u8>),
     /// The object of `stub_status json`.
     Status,
+    /// The state of `shared_state`.
+    SharedState,
     /// All that a dashboard shows.
     Overview,
     /// The histograms of zones of a kind.
@@ -102,6 +104,7 @@ const WEIR: &[&str] = &[
     "stream_upstreams",
     "slow_requests",
     "certificates",
+    "shared_state",
     "v1",
 ];
 
@@ -166,6 +169,7 @@ pub(super) fn find(r: &Request, prefix: &[u8]) -> Result<Resource, Refusal> {
         [b"weir", b"stream_upstreams"] => Resource::Times(Kind::StreamPeer),
         [b"weir", b"stream_server_zones"] => Resource::Times(Kind::StreamServer),
         [b"weir", b"slow_requests"] => Resource::SlowRequests,
+        [b"weir", b"shared_state"] => Resource::SharedState,
         [b"weir", b"certificates"] => Resource::Certificates(None),
         // Names of files and orders have slashes.
         [b"weir", b"certificates", ..] => {

@@ -72,6 +72,11 @@ pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
             let last = super::number(&r.args, b"last=").unwrap_or(u64::MAX);
             slow_requests(&main, since, last, fields)
         }
+        Resource::SharedState => object(fields, move |o| {
+            if let Some(fleet) = crate::shared_state::fleet(&main) {
+                crate::shared_state::write(o, &fleet);
+            }
+        }),
         Resource::Overview => overview::write(r),
         Resource::Certificates(None) => certificates(r, fields),
         Resource::Certificates(Some(known)) => object(fields, move |o| known.write(o)),

@@ -52,6 +52,8 @@ const judge = (now) => {
   for (const p of now.peers) if (p.trouble) say(1, p.server + " of " + p.group + " " + p.trouble);
   for (const [name, z] of Object.entries(now.slabs || {})) if (z.pages.free === 0 || z.pages.used / (z.pages.used + z.pages.free) > .95) say(1, "zone " + name + " is full");
   for (const c of now.certs || []) if (c.not_after && c.days < 14) say(c.days < 2 ? 2 : 1, "certificate " + c.name + (c.days < 0 ? " expired" : " expires in " + c.days + " days"));
+  const fleet = now.now.shared_state;
+  if (fleet && fleet.state === "away") say(1, "shared state is away for " + Math.round(fleet.state_ms / 1000) + " s: " + fleet.reason);
   const still = now.workers.filter((w) => w.silent_ms > STILL);
   for (const w of still) say(2, "worker " + w.pid + " hangs for " + (w.silent_ms / 1000).toFixed(1) + " s");
   if (now.took > 1500 && !still.length) say(1, "the server took " + (now.took / 1000).toFixed(1) + " s to answer");

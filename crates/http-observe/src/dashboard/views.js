@@ -180,7 +180,14 @@ V.caches = { title: "Caches", parts: "caches,status", make: (box) => {
 } };
 V.limits = { title: "Limits", parts: "limit_reqs,limit_conns,stream_limit_conns,slabs", make: (box) => {
   const s = section(box, "Limits"), z = section(box, "Shared memory zones"), full = (z) => z.used / (z.used + z.free || 1);
+  let fleet;
   return (now) => {
+    const f = now.now.shared_state;
+    if (f) {
+      fleet ||= section(box, "Shared with other servers");
+      table(fleet.wide, "fleet", [words("State", (f) => f.state, (f) => f.state === "joined" ? "good" : "warn"), column("Lag", (f) => f.lag_ms ?? 0, (v) => v + " ms"), column("Servers", (f) => f.peers), words("Hosts", (f) => f.hosts, () => "long"), words("Zones", (f) => f.zones.map((z) => z.name).join(", "), () => "long"),
+        column("Sent", (f) => f.sent, short), column("Received", (f) => f.received, short), column("Dropped", (f) => f.dropped, short, (f) => f.dropped ? "warn" : ""), column("Falls back", (f) => f.fallbacks, short, (f) => f.fallbacks ? "warn" : ""), column("Waits", (f) => f.waits, short)], [{ key: "fleet", ...f }]);
+    }
     if (!now.limit_reqs) return;
     table(s.wide, "limits", [words("Kind", (l) => l.kind), words("Zone", (l) => l.name), column("Passed", (l) => l.l.passed, short), column("Delayed", (l) => l.l.delayed || 0, short),
       column("Refused", (l) => l.l.rejected, short, (l) => l.l.rejected ? "warn" : ""), column("In dry runs", (l) => l.l.rejected_dry_run, short)],

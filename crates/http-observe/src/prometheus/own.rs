@@ -65,6 +65,7 @@ pub(super) fn tables(main: &Rc<HttpMain>) -> Vec<Table> {
         shared_zones(main),
         certificates(main),
     ];
+    all.extend(shared_state(main));
     all.extend(spans(main));
     all.extend(log_records(main));
     all.extend(functions(main));
@@ -213,6 +214,36 @@ fn overload(main: &Rc<HttpMain>) -> Table {
         vec![step, closes, sheds, refusals, closed, refused, preferred, displaced]
     };
     Table::single(all.into(), read)
+}
+
+/// The connection to the engine of `shared_state`, where there is one.
+fn shared_state(main: &Rc<HttpMain>) -> Option<Table> {
+    use Type::{Counter, Gauge};
+    let fleet = crate::shared_state::fleet(main)?;
+    let all = [
+        Column::new("weir_shared_state_joined", Gauge, "1 while the engine answers."),
+        Column::new("weir_shared_state_lag_seconds", Gauge, "Since it answered last.").time(),
+        Column::new("weir_shared_state_round_seconds", Gauge, "Time of the last round.").time(),
+        Column::new("weir_shared_state_peers", Gauge, "Servers that share state, with this one."),
+        Column::new("weir_shared_state_rounds_total", Counter, "Rounds that it answered."),
+        Column::new("weir_shared_state_failures_total", Counter, "Rounds that it did not."),
+        Column::new("weir_shared_state_fallbacks_total", Counter, "Falls back to local state."),
+        Column::new("weir_shared_state_sent_total", Counter, "Keys and pairs that were sent."),
+        Column::new("weir_shared_state_received_total", Counter, "Pairs of others received."),
+        Column::new("weir_shared_state_dropped_total", Counter, "Changes lost for lack of room."),
+        Column::new("weir_shared_state_foreign_total", Counter, "Keys of another program."),
+        Column::new("weir_shared_state_malformed_total", Counter, "Answers that make no sense."),
+        Column::new("weir_shared_state_waits_total", Counter, "Requests that waited for it."),
+    ];
+    let read = move || {
+        let shown = fleet.status().snapshot(base::time::now_ms());
+        let is_joined = shown.state == fleet::State::Joined;
+        let lag_us = shown.lag_ms.map_or(ABSENT, |ms| ms.saturating_mul(1000));
+        let mut all = vec![is_joined.into(), lag_us, shown.round_us, shown.peers];
+        all.extend(shown.counters);
+        all
+    };
+    Some(Table::single(all.into(), read))
 }
 
 /// The moves of live connections between workers.

@@ -3,4 +3,5 @@
 pub mod ip_hash;
 pub mod methods;
 mod sessions;
+mod sessions_part;
 pub mod sticky;

@@ -1,6 +1,7 @@
 //! The session table of `sticky learn`: the server of each session, shared by all workers.
 
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 
 use base::crc::crc32;
@@ -8,10 +9,13 @@ use base::log::{Level, lossy};
 use base::time::unix_ms;
 use bytes::Bytes;
 use conf::{ConfError, Word};
+use fleet::Touched;
 use http::cx::Cx;
 use http::module::Conf;
 use md5::{Digest, Md5};
-use shm::{Record, Table, ZoneState};
+use shm::{Entry, Record, Table, ZoneState};
+
+use super::sessions_part::SessionsPart;
 
 /// A shortened server id for the table: its first bytes, its length and a checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,10 +42,31 @@ impl Mark {
 }
 
 /// A session: its server, and the time of its last use in milliseconds.
-#[derive(Clone, Copy)]
-struct Known {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Known {
     mark: Mark,
-    last_ms: u64,
+    pub(super) last_ms: u64,
+}
+
+/// Bytes of a server in the messages to other servers.
+const MARK_BYTES: usize = 24;
+
+impl Known {
+    /// The server, for other servers.
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let [a, b, check, _] = self.to_words();
+        [a, b, check].map(u64::to_le_bytes).concat()
+    }
+
+    /// A session on a server that another one has learnt.
+    pub(super) fn from_bytes(bytes: &[u8], last_ms: u64) -> Option<Known> {
+        let bytes: &[u8; MARK_BYTES] = bytes.try_into().ok()?;
+        let mut words = [0, 0, 0, last_ms];
+        for (word, half) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*half);
+        }
+        Some(Known::from_words(words))
+    }
 }
 
 impl Record for Known {
@@ -58,9 +83,11 @@ impl Record for Known {
 }
 
 /// The sessions of a zone in shared memory.
-struct Shared {
+pub(super) struct Shared {
     upstream: Bytes,
-    table: Table<Known>,
+    pub(super) table: Table<Known>,
+    /// The sessions that other servers are to hear of, if they share them.
+    pub(super) touched: Option<Touched>,
 }
 
 impl ZoneState for Shared {
@@ -99,7 +126,7 @@ impl Sessions {
         zone: &Bytes,
         bytes: usize,
         upstream: Bytes,
-        timeout_ms: u64,
+        (timeout_ms, synced): (u64, Option<&Word>),
     ) -> Result<Rc<Sessions>, ConfError> {
         cx.declare_zone(at, zone, Some(bytes), "sticky")?;
         let name = lossy(zone).into_owned();
@@ -112,12 +139,18 @@ impl Sessions {
             ));
         }
         taken.push((zone.clone(), upstream.clone()));
+        synced.map_or(Ok(()), |word| cx.env.fleet.check(word))?;
+        let is_synced = synced.is_some();
         // Sessions of another upstream would name servers that this one lacks.
-        let kept = cx.env.zones.kept::<Shared>(zone).filter(|kept| kept.upstream == upstream);
+        let kept = cx
+            .env
+            .zones
+            .kept::<Shared>(zone)
+            .filter(|kept| kept.upstream == upstream && kept.touched.is_some() == is_synced);
         let shared = match kept {
             Some(kept) => kept,
-            None => match Table::new(bytes) {
-                Ok(table) => Rc::new(Shared { upstream, table }),
+            None => match Shared::new(upstream, bytes, is_synced) {
+                Ok(shared) => Rc::new(shared),
                 Err(e) => {
                     let e = base::log::os_error(&e);
                     return wrong(format!("mmap(MAP_ANON|MAP_SHARED, {bytes}) failed {e}"));
@@ -125,6 +158,10 @@ impl Sessions {
             },
         };
         cx.env.zones.put(zone, shared.clone());
+        if is_synced {
+            let part = SessionsPart::new(&name, shared.clone(), timeout_ms);
+            cx.env.fleet.add(Rc::new(part));
+        }
         Ok(Rc::new(Sessions { shared, zone: zone.clone(), timeout_ms }))
     }
 
@@ -157,8 +194,10 @@ impl Sessions {
             if !create && t.value(entry).is_none_or(|k| self.is_over(&k, known.last_ms)) {
                 return t.remove(entry);
             }
+            let before = t.value(entry);
             t.set(entry, known);
             t.touch(entry);
+            self.tell(entry, before, known);
             return;
         }
         if !create {
@@ -171,13 +210,16 @@ impl Sessions {
                 _ => t.remove(oldest),
             }
         }
-        if t.insert(key, known).is_ok() {
-            return;
+        if let Ok(entry) = t.insert(key, known) {
+            return self.tell(entry, None, known);
         }
         if let Some(oldest) = t.oldest() {
             t.remove(oldest);
         }
         let done = t.insert(key, known);
+        if let Ok(entry) = done {
+            self.tell(entry, None, known);
+        }
         drop(t);
         let (log, zone) = (base::log::default(), lossy(&self.zone));
         let m = "could not allocate node in sticky session zone";
@@ -193,13 +235,53 @@ impl Sessions {
     }
 }
 
+impl Sessions {
+    /// Under the lock: other servers are to hear of a session that is new or has another server,
+    /// and of its use four times in its lifetime.
+    fn tell(&self, entry: Entry, before: Option<Known>, now: Known) {
+        let Some(touched) = &self.shared.touched else { return };
+        let quarter = |known: &Known| known.last_ms / (self.timeout_ms / 4).max(1);
+        let is_same = |before: &Known| before.mark == now.mark && quarter(before) == quarter(&now);
+        if !before.as_ref().is_some_and(is_same) {
+            touched.add(entry, 1);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Sessions {
+    /// Sessions that are shared.
+    pub(super) fn for_tests(bytes: usize, timeout_ms: u64) -> Sessions {
+        let shared = Shared::new(Bytes::new(), bytes, true).expect("memory");
+        Sessions { shared: Rc::new(shared), zone: Bytes::from_static(b"z"), timeout_ms }
+    }
+
+    pub(super) fn shared(&self) -> Rc<Shared> {
+        self.shared.clone()
+    }
+}
+
+impl Shared {
+    fn new(upstream: Bytes, bytes: usize, is_synced: bool) -> io::Result<Shared> {
+        let table = Table::new(bytes)?;
+        let touched = match is_synced {
+            true => Some(Touched::new(table.bytes() / CELL)?),
+            false => None,
+        };
+        Ok(Shared { upstream, table, touched })
+    }
+}
+
+/// Bytes of a table's cell: see [`Entry::cell`].
+const CELL: usize = 64;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn sessions(bytes: usize, timeout_ms: u64) -> Sessions {
         base::time::update();
-        let shared = Shared { upstream: Bytes::new(), table: Table::new(bytes).unwrap() };
+        let shared = Shared::new(Bytes::new(), bytes, false).unwrap();
         Sessions { shared: Rc::new(shared), zone: Bytes::from_static(b"z"), timeout_ms }
     }
 

@@ -190,6 +190,7 @@ fn learn(cx: &mut Cx, n: &Node, words: &[Word]) -> Result<Sticky, ConfError> {
     let wrong = |what: &str| ConfError::directive(n, what);
     let (mut lookup, mut create) = (Vec::new(), Vec::new());
     let (mut zone, mut timeout_ms, mut at_header) = (None, None, false);
+    let mut synced = None;
     for w in words {
         let text = w.bytes();
         let after = |prefix: &str| text.strip_prefix(prefix.as_bytes());
@@ -216,6 +217,8 @@ fn learn(cx: &mut Cx, n: &Node, words: &[Word]) -> Result<Sticky, ConfError> {
             lookup.push(variable(cx, w, 7)?);
         } else if text == b"header" {
             at_header = true;
+        } else if text == b"sync" {
+            synced = Some(w);
         } else {
             return Err(ConfError::at(w, format!("unknown parameter \"{}\"", w.lossy())));
         }
@@ -231,7 +234,8 @@ fn learn(cx: &mut Cx, n: &Node, words: &[Word]) -> Result<Sticky, ConfError> {
     };
     let upstream = cx.main::<Upstreams>().block_name();
     let timeout_ms = timeout_ms.unwrap_or(TIMEOUT_MS);
-    let sessions = Sessions::map(cx, word, &name, bytes, upstream, timeout_ms)?;
+    let terms = (timeout_ms, synced);
+    let sessions = Sessions::map(cx, word, &name, bytes, upstream, terms)?;
     Ok(Sticky { lookup, cookie: None, learn: Some(Learn { create, at_header, sessions }) })
 }
 

@@ -20,6 +20,7 @@ use http::request::Request;
 use http::server::HttpMain;
 
 use super::conf::{Draft, Which};
+use super::sharing;
 use crate::directives::Shared;
 
 /// The module that owns all caches of a configuration.
@@ -28,7 +29,7 @@ pub static MODULE: Module = Module {
     confs: &[ConfType::of::<Caches>(Scope::Main)],
     init: Some(init),
     start: Some(start),
-    helps: &[MANAGER, LOADER],
+    helps: &[MANAGER, LOADER, SHARING],
     status: Some(status),
     ..Module::EMPTY
 };
@@ -45,6 +46,17 @@ const LOADER: Helping<Request> = Helping {
     wants: |main| super::all(main).iter().any(|cache| !cache.is_known()),
     prepare: |_| (),
     run: |main, seat| help(main, Helper::CacheLoader, seat),
+};
+
+/// The shared state process purges what other servers have purged.
+const SHARING: Helping<Request> = Helping {
+    helper: Helper::SharedState,
+    wants: |main| super::all(main).iter().any(|cache| cache.shares.get().is_some()),
+    prepare: |_| (),
+    run: |main, seat| {
+        super::all(main).iter().for_each(|cache| cache.use_slot(seat.slot));
+        Box::pin(std::future::ready(()))
+    },
 };
 
 /// In a worker: attaches the process to all caches.
@@ -112,6 +124,8 @@ struct Defined {
     bytes: usize,
     at: Word,
     settings: Settings,
+    /// Other servers hear of its purges.
+    is_synced: bool,
 }
 
 /// All caches of a configuration.
@@ -147,8 +161,12 @@ fn init(cx: &mut Cx) -> Result<(), ConfError> {
     let defined = std::mem::take(&mut cx.main::<Caches>().defined);
     for d in defined {
         let keys = keys(cx, &d)?;
-        let cache = Cache::new(&d.name, keys, d.settings);
-        cx.main::<Caches>().made.borrow_mut().push((d.prefix, Rc::new(cache)));
+        let cache = Rc::new(Cache::new(&d.name, keys, d.settings));
+        if d.is_synced {
+            let outbox = sharing::outbox(cx, &d.at, &d.name)?;
+            sharing::share(cx, &cache, outbox);
+        }
+        cx.main::<Caches>().made.borrow_mut().push((d.prefix, cache));
     }
     Ok(())
 }
@@ -340,8 +358,13 @@ pub(crate) fn cache_path<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfEr
     let folder = word.bytes().strip_suffix(b"/").unwrap_or(word.bytes());
     let folder: PathBuf = cx.env.path(folder);
     let mut path = CachePath::new(folder);
-    let mut zone = None;
+    let (mut zone, mut is_synced) = (None, false);
     for word in &n.args[1..] {
+        if *word == *"sync" {
+            cx.env.fleet.check(word)?;
+            is_synced = true;
+            continue;
+        }
         match word.bytes().strip_prefix(b"keys_zone=") {
             Some(text) => zone = Some((word, keys_zone(word, text)?)),
             None => path.parameter(word)?,
@@ -362,7 +385,7 @@ pub(crate) fn cache_path<T: Caching>(cx: &mut Cx, n: &Node) -> Result<(), ConfEr
         return Err(ConfError::at(at, m));
     }
     let at = at.clone();
-    caches.defined.push(Defined { prefix: T::PREFIX, name, bytes, at, settings });
+    caches.defined.push(Defined { prefix: T::PREFIX, name, bytes, at, settings, is_synced });
     Ok(())
 }
 

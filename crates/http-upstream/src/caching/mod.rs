@@ -22,6 +22,7 @@
 //! | `fill_reader` | the body of a response that this worker fetches, for one client |
 //! | `stream_reader` | the body of a response that another worker fetches |
 //! | `purge` | requests that purge |
+//! | `sharing` | purges that reach other servers |
 //!
 //! The cache never fails a request: if a zone or disk is full, a file is unreadable or a directory
 //! is missing, the response bypasses the cache.
@@ -33,6 +34,7 @@ mod fill_reader;
 mod lookup;
 mod purge;
 mod serve;
+mod sharing;
 mod stream_reader;
 
 use std::rc::Rc;

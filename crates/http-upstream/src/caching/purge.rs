@@ -8,6 +8,8 @@ use cache::{PurgeError, PurgeResult, Ticket, tags};
 use http::module::Verdict;
 use http::request::Request;
 
+use super::sharing;
+
 /// Purges the entries that the request selects, and responds.
 pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
     let mut named = Vec::new();
@@ -19,6 +21,7 @@ pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
     let pool = r.pool().ok().flatten();
     let (status, m) = match cache::purge(&t.cache, &t.key, &t.main, &named, pool.as_ref()).await {
         Ok(result) => {
+            sharing::tell(r, t, &named);
             answer(r, result);
             return Verdict::Done;
         }

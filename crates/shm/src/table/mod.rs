@@ -79,13 +79,23 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The number of its cell: below the table's bytes divided by 64, and no other living entry's.
+    pub fn cell(self) -> usize {
+        self.cell as usize
+    }
+
+    /// Differs between an entry and the one before it in the same cell.
+    pub fn generation(self) -> u8 {
+        self.generation
+    }
+
     /// The handle as a word, never 0.
-    pub(crate) fn to_word(self) -> u64 {
+    pub fn to_word(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.cell)
     }
 
     /// The handle that a word encodes; 0 encodes none.
-    pub(crate) fn from_word(word: u64) -> Option<Entry> {
+    pub fn from_word(word: u64) -> Option<Entry> {
         let entry = Entry { cell: word as u32, generation: (word >> 32) as u8 };
         (entry.cell != NONE).then_some(entry)
     }
@@ -358,7 +368,7 @@ impl<'a, R: Record> Locked<'a, R> {
     }
 
     /// The key of an entry and its payload.
-    fn bytes_of(&self, entry: Entry) -> Option<Vec<u8>> {
+    pub fn bytes_of(&self, entry: Entry) -> Option<Vec<u8>> {
         let cell = self.entry(entry)?;
         let len = usize::from(Tag::of(cell).key_len);
         let mut bytes = Vec::with_capacity(len + CACHE_LINE);
@@ -397,6 +407,16 @@ impl<'a, R: Record> Locked<'a, R> {
     /// The entry that was made or touched longest ago.
     pub fn oldest(&self) -> Option<Entry> {
         self.at(get(&self.t.head().oldest))
+    }
+
+    /// The entry that was made or touched last.
+    pub fn newest(&self) -> Option<Entry> {
+        self.at(get(&self.t.head().newest))
+    }
+
+    /// The entry that was touched next before this one.
+    pub fn older(&self, entry: Entry) -> Option<Entry> {
+        self.at(get(&self.entry(entry)?.older))
     }
 
     /// The entry that was touched next after this one.

@@ -14,4 +14,5 @@ mod cache_trouble;
 mod cache_upgrade;
 mod cache_workers;
 mod origin;
+mod shared_purges;
 mod slice;

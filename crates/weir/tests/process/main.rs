@@ -37,6 +37,7 @@ mod scripts;
 mod serve;
 mod serve_https;
 mod sharding;
+mod shared_state;
 mod systemd;
 mod upgrade;
 mod verdict;

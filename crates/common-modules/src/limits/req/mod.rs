@@ -1,5 +1,8 @@
 //! `limit_req`: a leaky bucket for each key, in thousandths of a request.
 
+mod strict;
+mod sync;
+
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -8,9 +11,11 @@ use base::time::now_ms;
 use conf::{ConfError, Node, Word};
 use engine::metrics::{Kind, word};
 use engine::{Cx, Session};
-use shm::{Entry, Full, Key, Locked, Record, Table};
+use fleet::Touched;
+use shm::{Entry, Full, Key, Locked, Record};
 
-use super::{Counted, Refusing, Scratch, Zone, define, positive, refer};
+pub(super) use self::strict::Strict;
+use super::{Counted, Refusing, Scratch, Shared, Zone, define, positive, refer};
 
 /// One key's bucket.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
@@ -42,7 +47,13 @@ impl Counted for Bucket {
         Kind::LimitReq
     }
 
-    fn give_back(_: &mut Locked<'_, Bucket>, _: Entry) {}
+    fn give_back(_: &mut Locked<'_, Bucket>, _: Entry, _: Option<&Touched>) {}
+
+    fn share(zone: &Zone<Bucket>, fleet: &fleet::Fleet) {
+        if let (Some(_), Some(shared)) = (zone.synced.get(), zone.shared.get()) {
+            fleet.add(Rc::new(sync::part(zone, shared.clone())));
+        }
+    }
 }
 
 /// Clocks may differ by a little between processes; after this they have nothing to do with each
@@ -188,10 +199,20 @@ engine::settings! {
 /// # Errors
 /// A parameter is wrong, or the zone is defined twice.
 pub fn set_zone<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
-    let mut rate = None;
-    let zone = define::<S, Bucket>(cx, n, |word| set_rate(&mut rate, word))?;
+    let (mut rate, mut synced, mut terms) = (None, None, strict::Terms::default());
+    let zone = define::<S, Bucket>(cx, n, |word| {
+        if *word == *"sync" {
+            synced = Some(word.clone());
+            return Ok(true);
+        }
+        Ok(terms.read(word)? || set_rate(&mut rate, word)?)
+    })?;
     zone.rate.set(rate.unwrap_or(1));
-    Ok(())
+    if let Some(word) = synced {
+        cx.env.fleet.check(&word)?;
+        let _ = zone.synced.set(word);
+    }
+    terms.set::<S>(cx, &zone)
 }
 
 /// Reads `rate=`, in thousandths a second; false where the word is something else.
@@ -312,8 +333,13 @@ impl ReqLimiter {
             return ReqVerdict::Pass;
         }
         let mut key = self.scratch.take();
-        let decision = self.decide(s, &mut key);
+        let decision = self.decide(s, &mut key, &[]);
         self.scratch.give(key);
+        self.conclude(s, decision)
+    }
+
+    /// Counts and logs a decision, and remembers it for subrequests.
+    fn conclude<S: Session>(&self, s: &mut S, decision: Decision) -> ReqVerdict {
         let passed = ("PASSED", word::PASSED);
         let (zone, outcome, dry_outcome, verdict) = match decision {
             Decision::Uncounted => return ReqVerdict::Pass,
@@ -335,7 +361,7 @@ impl ReqLimiter {
         let dry_run = self.refusing.dry_run();
         let (outcome, word) = if dry_run { dry_outcome } else { outcome };
         self.limits[zone].zone.count(s, word);
-        known.0.set(Some(outcome));
+        s.shared::<ReqOutcome>().0.set(Some(outcome));
         if dry_run { ReqVerdict::Pass } else { verdict }
     }
 
@@ -343,7 +369,7 @@ impl ReqLimiter {
     /// it goes on. `$limit_req_status` stays the session's.
     pub fn admit_another<S: Session>(&self, s: &mut S) -> bool {
         let mut key = self.scratch.take();
-        let decision = self.decide(s, &mut key);
+        let decision = self.decide(s, &mut key, &[]);
         self.scratch.give(key);
         let Decision::Refuse { excess, limit } = decision else { return true };
         if let Some(excess) = excess {
@@ -353,7 +379,8 @@ impl ReqLimiter {
     }
 
     /// Asks all zones; only when none refuses does the request count in each.
-    fn decide<S: Session>(&self, s: &mut S, text: &mut Vec<u8>) -> Decision {
+    /// Strict zones have been asked before, but those in `local`.
+    fn decide<S: Session>(&self, s: &mut S, text: &mut Vec<u8>, local: &[usize]) -> Decision {
         let now = now_ms();
         let last = self.limits.len() - 1;
         // With one zone nothing is put here, so nothing is allocated.
@@ -362,12 +389,20 @@ impl ReqLimiter {
         let mut mine = false;
         for (i, limit) in self.limits.iter().enumerate() {
             let Some(shared) = limit.zone.shared.get() else { continue };
+            if limit.zone.strict.get().is_some() && !local.contains(&i) {
+                continue;
+            }
             if !limit.zone.key(s, text) {
                 continue;
             }
             let key = shared.table.key(text);
             let fits = shared.table.fits(text.len());
-            let answer = ask(&mut shared.table.lock(), key, fits, limit.terms(), now, i == last);
+            let mut t = shared.table.lock();
+            let answer = ask(&mut t, key, fits, limit.terms(), now, i == last);
+            if let Answer::Counted { entry, .. } = answer {
+                shared.touch(entry);
+            }
+            drop(t);
             s.debug(format_args!("limit_req[{i}]: {answer:?}"));
             match answer {
                 Answer::Over(excess) => {
@@ -404,7 +439,7 @@ impl ReqLimiter {
         }
         for (i, entry) in fitting.into_iter().rev() {
             if let Some(shared) = self.limits[i].zone.shared.get() {
-                weigh(i, self.limits[i].count(&shared.table, entry, now));
+                weigh(i, self.limits[i].count(shared, entry, now));
             }
         }
         Decision::Pass { delay_ms, excess, limit }
@@ -447,12 +482,22 @@ impl ReqLimit {
     }
 
     /// Puts a request into a bucket that was asked before, and gives its content.
-    fn count(&self, table: &Table<Bucket>, entry: Entry, now: u64) -> i64 {
-        let mut t = table.lock();
+    fn count(&self, shared: &Shared<Bucket>, entry: Entry, now: u64) -> i64 {
+        let mut t = shared.table.lock();
         let Some(bucket) = t.value(entry) else { return 0 };
         let excess = bucket.with_one_more(now, self.zone.rate.get());
         t.set(entry, bucket.reckoned(now, excess));
+        shared.touch(entry);
         excess
+    }
+}
+
+impl Shared<Bucket> {
+    /// Under the table's lock: other servers are to hear of a request.
+    fn touch(&self, entry: Entry) {
+        if let Some(touched) = &self.touched {
+            touched.add(entry, 1000);
+        }
     }
 }
 

@@ -1,3 +1,5 @@
+use shm::Table;
+
 use super::*;
 
 fn limit(rate: i64, burst: i64, delay: i64) -> ReqLimit {
@@ -76,6 +78,8 @@ fn delays() {
 #[test]
 fn asking_does_not_count() {
     let table = Table::new(1 << 16).unwrap();
+    let shared = Shared { key: bytes::Bytes::new(), table, journal: None, touched: None };
+    let table = &shared.table;
     let limit = limit(1000, 0, 0);
     let t0 = 3_600_000;
     for _ in 0..3 {
@@ -90,8 +94,8 @@ fn asking_does_not_count() {
     let Answer::Fits(entry) = ask(&mut table.lock(), key, true, limit.terms(), t0, false) else {
         panic!("nothing was counted yet");
     };
-    assert_eq!(limit.count(&table, entry, t0), 0);
-    assert_eq!(request(&table, &limit, b"a", t0), Err(Some(1000)));
+    assert_eq!(limit.count(&shared, entry, t0), 0);
+    assert_eq!(request(table, &limit, b"a", t0), Err(Some(1000)));
 }
 
 #[test]

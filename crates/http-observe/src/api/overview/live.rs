@@ -32,6 +32,9 @@ pub(super) fn now(o: &mut Object<'_>, main: &Rc<HttpMain>) {
     ] {
         o.number(name, n);
     }
+    if let Some(fleet) = crate::shared_state::fleet(main) {
+        o.object("shared_state", |o| crate::shared_state::write(o, &fleet));
+    }
     o.list("workers", main.stats.workers().iter(), |o, worker| {
         o.number("pid", worker.pid);
         o.number("active", worker.active.saturating_sub(worker.waiting));

@@ -1,0 +1,284 @@
+//! A connection to the engine: one address, the primary that sentinels know, or a cluster.
+
+use std::path::Path;
+use std::time::Duration;
+
+use fleet::{Address, Answer, Call, Failure, Mode, Settings, scripts};
+use redis::cluster::{ClusterClient, ClusterConnection};
+use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
+use redis::{
+    ClientTlsConfig, Cmd, Connection, ConnectionAddr, ConnectionInfo, ConnectionLike,
+    IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
+    TlsCertificates, TlsMode, Value,
+};
+
+/// The contents of the files that `shared_state` names. Read while the process has the privileges
+/// of the master.
+#[derive(Clone, Default)]
+pub struct Secrets {
+    password: Option<String>,
+    ca: Option<Vec<u8>>,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Secrets {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// The first one that cannot be read, with the reason.
+    pub fn read(settings: &Settings) -> Result<Secrets, String> {
+        let read = |path: &Path| {
+            std::fs::read(path).map_err(|e| {
+                let e = base::log::os_error(&e);
+                format!("open() \"{}\" failed {e}", path.display())
+            })
+        };
+        let password = match &settings.password_file {
+            None => None,
+            Some(path) => {
+                let text = String::from_utf8(read(path)?);
+                let text = text.map_err(|_| format!("\"{}\" holds no text", path.display()))?;
+                Some(text.trim_end_matches(['\r', '\n']).to_owned())
+            }
+        };
+        let ca = settings.ca.as_deref().map(read).transpose()?;
+        let identity = match &settings.identity {
+            Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
+            None => None,
+        };
+        Ok(Secrets { password, ca, identity })
+    }
+}
+
+enum Kind {
+    One(Box<Connection>),
+    Cluster(Box<ClusterConnection>),
+}
+
+/// A connection.
+pub(crate) struct Link {
+    kind: Kind,
+    /// The names and SHA-1 sums of scripts.
+    shas: Vec<(&'static str, String)>,
+}
+
+fn failure(e: &RedisError) -> Failure {
+    let text = e.to_string();
+    let reason = match (e.is_timeout(), e.is_connection_refusal()) {
+        (true, _) => "timed out".to_owned(),
+        (_, true) => "connection refused".to_owned(),
+        _ => text,
+    };
+    Failure { reason, reconnect: true }
+}
+
+impl Link {
+    /// Connects, and logs in.
+    pub fn connect(settings: &Settings, secrets: &Secrets) -> Result<Link, Failure> {
+        let kind = connect(settings, secrets).map_err(|e| failure(&e))?;
+        let shas = scripts::ALL.iter().map(|script| (script.name, script.sha())).collect();
+        Ok(Link { kind, shas })
+    }
+
+    /// Runs calls; their answers in the same order.
+    pub fn exchange(&mut self, calls: &[Call]) -> Result<Vec<Answer>, Failure> {
+        let commands: Vec<_> = calls.iter().map(|call| self.command(call, false)).collect();
+        let mut answers = self.run(&commands).map_err(|e| failure(&e))?;
+        // A script that the engine does not have yet is sent whole, and known from then on.
+        let is_unknown =
+            |answer: &Answer| matches!(answer, Answer::Error(text) if text.starts_with("NOSCRIPT"));
+        let unknown: Vec<_> = (0..answers.len()).filter(|i| is_unknown(&answers[*i])).collect();
+        if !unknown.is_empty() {
+            let commands: Vec<_> = unknown.iter().map(|i| self.command(&calls[*i], true)).collect();
+            let again = self.run(&commands).map_err(|e| failure(&e))?;
+            for (i, answer) in unknown.into_iter().zip(again) {
+                answers[i] = answer;
+            }
+        }
+        Ok(answers)
+    }
+
+    fn command(&self, call: &Call, is_whole: bool) -> Cmd {
+        let sha = self.shas.iter().find(|(name, _)| *name == call.script.name);
+        let mut command = match sha.filter(|_| !is_whole) {
+            Some((_, sha)) => {
+                let mut command = redis::cmd("EVALSHA");
+                command.arg(sha);
+                command
+            }
+            None => {
+                let mut command = redis::cmd("EVAL");
+                command.arg(call.script.text);
+                command
+            }
+        };
+        command.arg(call.keys.len());
+        for text in call.keys.iter().chain(&call.args) {
+            command.arg(&text[..]);
+        }
+        command
+    }
+
+    fn run(&mut self, commands: &[Cmd]) -> RedisResult<Vec<Answer>> {
+        match &mut self.kind {
+            Kind::One(connection) => {
+                let mut bytes = Vec::new();
+                commands.iter().for_each(|command| command.write_packed_command(&mut bytes));
+                if bytes.is_empty() {
+                    return Ok(Vec::new());
+                }
+                connection.send_packed_command(&bytes)?;
+                let mut answers = Vec::with_capacity(commands.len());
+                while answers.len() < commands.len() {
+                    match connection.recv_response() {
+                        Ok(Value::Push { .. }) => {}
+                        Ok(value) => answers.push(answer(value)),
+                        Err(e) => answers.push(error(e)?),
+                    }
+                }
+                Ok(answers)
+            }
+            Kind::Cluster(connection) => {
+                let one = |command: &Cmd| match connection.req_command(command) {
+                    Ok(value) => Ok(answer(value)),
+                    Err(e) => error(e),
+                };
+                commands.iter().map(one).collect()
+            }
+        }
+    }
+}
+
+/// An error of the engine as an answer; one of the connection as what it is.
+fn error(e: RedisError) -> RedisResult<Answer> {
+    match e.code() {
+        Some(code) if !e.is_io_error() => {
+            let detail = e.detail().unwrap_or_default();
+            Ok(Answer::Error(format!("{code} {detail}")))
+        }
+        _ => Err(e),
+    }
+}
+
+fn answer(value: Value) -> Answer {
+    match value {
+        Value::Int(n) => Answer::Int(n),
+        Value::BulkString(bytes) => Answer::Bytes(bytes),
+        Value::SimpleString(text) => Answer::Bytes(text.into_bytes()),
+        Value::Array(list) | Value::Set(list) => {
+            Answer::List(list.into_iter().map(answer).collect())
+        }
+        Value::ServerError(e) => {
+            Answer::Error(format!("{} {}", e.code(), e.details().unwrap_or_default()))
+        }
+        // Scripts return nothing else.
+        _ => Answer::Nil,
+    }
+}
+
+/// A library name with which operators find the connection in `CLIENT LIST`.
+fn account(settings: &Settings, secrets: &Secrets) -> RedisConnectionInfo {
+    let mut account = RedisConnectionInfo::default()
+        .set_db(settings.database)
+        .set_protocol(ProtocolVersion::RESP2)
+        .set_lib_name("weir", env!("CARGO_PKG_VERSION"));
+    if !settings.user.is_empty() {
+        account = account.set_username(&settings.user);
+    }
+    if let Some(password) = password(settings, secrets) {
+        account = account.set_password(password);
+    }
+    account
+}
+
+fn password<'a>(settings: &'a Settings, secrets: &'a Secrets) -> Option<&'a str> {
+    let own = Some(&*settings.password).filter(|password| !password.is_empty());
+    own.or(secrets.password.as_deref())
+}
+
+fn certificates(secrets: &Secrets) -> TlsCertificates {
+    let client_tls = secrets.identity.as_ref().map(|(certificate, key)| ClientTlsConfig {
+        client_cert: certificate.clone(),
+        client_key: key.clone(),
+    });
+    TlsCertificates { client_tls, root_cert: secrets.ca.clone() }
+}
+
+fn address(settings: &Settings, address: &Address) -> ConnectionAddr {
+    match address {
+        Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
+        Address::Tcp(host, port) if settings.tls => ConnectionAddr::TcpTls {
+            host: host.clone(),
+            port: *port,
+            insecure: false,
+            tls_params: None,
+        },
+        Address::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
+    }
+}
+
+fn info(settings: &Settings, secrets: &Secrets, to: &Address) -> RedisResult<ConnectionInfo> {
+    let info = address(settings, to).into_connection_info()?;
+    Ok(info.set_redis_settings(account(settings, secrets)))
+}
+
+fn connect(settings: &Settings, secrets: &Secrets) -> RedisResult<Kind> {
+    let limit = Duration::from_millis(settings.timeout_ms);
+    let limited = |connection: Connection| {
+        connection.set_read_timeout(Some(limit))?;
+        connection.set_write_timeout(Some(limit))?;
+        Ok(Kind::One(Box::new(connection)))
+    };
+    match &settings.mode {
+        Mode::Single => {
+            let info = info(settings, secrets, &settings.addresses[0])?;
+            let client = match settings.tls {
+                true => redis::Client::build_with_tls(info, certificates(secrets))?,
+                false => redis::Client::open(info)?,
+            };
+            limited(client.get_connection_with_timeout(limit)?)
+        }
+        Mode::Sentinel(name) => {
+            let sentinels: Vec<_> =
+                settings.addresses.iter().map(|to| address(settings, to)).collect();
+            let kind = SentinelServerType::Master;
+            let mut builder = SentinelClientBuilder::new(sentinels, name, kind)?
+                .set_client_to_redis_db(settings.database)
+                .set_client_to_redis_protocol(ProtocolVersion::RESP2)
+                .set_client_to_sentinel_protocol(ProtocolVersion::RESP2);
+            if !settings.user.is_empty() {
+                builder = builder.set_client_to_redis_username(&settings.user);
+            }
+            if let Some(password) = password(settings, secrets) {
+                builder = builder.set_client_to_redis_password(password);
+            }
+            if settings.tls {
+                builder = builder
+                    .set_client_to_redis_tls_mode(TlsMode::Secure)
+                    .set_client_to_redis_certificates(certificates(secrets))
+                    .set_client_to_sentinel_certificates(certificates(secrets));
+            }
+            let client = builder.build()?.get_client()?;
+            limited(client.get_connection_with_timeout(limit)?)
+        }
+        Mode::Cluster => {
+            let nodes: RedisResult<Vec<_>> =
+                settings.addresses.iter().map(|to| info(settings, secrets, to)).collect();
+            let mut builder = ClusterClient::builder(nodes?)
+                .connection_timeout(limit)
+                .response_timeout(limit)
+                .retries(1)
+                .use_protocol(ProtocolVersion::RESP2);
+            if settings.tls {
+                builder = builder.tls(TlsMode::Secure).certs(certificates(secrets));
+            }
+            let connection = builder.build()?.get_connection()?;
+            connection.set_write_timeout(Some(limit))?;
+            Ok(Kind::Cluster(Box::new(connection)))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "link_tests.rs"]
+mod tests;

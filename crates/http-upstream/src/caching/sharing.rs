@@ -1,0 +1,214 @@
+//! `*_cache_path … sync`: purges here reach other servers, and theirs this one.
+//!
+//! A worker makes a purge, and writes it to its ring in shared memory. The shared state process
+//! sends it, and makes the purges of others as a worker would. How far it has come stands in a file
+//! beside the cache.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use base::log::{Level, lossy, os_error};
+use cache::{Cache, Ticket};
+use conf::{ConfError, Word};
+use fleet::purges::{Cursor, Purge, PurgePart, Purges};
+use http::cx::Cx;
+use http::request::Request;
+use shm::{Pushed, Rings, Zone, ZoneState};
+
+/// Bytes of a process's ring. Pages are taken when they are used.
+const RING_BYTES: usize = 64 << 10;
+
+/// The purges of this server that others have not heard of.
+pub(super) struct Outbox {
+    rings: Rings,
+    /// Its first word: a ring was full, so that others have to purge everything.
+    full: Zone,
+}
+
+impl ZoneState for Outbox {
+    fn died(&self, _: u32, _: usize) {}
+}
+
+impl Outbox {
+    fn new(slots: usize) -> io::Result<Outbox> {
+        Ok(Outbox { rings: Rings::new(slots, RING_BYTES)?, full: Zone::anonymous(8)? })
+    }
+
+    /// In the process of that slot: others are to hear of a purge.
+    pub fn add(&self, slot: usize, purge: &Purge) {
+        let bytes = purge.to_bytes();
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
+        if self.rings.push(slot, &[&len[..], &bytes].concat()) == Pushed::Full {
+            self.full.words()[0].store(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// In a worker: other servers are to hear of a purge that a request made here.
+pub(super) fn tell(r: &Request, t: &Ticket, tags: &[u8]) {
+    let Some(share) = t.cache.shares.get() else { return };
+    let slot = r.main.stats.slot();
+    if !tags.is_empty() {
+        for tag in tags.split(|b| *b == b' ') {
+            share(slot, &Purge::Tag(tag.to_vec()));
+        }
+        return;
+    }
+    share(
+        slot,
+        &match t.key.strip_suffix(b"*") {
+            Some(prefix) => Purge::Prefix(prefix.to_vec()),
+            None => Purge::Key(t.key.to_vec()),
+        },
+    );
+}
+
+/// The memory for the purges of a cache; that of the configuration before, if there is one.
+pub(super) fn outbox(cx: &mut Cx, at: &Word, name: &[u8]) -> Result<Rc<Outbox>, ConfError> {
+    let zone = [b"purges of ", name].concat();
+    cx.declare_zone(at, &zone, Some(RING_BYTES), "cache purges")?;
+    let slots = cx.env.slots();
+    let kept = cx.env.zones.kept::<Outbox>(&zone);
+    let outbox = match kept.filter(|kept| kept.rings.slots() >= slots) {
+        Some(kept) => kept,
+        None => Rc::new(Outbox::new(slots).map_err(|e| {
+            let e = os_error(&e);
+            ConfError::at(at, format!("mmap(MAP_ANON|MAP_SHARED) failed {e}"))
+        })?),
+    };
+    cx.env.zones.put(&zone, outbox.clone());
+    Ok(outbox)
+}
+
+/// Shares the purges of a cache.
+pub(super) fn share(cx: &Cx, cache: &Rc<Cache>, outbox: Rc<Outbox>) {
+    let name = lossy(&cache.name).into_owned();
+    let own = outbox.clone();
+    let add = move |slot: usize, purge: &Purge| own.add(slot, purge);
+    let _ = cache.shares.set(Box::new(add));
+    let of_cache = OfCache {
+        cache: cache.clone(),
+        outbox,
+        taken: RefCell::default(),
+        rest: RefCell::default(),
+        is_full: Cell::new(false),
+    };
+    cx.env.fleet.add(Rc::new(PurgePart::new(&name, Handle(Rc::new(of_cache)))));
+}
+
+/// A cache, in the shared state process.
+struct OfCache {
+    cache: Rc<Cache>,
+    outbox: Rc<Outbox>,
+    /// How far each ring was read.
+    taken: RefCell<Vec<(usize, u64)>>,
+    /// Purges that were read from the rings and not sent yet, with those that are on their way.
+    rest: RefCell<(Vec<Purge>, usize)>,
+    /// What is on its way is a purge of everything.
+    is_full: Cell<bool>,
+}
+
+impl OfCache {
+    /// Reads the rings. Others may read them again until the purges are sent.
+    fn read(&self) {
+        let mut taken = self.taken.borrow_mut();
+        let mut rest = self.rest.borrow_mut();
+        if !rest.0.is_empty() {
+            return;
+        }
+        taken.clear();
+        for slot in 0..self.outbox.rings.slots() {
+            if self.outbox.rings.is_empty(slot) {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            taken.push((slot, self.outbox.rings.peek(slot, &mut bytes)));
+            let mut next = &bytes[..];
+            while let Some((len, behind)) = next.split_first_chunk::<4>() {
+                let len = u32::from_le_bytes(*len) as usize;
+                let Some((purge, behind)) = behind.split_at_checked(len) else { break };
+                rest.0.extend(Purge::from_bytes(purge));
+                next = behind;
+            }
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.cache.settings.layout.folder.join(cache::PURGES_FILE)
+    }
+
+    async fn make(&self, purges: Vec<Purge>, cursor: Cursor) {
+        for purge in &purges {
+            let (key, tags) = match purge {
+                Purge::Key(key) => (key.clone(), &[][..]),
+                Purge::Prefix(prefix) => ([&prefix[..], b"*"].concat(), &[][..]),
+                Purge::Tag(tag) => (Vec::new(), &tag[..]),
+            };
+            let made = cache::purge(&self.cache, &key, &cache::hash(&key), tags, None).await;
+            if let Err(e) = made {
+                let name = lossy(&self.cache.name);
+                let log = base::log::default();
+                base::log!(log, Level::Error, None, "cache \"{name}\": a purge failed: {e:?}");
+            }
+        }
+        let file = self.file();
+        let written = event::run_blocking(move || write(&file, &cursor)).await;
+        if let Ok(Err(e)) = written {
+            let (path, e) = (self.file(), os_error(&e));
+            let log = base::log::default();
+            base::log!(log, Level::Error, None, "\"{}\" cannot be written {e}", path.display());
+        }
+    }
+}
+
+/// Replaces the file as a whole.
+fn write(file: &std::path::Path, cursor: &Cursor) -> io::Result<()> {
+    let new = file.with_extension("new");
+    std::fs::write(&new, cursor.to_text())?;
+    std::fs::rename(&new, file)
+}
+
+/// What the part owns: purges outlive the call that makes them.
+struct Handle(Rc<OfCache>);
+
+impl Purges for Handle {
+    fn peek(&self, max: usize, out: &mut Vec<Purge>) {
+        self.0.read();
+        let mut rest = self.0.rest.borrow_mut();
+        self.0.is_full.set(self.0.outbox.full.words()[0].load(Ordering::SeqCst) != 0);
+        if self.0.is_full.get() {
+            out.push(Purge::all());
+            rest.1 = rest.0.len();
+            return;
+        }
+        rest.1 = max.min(rest.0.len());
+        let count = rest.1;
+        out.extend(rest.0[..count].iter().cloned());
+    }
+
+    fn sent(&self) {
+        if self.0.is_full.take() {
+            self.0.outbox.full.words()[0].store(0, Ordering::SeqCst);
+        }
+        let mut rest = self.0.rest.borrow_mut();
+        let count = std::mem::take(&mut rest.1).min(rest.0.len());
+        rest.0.drain(..count);
+        if rest.0.is_empty() {
+            for (slot, at) in self.0.taken.take() {
+                self.0.outbox.rings.taken(slot, at);
+            }
+        }
+    }
+
+    fn cursor(&self) -> Option<Cursor> {
+        Cursor::from_text(&std::fs::read_to_string(self.0.file()).ok()?)
+    }
+
+    fn perform(&self, purges: Vec<Purge>, cursor: Cursor) {
+        let own = self.0.clone();
+        event::spawn(async move { own.make(purges, cursor).await });
+    }
+}
