@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 
 use crate::op::Wait;
 use crate::runtime::slot::{NONE, Park, Terms};
-use crate::runtime::turn::{try_with, with};
+use crate::runtime::task::{next_turn, spawn};
+use crate::runtime::turn::{Core, try_with, with};
 
 /// Open until it is closed for good: a worker that shuts down tells its connections so. Waiting at
 /// a gate costs the slot of a parked connection nothing; closing looks at every slot.
@@ -36,12 +37,20 @@ impl Gate {
         Gate(Rc::new(Inner { id, closed: Cell::new(false) }))
     }
 
-    /// Closes the gate and wakes every task that waits at it.
+    /// Closes the gate and wakes every task that waits at it: of many, some in each turn of the
+    /// loop.
     pub fn close(&self) {
-        if !self.0.closed.replace(true) {
-            let _ = try_with(|inner| {
-                let core = &mut inner.core;
-                core.slots.close_gate(&mut core.tasks, self.0.id);
+        if self.0.closed.replace(true) {
+            return;
+        }
+        let id = self.0.id;
+        if let Some(Some(next)) = try_with(|inner| close_from(&mut inner.core, id, 0)) {
+            spawn(async move {
+                let mut next = Some(next);
+                while let Some(from) = next {
+                    next_turn().await;
+                    next = with(|inner| close_from(&mut inner.core, id, from));
+                }
             });
         }
     }
@@ -65,6 +74,10 @@ impl Default for Gate {
     fn default() -> Gate {
         Gate::new()
     }
+}
+
+fn close_from(core: &mut Core, id: u32, from: usize) -> Option<usize> {
+    core.slots.close_gate(&mut core.tasks, id, from)
 }
 
 /// The future of [`Gate::closed`].

@@ -30,6 +30,10 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// hold up those that something has come for.
 const EXPIRED_A_TURN: usize = 16;
 
+/// The same for waits at a gate that is closed. Each is the beginning of a connection's end, or of
+/// its move to another process.
+const GATE_A_TURN: usize = 256;
+
 /// The state of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SlotState {
@@ -456,14 +460,26 @@ impl Slots {
         SlotKey { index, generation }
     }
 
-    /// Ends every wait at `gate`. Looks at all slots: gates close rarely, and a slot that waits at
-    /// one costs nothing until then.
-    pub(crate) fn close_gate(&mut self, tasks: &mut Tasks, gate: u32) {
-        for index in 0..self.list.len() {
+    /// Ends waits at `gate`, from slot `from` on. Looks at all slots: gates close rarely, and a
+    /// slot that waits at one costs nothing until then. Of many, some end, and the rest in later
+    /// turns of the loop: the slot to go on with.
+    pub(crate) fn close_gate(
+        &mut self,
+        tasks: &mut Tasks,
+        gate: u32,
+        from: usize,
+    ) -> Option<usize> {
+        let mut left = GATE_A_TURN;
+        for index in from..self.list.len() {
             if self.list[index].gate == gate && self.list[index].state == SlotState::Waiting {
+                if left == 0 {
+                    return Some(index);
+                }
+                left -= 1;
                 self.complete(tasks, index as u32, SlotState::Gate);
             }
         }
+        None
     }
 
     /// Ends the waits whose deadline has passed: of many, some in each turn of the loop.
@@ -542,10 +558,25 @@ mod tests {
     }
 
     #[test]
+    fn of_many_waits_at_a_gate_some_end_at_a_time() {
+        let (mut tasks, mut slots) = (Tasks::new(0), Slots::new(0));
+        let terms = || Terms { gate: 1, ..PLAIN };
+        let begin = |_| slots.begin(&tasks, Waker::noop(), terms());
+        let keys: Vec<SlotKey> = (0..2 * GATE_A_TURN + 3).map(begin).collect();
+        let mut next = Some(0);
+        for ended in [GATE_A_TURN, 2 * GATE_A_TURN, keys.len()] {
+            next = slots.close_gate(&mut tasks, 1, next.unwrap());
+            let is_ended = |key: &&SlotKey| slots.state(**key) == SlotState::Gate;
+            assert_eq!(keys.iter().filter(is_ended).count(), ended);
+        }
+        assert_eq!(next, None);
+    }
+
+    #[test]
     fn gates_wake_only_their_own() {
         let (mut tasks, mut slots) = (Tasks::new(0), Slots::new(0));
         let [a, b] = [1, 2].map(|gate| slots.begin(&tasks, Waker::noop(), Terms { gate, ..PLAIN }));
-        slots.close_gate(&mut tasks, 2);
+        assert_eq!(slots.close_gate(&mut tasks, 2, 0), None);
         assert_eq!((slots.state(a), slots.state(b)), (SlotState::Waiting, SlotState::Gate));
     }
 }
