@@ -383,6 +383,9 @@ impl TlsSock {
         }
         if !state.unsent.is_empty() {
             self.sock.try_send(&mut state.unsent, None)?;
+            // A full socket takes a part of the last alert, and nothing behind the end: an attempt
+            // to send the rest would break the other direction as well.
+            state.unsent.clear();
         }
         self.sock.shutdown_write()
     }
