@@ -301,6 +301,12 @@ impl Stats {
         self.counters.line(slot).get(Field::Active as usize)
     }
 
+    /// The connections that came from other workers to those of each slot, since the start.
+    pub fn received_by_slot(&self) -> Vec<u64> {
+        let in_slot = |slot| Kind::ALL.map(|kind| self.move_line(slot, kind).get(RECEIVED));
+        (0..self.moves.slots() / Kind::ALL.len()).map(|slot| in_slot(slot).iter().sum()).collect()
+    }
+
     /// The moves of connections of a kind, since the start.
     pub fn moves(&self, kind: Kind) -> MoveReport {
         let slots = self.moves.slots() / Kind::ALL.len();

@@ -257,20 +257,28 @@ impl Children {
         }
     }
 
-    /// Waits until the workers of other generations have given away what they can, for a moment at
-    /// most. Returns the number of connections that they still have.
-    pub fn wait_moved(&mut self, generation: u64, stats: &Stats) -> u64 {
-        let end = Instant::now() + MOVED_MAX;
-        let mut left = 0;
-        for (slot, _, child) in self.workers_by_slot().filter(|(.., c)| c.generation != generation)
-        {
-            if let Some(pipe) = child.moving.take() {
-                // Nothing is written to it: it is readable at its end.
-                os::fd::wait_readable(&pipe, end.saturating_duration_since(Instant::now()));
-            }
-            left += stats.active_in(slot);
+    /// Whether workers of other generations have connections that may still move.
+    pub fn are_moving(&mut self, generation: u64) -> bool {
+        let mut moving = false;
+        for child in self.list.iter_mut().flatten().filter(|c| c.generation != generation) {
+            // Nothing is written to it: it is readable at its end.
+            let ended = |pipe: &OwnedFd| os::fd::wait_readable(pipe, Duration::ZERO);
+            child.moving = child.moving.take().filter(|pipe| !ended(pipe));
+            moving |= child.moving.is_some();
         }
-        left
+        moving
+    }
+
+    /// The slots of workers of this generation.
+    pub fn slots_of(&mut self, generation: u64) -> Vec<usize> {
+        let all = self.workers_by_slot();
+        all.filter(|(.., child)| child.generation == generation).map(|(slot, ..)| slot).collect()
+    }
+
+    /// The connections that workers of other generations have.
+    pub fn left(&mut self, generation: u64, stats: &Stats) -> u64 {
+        let old = self.workers_by_slot().filter(|(.., child)| child.generation != generation);
+        old.map(|(slot, ..)| stats.active_in(slot)).sum()
     }
 
     /// The value of the variable for live connections, in a child that was just forked for a new
@@ -338,8 +346,14 @@ impl Children {
     }
 }
 
-/// Time that the answer to a reload waits for connections that move.
-const MOVED_MAX: Duration = Duration::from_secs(3);
+/// The task of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seat {
+    /// The worker of that number.
+    Worker(usize),
+    /// The helper with that task.
+    Helper(Helper),
+}
 
 /// Time that a reload waits for new workers to serve before the old ones leave.
 const READY_MAX: Duration = Duration::from_secs(10);

@@ -26,6 +26,7 @@ mod pidfile;
 pub mod places;
 mod questions;
 mod relays;
+mod reloading;
 mod serving;
 pub mod settings;
 mod signals;

@@ -22,12 +22,13 @@ use os::process::Exit;
 use os::signal::{Received, Signal};
 use shm::ShmLock;
 
-use crate::children::{self, Child, ChildKind, Children, Ended, Started};
-use crate::control::{Answer, Control, Event};
+use crate::children::{self, Child, ChildKind, Children, Ended, Seat, Started};
+use crate::control::{Answer, ClientId, Control, Event};
 use crate::environ::Environ;
 use crate::history::Samples;
 use crate::load::{Cycle, Loader, Purpose};
 use crate::relays::Relays;
+use crate::reloading::Reloads;
 use crate::systemd::Notify;
 use crate::upgrade::{self, Upgrade};
 use crate::verdict::{Moved, Outcome, Report, Verdict};
@@ -75,14 +76,6 @@ pub struct Master {
     state: MasterState,
 }
 
-/// The task of a process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Seat {
-    /// The worker of that number.
-    Worker(usize),
-    Helper(Helper),
-}
-
 struct MasterState {
     children: Children,
     generation: u64,
@@ -94,6 +87,7 @@ struct MasterState {
     /// Workers and helpers to start again, and when.
     respawn: Vec<(Instant, Seat, u32)>,
     watchdog: Watchdog,
+    reloads: Reloads,
 }
 
 /// Why the master's loop ended.
@@ -135,6 +129,7 @@ impl Master {
             failed: false,
             respawn: Vec::new(),
             watchdog,
+            reloads: Reloads::default(),
         };
         let samples = Samples::default();
         Master {
@@ -164,6 +159,8 @@ impl Master {
                 return end;
             }
             self.sample();
+            let MasterState { reloads, children, .. } = &mut self.state;
+            reloads.answer(children, &self.loader.lasting.stats, &mut self.control);
             let event = self.control.wait(self.limit());
             base::time::update();
             let flow = match event {
@@ -203,7 +200,8 @@ impl Master {
         let respawn = self.state.respawn.iter().map(|(when, ..)| *when);
         let next = respawn.chain(stop).min();
         let next = next.map(|next| next.saturating_duration_since(Instant::now()));
-        next.into_iter().chain(self.state.watchdog.limit()).chain(self.samples.wait()).min()
+        let others = [self.state.watchdog.limit(), self.samples.wait(), self.state.reloads.limit()];
+        next.into_iter().chain(others.into_iter().flatten()).min()
     }
 
     /// Looks for workers that stand still.
@@ -528,20 +526,19 @@ impl Master {
         Flow::Continue(())
     }
 
-    /// Reloads for a client of the control socket.
-    pub fn reload_for_client(&mut self) -> ControlFlow<End, Answer> {
+    /// Reloads for a client of the control socket, which is answered when connections have moved.
+    pub fn reload_for_client(&mut self, client: ClientId) -> ControlFlow<End, Option<Answer>> {
         if self.state.stop != Stop::No {
-            return ControlFlow::Continue(Answer::refused("the server is stopping"));
+            return ControlFlow::Continue(Some(Answer::refused("the server is stopping")));
         }
         log!(self.cycle.log, Level::Notice, None, "reconfiguring, asked by the control socket");
         let reasons = self.loader.reasons.clone();
         reasons.begin();
-        let stats = self.loader.lasting.stats.clone();
-        let before = Moved::so_far(&stats);
+        let before = Moved::so_far(&self.loader.lasting.stats);
         let verdict = self.reconfigure()?;
-        let left = self.state.children.wait_moved(self.state.generation, &stats);
         let answer = verdict.answer(self.generation(), &reasons.end());
-        ControlFlow::Continue(Moved::so_far(&stats).since(&before).told(answer, left))
+        self.state.reloads.add(client, answer, before, self.state.generation);
+        ControlFlow::Continue(None)
     }
 
     fn reconfigure(&mut self) -> ControlFlow<End, Verdict> {

@@ -10,31 +10,31 @@ use crate::master::{End, Master};
 
 struct Question {
     name: &'static str,
-    /// Answers it. In a child that was just forked on the way, everything is left by `Break`.
-    answer: fn(&mut Master, arguments: &str) -> ControlFlow<End, Answer>,
+    /// Answers it; `None`: the client gets its answer later. In a child that was just forked on
+    /// the way, everything is left by `Break`.
+    answer: fn(&mut Master, client: ClientId, arguments: &str) -> ControlFlow<End, Option<Answer>>,
+}
+
+/// The answer is known.
+fn known(answer: Answer) -> ControlFlow<End, Option<Answer>> {
+    ControlFlow::Continue(Some(answer))
 }
 
 /// All questions.
 const QUESTIONS: &[Question] = &[
     // The server, its file, and the generation of its configuration.
-    Question { name: "status", answer: |master, _| ControlFlow::Continue(status(master)) },
+    Question { name: "status", answer: |master, _, _| known(status(master)) },
     // The text of the running configuration, as it was read, secrets included: each file as a line
     // `LENGTH PATH`, its bytes and a line break.
-    Question { name: "config", answer: |master, _| ControlFlow::Continue(config(master)) },
+    Question { name: "config", answer: |master, _, _| known(config(master)) },
     // The counters as they are now.
-    Question { name: "top", answer: |master, _| ControlFlow::Continue(live::top(master)) },
+    Question { name: "top", answer: |master, _, _| known(live::top(master)) },
     // Slow and failed requests.
-    Question {
-        name: "slow",
-        answer: |master, rest| ControlFlow::Continue(live::slow(master, rest)),
-    },
+    Question { name: "slow", answer: |master, _, rest| known(live::slow(master, rest)) },
     // Logs some clients in full for a while.
-    Question {
-        name: "debug",
-        answer: |master, rest| ControlFlow::Continue(live::debug(master, rest)),
-    },
-    // Reads the configuration again and waits for the outcome, as HUP does.
-    Question { name: "reload", answer: |master, _| master.reload_for_client() },
+    Question { name: "debug", answer: |master, _, rest| known(live::debug(master, rest)) },
+    // Reads the configuration again, as HUP does; answered when connections have moved.
+    Question { name: "reload", answer: |master, client, _| master.reload_for_client(client) },
 ];
 
 impl Master {
@@ -42,10 +42,12 @@ impl Master {
     pub fn question(&mut self, client: ClientId, question: &str) -> ControlFlow<End> {
         let (name, arguments) = question.split_once(' ').unwrap_or((question, ""));
         let answer = match QUESTIONS.iter().find(|q| q.name == name) {
-            Some(question) => (question.answer)(self, arguments)?,
-            None => Answer::new(Status::Unknown),
+            Some(question) => (question.answer)(self, client, arguments)?,
+            None => Some(Answer::new(Status::Unknown)),
         };
-        self.control.answer(client, &answer);
+        if let Some(answer) = answer {
+            self.control.answer(client, &answer);
+        }
         ControlFlow::Continue(())
     }
 }

@@ -70,11 +70,13 @@ impl Verdict {
     }
 }
 
-/// The moves of connections to new workers.
+/// The moves of connections between workers, up to a moment.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub struct Moved {
-    /// Those that moved.
-    moved: u64,
+    /// Those that left a worker: one may leave several that do not know yet that they leave, too.
+    sent: u64,
+    /// Those that came to the workers of each slot.
+    received: Vec<u64>,
     /// Those that stay, by reason.
     stayed: [u64; Stay::ALL.len()],
 }
@@ -82,26 +84,39 @@ pub struct Moved {
 impl Moved {
     /// Since the server's start.
     pub fn so_far(stats: &Stats) -> Moved {
-        let mut sums = Moved::default();
+        let mut sums = Moved { received: stats.received_by_slot(), ..Moved::default() };
         for MoveReport { moved, stayed, .. } in Kind::ALL.map(|kind| stats.moves(kind)) {
-            sums.moved += moved;
+            sums.sent += moved;
             sums.stayed.iter_mut().zip(stayed).for_each(|(sum, n)| *sum += n);
         }
         sums
     }
 
-    /// Since an earlier time.
-    pub fn since(&self, before: &Moved) -> Moved {
+    /// The moves since an earlier time.
+    fn since(&self, before: &Moved) -> Moved {
         let less = |now: u64, before: u64| now.saturating_sub(before);
-        let stayed = std::array::from_fn(|i| less(self.stayed[i], before.stayed[i]));
-        Moved { moved: less(self.moved, before.moved), stayed }
+        let slots = self.received.iter().zip(&before.received);
+        Moved {
+            sent: less(self.sent, before.sent),
+            received: slots.map(|(now, before)| less(*now, *before)).collect(),
+            stayed: std::array::from_fn(|i| less(self.stayed[i], before.stayed[i])),
+        }
     }
 
-    /// Adds them to an answer; `left` connections are still with the old workers.
-    pub fn told(&self, answer: Answer, left: u64) -> Answer {
-        let reasons = Stay::ALL.iter().zip(self.stayed).filter(|(_, n)| *n > 0);
+    /// Whether all that has left a worker since then has come to another one.
+    pub fn has_arrived(&self, stats: &Stats) -> bool {
+        let since = Moved::so_far(stats).since(self);
+        since.sent == since.received.iter().sum::<u64>()
+    }
+
+    /// Adds the moves since then to the workers in `slots` to an answer; `left` connections are
+    /// still with the old workers.
+    pub fn told(&self, stats: &Stats, slots: &[usize], answer: Answer, left: u64) -> Answer {
+        let since = Moved::so_far(stats).since(self);
+        let moved: u64 = slots.iter().filter_map(|slot| since.received.get(*slot)).sum();
+        let reasons = Stay::ALL.iter().zip(since.stayed).filter(|(_, n)| *n > 0);
         let reasons: Vec<String> = reasons.map(|(why, n)| format!("{n} {}", why.name())).collect();
-        let answer = answer.field("moved", self.moved).field("left", left);
+        let answer = answer.field("moved", moved).field("left", left);
         answer.field("stayed", reasons.join(", "))
     }
 }
@@ -185,5 +200,35 @@ impl Sink for Report {
 
     fn form(&self) -> Form {
         Form::Bare
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use net::moves::Tally;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_moves_twice_counts_once() {
+        let stats = Stats::new(4).unwrap();
+        stats.use_slot(2);
+        stats.received(Kind::Session);
+        let before = Moved::so_far(&stats);
+        assert!(before.has_arrived(&stats));
+        // An old worker gives it to another one, which gives it to a new one.
+        for (from, to) in [(0, 1), (1, 2)] {
+            stats.use_slot(from);
+            stats.moved(Kind::Session);
+            assert!(!before.has_arrived(&stats));
+            stats.use_slot(to);
+            stats.received(Kind::Session);
+            assert!(before.has_arrived(&stats));
+        }
+        stats.use_slot(0);
+        stats.stayed(Kind::Tunnel, Stay::Off);
+        let answer = before.told(&stats, &[2, 3], Answer::new(Status::Ok), 1);
+        assert_eq!((answer.number("moved"), answer.number("left")), (1, 1));
+        assert_eq!(answer.get("stayed"), Some("1 off"));
     }
 }

@@ -133,7 +133,8 @@ impl Control {
             if end.is_some_and(|end| end <= now) {
                 return Event::Time;
             }
-            let until = self.clients.iter().map(|client| client.until).chain(end).min();
+            let waiting = self.clients.iter().filter(|client| client.is_waited_for());
+            let until = waiting.map(|client| client.until).chain(end).min();
             self.wait_once(until.map(|until| until.saturating_duration_since(now)));
         }
     }
@@ -142,18 +143,21 @@ impl Control {
         let room = self.clients.len() < CLIENTS_MAX;
         let listener = self.socket.as_ref().map(|(_, l)| l).filter(|_| room);
         let mut awaited: Vec<_> = self.signals.iter().map(Awaited::input).collect();
-        awaited.extend(self.clients.iter().map(|client| match client.state {
+        let waiting = self.clients.iter().filter(|client| client.is_waited_for());
+        awaited.extend(waiting.map(|client| match client.state {
             State::Answering(_) => Awaited::output(&client.stream),
             _ => Awaited::input(&client.stream),
         }));
+        let place = awaited.len();
         awaited.extend(listener.map(Awaited::input));
         let ready = os::fd::wait_any(&awaited, limit);
-        let accepted = match (listener, ready.get(1 + self.clients.len())) {
+        let accepted = match (listener, ready.get(place)) {
             (Some(listener), Some(true)) => listener.accept().ok(),
             _ => None,
         };
         let now = Instant::now();
-        for (client, ready) in self.clients.iter_mut().zip(&ready[1..]) {
+        let waiting = self.clients.iter_mut().filter(|client| client.is_waited_for());
+        for (client, ready) in waiting.zip(&ready[1..]) {
             if *ready {
                 client.go_on();
             }
@@ -193,6 +197,11 @@ impl Control {
 }
 
 impl Client {
+    /// Whether it is to do something: one whose answer is not known yet is not.
+    fn is_waited_for(&self) -> bool {
+        !matches!(self.state, State::Asked)
+    }
+
     /// Receives or sends what can be at the moment.
     fn go_on(&mut self) {
         let outcome = match &mut self.state {
