@@ -8,7 +8,7 @@ use engine::addresses::{Address, Listen};
 use net::Kind;
 use os::SockAddr;
 use os::sockaddr::UnixAddr;
-use proto::handover::{Client, End, Proxied, Refusal, Sealed};
+use proto::handover::{Client, End, Handshake, Proxied, Refusal, Sealed};
 use proto::proxy_protocol::{Endpoint, Header};
 
 /// The texts of a description.
@@ -35,12 +35,12 @@ impl Texts {
         }
     }
 
-    /// The description of the connection with this number, start and header.
+    /// The description of the connection with this number, start and header, and its TLS.
     pub fn client<'a>(
         &'a self,
         (number, start_ms, requests): (u64, u64, u64),
         proxy: Option<&'a Header>,
-        tls: Option<Sealed<'a>>,
+        (tls, handshake): (Option<Sealed<'a>>, Option<Handshake<'a>>),
     ) -> Client<'a> {
         let [listener, local, peer] = self.addresses.each_ref().map(|text| text.as_bytes());
         let [source, destination] = &self.proxy;
@@ -58,6 +58,7 @@ impl Texts {
                 tlvs: &header.tlvs,
             }),
             tls,
+            handshake,
         }
     }
 }
@@ -81,15 +82,27 @@ pub fn place<T>(
     listens: &[Listen<T>],
     client: &Client<'_>,
 ) -> Result<(Rc<Address<T>>, Addresses), Refusal> {
+    let (address, addresses) = address_of(listens, client)?;
+    match address.ssl == client.tls.is_some() {
+        true => Ok((address, addresses)),
+        false => Err(Refusal::Configuration),
+    }
+}
+
+/// The same, whether its clients speak TLS or not.
+///
+/// # Errors
+/// There is none.
+pub fn address_of<T>(
+    listens: &[Listen<T>],
+    client: &Client<'_>,
+) -> Result<(Rc<Address<T>>, Addresses), Refusal> {
     let read = |text| address(text).ok_or(Refusal::Other);
     let (listener, local, peer) = (read(client.listener)?, read(client.local)?, read(client.peer)?);
     let real_peer = client.real_peer.map(read).transpose()?;
     let streams = || listens.iter().filter(|listen| listen.spec.kind == Kind::Stream);
     let same = streams().find(|l| l.addresses.iter().any(|a| a.addr == listener));
     let address = same.ok_or(Refusal::Configuration)?.address(|| Some(local.clone()));
-    if address.ssl != client.tls.is_some() {
-        return Err(Refusal::Configuration);
-    }
     Ok((address, Addresses { local, peer, real_peer }))
 }
 
@@ -136,7 +149,7 @@ mod tests {
     fn a_client_without_a_name_keeps_its_address() {
         let (listener, peer) = (addr("unix:/a"), SockAddr::Unix(UnixAddr::default()));
         let texts = Texts::new((&listener, &listener, &peer), Some(&peer), None);
-        let client = texts.client((1, 0, 1), None, None);
+        let client = texts.client((1, 0, 1), None, (None, None));
         assert_eq!(address(client.local), Some(listener));
         assert_eq!(address(client.peer), Some(peer.clone()));
         assert_eq!(client.real_peer.and_then(address), Some(peer));
@@ -153,7 +166,7 @@ mod tests {
             let proxy = Header { source: end(source, 1), destination: end("::1", 2), tlvs };
             let (listener, local, peer) = (addr("0.0.0.0:80"), addr("[::1]:80"), addr("unix:/a"));
             let texts = Texts::new((&listener, &local, &peer), Some(&local), Some(&proxy));
-            let client = texts.client((7, 0, 3), Some(&proxy), None);
+            let client = texts.client((7, 0, 3), Some(&proxy), (None, None));
             assert_eq!(header(client.proxy.as_ref().unwrap()).as_deref(), Some(&proxy));
             assert_eq!((client.number, client.requests), (7, 3));
             for (text, of) in

@@ -36,6 +36,7 @@ pub mod tls_files;
 pub mod tls_objects;
 pub mod tls_settings;
 pub mod told;
+pub mod unconfirmed;
 pub mod vars;
 pub mod watch;
 pub mod zones;

@@ -1,8 +1,9 @@
 //! The life of an engine in a worker: its work in progress, and how it leaves.
 //!
 //! A leaving worker does not close a kept connection just when the client's next request may
-//! arrive. It continues to answer for a short while, sends `Connection: close` with the last
-//! response, and closes connections that stay idle (`http::h1`; HTTP/2 and HTTP/3 send GOAWAY).
+//! arrive: the connection moves to another worker ([`net::moves`]). Where it cannot, the worker
+//! continues to answer for a short while, sends `Connection: close` with the last response, and
+//! closes connections that stay idle (`http::h1`; HTTP/2 and HTTP/3 send GOAWAY).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::Future;

@@ -335,18 +335,30 @@ impl Sock {
         Sock::with_bits(fd, bits::READ | bits::WRITE)
     }
 
-    /// The same for the connection of a client that another process has accepted: it may be asked
-    /// to make room for others.
+    /// The connection of a client that another process has accepted, and may give to this one: it
+    /// may be asked to make room for others. No other is asked for it before [`Sock::arrived`].
     pub fn of_client(fd: OwnedFd) -> Sock {
-        Sock::with_bits(fd, bits::READ | bits::WRITE | bits::ACCEPTED)
+        let bits = bits::READ | bits::WRITE | bits::ACCEPTED;
+        Sock(Registered::new(fd, SockKind::Connection, bits))
     }
 
-    pub(crate) fn with_bits(fd: OwnedFd, bits: u8) -> Sock {
-        let number = fd.as_raw_fd() as usize;
-        let sock = Sock(Registered::new(fd, SockKind::Connection, bits));
+    /// The same for the connection to a server.
+    pub fn of_server(fd: OwnedFd) -> Sock {
+        Sock(Registered::new(fd, SockKind::Connection, bits::READ | bits::WRITE))
+    }
+
+    /// The connection is this process's now: when the loop is short of connections, others make
+    /// room for it.
+    pub fn arrived(&self) {
+        let number = self.fd().as_raw_fd() as usize;
         if let Some(shortage) = with(|inner| inner.make_room(number)) {
             log_shortage(shortage);
         }
+    }
+
+    pub(crate) fn with_bits(fd: OwnedFd, bits: u8) -> Sock {
+        let sock = Sock(Registered::new(fd, SockKind::Connection, bits));
+        sock.arrived();
         sock
     }
 

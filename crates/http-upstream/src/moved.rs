@@ -10,9 +10,10 @@ use http::exchanges::{Attempt, Exchanges};
 use http::request::Request;
 use http::server::HttpMain;
 use net::Transport;
-use net::moves::{Kind, Ready, Taker};
+use net::moves::{self, Kind, Ready, Taker};
 use proto::handover::{self, Exchange, Leased, Message, Refusal};
 use upstream::lease::Occupied;
+use upstream::peer::Peer;
 use upstream::pool::UpConn;
 use upstream::upstreams::Upstreams;
 use upstream::wire::Wire;
@@ -30,21 +31,18 @@ pub(crate) fn register(main: &Rc<HttpMain>) {
 }
 
 impl Taker for Tunnels {
-    fn take(
-        &self,
-        message: &Message<'_>,
-        [client, server]: [OwnedFd; 2],
-    ) -> Result<Ready, Refusal> {
+    fn take(&self, message: &Message<'_>, fds: Vec<OwnedFd>) -> Result<Ready, Refusal> {
+        let [client, server] = moves::ends(fds)?;
         let Message::Tunnel(tunnel) = message else { return Err(Refusal::Version) };
         let main = self.0.upgrade().ok_or(Refusal::Other)?;
         let mut resumed = http::moves::resume(&main, &tunnel.client, &tunnel.request, client)?;
         let (upstreams, leased) = (main.confs.get::<Upstreams>(), &tunnel.exchange.leased);
-        let peer = upstreams.and_then(|all| all.peer(leased.group, leased.server));
-        restore(resumed.request(), &tunnel.exchange).ok_or(Refusal::Other)?;
+        let named = |name: &[u8]| upstreams.and_then(|all| all.peer(leased.group, name));
+        let peer = named(leased.server);
+        restore(resumed.request(), &tunnel.exchange, named).ok_or(Refusal::Other)?;
         let server_tls = tunnel.server_tls.as_ref();
-        let (sock, session) = Transport::resumed(Sock::from_fd(server), server_tls)?;
+        let (sock, session) = Transport::resumed(Sock::of_server(server), server_tls)?;
         let conn = UpConn { sock, requests: 1, start_ms: now_ms(), cached: false };
-        resumed.request().upstream_mut().now().row = peer.as_ref().and_then(|peer| peer.row());
         let mut tunnel = Tunnel::resumed(tunnel, Wire::Conn(conn));
         Ok(Box::new(move || {
             tunnel.begin(session, peer.map(Occupied::new));
@@ -79,9 +77,13 @@ pub(crate) fn described<'a>(u: &'a Exchanges, leased: &'a (Bytes, Bytes)) -> Exc
     }
 }
 
-/// Gives a request the exchange that another process has described; `None` if it is of a protocol
-/// that opens no tunnels.
-fn restore(r: &mut Request, exchange: &Exchange<'_>) -> Option<()> {
+/// Gives a request the exchange that another process has described; `named` finds the servers of
+/// its attempts, for whom they count. `None` if it is of a protocol that opens no tunnels.
+fn restore(
+    r: &mut Request,
+    exchange: &Exchange<'_>,
+    named: impl Fn(&[u8]) -> Option<Rc<Peer>>,
+) -> Option<()> {
     let now = now_ms();
     let u = r.upstream_mut();
     u.begin();
@@ -100,7 +102,7 @@ fn restore(r: &mut Request, exchange: &Exchange<'_>) -> Option<()> {
         response_length: of.length,
         received: of.received,
         sent: of.sent,
-        row: None,
+        row: of.peer.and_then(&named).and_then(|peer| peer.row()),
     });
     u.attempts = attempts.collect();
     Some(())

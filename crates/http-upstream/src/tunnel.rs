@@ -133,8 +133,8 @@ impl Tunnel {
     /// The other process has given it up: speaks TLS to the server, if it did, and has a place
     /// among the exchanges of the server, if the configuration has that.
     pub fn begin(&mut self, session: Option<Session>, place: Option<Occupied>) {
-        if let (Some(upstream), Some(session)) = (&self.upstream, session) {
-            upstream.transport().go_sealed(session);
+        if let Some(upstream) = &self.upstream {
+            upstream.transport().arrived(session);
         }
         self.hold = Hold::Resumed(place);
     }
@@ -244,7 +244,7 @@ async fn offer(
     let now = now_ms();
     let left = |until: u64| (until != Times::NEVER).then(|| until.saturating_sub(now));
     let message = Message::Tunnel(Box::new(handover::Tunnel {
-        client: facts.client(&c, client_tls.as_ref().map(SealedCopy::sealed)),
+        client: facts.client(&c, client_tls.as_ref()),
         request: facts.request(r),
         exchange: moved::described(exchanges, leased),
         server_tls: server_tls.as_ref().map(SealedCopy::sealed),
@@ -254,7 +254,7 @@ async fn offer(
         silent_ms: now.saturating_sub(rest.clocks.moved_ms),
         left_ms: (left(rest.clocks.upstream_ms), left(rest.clocks.client_ms)),
     }));
-    match turn.offer(&message, ends.map(Transport::descriptor)).await {
+    match turn.offer(&message, &ends.map(Transport::descriptor)).await {
         Ok(offered) => offered.give_up(),
         Err(_) => false,
     }
@@ -436,7 +436,7 @@ async fn both<C: End, U: End>(
     up: &mut Flow<'_, C, U>,
     down: &mut Flow<'_, U, C>,
     (timeouts, clocks): (&Timeouts, Clocks),
-    candidate: Option<&Candidate>,
+    mut candidate: Option<&Candidate>,
     moved: &mut Moved,
 ) -> Over {
     let Clocks { mut moved_ms, mut client_ms, mut upstream_ms } = clocks;
@@ -483,7 +483,7 @@ async fn both<C: End, U: End>(
                 }
             };
             let Some(now) = waited else {
-                let Some(turn) = candidate.and_then(Candidate::turn) else { continue };
+                let Some(turn) = candidate.take().and_then(Candidate::turn) else { continue };
                 return Over::Rests(turn, Clocks { moved_ms, client_ms, upstream_ms });
             };
             match now {

@@ -149,6 +149,16 @@ impl Account {
         Account { own, address, frames: 0, streams: 0, resets: 0, did_flood }
     }
 
+    /// See [`Waste::used`].
+    pub fn used(&self) -> (u32, u32) {
+        self.own.used()
+    }
+
+    /// The connection has caused this much in another process: see [`Waste::charge`].
+    pub fn charge(&mut self, used: (u32, u32)) {
+        self.own.charge(used);
+    }
+
     /// The client has another address, which pays from now on.
     pub fn moves(&mut self, address: Option<Rc<Address>>) {
         self.address = address;

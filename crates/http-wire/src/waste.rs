@@ -59,6 +59,17 @@ impl Waste {
         Waste { frames: FRAMES, resets: resets_max, resets_max, at_ms: now_ms }
     }
 
+    /// The frames and resets that are not made up for by time.
+    pub fn used(&self) -> (u32, u32) {
+        (FRAMES - self.frames, self.resets_used())
+    }
+
+    /// Charges frames and resets that were caused before, as far as there is room.
+    pub fn charge(&mut self, (frames, resets): (u32, u32)) {
+        self.frames = self.frames.saturating_sub(frames);
+        self.resets = self.resets.saturating_sub(resets);
+    }
+
     /// A stream was opened.
     #[inline]
     pub fn stream(&mut self) {

@@ -67,15 +67,36 @@ fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output 
                 return;
             }
         }
+        let ms = c.head_timeout();
         let first = match is_http2(&c) {
             true => Some(first),
-            false => h1::run::<Answerer>(&c, &main, first).await,
+            false => h1::run::<Answerer>(&c, &main, first, ms).await,
         };
         if let Some(first) = first {
             rarely(h2::run::<Answerer>(c.clone(), Rc::clone(&main), first)).await;
         }
         end(c);
     }
+}
+
+/// Serves a connection that another process has had so far: `first` has arrived, or the client has
+/// `left_ms` milliseconds to send something.
+pub(crate) fn resume_idle(
+    main: Active<HttpMain>,
+    c: Rc<Conn>,
+    http2: Option<h2::Resting>,
+    first: Page,
+    left_ms: u64,
+) {
+    event::spawn(async move {
+        if let Some(resting) = http2 {
+            rarely(h2::resume::<Answerer>(resting, Rc::clone(&main), first, left_ms)).await;
+        } else if let Some(first) = h1::run::<Answerer>(&c, &main, first, left_ms).await {
+            // The first bytes of a connection in plain text.
+            rarely(h2::run::<Answerer>(c.clone(), Rc::clone(&main), first)).await;
+        }
+        end(c);
+    });
 }
 
 /// The connection's last task is over.

@@ -15,6 +15,7 @@ use net::{Kind, ListenSpec};
 use quic::Endpoint;
 
 use crate::accept::accept;
+use crate::moves;
 use crate::quic_listen;
 use crate::request::Request;
 use crate::server::HttpMain;
@@ -72,6 +73,7 @@ impl Engine for HttpEngine {
         self.main.metrics.use_slot(seat.slot);
         let _ = self.main.debug_from.set(seat.debug_connections.clone());
         self.main.life.set_moves(seat.moves.as_ref());
+        moves::register(&self.main);
         mem::on_trim(Request::trim_recycled);
         let main = self.main.clone();
         passing::register(&main, main.listens.iter().map(|l| &l.spec));

@@ -1,33 +1,38 @@
-//! Requests that move to another process, as tunnels that rest: their description, and the request
-//! of the same kind that the other process makes of it (`net::moves`).
+//! Connections that move to another process (`net::moves`): those that are idle between two
+//! requests, and requests that have become tunnels and rest; their descriptions, and what the other
+//! process makes of these.
 //!
 //! The receiver assigns the request to its own configuration: by the listening address, the host
 //! and the location's name. What handlers of the sender have found out comes as the values of
 //! variables. The receiver logs the request, once, with its whole time and all of its bytes.
 
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
 use common_modules::moved::{self, Addresses, Texts};
+use common_modules::ssl::Established;
 use engine::life::Active;
 use engine::vars;
 use event::Sock;
 use http_wire::h1::{HeadParser, Limits, Step};
+use mem::Page;
 use net::Transport;
-use net::moves::Stay;
-use proto::handover::{self, Client, Place, Refusal, Sealed};
+use net::moves::{self, Kind, Ready, Stay, Taker};
+use net::transport::SealedCopy;
+use os::SockAddr;
+use proto::handover::{self, Client, Message, Place, Refusal};
 use tls::Session;
 
 use crate::accept;
 use crate::channel::Channel;
-use crate::channel::conn::Conn;
+use crate::channel::conn::{Conn, Secured};
 use crate::location_kind::LocKind;
 use crate::output::Tunnel;
 use crate::request::{PhaseTimes, Request};
 use crate::server::HttpMain;
 use crate::server::location::{Found, Location, find};
-use crate::target;
+use crate::{h2, ssl, target};
 
 /// The facts of a request that have no text of their own in it.
 pub struct Facts {
@@ -72,15 +77,82 @@ impl Request {
         self.flags.moved = true;
         self.flags.unlogged = false;
         self.account.leave_uncounted();
-        let c = self.c();
-        c.has_moved.set(true);
-        c.transport().part();
+        self.c().set_moved();
+    }
+}
+
+/// Takes idle connections into this worker's configuration.
+struct Idles(Weak<HttpMain>);
+
+/// Has this worker take idle connections.
+pub(crate) fn register(main: &Rc<HttpMain>) {
+    if let Some(moves) = main.life.moves() {
+        let idles = Rc::new(Idles(Rc::downgrade(main)));
+        moves.take_by(Kind::Idle, idles.clone());
+        moves.take_by(Kind::Http2, idles);
+    }
+}
+
+impl Taker for Idles {
+    fn take(&self, message: &Message<'_>, fds: Vec<OwnedFd>) -> Result<Ready, Refusal> {
+        let (idle, http2) = match message {
+            Message::Idle(idle) => (&**idle, None),
+            Message::Http2(http2) => (&http2.idle, Some(&**http2)),
+            _ => return Err(Refusal::Version),
+        };
+        let [fd] = moves::ends(fds)?;
+        let main = self.0.upgrade().ok_or(Refusal::Other)?;
+        let Arrival { c, session, .. } = Arrival::of(&main, &idle.client, fd)?;
+        if !c.server().core.handover {
+            return Err(Refusal::Off);
+        }
+        // Without its facts, the client could enter where it must not.
+        let lacks_facts = session.is_some() && c.tls.get().is_none();
+        if lacks_facts || c.listen.proxy_protocol != idle.client.proxy.is_some() {
+            return Err(Refusal::Configuration);
+        }
+        let http2 = http2.map(|http2| h2::Resting::of(&c, http2)).transpose()?;
+        let read = match idle.read {
+            [] => Page::new(),
+            bytes => Page::copied(bytes),
+        };
+        let (main, left_ms) = (Active::new(&main), idle.left_ms);
+        Ok(Box::new(move || {
+            c.sock().arrived(session);
+            accept::resume_idle(main, c, http2, read, left_ms);
+        }))
+    }
+}
+
+/// A connection that another process has described.
+struct Arrival {
+    c: Rc<Conn>,
+    /// TLS with the client.
+    session: Option<Session>,
+    /// The client's address as a trusted proxy reported it.
+    real_peer: Option<SockAddr>,
+}
+
+impl Arrival {
+    fn of(main: &Rc<HttpMain>, client: &Client<'_>, fd: OwnedFd) -> Result<Arrival, Refusal> {
+        let (address, Addresses { local, peer, real_peer }) = moved::place(&main.listens, client)?;
+        let (sock, session) = Transport::resumed(Sock::of_client(fd), client.tls.as_ref())?;
+        let c = Rc::new(Conn::resumed(main, address, sock, (peer, local), client));
+        if let Some(handshake) = &client.handshake {
+            let server = ssl::server_of(&c, handshake.server_name);
+            let session = Established::resumed(ssl::tls_of(&c, &server).tls.clone(), handshake);
+            if let Ok(session) = session {
+                let _ = c.tls.set(Rc::new(Secured { session, server }));
+            }
+        }
+        Ok(Arrival { c, session, real_peer })
     }
 }
 
 impl Facts {
     /// Describes the request's connection.
-    pub fn client<'a>(&'a self, c: &'a Conn, tls: Option<Sealed<'a>>) -> Client<'a> {
+    pub fn client<'a>(&'a self, c: &'a Conn, tls: Option<&'a SealedCopy>) -> Client<'a> {
+        let tls = (tls.map(SealedCopy::sealed), c.handshake());
         self.client.client((c.number, c.start_ms, c.requests.get()), c.proxy_header(), tls)
     }
 
@@ -123,9 +195,7 @@ pub fn resume(
     request: &handover::Request<'_>,
     fd: OwnedFd,
 ) -> Result<Resumed, Refusal> {
-    let (address, Addresses { local, peer, real_peer }) = moved::place(&main.listens, client)?;
-    let (sock, session) = Transport::resumed(Sock::of_client(fd), client.tls.as_ref())?;
-    let c = Rc::new(Conn::resumed(main, address, sock, (peer, local), client));
+    let Arrival { c, session, real_peer } = Arrival::of(main, client, fd)?;
     let mut r = Request::take(c.clone(), main);
     r.real_peer = real_peer;
     read_head(&mut r, request.head).ok_or(Refusal::Other)?;
@@ -195,7 +265,7 @@ impl Resumed {
 
     /// Serves the request, whose tunnel goes on.
     pub fn run(mut self, tunnel: Box<dyn Tunnel>) {
-        self.session.into_iter().for_each(|session| self.c.sock().go_sealed(session));
+        self.c.sock().arrived(self.session);
         let location = self.r.loc.clone();
         location.pipeline.resume.iter().for_each(|resume| resume(&mut self.r));
         accept::resume(self.main, self.c, self.r, tunnel);

@@ -13,6 +13,7 @@ use event::Sock;
 use os::SockAddr;
 
 use crate::dialogue::{self, LoggedIn, Over};
+use crate::relay::Relayed;
 use crate::server::MailMain;
 use crate::session::MailSession;
 use crate::{realip, relay};
@@ -47,7 +48,7 @@ fn task(mut s: MailSession) -> impl Future<Output = ()> {
         beat::serves(s.number, &s.peer, Doing::Mail);
         let ended = match main.life.unless_given_up(boxed(|| begin(&mut s))).await {
             Some(Ok(logged_in)) => {
-                main.life.unless_given_up(pin!(relay::run(&mut s, logged_in))).await
+                main.life.unless_given_up(pin!(relay::run(&mut s, logged_in.into()))).await
             }
             Some(Err(Over)) => Some(()),
             None => None,
@@ -56,6 +57,17 @@ fn task(mut s: MailSession) -> impl Future<Output = ()> {
             s.log(Level::Info, format_args!("shutdown timeout"));
         }
     }
+}
+
+/// Serves a session that another process has served so far.
+pub(crate) fn resume(mut s: MailSession, relayed: Relayed) {
+    event::spawn(async move {
+        let main = s.main.clone();
+        beat::serves(s.number, &s.peer, Doing::Mail);
+        if main.life.unless_given_up(pin!(relay::run(&mut s, relayed))).await.is_none() {
+            s.log(Level::Info, format_args!("shutdown timeout"));
+        }
+    });
 }
 
 /// A session until its client is logged in.

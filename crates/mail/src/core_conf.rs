@@ -12,6 +12,8 @@ engine::settings! {
         pub server_name: Option<Bytes>,
         /// `timeout`, milliseconds.
         pub timeout: Option<u64>,
+        /// `handover`
+        pub handover: Option<bool>,
     }
 }
 
@@ -23,6 +25,8 @@ pub struct CoreConf {
     pub server_name: Bytes,
     /// `timeout`, milliseconds: for a dialogue until the client is logged in.
     pub timeout: u64,
+    /// `handover`: sessions move to new workers.
+    pub handover: bool,
 }
 
 impl CoreConf {
@@ -35,6 +39,7 @@ impl CoreConf {
             max_errors: usize::try_from(max_errors).unwrap_or(usize::MAX),
             server_name: draft.server_name.clone().unwrap_or_else(host),
             timeout: draft.timeout.unwrap_or(60_000),
+            handover: draft.handover.unwrap_or(true),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The core's directives.
 
 use conf::table::{Args, Contexts as C, Directive, directive, join};
-use conf::value::{set_msec, set_num, set_str};
+use conf::value::{set_flag, set_msec, set_num, set_str};
 use conf::{ConfError, Node};
 use engine::settings::{ConfType, Scope};
 use mail_proto::Protocol;
@@ -86,6 +86,14 @@ const OWN: &[Directive<Cx>] = &[
         "5",
         "Closes the connection after this number of invalid commands.",
         |cx, n| set_num(&mut cx.loc::<CoreDraft>().max_errors, n),
+    ),
+    directive(
+        "handover",
+        MS,
+        Args::FLAG,
+        "on",
+        "Lets sessions after their login move to the new workers at a reload or upgrade.",
+        |cx, n| set_flag(&mut cx.loc::<CoreDraft>().handover, n),
     ),
 ];
 

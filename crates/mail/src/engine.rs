@@ -10,6 +10,7 @@ use event::{Accepted, Listener};
 use net::ListenSpec;
 
 use crate::accept::accept;
+use crate::moved;
 use crate::server::MailMain;
 
 /// The engine of one loaded `mail` block.
@@ -37,6 +38,8 @@ impl Engine for MailEngine {
     fn start(&self, seat: &Seat, listeners: Vec<Listener>) -> io::Result<()> {
         self.main.stats.use_slot(seat.slot);
         let _ = self.main.seat.set(seat.clone());
+        self.main.life.set_moves(seat.moves.as_ref());
+        seat.moves.iter().for_each(|moves| moved::register(&self.main, moves));
         let main = self.main.clone();
         passing::register(&main, main.listens.iter().map(|l| &l.spec));
         self.accepting.begin(listeners, move |i, a| accept(&main, i, a.sock, a.addr));

@@ -24,6 +24,7 @@ mod dialogue;
 pub mod engine;
 mod limit_auth;
 pub mod module;
+mod moved;
 mod protocols;
 mod proxy;
 mod realip;

@@ -48,6 +48,8 @@ pub struct MailSession {
     pub login: Bytes,
     /// TLS began by a command.
     pub is_starttls: bool,
+    /// Another engine has accepted it, whose limits hold it, too.
+    pub(crate) is_passed: bool,
     sock: Option<Transport>,
     local: Option<SockAddr>,
     real_peer: Option<SockAddr>,
@@ -82,6 +84,7 @@ impl MailSession {
             upstream: None,
             login: Bytes::new(),
             is_starttls: false,
+            is_passed: false,
             sock: Some(sock),
             local,
             real_peer: None,
@@ -101,6 +104,7 @@ impl MailSession {
         sock.prepend(read);
         let mut s = MailSession::new(main, address, peer, Some(local), sock);
         (s.number, s.proxy, s.tls, s.shared) = (number, proxy, tls, kept);
+        s.is_passed = true;
         s
     }
 
@@ -131,6 +135,10 @@ impl MailSession {
     /// The client's address is this one, as a trusted proxy reported it.
     pub(crate) fn set_real_peer(&mut self, peer: SockAddr) {
         self.real_peer = Some(peer);
+    }
+
+    pub(crate) fn real_peer(&self) -> Option<&SockAddr> {
+        self.real_peer.as_ref()
     }
 
     /// The address that the client connected to.

@@ -108,10 +108,7 @@ async fn shake(s: &mut StreamSession, until: Deadline) -> Result<(), NoHandshake
     if let Some(name) = &hello.name {
         s.choose_server(name);
     }
-    let of = match s.server.tls.has_certificates() {
-        true => s.server.clone(),
-        false => s.listen.default.clone(),
-    };
+    let of = tls_of(s);
     let mut session = Box::new(Established::new(of.tls.clone()));
     (session.server_name, session.hello) = (hello.name.take(), hello.message.take());
     s.set_tls(session);
@@ -129,6 +126,14 @@ async fn shake(s: &mut StreamSession, until: Deadline) -> Result<(), NoHandshake
     let done = handshake::finish(&sock, begun, rest, until).await;
     s.put_sock(sock);
     done
+}
+
+/// The server whose TLS the session's client has: one without certificates has the default's.
+pub(crate) fn tls_of(s: &StreamSession) -> Rc<Server> {
+    match s.server.tls.has_certificates() {
+        true => s.server.clone(),
+        false => s.listen.default.clone(),
+    }
 }
 
 /// The server with this name at the session's address, if there is one. Stores the captures of a

@@ -26,9 +26,18 @@ pub struct Info {
     /// The protocol chosen by ALPN.
     pub alpn: Option<Box<[u8]>>,
     /// The certificate that we chose for the peer.
-    pub(crate) own: Option<Arc<CertifiedKey>>,
+    pub own: Option<Own>,
     /// The certificates that the peer sent, its own first, in DER.
     pub peer_certificates: Option<Box<[Box<[u8]>]>>,
+}
+
+/// Our own certificate.
+#[derive(Clone, Debug)]
+pub enum Own {
+    /// With its key and its chain.
+    Key(Arc<CertifiedKey>),
+    /// In DER: another process has shown it.
+    Der(Box<[u8]>),
 }
 
 impl Info {
@@ -39,7 +48,10 @@ impl Info {
 
     /// The certificate that a server chose for the client, in DER.
     pub fn own_certificate(&self) -> Option<&[u8]> {
-        self.own.as_ref()?.cert.first().map(|certificate| &certificate[..])
+        match self.own.as_ref()? {
+            Own::Key(key) => key.cert.first().map(|certificate| &certificate[..]),
+            Own::Der(der) => Some(der),
+        }
     }
 
     /// The version as OpenSSL writes it: `TLSv1.3`.

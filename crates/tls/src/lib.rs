@@ -52,7 +52,7 @@ pub mod tickets;
 pub use client::{ClientConfig, ClientOptions};
 pub use client_sessions::ClientSessions;
 pub use error::Error;
-pub use info::Info;
+pub use info::{Info, Own};
 pub use key_log::KeyLog;
 pub use record::MAX_PLAIN;
 pub use server::{ServerConfig, ServerOptions, VerifyMode};

@@ -9,7 +9,8 @@ use base::log::Log;
 use bytes::Bytes;
 use pki::verify::Error;
 use pki::x509::Certificate;
-use tls::Info;
+use proto::handover::{Handshake, Refusal};
+use tls::{Info, Own};
 use upstream::names::Lookup;
 
 use super::server::ServerTls;
@@ -81,6 +82,67 @@ impl Established {
         let (info, early) = (OnceCell::new(), OnceCell::new());
         let (peer, status) = (OnceCell::new(), OnceCell::new());
         Established { info, early, server_name: None, hello: None, server, peer, status }
+    }
+
+    /// The session that another process has established, of a client of `server`.
+    ///
+    /// # Errors
+    /// The client has not been asked for the certificate that this configuration wants, or nobody
+    /// has asked OCSP responders about it: that takes another handshake.
+    pub fn resumed(server: Rc<ServerTls>, of: &Handshake<'_>) -> Result<Established, Refusal> {
+        let unasked = server.verify.is_on() && !of.is_asked;
+        let unconfirmed = server.looks_up_clients() && of.peer.is_some() && !of.is_confirmed;
+        if unasked || unconfirmed {
+            return Err(Refusal::Configuration);
+        }
+        let mut session = Established::new(server);
+        session.server_name = of.server_name.map(Box::from);
+        session.hello = of.hello.map(Box::from);
+        if of.is_confirmed {
+            let _ = session.status.set(Ok(()));
+        }
+        session.established(Info {
+            version: of.terms.0,
+            suite: of.terms.1,
+            group: of.group,
+            signed_with: of.schemes.0,
+            peer_signed_with: of.schemes.1,
+            session_id: of.session_id.to_vec(),
+            is_resumed: of.is_resumed,
+            has_early_data: of.has_early_data,
+            alpn: of.alpn.map(Box::from),
+            own: of.own.map(|der| Own::Der(der.into())),
+            peer_certificates: of
+                .peer
+                .as_ref()
+                .map(|chain| chain.iter().map(|der| Box::from(*der)).collect()),
+        });
+        Ok(session)
+    }
+
+    /// Describes the session for another process; `None` if it was not established, or if OCSP
+    /// responders know something against the client.
+    pub fn described(&self) -> Option<Handshake<'_>> {
+        let info = self.info.get()?;
+        if let Some(Err(_)) = self.status.get() {
+            return None;
+        }
+        let chain = info.peer_certificates.as_ref();
+        Some(Handshake {
+            server_name: self.server_name.as_deref(),
+            hello: self.hello.as_deref(),
+            terms: (info.version, info.suite),
+            group: info.group,
+            schemes: (info.signed_with, info.peer_signed_with),
+            session_id: &info.session_id,
+            is_resumed: info.is_resumed,
+            has_early_data: info.has_early_data,
+            alpn: info.alpn.as_deref(),
+            own: info.own_certificate(),
+            peer: chain.map(|chain| chain.iter().map(|der| &der[..]).collect()),
+            is_asked: self.server.verify.is_on(),
+            is_confirmed: self.status.get().is_some(),
+        })
     }
 
     /// The handshake is over.
@@ -171,3 +233,60 @@ impl Established {
 }
 
 const UNREADABLE: &str = "unspecified certificate verification error";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handshake() -> Handshake<'static> {
+        Handshake {
+            server_name: Some(b"a.example"),
+            hello: Some(b"hello"),
+            terms: (0x0304, 0x1301),
+            group: 29,
+            schemes: (0x0403, 0x0804),
+            session_id: b"id",
+            is_resumed: true,
+            has_early_data: true,
+            alpn: Some(b"h2"),
+            own: Some(b"own"),
+            peer: Some(vec![b"leaf", b"issuer"]),
+            is_asked: true,
+            is_confirmed: true,
+        }
+    }
+
+    fn server(mode: VerifyClient) -> Rc<ServerTls> {
+        let mut server = ServerTls::default();
+        server.verify.mode = mode;
+        Rc::new(server)
+    }
+
+    #[test]
+    fn a_session_is_the_same_behind_a_move() {
+        for mode in [VerifyClient::Off, VerifyClient::On] {
+            let sent = Handshake { is_asked: mode == VerifyClient::On, ..handshake() };
+            let session = Established::resumed(server(mode), &sent).unwrap();
+            assert_eq!(session.described(), Some(sent));
+        }
+    }
+
+    #[test]
+    fn a_client_that_was_not_asked_for_a_certificate_stays_where_none_is_wanted() {
+        let sent = Handshake { is_asked: false, peer: None, ..handshake() };
+        for mode in [VerifyClient::On, VerifyClient::Optional, VerifyClient::OptionalNoCa] {
+            let resumed = Established::resumed(server(mode), &sent);
+            assert!(matches!(resumed, Err(Refusal::Configuration)));
+        }
+        assert!(Established::resumed(server(VerifyClient::Off), &sent).is_ok());
+    }
+
+    #[test]
+    fn a_session_that_is_not_established_does_not_move() {
+        let session = Established::new(server(VerifyClient::Off));
+        assert_eq!(session.described(), None);
+        let session = Established::resumed(server(VerifyClient::Off), &handshake()).unwrap();
+        let revoked = Established { status: OnceCell::from(Err("revoked")), ..session };
+        assert_eq!(revoked.described(), None);
+    }
+}

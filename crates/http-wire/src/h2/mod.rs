@@ -9,6 +9,7 @@
 //! | [`reset_ids`] | the streams that one side has reset |
 //! | [`settings`] | the parameters of a connection |
 //! | [`tree`] | the dependencies of RFC 7540 among streams |
+//! | [`unread`] | clients that send requests and do not read |
 //! | [`window`] | flow control |
 //!
 //! The fields of header blocks are [`hpack`]'s; the heads that are made of them,
@@ -21,6 +22,7 @@ pub mod repeated;
 pub mod reset_ids;
 pub mod settings;
 pub mod tree;
+pub mod unread;
 pub mod window;
 
 #[cfg(test)]

@@ -21,6 +21,26 @@ fn place(id: u32) -> (usize, u64) {
 }
 
 impl ResetIds {
+    /// Streams that another process has told of by [`ResetIds::newest`] and [`ResetIds::bits`];
+    /// bits that are not all there are of no use.
+    pub fn resumed(newest: u32, bits: &[u8]) -> ResetIds {
+        let (words, _) = bits.as_chunks::<8>();
+        match <[[u8; 8]; WORDS]>::try_from(words) {
+            Ok(words) => ResetIds { bits: words.map(u64::from_be_bytes), newest },
+            Err(_) => ResetIds::default(),
+        }
+    }
+
+    /// The newest stream that was reset; 0 if none was.
+    pub fn newest(&self) -> u32 {
+        self.newest
+    }
+
+    /// A bit for each stream.
+    pub fn bits(&self) -> Vec<u8> {
+        self.bits.iter().flat_map(|word| word.to_be_bytes()).collect()
+    }
+
     fn covers(&self, id: u32) -> bool {
         self.newest.checked_sub(id).is_some_and(|age| age / 2 < STREAMS)
     }
@@ -73,6 +93,17 @@ mod tests {
         assert!(known(&ids).is_empty() && ids.contains(u32::MAX / 2));
         (0..2_000).for_each(|n| ids.insert(2 * n + 1));
         assert!(known(&ids).is_empty());
+    }
+
+    #[test]
+    fn they_are_the_same_in_another_process() {
+        let mut ids = ResetIds::default();
+        [1, 5, 2_051, 2_047].into_iter().for_each(|id| ids.insert(id));
+        let other = ResetIds::resumed(ids.newest(), &ids.bits());
+        assert!((1..4_000).step_by(2).all(|id| ids.contains(id) == other.contains(id)));
+        assert!(other.contains(2_047) && !other.contains(3));
+        let none = ResetIds::resumed(5, b"short");
+        assert_eq!(none.newest(), 0);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use common_modules::ssl::Established;
 use engine::life::Main;
 use engine::overload;
 use event::{Sock, Socketless};
+use http_wire::h2::unread::Sent;
 use net::Transport;
 use os::SockAddr;
 use proto::handover::Client;
@@ -49,6 +50,8 @@ pub struct Conn {
     pub owner: OnceCell<Rc<upstream::pool::Owner>>,
     /// Another process has it now: it closes here without a word to the client.
     pub(crate) has_moved: Cell<bool>,
+    /// No other process takes it.
+    pub(crate) stays: Cell<bool>,
     /// Another engine has accepted it, whose limits hold it, too.
     pub(crate) is_passed: bool,
     /// There was no room for it when it was accepted: see [`engine::overload`].
@@ -135,6 +138,9 @@ impl Conn {
         if let (Some(ip), Some(sock)) = (c.client_ip(), c.stream()) {
             sock.set_client(ip);
         }
+        // Whichever way the process before has left it.
+        c.nodelay.set(false);
+        c.set_nodelay(true);
         c
     }
 
@@ -187,6 +193,7 @@ impl Conn {
             tls: OnceCell::new(),
             reset_at_end: Cell::new(false),
             has_moved: Cell::new(false),
+            stays: Cell::new(false),
             is_passed: false,
             owner: OnceCell::new(),
             is_surplus: Cell::new(false),
@@ -316,6 +323,7 @@ impl Conn {
             tls: tls.clone(),
             reset_at_end: Cell::new(false),
             has_moved: Cell::new(false),
+            stays: Cell::new(false),
             is_passed: self.is_passed,
             owner: OnceCell::new(),
             is_surplus: is_surplus.clone(),
@@ -342,8 +350,12 @@ impl Conn {
     }
 
     /// How far the connection's bytes have come, where the kernel tells.
-    pub(crate) fn tcp_sent(&self) -> Option<os::socket::TcpSent> {
-        if self.listen.addr.is_unix() { None } else { self.stream()?.tcp_sent().ok() }
+    pub(crate) fn tcp_sent(&self) -> Option<Sent> {
+        if self.listen.addr.is_unix() {
+            return None;
+        }
+        let os::socket::TcpSent { written, acked } = self.stream()?.tcp_sent().ok()?;
+        Some(Sent { written, acked })
     }
 
     /// Limits the bytes that the socket holds unsent, from now on.

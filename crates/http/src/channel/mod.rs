@@ -27,6 +27,7 @@ mod files;
 pub(crate) mod head;
 mod linger;
 pub(crate) mod pace;
+pub(crate) mod parting;
 pub(crate) mod streams;
 mod upgraded;
 

@@ -22,11 +22,14 @@ use std::rc::Rc;
 use base::future::{boxed, rarely};
 use base::log::Level;
 use event::task::foreseen;
-use event::{Deadline, Gate, Wake};
+use event::{Deadline, Wake};
 use mem::Page;
+use net::moves::{Kind, Turn};
+use proto::handover::Message;
 
 use super::{requests, stream};
 use crate::channel::conn::Conn;
+use crate::channel::parting::{self, Due};
 use crate::channel::{self, Answer, linger};
 use crate::output::Tunnel;
 use crate::request::Request;
@@ -53,20 +56,22 @@ pub(super) enum After {
 }
 
 /// Serves a connection to its end, or until it is known to be one of HTTP/2: the bytes that came
-/// then. `first` holds bytes that came before.
+/// then. `first` holds bytes that came before; without them the client has `timeout_ms` to send
+/// some.
 ///
 /// It and its parts are blocks and no async functions, which keep each argument twice.
+#[allow(clippy::manual_async_fn, reason = "an async fn has room for its arguments twice")]
 pub(crate) fn run<'a, A: Answer>(
     c: &'a Rc<Conn>,
     main: &'a Rc<HttpMain>,
     mut first: Page,
+    mut timeout_ms: u64,
 ) -> impl Future<Output = Option<Page>> + use<'a, A> {
-    let mut timeout_ms = c.head_timeout();
     async move {
         loop {
             let turn = event::turn();
-            if first.is_empty() && !parked(c, main, timeout_ms).await {
-                return None;
+            if first.is_empty() {
+                first = parked(c, main, timeout_ms).await?;
             }
             let first = std::mem::take(&mut first);
             // Found by the wait before this turn, and not by a try.
@@ -116,19 +121,20 @@ pub(crate) async fn resume<A: Answer>(
     }
 }
 
-/// Waits for the next bytes; false when the connection is to close.
+/// Waits for the next bytes; `None` when the connection is to close, or has moved to another
+/// process. The page holds bytes that were received for it.
 fn parked<'a>(
     c: &'a Conn,
     main: &'a HttpMain,
     timeout_ms: u64,
-) -> impl Future<Output = bool> + use<'a> {
+) -> impl Future<Output = Option<Page>> + use<'a> {
     let kept = c.requests.get() > 0;
     async move {
         main.stats.add(Field::Waiting, 1);
-        let wait = pin!(wait(c, &main.life.gate, timeout_ms, kept));
+        let wait = pin!(wait(c, main, timeout_ms, kept));
         let woken = main.life.unless_given_up(wait).await;
         main.stats.sub(Field::Waiting, 1);
-        let Some(woken) = woken else { return false };
+        let woken = woken?;
         if let Err(e) = &woken
             && !kept
             && e.kind() == io::ErrorKind::TimedOut
@@ -136,35 +142,69 @@ fn parked<'a>(
             let m = "client timed out (110: Connection timed out) while waiting for request";
             c.log(Level::Info, format_args!("{m}"));
         }
-        matches!(woken, Ok(true))
+        woken.ok().flatten()
     }
 }
 
 fn wait<'a>(
     c: &'a Conn,
-    gate: &'a Gate,
+    main: &'a HttpMain,
     timeout_ms: u64,
     kept: bool,
-) -> impl Future<Output = io::Result<bool>> + use<'a> {
+) -> impl Future<Output = io::Result<Option<Page>>> + use<'a> {
     let until = Deadline::in_ms(timeout_ms);
     async move {
+        let gate = &main.life.gate;
         let woken = match kept {
             true => c.sock().readable_or(gate, until).await?,
             false => c.sock().owed_or(gate, until).await?,
         };
         match woken {
-            Wake::Ready => Ok(true),
-            Wake::Reclaim => Ok(false),
-            Wake::Gate => {
-                // The worker is leaving: a request may be in flight, and is answered as the last
-                // one.
-                let min = c.server().root.core.keepalive_min_timeout;
-                let ms = if kept { LEAVE_MS.max(min) } else { timeout_ms };
-                c.sock().readable(Deadline::in_ms(ms.min(timeout_ms))).await?;
-                Ok(true)
-            }
+            Wake::Ready => Ok(Some(Page::new())),
+            Wake::Reclaim => Ok(None),
+            Wake::Gate => rarely(leave(c, main, until, kept)).await,
         }
     }
+}
+
+/// The worker is leaving. The connection moves to another process when its turn has come. If it
+/// cannot move, a request may be in flight, and is answered as the last one.
+async fn leave(c: &Conn, main: &HttpMain, until: Deadline, kept: bool) -> io::Result<Option<Page>> {
+    let grace = || {
+        let min = c.server().root.core.keepalive_min_timeout;
+        let left = until.at_ms().saturating_sub(base::time::now_ms());
+        Deadline::in_ms(if kept { LEAVE_MS.max(min).min(left) } else { left })
+    };
+    match parting::due(c, main.life.moves(), Kind::Idle, (grace(), until)).await {
+        Due::Woken(woken) => return woken.map(|()| Some(Page::new())),
+        // Thousands may wait for their turns, and few have them at a time.
+        Due::Turn(turn) => match boxed(|| offer(c, turn, until)).await {
+            Some(read) if read.is_empty() => {}
+            done => return Ok(done),
+        },
+        Due::Stays => c.stays.set(true),
+    }
+    c.sock().readable(grace()).await?;
+    Ok(Some(Page::new()))
+}
+
+/// Offers a connection to other processes. Returns the bytes that have arrived meanwhile, unless
+/// one serves it from here on.
+async fn offer(c: &Conn, turn: Turn, until: Deadline) -> Option<Page> {
+    let (turn, resting) = match parting::rest(c, turn).await {
+        Ok(rests) => rests,
+        Err(read) => {
+            c.stays.set(true);
+            return Some(read);
+        }
+    };
+    let message = Message::Idle(Box::new(resting.idle(c, until)));
+    if parting::give(c, turn, &message).await {
+        return None;
+    }
+    c.stays.set(true);
+    drop(message);
+    Some(resting.read)
 }
 
 /// Serves requests until the buffer is empty or the connection ends. `turn` found the first bytes.

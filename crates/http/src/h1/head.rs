@@ -3,6 +3,7 @@
 use base::ascii::write_u64;
 use http_wire::h1::{self, Version};
 
+use super::requests::is_last;
 use super::stream;
 use crate::channel::head::{FieldSink, Name, fields, settle_body};
 use crate::request::Request;
@@ -10,7 +11,7 @@ use crate::status_line::reason;
 
 /// Begins the response: settles the framing, and writes the head. Says whether a body follows.
 pub(crate) fn start(r: &mut Request) -> bool {
-    if r.main.life.is_leaving() {
+    if is_last(r.c(), r) {
         r.close_connection();
     }
     r.c().set_nodelay(r.loc.core.tcp_nodelay);

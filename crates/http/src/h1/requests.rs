@@ -56,13 +56,18 @@ pub(super) async fn batch<A: Answer>(c: &Rc<Conn>, r: &mut Request, state: &Gaug
 
 /// Answers one request, its head parsed. `None`: the next may follow.
 async fn one<A: Answer>(c: &Conn, r: &mut Request) -> Option<After> {
-    let keepalive = r.head.wants_keep_alive() && !r.main.life.is_leaving() && !c.is_unwanted();
+    let keepalive = r.head.wants_keep_alive() && !is_last(c, r) && !c.is_unwanted();
     let lingering = r.head.has_body();
     let body = body::Incoming::new(&r.head);
     let s = stream(r);
     (s.keepalive, s.lingering, s.body) = (keepalive, lingering, body);
     let sent = A::answer(r).await;
     after(c, r, sent).await
+}
+
+/// Whether the connection ends with its worker, which leaves.
+pub(super) fn is_last(c: &Conn, r: &Request) -> bool {
+    r.main.life.is_leaving() && !c.may_move(r.main.life.moves())
 }
 
 /// Decides the fate of the connection behind a response. `None`: the next request may follow.

@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use base::future::{boxed, keep, poll_kept};
+use base::future::{boxed, keep, poll_kept, rarely};
 use base::log::Level;
 use engine::stats::Field;
 use event::task::foreseen;
@@ -20,13 +20,16 @@ use http_wire::h2::read::Fault;
 use http_wire::h2::settings::id;
 use http_wire::h2::window::{INITIAL, MAX};
 use mem::Page;
+use net::moves::{ASK_MS, Kind};
 
 use super::answer::answer;
 use super::leaving::{drain, goodbye, leave, leave_now, refuse};
 use super::mux::Mux;
+use super::receive::moving::{Resting, offer};
 use super::receive::{Job, Leaving, Parties, Receiver, Taken};
 use super::schedule::OUTPUT_MAX;
 use crate::channel::conn::Conn;
+use crate::channel::parting::{self, Due};
 use crate::channel::streams::run::Runner;
 use crate::channel::streams::slice::Slice;
 use crate::channel::streams::{is_worn, kept_ms};
@@ -43,6 +46,10 @@ const UNSENT_MAX: i32 = 2 * OUTPUT_MAX as i32;
 
 /// Time between the first and the final GOAWAY if the client does not answer, milliseconds.
 const LEAVE_MS: u64 = 1_000;
+
+/// The time that the streams of a leaving worker's connection have to end, so that it can move,
+/// milliseconds. Behind that the client is told that the worker leaves.
+const MOVE_MS: u64 = 2_000;
 
 /// Room in a page below which a part of a frame moves to a larger one.
 const PAGE_LOW: usize = 4 << 10;
@@ -77,16 +84,41 @@ impl Drop for End {
 /// Serves a connection to its end. `first` holds bytes that came before.
 pub(crate) async fn run<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, first: Page) {
     let mux = Rc::new(Mux::new(c.clone(), c.server().http2));
+    let receiver = Receiver::new(&mux);
+    greet(&mux, receiver.frame_max());
+    live::<A>(Resting { mux, receiver }, &main, first, None).await;
+}
+
+/// The same for one that another process has begun, and that is closed in `left_ms` milliseconds if
+/// nothing comes.
+pub(crate) async fn resume<A: Answer>(
+    resting: Resting,
+    main: Rc<HttpMain>,
+    first: Page,
+    left_ms: u64,
+) {
+    live::<A>(resting, &main, first, Some(left_ms)).await;
+}
+
+async fn live<A: Answer>(
+    Resting { mux, receiver }: Resting,
+    main: &Rc<HttpMain>,
+    first: Page,
+    left_ms: Option<u64>,
+) {
     let _end = End(mux.clone());
-    live::<A>(&c, &mux, &main, first).await;
+    turns::<A>(&mux, main, receiver, (first, left_ms)).await;
     mux.end_in_turns().await;
 }
 
-async fn live<A: Answer>(c: &Conn, mux: &Rc<Mux>, main: &Rc<HttpMain>, first: Page) {
-    let mut receiver = Receiver::new(mux);
-    greet(mux, receiver.frame_max());
-    let mut page = first;
-    let (mut lingers, mut answered) = (false, 0);
+async fn turns<A: Answer>(
+    mux: &Rc<Mux>,
+    main: &Rc<HttpMain>,
+    mut receiver: Receiver,
+    (mut page, mut left_ms): (Page, Option<u64>),
+) {
+    let c = &*mux.c;
+    let (mut lingers, mut answered) = (false, c.requests.get());
     loop {
         let turn = foreseen(boxed(|| serve::<A>(mux, main, &mut receiver, page, lingers)));
         let after = main.life.unless_given_up(pin!(turn)).await;
@@ -102,14 +134,18 @@ async fn live<A: Answer>(c: &Conn, mux: &Rc<Mux>, main: &Rc<HttpMain>, first: Pa
                 return;
             }
         }
-        page = Page::new();
         receiver.shrink();
         mux.with(|state| state.shrink());
         let parked_ms = base::time::now_ms();
-        if !parked(mux, main, &mut receiver).await {
-            goodbye(mux, &receiver, ErrorCode::NO_ERROR).await;
-            return;
-        }
+        let ms = left_ms.take().unwrap_or_else(|| kept_ms(c));
+        page = match parked(mux, main, &mut receiver, ms).await {
+            Parked::Goes(page) => page,
+            Parked::Moved => return,
+            Parked::Ends => {
+                goodbye(mux, &receiver, ErrorCode::NO_ERROR).await;
+                return;
+            }
+        };
         lingers = base::time::now_ms() - parked_ms < LINGER_MS
             && c.requests.get() > std::mem::replace(&mut answered, c.requests.get())
             && c.server().root.core.keepalive_timeout > LINGER_MS;
@@ -138,24 +174,52 @@ fn greet(mux: &Mux, frame_max: usize) {
     });
 }
 
-/// Waits for the next frame; false when the connection is to close.
-async fn parked(mux: &Mux, main: &HttpMain, receiver: &mut Receiver) -> bool {
+/// What has become of a connection that was parked.
+enum Parked {
+    /// Something may have come; these bytes have been received.
+    Goes(Page),
+    /// Another process serves it.
+    Moved,
+    Ends,
+}
+
+/// Waits `ms` milliseconds for the next frame.
+async fn parked(mux: &Mux, main: &HttpMain, receiver: &mut Receiver, ms: u64) -> Parked {
     let c = &mux.c;
     if receiver.leaving() == Leaving::Final {
-        return false;
+        return Parked::Ends;
     }
     main.stats.add(Field::Waiting, 1);
-    let wait = c.sock().readable_or(&main.life.gate, Deadline::in_ms(kept_ms(c)));
+    let until = Deadline::in_ms(ms);
+    let wait = async {
+        match c.sock().readable_or(&main.life.gate, until).await {
+            Ok(Wake::Ready) => Parked::Goes(Page::new()),
+            Ok(Wake::Gate) => rarely(part(mux, main, receiver, until)).await,
+            Ok(Wake::Reclaim) | Err(_) => Parked::Ends,
+        }
+    };
     let woken = main.life.unless_given_up(pin!(wait)).await;
     main.stats.sub(Field::Waiting, 1);
-    match woken {
-        Some(Ok(Wake::Ready)) => true,
-        Some(Ok(Wake::Gate)) => {
-            leave(mux, receiver);
-            true
-        }
-        Some(Ok(Wake::Reclaim) | Err(_)) | None => false,
-    }
+    woken.unwrap_or(Parked::Ends)
+}
+
+/// The worker is leaving: the connection moves to another process, or its client is told.
+async fn part(mux: &Mux, main: &HttpMain, receiver: &mut Receiver, until: Deadline) -> Parked {
+    let c = &mux.c;
+    let grace = Deadline::in_ms(ASK_MS).or(until);
+    let read = match parting::due(c, main.life.moves(), Kind::Http2, (grace, until)).await {
+        Due::Woken(Ok(())) => return Parked::Goes(Page::new()),
+        Due::Woken(Err(_)) if until.has_passed() => return Parked::Ends,
+        Due::Woken(Err(_)) | Due::Stays => Page::new(),
+        // Thousands may wait for their turns, and few have them at a time.
+        Due::Turn(turn) => match boxed(|| offer(mux, receiver, turn, until)).await {
+            Some(read) => read,
+            None => return Parked::Moved,
+        },
+    };
+    c.stays.set(true);
+    leave(mux, receiver);
+    Parked::Goes(read)
 }
 
 /// The end of a wait.
@@ -217,6 +281,8 @@ struct Serving<'a> {
     requests: u64,
     /// The time of the final GOAWAY.
     leave_at: Option<Deadline>,
+    /// The time when the worker began to leave, or was found to.
+    leaves_ms: Option<u64>,
     rounds: usize,
     /// The time of the loop that this connection has before others.
     slice: Slice,
@@ -240,6 +306,7 @@ impl<'a> Serving<'a> {
             busy_until: lingers.then(|| Deadline::in_ms(LINGER_MS)),
             requests: mux.c.requests.get(),
             leave_at: None,
+            leaves_ms: None,
             rounds: 0,
             slice: Slice::default(),
         }
@@ -317,9 +384,20 @@ impl<'a> Serving<'a> {
         Ok(true)
     }
 
+    /// The time that the connection of a leaving worker has to become idle, so that it can move, in
+    /// milliseconds.
+    fn left_to_move(&mut self) -> u64 {
+        let now = base::time::now_ms();
+        let passed = now.saturating_sub(*self.leaves_ms.get_or_insert(now));
+        match self.mux.c.may_move(self.main.life.moves()) {
+            true => MOVE_MS.saturating_sub(passed),
+            false => 0,
+        }
+    }
+
     /// Sends GOAWAY when the connection ends: twice, so that no stream in flight is lost.
     fn leave_in_time(&mut self) {
-        if self.main.life.gate.is_closed() || is_worn(&self.mux.c) {
+        if self.main.life.gate.is_closed() && self.left_to_move() == 0 || is_worn(&self.mux.c) {
             leave(self.mux, self.receiver);
         }
         if self.receiver.leaving() == Leaving::Announced {
@@ -358,8 +436,12 @@ impl<'a> Serving<'a> {
             self.partial = is_partial.then(|| Deadline::in_ms(ms));
         }
         let announced = self.leave_at.filter(|_| receiver.leaving() == Leaving::Announced);
+        let receiver_stays = receiver.leaving() == Leaving::No;
         let left = announced.map(|at| at.at_ms().saturating_sub(base::time::now_ms()));
-        let tick = left.into_iter().chain(lame).min();
+        let stays = self.main.life.gate.is_closed() && receiver_stays;
+        // A receiver that does not answer is missed soon.
+        let moves_in = stays.then(|| self.left_to_move().min(ASK_MS));
+        let tick = left.into_iter().chain(lame).chain(moves_in).min();
         Turn::Wait(Waits { write: unsent, read: !choked || !unsent, tick })
     }
 

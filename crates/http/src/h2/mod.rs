@@ -13,13 +13,12 @@
 //! | file | concern |
 //! | --- | --- |
 //! | [`connection`], [`leaving`] | the connection's task; its end, as announced to the client |
-//! | [`receive`] | received frames |
+//! | [`receive`] | received frames; idle connections that move to another process |
 //! | [`answer`], [`tunnel`] | a request on its stream; CONNECT and WebSocket |
 //! | [`mux`], [`entry`] | the state that the connection and its streams share; a stream in it |
 //! | [`schedule`], [`priority`] | which stream sends next; the priorities that both sides ask for |
 //! | [`head`], [`last_head`] | response header sections; those that equal the previous one |
 //! | [`data`], [`output`], [`body`] | DATA frames; response bodies; request bodies |
-//! | [`unread`] | clients that send requests and do not read |
 //!
 //! [`crate::channel::streams`] has the code that HTTP/3 shares.
 //!
@@ -76,14 +75,14 @@ mod priority_tests;
 mod receive;
 mod schedule;
 mod tunnel;
-mod unread;
 
 use std::rc::Rc;
 
 pub(crate) use body::{expected, next_piece};
-pub(crate) use connection::run;
+pub(crate) use connection::{resume, run};
 pub(crate) use head::{interim, start};
 pub(crate) use output::{finish, finish_now, flush, put_now};
+pub(crate) use receive::moving::Resting;
 pub(crate) use tunnel::Tunnel;
 
 use crate::channel::streams::Multiplexed;

@@ -111,7 +111,7 @@ pub(super) struct State {
     /// Streams that were answered before all of their requests came, with the time of that.
     lame: VecDeque<(Key, u64)>,
     /// Streams that we have reset: frames of theirs may be on their way.
-    reset_ids: ResetIds,
+    pub reset_ids: ResetIds,
 }
 
 /// A connection, for its streams.

@@ -19,7 +19,6 @@
 //! | [`receive`], [`body`] | requests: header sections, trailers; bodies |
 //! | [`mux`] | the state that the connection and its streams share |
 //! | [`head`], [`output`] | response header sections and trailers; response bodies |
-//! | [`unconfirmed`] | responses whose end the client does not acknowledge |
 //! | [`tunnel`] | CONNECT and WebSocket |
 //!
 //! [`crate::channel::streams`] has the code that HTTP/2 shares; the crate `quic` has connections
@@ -37,7 +36,6 @@ mod output;
 mod receive;
 mod session;
 mod tunnel;
-mod unconfirmed;
 
 use std::collections::VecDeque;
 use std::rc::Rc;

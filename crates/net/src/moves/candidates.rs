@@ -17,6 +17,9 @@ use super::{AT_ONCE, Kind, Moves, Stay};
 const SLACK: usize = 2;
 const SLACK_MIN: usize = 64;
 
+/// Connections that learn in a turn of the loop that they stay.
+const STAY_A_TURN: usize = 256;
+
 /// The connections that may move, the oldest first.
 #[derive(Default)]
 pub(super) struct Candidates {
@@ -24,11 +27,22 @@ pub(super) struct Candidates {
     living: Rc<Cell<usize>>,
 }
 
+/// The state of a connection that may move.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It is not known whether the connection moves.
+    Waits,
+    /// Its turn has come.
+    Due,
+    /// It stays, or has had its turn.
+    Over,
+}
+
 /// A connection that may move.
 struct Entry {
     task: TaskId,
     kind: Kind,
-    is_due: Cell<bool>,
+    state: Cell<State>,
     living: Rc<Cell<usize>>,
 }
 
@@ -42,7 +56,7 @@ impl Candidates {
     fn add(&self, kind: Kind, task: TaskId) -> Rc<Entry> {
         self.living.set(self.living.get() + 1);
         let living = self.living.clone();
-        let entry = Rc::new(Entry { task, kind, is_due: Cell::new(false), living });
+        let entry = Rc::new(Entry { task, kind, state: Cell::new(State::Waits), living });
         let mut list = self.list.borrow_mut();
         if list.len() >= SLACK_MIN.max(SLACK * self.living.get()) {
             list.retain(|entry| entry.strong_count() > 0);
@@ -79,14 +93,16 @@ impl Moves {
 }
 
 impl Candidate {
-    /// The connection's turn to move, once it has come; the connection is to rest then.
+    /// The connection's turn to move, once it has come; the connection is to rest then. Without one
+    /// it stays where it is.
     pub fn turn(&self) -> Option<Turn> {
-        let is_due = self.entry.is_due.replace(false);
+        let is_due = self.entry.state.replace(State::Over) == State::Due;
         is_due.then(|| Turn { moves: self.moves.clone(), kind: self.entry.kind, why: None })
     }
 
-    /// Waits for `future`, or until the connection's turn has come: `None`. Costs nothing but a
-    /// look at a flag, because the task is woken then.
+    /// Waits for `future`, or until it is known whether the connection moves: `None`, and
+    /// [`Candidate::turn`] tells. Costs nothing but a look at a flag, because the task is woken
+    /// then.
     pub fn unless_due<F: Future + Unpin>(&self, future: F) -> UnlessDue<'_, F> {
         UnlessDue { candidate: self, future }
     }
@@ -120,7 +136,7 @@ impl<F: Future + Unpin> Future for UnlessDue<'_, F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.candidate.entry.is_due.get() {
+        if self.candidate.entry.state.get() != State::Waits {
             return Poll::Ready(None);
         }
         Pin::new(&mut self.future).poll(cx).map(Some)
@@ -160,16 +176,24 @@ impl Drop for Turn {
 /// such as a response that opens a tunnel, follow.
 pub(super) async fn run(moves: Rc<Moves>) {
     moves.receives.set(hello(&moves).await);
+    moves.asks_until_ms.set(0);
+    let mut stayed = 0;
     loop {
         while moves.resting.get() < AT_ONCE
             && let Some(entry) = moves.candidates.next()
         {
             if !moves.receives.get() {
                 moves.tally.stayed(entry.kind, Stay::Receiver);
+                entry.state.set(State::Over);
+                event::task::wake(entry.task);
+                stayed += 1;
+                if stayed % STAY_A_TURN == 0 {
+                    event::task::next_turn().await;
+                }
                 continue;
             }
             moves.resting.set(moves.resting.get() + 1);
-            entry.is_due.set(true);
+            entry.state.set(State::Due);
             event::task::wake(entry.task);
         }
         if moves.resting.get() == 0 {

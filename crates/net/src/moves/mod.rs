@@ -57,6 +57,10 @@ const YOURS_MS: u64 = 2 * REPLY_MS;
 /// The longest wait for the first receiver, milliseconds: nothing rests meanwhile.
 const HELLO_MS: u64 = 10_000;
 
+/// The time in which a receiver that is there answers, milliseconds. A client that is told within
+/// it that its connection goes on may see its end instead.
+pub const ASK_MS: u64 = 500;
+
 /// The kind of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -64,17 +68,26 @@ pub enum Kind {
     Tunnel,
     /// A session of `stream`.
     Session,
+    /// A connection of HTTP/1 between two requests.
+    Idle,
+    /// A connection of HTTP/2 without streams.
+    Http2,
+    /// A session of `mail` whose client is logged in.
+    Mail,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Kind; 2] = [Kind::Tunnel, Kind::Session];
+    pub const ALL: [Kind; 5] = [Kind::Tunnel, Kind::Session, Kind::Idle, Kind::Http2, Kind::Mail];
 
     /// Its name in statistics.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Tunnel => "tunnels",
             Kind::Session => "sessions",
+            Kind::Idle => "idle",
+            Kind::Http2 => "http2",
+            Kind::Mail => "mail",
         }
     }
 
@@ -83,6 +96,9 @@ impl Kind {
             Message::Hello | Message::Long(_) => None,
             Message::Tunnel(_) => Some(Kind::Tunnel),
             Message::Session(_) => Some(Kind::Session),
+            Message::Idle(_) => Some(Kind::Idle),
+            Message::Http2(_) => Some(Kind::Http2),
+            Message::Mail(_) => Some(Kind::Mail),
         }
     }
 }
@@ -92,7 +108,8 @@ impl Kind {
 pub enum Stay {
     /// `handover off`.
     Off,
-    /// It is of a protocol that does not move: TLS, HTTP/2, HTTP/3.
+    /// It is of a protocol that does not move: a tunnel over HTTP/2 or HTTP/3, or TLS whose keys
+    /// cannot be told.
     Protocol,
     /// Its state does not fit a message, or cannot be described.
     State,
@@ -145,11 +162,20 @@ pub type Ready = Box<dyn FnOnce()>;
 
 /// Takes the connections of a kind.
 pub trait Taker {
-    /// Prepares to serve the connection of `message` with its descriptors, client and server.
+    /// Prepares to serve the connection of `message` with its descriptors: the client's, and the
+    /// server's if it has one.
     ///
     /// # Errors
     /// The connection stays with its sender.
-    fn take(&self, message: &Message<'_>, fds: [OwnedFd; 2]) -> Result<Ready, Refusal>;
+    fn take(&self, message: &Message<'_>, fds: Vec<OwnedFd>) -> Result<Ready, Refusal>;
+}
+
+/// The descriptors that a message of its kind comes with.
+///
+/// # Errors
+/// There are more or fewer.
+pub fn ends<const N: usize>(fds: Vec<OwnedFd>) -> Result<[OwnedFd; N], Refusal> {
+    fds.try_into().map_err(|_| Refusal::Other)
 }
 
 /// A worker's part in moves.
@@ -165,6 +191,8 @@ pub struct Moves {
     resting: Cell<usize>,
     /// A receiver has answered, and none has kept a sender waiting since then.
     receives: Cell<bool>,
+    /// The time until which it is likely that one receives, although none has answered yet.
+    asks_until_ms: Cell<u64>,
     /// Closed when the candidates that a leaving worker has at first were dealt with.
     open: Cell<Option<OwnedFd>>,
 }
@@ -181,8 +209,21 @@ impl Moves {
             changed: Notify::new(),
             resting: Cell::new(0),
             receives: Cell::new(false),
+            asks_until_ms: Cell::new(0),
             open: Cell::new(open),
         })
+    }
+
+    /// Whether this worker leaves and others receive its connections, as far as it knows.
+    #[inline]
+    pub fn has_receiver(&self) -> bool {
+        self.receives.get()
+    }
+
+    /// Whether this worker has begun to leave a moment ago, so that others that may receive its
+    /// connections have not answered yet.
+    pub fn is_asking(&self) -> bool {
+        base::time::now_ms() < self.asks_until_ms.get()
     }
 
     /// Has the connections of a kind taken by `taker`.
@@ -205,6 +246,7 @@ impl Moves {
         if let Some(task) = self.receiving.take() {
             event::task::cancel(task);
         }
+        self.asks_until_ms.set(base::time::now_ms() + ASK_MS);
         event::spawn(candidates::run(self.clone()));
     }
 }

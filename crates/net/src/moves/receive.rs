@@ -74,7 +74,6 @@ fn prepare(
         return if message == Message::Hello { Ok(None) } else { Err(Refusal::Other) };
     };
     let taker = moves.taker(kind).ok_or(Refusal::Configuration)?;
-    let fds = <[OwnedFd; 2]>::try_from(fds).map_err(|_| Refusal::Other)?;
     let ready = taker.take(&message, fds)?;
     Ok(Some((kind, ready)))
 }

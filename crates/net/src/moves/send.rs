@@ -18,16 +18,12 @@ pub struct Offered {
 }
 
 impl Turn {
-    /// Offers the connection, which rests, with the descriptors of client and server.
+    /// Offers the connection, which rests, with the descriptors of the client and of its server.
     ///
     /// # Errors
     /// Nobody serves it but this process: it goes on here.
-    pub async fn offer(
-        self,
-        message: &Message<'_>,
-        fds: [BorrowedFd<'_>; 2],
-    ) -> Result<Offered, ()> {
-        match offer(&self.moves, message, &fds, REPLY_MS).await {
+    pub async fn offer(self, message: &Message<'_>, fds: &[BorrowedFd<'_>]) -> Result<Offered, ()> {
+        match offer(&self.moves, message, fds, REPLY_MS).await {
             Ok(reply) => Ok(Offered { turn: self, reply }),
             Err(unsent) => {
                 if matches!(unsent, Unsent::TimedOut) {

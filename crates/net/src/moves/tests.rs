@@ -20,6 +20,10 @@ fn run<F: Future<Output = ()> + 'static>(body: impl Fn() -> F) {
 struct Counts {
     moved: Cell<usize>,
     received: Cell<usize>,
+    /// Connections that have rested.
+    rested: Cell<usize>,
+    /// Connections of the worker that leaves that are not its own any more, or have said so.
+    ended: Cell<usize>,
     stayed: RefCell<Vec<Stay>>,
 }
 
@@ -48,8 +52,9 @@ struct Served {
 type Connection = (Vec<u8>, [OwnedFd; 2]);
 
 impl Taker for Served {
-    fn take(&self, message: &Message<'_>, fds: [OwnedFd; 2]) -> Result<Ready, Refusal> {
+    fn take(&self, message: &Message<'_>, fds: Vec<OwnedFd>) -> Result<Ready, Refusal> {
         let Message::Session(session) = message else { panic!("a session") };
+        let fds = ends(fds)?;
         let (pending, served) = (session.up.pending.to_vec(), self.connections.clone());
         match self.refusal {
             Some(why) => Err(why),
@@ -58,7 +63,7 @@ impl Taker for Served {
     }
 }
 
-fn session(pending: &[u8]) -> Message<'_> {
+pub(super) fn session(pending: &[u8]) -> Message<'_> {
     let client = Client {
         listener: b"",
         local: b"",
@@ -69,6 +74,7 @@ fn session(pending: &[u8]) -> Message<'_> {
         requests: 0,
         proxy: None,
         tls: None,
+        handshake: None,
     };
     let way = |pending| Way { pending, ended: false, closed: false, rate: None };
     Message::Session(Box::new(Session {
@@ -86,7 +92,7 @@ fn session(pending: &[u8]) -> Message<'_> {
 }
 
 /// Two ends of a queue for two workers.
-fn channels() -> (Channel, Channel) {
+pub(super) fn channels() -> (Channel, Channel) {
     let one = Channel::new().unwrap();
     let dup = |fd: &OwnedFd| fd.try_clone().unwrap();
     let other = Channel { sends: dup(&one.sends), receives: dup(&one.receives) };
@@ -102,20 +108,23 @@ fn leaving(channel: Channel, count: usize, pending: Vec<u8>) -> (Rc<Counts>, Vec
     for _ in 0..count {
         let (ours, theirs) = UnixStream::pair().unwrap();
         clients.push(theirs);
-        let (moves, pending) = (moves.clone(), pending.clone());
+        let (moves, own, pending) = (moves.clone(), counts.clone(), pending.clone());
         event::spawn(async move {
             let candidate = moves.candidate(Kind::Session).unwrap();
             let never = std::pin::pin!(std::future::pending::<()>());
             assert!(candidate.unless_due(never).await.is_none());
-            let turn = candidate.turn().unwrap();
-            let message = session(&pending);
-            let moved = match turn.offer(&message, [ours.as_fd(), ours.as_fd()]).await {
-                Ok(offered) => offered.give_up(),
-                Err(_) => false,
-            };
+            let mut moved = false;
+            if let Some(turn) = candidate.turn() {
+                own.rested.set(own.rested.get() + 1);
+                let message = session(&pending);
+                let offered = turn.offer(&message, &[ours.as_fd(), ours.as_fd()]).await;
+                moved = offered.is_ok_and(Offered::give_up);
+            }
             if !moved {
                 (&ours).write_all(b"stays").unwrap();
             }
+            drop(ours);
+            own.ended.set(own.ended.get() + 1);
         });
     }
     let own = moves.clone();
@@ -126,23 +135,47 @@ fn leaving(channel: Channel, count: usize, pending: Vec<u8>) -> (Rc<Counts>, Vec
     (counts, clients)
 }
 
+/// A worker that serves, until this is dropped.
+struct Receiver {
+    moves: Rc<Moves>,
+    counts: Rc<Counts>,
+    connections: Rc<RefCell<Vec<Connection>>>,
+}
+
+impl Receiver {
+    /// It refuses all, or takes all.
+    fn new(channel: Channel, refusal: Option<Refusal>) -> Receiver {
+        let counts = Rc::new(Counts::default());
+        let served = Served { refusal, ..Served::default() };
+        let connections = served.connections.clone();
+        let moves = Moves::new(channel, counts.clone(), None);
+        moves.take_by(Kind::Session, Rc::new(served));
+        moves.serve();
+        Receiver { moves, counts, connections }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.moves.receiving.take().into_iter().for_each(event::task::cancel);
+    }
+}
+
+// Tests of one process share its descriptors, of which it may have 1024: a connection here takes
+// four. Without one for a message, its receiver drops that, and the connection stays.
+
 #[test]
 fn connections_go_to_a_worker_that_serves() {
     run(|| async {
         // More than may be on their way at a time; messages of both forms.
-        for (count, len) in [(3 * AT_ONCE, 100), (20, 300_000)] {
+        for (count, len) in [(AT_ONCE + 16, 100), (20, 300_000)] {
             let (one, other) = channels();
-            let received = Rc::new(Counts::default());
-            let served = Served::default();
-            let connections = served.connections.clone();
-            let receiver = Moves::new(other, received.clone(), None);
-            receiver.take_by(Kind::Session, Rc::new(served));
-            receiver.serve();
+            let receiver = Receiver::new(other, None);
             let (counts, clients) = leaving(one, count, vec![7; len]);
-            until(|| received.received.get() == count).await;
-            assert_eq!(counts.moved.get(), count);
-            assert!(counts.stayed.borrow().is_empty());
-            for (pending, [client, _]) in connections.borrow_mut().drain(..) {
+            let settled = || receiver.counts.received.get() + counts.stayed.borrow().len();
+            until(|| settled() == count).await;
+            assert_eq!(counts.moved.get(), count, "{:?}", counts.stayed.borrow());
+            for (pending, [client, _]) in receiver.connections.borrow_mut().drain(..) {
                 assert_eq!(pending, vec![7; len]);
                 UnixStream::from(client).write_all(b"moved").unwrap();
             }
@@ -151,7 +184,6 @@ fn connections_go_to_a_worker_that_serves() {
                 client.read_to_end(&mut all).unwrap();
                 assert_eq!(all, b"moved");
             }
-            event::task::cancel(receiver.receiving.take().unwrap());
         }
     });
 }
@@ -165,21 +197,16 @@ fn what_is_refused_stays() {
             (Refusal::Version, Stay::Receiver),
         ] {
             let (one, other) = channels();
-            let received = Rc::new(Counts::default());
-            let receiver = Moves::new(other, received.clone(), None);
-            let refuses = Served { refusal: Some(refusal), ..Served::default() };
-            receiver.take_by(Kind::Session, Rc::new(refuses));
-            receiver.serve();
+            let receiver = Receiver::new(other, Some(refusal));
             let (counts, clients) = leaving(one, 2, b"x".to_vec());
-            until(|| counts.stayed.borrow().len() == 2).await;
+            until(|| counts.ended.get() == 2).await;
             assert_eq!(*counts.stayed.borrow(), [why, why]);
             for mut client in clients {
                 let mut all = Vec::new();
                 client.read_to_end(&mut all).unwrap();
                 assert_eq!(all, b"stays");
             }
-            assert_eq!((counts.moved.get(), received.received.get()), (0, 0));
-            event::task::cancel(receiver.receiving.take().unwrap());
+            assert_eq!((counts.moved.get(), receiver.counts.received.get()), (0, 0));
         }
     });
 }
@@ -233,10 +260,35 @@ fn a_receiver_of_another_version_refuses_all() {
         let (counts, clients) = leaving(one, 3, b"x".to_vec());
         let (_, reply, _) = next(&other).await;
         say(&reply, Word::Refuses(Refusal::Version));
-        until(|| counts.stayed.borrow().len() == 3).await;
+        until(|| counts.ended.get() == 3).await;
         assert_eq!(*counts.stayed.borrow(), [Stay::Receiver; 3]);
         drop(clients);
     });
+}
+
+#[test]
+fn a_receiver_that_hangs_is_waited_for_once() {
+    // The wait takes two seconds: on one driver.
+    let mut event_loop = event::Loop::new(event::Options::default()).unwrap();
+    let body = async {
+        let (one, other) = channels();
+        let count = AT_ONCE + 16;
+        let (counts, clients) = leaving(one, count, b"x".to_vec());
+        // It says that it is there, and reads nothing else.
+        let (_, reply, _) = next(&other).await;
+        say(&reply, Word::Takes);
+        until(|| counts.ended.get() == count).await;
+        assert_eq!(counts.stayed.borrow().len(), count);
+        assert!(counts.stayed.borrow().iter().all(|why| *why == Stay::Receiver));
+        assert_eq!(counts.rested.get(), AT_ONCE, "those of the first batch");
+        // The queue holds no descriptors of those that rested: each client sees the end.
+        for mut client in clients {
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).unwrap();
+            assert_eq!(all, b"stays");
+        }
+    };
+    event_loop.block_on(body).unwrap();
 }
 
 /// A message by hand, as from a sender; our end of its reply.
@@ -263,12 +315,7 @@ async fn reply(fd: &OwnedFd) -> Option<Word> {
 fn hostile_messages_are_refused_and_a_lost_sender_is_not_replaced() {
     run(|| async {
         let (one, other) = channels();
-        let received = Rc::new(Counts::default());
-        let served = Served::default();
-        let connections = served.connections.clone();
-        let receiver = Moves::new(other, received.clone(), None);
-        receiver.take_by(Kind::Session, Rc::new(served));
-        receiver.serve();
+        let receiver = Receiver::new(other, None);
         let mut message = Vec::new();
         assert!(session(b"x").write(&mut message));
         let mut long = Vec::new();
@@ -294,8 +341,7 @@ fn hostile_messages_are_refused_and_a_lost_sender_is_not_replaced() {
         let ours = send(&one, &message, 2);
         assert_eq!(reply(&ours).await, Some(Word::Takes));
         say(&ours, Word::Yours);
-        until(|| received.received.get() == 1).await;
-        assert_eq!(connections.borrow().len(), 1);
-        event::task::cancel(receiver.receiving.take().unwrap());
+        until(|| receiver.counts.received.get() == 1).await;
+        assert_eq!(receiver.connections.borrow().len(), 1);
     });
 }

@@ -48,7 +48,7 @@ impl Transport {
     }
 
     /// A connection that another process has had; over TLS its session follows by
-    /// [`Transport::go_sealed`]. Until then it has no effect on the peer, also if it is dropped.
+    /// [`Transport::arrived`]. Until then it has no effect on the peer, also if it is dropped.
     ///
     /// # Errors
     /// The session is none.
@@ -60,6 +60,15 @@ impl Transport {
         let session = Session::resumed(sealed.state).ok_or(Refusal::Other)?;
         let tls = Box::new(TlsSock::resumed(sock, sealed));
         Ok((Transport(Carrier::Tls(tls)), Some(session)))
+    }
+
+    /// The other process has given the connection up: others make room for it here, and the session
+    /// of TLS goes on. See [`Sock::arrived`].
+    pub fn arrived(&self, session: Option<Session>) {
+        self.carrier().arrived();
+        if let Some(session) = session {
+            self.go_sealed(session);
+        }
     }
 
     /// The descriptor, to be duplicated for another process.

@@ -20,7 +20,7 @@ mod tests;
 use self::bytes::{Field, Reader, record};
 
 /// The version of all messages.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 const MAGIC: &[u8; 8] = b"WEIRMOVE";
 
@@ -44,6 +44,12 @@ pub enum Message<'a> {
     Tunnel(Box<Tunnel<'a>>),
     /// A session of `stream` over TCP: the descriptors of client and server.
     Session(Box<Session<'a>>),
+    /// A connection of HTTP/1 between two requests: its descriptor.
+    Idle(Box<Idle<'a>>),
+    /// A connection of HTTP/2 without streams: its descriptor.
+    Http2(Box<Http2<'a>>),
+    /// A session of `mail` whose client is logged in: the descriptors of client and server.
+    Mail(Box<Mail<'a>>),
     /// A message of so many bytes, in a file: its own descriptors, and that of the file.
     Long(u32),
 }
@@ -80,6 +86,41 @@ record! {
         pub proxy: Option<Proxied<'a>>,
         /// TLS with the client.
         pub tls: Option<Sealed<'a>>,
+        /// The facts of its handshake.
+        pub handshake: Option<Handshake<'a>>,
+    }
+}
+
+record! {
+    /// The facts of a client's handshake of TLS, for variables and access checks. Numbers are those
+    /// of the protocol.
+    pub struct Handshake<'a> {
+        /// The name of the server in the client's hello.
+        pub server_name: Option<&'a [u8]>,
+        /// The hello's message, if variables ask for it.
+        pub hello: Option<&'a [u8]>,
+        /// Version and cipher suite.
+        pub terms: (u16, u16),
+        /// The group of the key exchange; 0 if none took place.
+        pub group: u16,
+        /// The signature schemes of server and client; 0 if it did not sign.
+        pub schemes: (u16, u16),
+        /// Names the session.
+        pub session_id: &'a [u8],
+        /// An earlier session was resumed.
+        pub is_resumed: bool,
+        /// The client sent early data.
+        pub has_early_data: bool,
+        /// The protocol chosen by ALPN.
+        pub alpn: Option<&'a [u8]>,
+        /// The server's certificate, in DER.
+        pub own: Option<&'a [u8]>,
+        /// The certificates that the client sent, its own first, in DER.
+        pub peer: Option<Vec<&'a [u8]>>,
+        /// The client was asked for a certificate.
+        pub is_asked: bool,
+        /// OCSP responders were asked about the client's certificate, and it is good.
+        pub is_confirmed: bool,
     }
 }
 
@@ -287,6 +328,78 @@ record! {
     }
 }
 
+record! {
+    /// See [`Message::Idle`].
+    pub struct Idle<'a> {
+        /// The client's connection.
+        pub client: Client<'a>,
+        /// Bytes that have arrived: requests, or a part of one.
+        pub read: &'a [u8],
+        /// Milliseconds until the connection is closed if nothing comes.
+        pub left_ms: u64,
+    }
+}
+
+record! {
+    /// See [`Message::Http2`].
+    pub struct Http2<'a> {
+        /// The connection, between two frames.
+        pub idle: Idle<'a>,
+        /// The server has announced: the streams that may be open at once, the first window of
+        /// each, and the longest payload of a frame.
+        pub announced: (u32, u32, u32),
+        /// The client has announced: the size of its table of fields, the streams that the server
+        /// may open,
+        pub tables: (u32, u32),
+        /// the first window of a stream, the longest payload of a frame,
+        pub sizes: (u32, u32),
+        /// that it knows CONNECT to other protocols, and that it does not use dependencies.
+        pub flags: (bool, bool),
+        /// Bytes that may be sent on all streams, and received.
+        pub windows: (u32, u32),
+        /// The newest stream of the client.
+        pub last_id: u32,
+        /// The size that the client's table of fields has, and the one that it gets next.
+        pub encoder: (u32, u32),
+        /// The room of the table of fields that the client has filled.
+        pub table_size: u32,
+        /// The fields in it, the oldest first.
+        pub fields: Vec<(&'a [u8], &'a [u8])>,
+        /// The newest stream that the server has reset, and a bit for each of those before it.
+        pub resets: (u32, &'a [u8]),
+        /// Bytes of streams that have ended, which the client may still return to their windows.
+        pub unreturned: u64,
+        /// The client's dependencies are not used; it has used priorities; they make a difference.
+        pub priorities: (bool, bool, bool),
+        /// Frames and resets for which the client has not made up.
+        pub used: (u32, u32),
+    }
+}
+
+record! {
+    /// See [`Message::Mail`].
+    pub struct Mail<'a> {
+        /// The client's connection.
+        pub client: Client<'a>,
+        /// The name of the protocol.
+        pub protocol: &'a [u8],
+        /// The name that the client has logged in with.
+        pub login: &'a [u8],
+        /// The mail server, for logs.
+        pub upstream: Option<&'a [u8]>,
+        /// TLS with the client began by a command.
+        pub is_starttls: bool,
+        /// TLS with the server.
+        pub server_tls: Option<Sealed<'a>>,
+        /// From client to server.
+        pub up: Way<'a>,
+        /// From server to client.
+        pub down: Way<'a>,
+        /// Milliseconds since bytes moved last.
+        pub silent_ms: u64,
+    }
+}
+
 impl<'a> Message<'a> {
     /// Appends the message to `out`. Returns `false`, and leaves `out` as it was, if that is longer
     /// than [`MESSAGE_MAX`]; what was written of it is wiped, because it may have keys in it.
@@ -301,6 +414,9 @@ impl<'a> Message<'a> {
             Message::Hello => {}
             Message::Tunnel(tunnel) => tunnel.put(out),
             Message::Session(session) => session.put(out),
+            Message::Idle(idle) => idle.put(out),
+            Message::Http2(http2) => http2.put(out),
+            Message::Mail(mail) => mail.put(out),
             Message::Long(len) => len.put(out),
         }
         let len = out.len() - begin;
@@ -320,6 +436,9 @@ impl<'a> Message<'a> {
             Message::Tunnel(_) => 1,
             Message::Session(_) => 2,
             Message::Long(_) => 3,
+            Message::Idle(_) => 4,
+            Message::Http2(_) => 5,
+            Message::Mail(_) => 6,
         }
     }
 
@@ -345,6 +464,9 @@ impl<'a> Message<'a> {
             1 => Tunnel::get(&mut reader).map(|tunnel| Message::Tunnel(Box::new(tunnel))),
             2 => Session::get(&mut reader).map(|session| Message::Session(Box::new(session))),
             3 => u32::get(&mut reader).map(Message::Long),
+            4 => Idle::get(&mut reader).map(|idle| Message::Idle(Box::new(idle))),
+            5 => Http2::get(&mut reader).map(|http2| Message::Http2(Box::new(http2))),
+            6 => Mail::get(&mut reader).map(|mail| Message::Mail(Box::new(mail))),
             other => return Err(Unread::Kind(other)),
         };
         message.filter(|_| reader.0.is_empty()).ok_or(Unread::Malformed)

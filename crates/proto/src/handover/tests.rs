@@ -15,6 +15,21 @@ fn client() -> Client<'static> {
             tlvs: b"\x04\x00\x00",
         }),
         tls: Some(sealed()),
+        handshake: Some(Handshake {
+            server_name: Some(b"a.example"),
+            hello: None,
+            terms: (0x0304, 0x1301),
+            group: 29,
+            schemes: (0x0403, 0),
+            session_id: b"id",
+            is_resumed: true,
+            has_early_data: false,
+            alpn: Some(b"http/1.1"),
+            own: Some(b"certificate"),
+            peer: Some(vec![b"leaf", b"issuer"]),
+            is_asked: true,
+            is_confirmed: false,
+        }),
     }
 }
 
@@ -87,6 +102,47 @@ fn session() -> Message<'static> {
     }))
 }
 
+fn between() -> Idle<'static> {
+    Idle { client: client(), read: b"GET / HT", left_ms: 60_000 }
+}
+
+fn idle() -> Message<'static> {
+    Message::Idle(Box::new(between()))
+}
+
+fn http2() -> Message<'static> {
+    Message::Http2(Box::new(Http2 {
+        idle: between(),
+        announced: (128, 65_536, 16_384),
+        tables: (4096, 0),
+        sizes: (65_535, 16_384),
+        flags: (false, true),
+        windows: (65_535, 1 << 31),
+        last_id: 7,
+        encoder: (4096, 0),
+        table_size: 4096,
+        fields: vec![(b"name", b"value"), (b"x", b"")],
+        resets: (5, b"bits"),
+        unreturned: 9,
+        priorities: (false, true, true),
+        used: (3, 4),
+    }))
+}
+
+fn mail() -> Message<'static> {
+    Message::Mail(Box::new(Mail {
+        client: client(),
+        protocol: b"imap",
+        login: b"user",
+        upstream: Some(b"127.0.0.1:143"),
+        is_starttls: true,
+        server_tls: None,
+        up: way(false),
+        down: way(false),
+        silent_ms: 8,
+    }))
+}
+
 fn written(message: &Message<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     assert!(message.write(&mut out));
@@ -95,7 +151,8 @@ fn written(message: &Message<'_>) -> Vec<u8> {
 
 #[test]
 fn messages_are_read_as_they_were_written() {
-    for message in [Message::Hello, tunnel(), session(), Message::Long(7)] {
+    for message in [Message::Hello, tunnel(), session(), idle(), http2(), mail(), Message::Long(7)]
+    {
         let bytes = written(&message);
         assert_eq!(Message::read(&bytes), Ok(message));
     }
@@ -103,7 +160,7 @@ fn messages_are_read_as_they_were_written() {
 
 #[test]
 fn a_part_of_a_message_is_none() {
-    for message in [Message::Hello, tunnel(), session()] {
+    for message in [Message::Hello, tunnel(), session(), idle(), http2(), mail()] {
         let bytes = written(&message);
         for len in 0..bytes.len() {
             assert_eq!(Message::read(&bytes[..len]), Err(Unread::Malformed), "{len}");
@@ -134,8 +191,9 @@ fn other_versions_and_kinds_are_refused() {
 /// The bytes of a version never change: this fails if they do and [`VERSION`] does not.
 #[test]
 fn the_bytes_of_this_version_stay() {
-    let all = [written(&Message::Hello), written(&tunnel()), written(&session())].concat();
-    assert_eq!((VERSION, all.len(), base::crc::crc32(&all)), (1, 1078, 3_100_696_590));
+    let all = [Message::Hello, tunnel(), session(), idle(), http2(), mail()];
+    let all = all.map(|message| written(&message)).concat();
+    assert_eq!((VERSION, all.len(), base::crc::crc32(&all)), (2, 2313, 2_080_010_962));
 }
 
 #[test]
@@ -167,5 +225,28 @@ fn words_are_read_as_they_were_written() {
     assert_eq!(Word::read(b"R\x63"), Some(Word::Refuses(Other)), "a later version's");
     for none in [&b""[..], b"T", b"T\0\0", b"Z\0"] {
         assert_eq!(Word::read(none), None);
+    }
+}
+
+/// The seeds of the fuzzer are messages of this version: `WEIR_WRITE_SEEDS=1` writes them.
+#[test]
+fn the_seeds_of_the_fuzzer_are_of_this_version() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/handover");
+    let long = Message::Long(300_000);
+    let all = [
+        ("hello", Message::Hello),
+        ("tunnel", tunnel()),
+        ("session", session()),
+        ("idle", idle()),
+        ("http2", http2()),
+        ("mail", mail()),
+        ("long", long),
+    ];
+    for (name, message) in all {
+        let path = format!("{folder}/{name}");
+        if std::env::var_os("WEIR_WRITE_SEEDS").is_some() {
+            std::fs::write(&path, written(&message)).unwrap();
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), written(&message), "{name}");
     }
 }

@@ -160,19 +160,18 @@ impl Exchanges {
         self.attempts().filter_map(Attempt::described).collect()
     }
 
-    /// The attempts that another process has made, the last one with `peer`, if the configuration
-    /// has that server. `None` if a server's name is no address.
+    /// The attempts that another process has made; `named` finds the servers that the configuration
+    /// still has. `None` if a server's name is no address.
     pub(crate) fn resumed(
         attempts: &[handover::Attempt<'_>],
-        mut peer: Option<Rc<Peer>>,
+        named: impl Fn(&[u8]) -> Option<Rc<Peer>>,
     ) -> Option<Exchanges> {
         let mut exchanges = Exchanges::default();
-        for (i, of) in attempts.iter().enumerate() {
-            let known = if i + 1 == attempts.len() { peer.take() } else { None };
-            let peer = match known {
+        for of in attempts {
+            let name = of.peer?;
+            let peer = match named(name) {
                 Some(peer) => peer,
                 None => {
-                    let name = of.peer?;
                     let spec = ServerSpec::new(SockAddr::parse(name)?);
                     let servers = Servers::own(Bytes::copy_from_slice(name), &[spec]);
                     servers.lists().main.first()?.clone()

@@ -12,10 +12,11 @@ use base::time::now_ms;
 use bytes::Bytes;
 use common_modules::connection_vars::Connected;
 use common_modules::moved::{self, Addresses, Texts};
+use common_modules::ssl::Established;
 use engine::vars;
 use event::Sock;
 use net::Transport;
-use net::moves::{Kind, Moves, Ready, Stay, Taker, Turn};
+use net::moves::{self, Kind, Moves, Ready, Stay, Taker, Turn};
 use net::relay::Resting;
 use net::transport::SealedCopy;
 use proto::handover::{self, Leased, Message, Refusal};
@@ -28,6 +29,7 @@ use super::{Proxy, Resumed};
 use crate::accept;
 use crate::server::{Address, Server, StreamMain};
 use crate::session::StreamSession;
+use crate::ssl;
 
 /// Offers a session that rests to other processes. Returns whether one serves it from here on.
 pub(super) async fn offer(
@@ -56,7 +58,10 @@ pub(super) async fn offer(
         client: texts.client(
             (s.number, s.start_ms, 0),
             s.proxy_header(),
-            client_tls.as_ref().map(SealedCopy::sealed),
+            (
+                client_tls.as_ref().map(SealedCopy::sealed),
+                s.established().and_then(Established::described),
+            ),
         ),
         server: (!Rc::ptr_eq(&s.server, &s.listen.default)).then_some(&s.server.name),
         values: values.iter().map(|(name, value)| (&name[..], value.as_deref())).collect(),
@@ -68,7 +73,7 @@ pub(super) async fn offer(
         down: down.way(rest.closed[1]),
         silent_ms: now_ms().saturating_sub(rest.moved_ms),
     }));
-    match turn.offer(&message, [client.descriptor(), server.descriptor()]).await {
+    match turn.offer(&message, &[client.descriptor(), server.descriptor()]).await {
         Ok(offered) => offered.give_up(),
         Err(_) => false,
     }
@@ -92,11 +97,8 @@ pub(crate) fn register(main: &Rc<StreamMain>, moves: &Moves) {
 }
 
 impl Taker for Sessions {
-    fn take(
-        &self,
-        message: &Message<'_>,
-        [client, server]: [OwnedFd; 2],
-    ) -> Result<Ready, Refusal> {
+    fn take(&self, message: &Message<'_>, fds: Vec<OwnedFd>) -> Result<Ready, Refusal> {
+        let [client, server] = moves::ends(fds)?;
         let Message::Session(described) = message else { return Err(Refusal::Version) };
         let main = self.0.upgrade().ok_or(Refusal::Other)?;
         let (address, addresses) = moved::place(&main.listens, &described.client)?;
@@ -106,14 +108,22 @@ impl Taker for Sessions {
         }
         let leased = &described.leased;
         let upstreams = main.confs.get::<Upstreams>();
-        let peer = upstreams.and_then(|all| all.peer(leased.group, leased.server));
-        let exchanges = Exchanges::resumed(&described.attempts, peer.clone());
+        let named = |name: &[u8]| upstreams.and_then(|all| all.peer(leased.group, name));
+        let (peer, exchanges) =
+            (named(leased.server), Exchanges::resumed(&described.attempts, named));
         let of_client = described.client.tls.as_ref();
         let (client, client_session) = Transport::resumed(Sock::of_client(client), of_client)?;
         let of_server = described.server_tls.as_ref();
-        let (server, server_session) = Transport::resumed(Sock::from_fd(server), of_server)?;
+        let (server, server_session) = Transport::resumed(Sock::of_server(server), of_server)?;
         let mut s = session(&main, address, addresses, client, described).ok_or(Refusal::Other)?;
         s.server = to;
+        // Values that were asked for come by themselves; this serves the logs of this
+        // configuration.
+        if let Some(handshake) = &described.client.handshake
+            && let Ok(tls) = Established::resumed(ssl::tls_of(&s).tls.clone(), handshake)
+        {
+            s.set_tls(Box::new(tls));
+        }
         s.exchanges = exchanges.ok_or(Refusal::Other)?;
         for (name, value) in &described.values {
             vars::keep(&mut s, name, *value);
@@ -127,9 +137,10 @@ impl Taker for Sessions {
         };
         let group = Bytes::copy_from_slice(leased.group);
         Ok(Box::new(move || {
-            for (sock, session) in [(s.sock(), client_session), (Some(&server), server_session)] {
-                sock.zip(session).into_iter().for_each(|(sock, session)| sock.go_sealed(session));
+            if let Some(client) = s.sock() {
+                client.arrived(client_session);
             }
+            server.arrived(server_session);
             let place = peer.map(Occupied::new);
             accept::resume(s, proxy, Resumed { server, rest, group, place });
         }))

@@ -20,7 +20,7 @@ use engine::{Client, overload};
 use event::Deadline;
 use mem::Chain;
 use net::Transport;
-use net::moves::{self, Candidate, Kind, unless_due};
+use net::moves::{self, Kind, unless_due};
 use net::relay::wait::{Event, Times, held};
 use net::relay::{Flow, Rate, Resting, withdraw};
 use upstream::balance::ServerOutcome;
@@ -117,9 +117,9 @@ pub(super) fn run<'a>(
                     }
                 };
                 let Some(event) = waited else {
-                    let Some(turn) = candidate.as_ref().and_then(Candidate::turn) else { continue };
                     // One that cannot move now has no second turn.
-                    candidate = None;
+                    let turn = candidate.take().and_then(|candidate| candidate.turn());
+                    let Some(turn) = turn else { continue };
                     match boxed(|| leave(&mut relay, turn, group, (&mut up, &mut down))).await {
                         true => break 'relay End::Moved,
                         false => break Event::Both,

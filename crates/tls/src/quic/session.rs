@@ -15,7 +15,7 @@ use super::paths::{PathWatch, Space, Watched};
 use super::{header_keys, initial_suite, keys_of};
 use crate::error::Error;
 use crate::record::alert;
-use crate::{Info, signatures};
+use crate::{Info, Own, signatures};
 
 /// The library's keys for packets of ours, and of the client's.
 type PacketKeys = (Box<dyn rustls::quic::PacketKey>, Box<dyn rustls::quic::PacketKey>);
@@ -75,7 +75,7 @@ impl Session {
             group: inner.negotiated_key_exchange_group().map_or(0, |group| group.name().into()),
             signed_with: self.signed_with,
             peer_signed_with: self.peer_signed_with,
-            own: self.own.clone(),
+            own: self.own.clone().map(Own::Key),
             session_id: self.session_id.clone(),
             is_resumed: inner.handshake_kind() == Some(HandshakeKind::Resumed),
             has_early_data: is_early,

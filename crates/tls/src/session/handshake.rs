@@ -15,7 +15,7 @@ use super::traffic::{Kernel, Traffic};
 use crate::error::Error;
 use crate::record::kind;
 use crate::signatures;
-use crate::{ClientConfig, Info, ServerConfig};
+use crate::{ClientConfig, Info, Own, ServerConfig};
 
 /// A session whose handshake is under way.
 pub(super) struct Handshake {
@@ -134,7 +134,7 @@ impl Handshake {
             group: common.negotiated_key_exchange_group().map_or(0, |group| group.name().into()),
             signed_with: self.signed_with,
             peer_signed_with: self.peer_signed_with,
-            own: self.own.clone(),
+            own: self.own.clone().map(Own::Key),
             session_id: self.session_id.clone(),
             is_resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
             has_early_data: self.has_early_data,

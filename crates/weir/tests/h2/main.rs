@@ -11,5 +11,6 @@ mod http2_priority;
 mod http2_repeated;
 mod http2_stalls;
 mod http2_turns;
+mod moves;
 #[cfg(feature = "script")]
 mod scripts;

@@ -293,3 +293,44 @@ fn reloads_leave_sessions_to_their_end() {
         weir.wait_until_left(&old);
     });
 }
+
+/// The same connection to the mail server serves the client in all workers, without another login.
+#[test]
+fn a_session_that_is_logged_in_outlives_its_worker() {
+    each_driver(|driver| {
+        let backend = MailServer::imap();
+        let weir = server(driver, backend.port, "protocol imap;");
+        let mut c = Talk::new(&weir);
+        c.hears("* OK IMAP4 ready");
+        c.says("a1 LOGIN me secret", "a1 OK logged in");
+        for round in 0..3 {
+            let old = weir.workers();
+            weir.reload();
+            weir.wait_until_left(&old);
+            c.says(&format!("e{round} NOOP"), &format!("e{round} OK noop of the server"));
+        }
+        c.0.send("f LOGOUT\r\n");
+        assert!(c.0.is_closed());
+        let heard =
+            ["a1 LOGIN {2}", "me {6}", "secret", "e0 NOOP", "e1 NOOP", "e2 NOOP", "f LOGOUT"];
+        assert_eq!(backend.heard(), heard);
+        let asked = weir.wait_for_lines("access.log", 1);
+        assert_eq!(asked.lines().count(), 1, "{asked}");
+    });
+}
+
+#[test]
+fn handover_off_keeps_a_session_in_its_worker() {
+    let backend = MailServer::imap();
+    let weir = server(Driver::usual(), backend.port, "protocol imap; handover off;");
+    let mut c = Talk::new(&weir);
+    c.hears("* OK IMAP4 ready");
+    c.says("a1 LOGIN me secret", "a1 OK logged in");
+    let old = weir.workers();
+    weir.reload();
+    c.says("e NOOP", "e OK noop of the server");
+    assert!(old.iter().any(|pid| testkit::is_alive(*pid)));
+    c.0.send("f LOGOUT\r\n");
+    assert!(c.0.is_closed());
+    weir.wait_until_left(&old);
+}

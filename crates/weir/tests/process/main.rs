@@ -27,6 +27,7 @@ mod log_readers;
 mod lsp;
 mod modes;
 mod moves;
+mod moves_idle;
 mod plus;
 mod privileges;
 mod processes;

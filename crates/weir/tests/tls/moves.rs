@@ -46,6 +46,10 @@ fn serve(mut stream: TcpStream, tunnels: bool) {
 /// Ports: 0 and 2 take clients, of tunnels and of `stream`. They reach the backend over a second
 /// server block each, so that both ends of a session between the two move.
 fn site(driver: Driver) -> Weir {
+    site_and_text(driver).0
+}
+
+fn site_and_text(driver: Driver) -> (Weir, String) {
     let (tunnels, plain) = (echo(true), echo(false));
     let pair = Pair::own(KeyKind::P256, "a.example");
     let upgrade = "proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; \
@@ -68,7 +72,7 @@ fn site(driver: Driver) -> Weir {
          server {{ listen 127.0.0.1:%PORT3% ssl; access_log off; \
          proxy_pass 127.0.0.1:{plain}; }} }}\n"
     );
-    pair.on(Site::new(built_binary(), driver), "a").config(&text).start()
+    (pair.on(Site::new(built_binary(), driver), "a").config(&text).start(), text)
 }
 
 fn reload(weir: &Weir) {
@@ -127,6 +131,31 @@ fn sessions_of_every_suite_outlive_their_workers() {
                 assert_eq!(lines.count(), 3, "{text}");
             }
             assert!(text.lines().all(|line| line.contains(" a.example ")), "{text}");
+        }
+    });
+}
+
+/// The logs of the new configuration ask for facts of the handshake that nothing has asked for
+/// before.
+#[test]
+fn logs_of_the_new_configuration_have_the_facts_of_the_handshake() {
+    each_driver(|driver| {
+        let (mut weir, text) = site_and_text(driver);
+        let client = Client::of("a.example");
+        let mut tunnel = client.connect(weir.port(0));
+        tunnel.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+        assert!(tunnel.read_until(b"\r\n\r\n").starts_with(b"HTTP/1.1 101 "));
+        let mut session = client.connect(weir.port(2));
+        session.send("first");
+        assert_eq!(session.read_exact(5), b"first");
+        weir.set_config(&text.replace("$bytes_sent", "$ssl_curve $ssl_session_reused $ssl_sigalg"));
+        reload(&weir);
+        drop((tunnel, session));
+        for log in ["access.log", "stream.log"] {
+            let line = weir.wait_for_lines(log, 1);
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            assert!(fields[4].starts_with("X25519"), "{line}");
+            assert_eq!(fields[5..], [".", "ecdsa_secp256r1_sha256"], "{line}");
         }
     });
 }
@@ -232,4 +261,76 @@ fn openssl_changes_keys_before_and_after_a_move() {
             client.talk(&format!("text {round}{command}"));
         }
     }
+}
+
+/// A server that tells what it knows of its client, and two workers.
+fn facts_site(driver: Driver, in_server: &str) -> (Weir, String) {
+    let pair = Pair::own(KeyKind::P256, "a.example");
+    let text = format!(
+        "worker_processes 2;\nevents {{}}\n\
+         http {{ ssl_certificate a.pem; ssl_certificate_key a.key; access_log off;\n\
+         server {{ listen 127.0.0.1:%PORT0% ssl; }}\n\
+         server {{ listen 127.0.0.1:%PORT0% ssl; server_name a.example; {in_server}\n\
+         return 200 \"$connection_requests $connection $ssl_protocol $ssl_cipher $ssl_curve \
+         $ssl_server_name $ssl_session_id $ssl_session_reused $ssl_alpn_protocol $ssl_ja4 \
+         $ssl_client_verify $ssl_client_fingerprint $ssl_server_cert_fingerprint $ssl_sigalg\"; }}\n\
+         server {{ listen 127.0.0.1:%PORT1%; location / {{ stub_status json; }} }} }}\n"
+    );
+    (pair.on(Site::new(built_binary(), driver), "a").config(&text).start(), text)
+}
+
+/// The facts in a response behind the number of requests, which is `count`.
+fn facts(conn: &mut Conn, count: usize) -> String {
+    conn.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    let response = conn.response();
+    assert_eq!((response.status, response.header("connection")), (200, Some("keep-alive")));
+    let text = response.text();
+    text.strip_prefix(&format!("{count} ")).expect("the number of requests").to_owned()
+}
+
+#[test]
+fn idle_connections_keep_the_facts_of_their_handshake() {
+    each_driver(|driver| {
+        let (weir, _) = facts_site(driver, "ssl_verify_client optional_no_ca;");
+        let shown = Pair::own(KeyKind::P256, "client");
+        let mut all: Vec<(Conn, Option<String>)> = Vec::new();
+        for version in [&TLS12, &TLS13] {
+            let with = Client::with("a.example", &[version], Some(&[&shown]));
+            let without = Client::with("a.example", &[version], None);
+            all.push((with.connect(weir.port(0)), None));
+            all.push((without.connect(weir.port(0)), None));
+        }
+        for round in 1..=4 {
+            for (conn, known) in &mut all {
+                let now = facts(conn, round);
+                assert!(now.contains(" a.example "), "{now}");
+                assert_eq!(known.get_or_insert_with(|| now.clone()), &now);
+            }
+            reload(&weir);
+        }
+        let texts: Vec<&String> = all.iter().filter_map(|(_, known)| known.as_ref()).collect();
+        assert!(texts[0].contains(" TLSv1.2 ") && texts[3].contains(" TLSv1.3 "), "{texts:?}");
+        assert!(texts[0].contains(" FAILED:") && texts[1].contains(" NONE "), "{texts:?}");
+    });
+}
+
+/// A client that was not asked for its certificate does not come into a server that wants it.
+#[test]
+fn an_idle_connection_stays_where_another_handshake_is_needed() {
+    let (mut weir, text) = facts_site(Driver::usual(), "");
+    let mut conn = Client::of("a.example").connect(weir.port(0));
+    facts(&mut conn, 1);
+    let old = weir.workers();
+    weir.set_config(
+        &text.replace(" server_name", " ssl_verify_client optional_no_ca; server_name"),
+    );
+    weir.reload();
+    testkit::wait_until("the decision", || {
+        let mut asks = Conn::tcp(weir.port(1));
+        asks.send("GET / HTTP/1.0\r\n\r\n");
+        let status = testkit::Json::parse(&asks.response().text());
+        status.number("handover.idle.stayed.configuration") == 1
+    });
+    assert!(conn.is_closed());
+    weir.wait_until_left(&old);
 }

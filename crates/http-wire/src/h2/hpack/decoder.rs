@@ -23,6 +23,9 @@ pub struct Decoder {
     changes: u64,
 }
 
+/// Names and values of a table.
+pub type Entries<'a> = Vec<(&'a [u8], &'a [u8])>;
+
 /// Where a string of a literal is.
 enum Text<'b> {
     Static(&'static [u8]),
@@ -43,6 +46,28 @@ impl Decoder {
     /// 4096 bytes until the peer says otherwise.
     pub fn new(size_max: usize) -> Decoder {
         Decoder { table: Table::new(TABLE_SIZE), size_max, scratch: Scratch::default(), changes: 0 }
+    }
+
+    /// The decoder of a peer whose table has these fields, the oldest first, and `table_size` bytes
+    /// of room; otherwise as [`Decoder::new`].
+    pub fn resumed<'a>(
+        size_max: usize,
+        table_size: usize,
+        fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Decoder {
+        let mut decoder = Decoder::new(size_max);
+        decoder.table.set_size_max(table_size.min(size_max));
+        for (name, value) in fields {
+            decoder.table.insert(name, value, None);
+        }
+        decoder
+    }
+
+    /// The room of the table, and its fields, the oldest first, for [`Decoder::resumed`].
+    pub fn table(&self) -> (usize, Entries<'_>) {
+        let mut fields: Vec<_> = (1..).map_while(|age| self.table.get(age)).collect();
+        fields.reverse();
+        (self.table.size_max(), fields)
     }
 
     /// Decodes a whole header block, calling `field` with each name and value in order. After an

@@ -108,6 +108,20 @@ impl Encoder {
         }
     }
 
+    /// An encoder for a peer that has had another one, of these [`Encoder::sizes`]. The next block
+    /// empties the peer's table.
+    pub fn resumed((now, next): (usize, usize)) -> Encoder {
+        let (now, last) = (now.min(TABLE_SIZE), next.min(TABLE_SIZE));
+        let (table, update) = (Table::new(now), Some(Update { least: 0, last }));
+        Encoder { table, update, ..Encoder::new() }
+    }
+
+    /// The size that the peer's table has, and the one that the next block gives it.
+    pub fn sizes(&self) -> (usize, usize) {
+        let now = self.table.size_max();
+        (now, self.update.map_or(now, |update| update.last))
+    }
+
     /// Takes the peer's SETTINGS_HEADER_TABLE_SIZE, of which it uses 4096 bytes at most. The next
     /// block begins with the updates that follow from it.
     pub fn set_limit(&mut self, size: usize) {

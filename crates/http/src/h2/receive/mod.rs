@@ -3,6 +3,7 @@
 mod begin;
 mod body;
 mod head;
+pub(super) mod moving;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -16,16 +17,19 @@ use http_wire::h2::window::{MAX, Window};
 use mem::Page;
 
 use super::mux::{Key, Mux, State};
-use super::unread::Unread;
 use crate::request::Request;
 use crate::server::HttpMain;
 use http_wire::address::Account;
 use http_wire::h2::repeated::Heads;
+use http_wire::h2::unread::Unread;
 
 /// The longest payload of a DATA frame, where a stream's first window has room for it. nginx
 /// announces 16 MB, and clients that know nginx send as much as their window allows; others look at
 /// this number alone.
 const DATA_MAX: usize = 128 << 10;
+
+/// The room of the table of fields that the client fills: the protocol's, as nothing else was said.
+const TABLE_SIZE: usize = 4096;
 
 /// Frames between two looks at the time, where none of them is a request that waits.
 const LOOK_EVERY: u32 = 8;
@@ -125,7 +129,7 @@ impl Receiver {
             reader: Reader::new(core.large_header_buffer_size, block_max.max(frame::FRAME_MAX))
                 .with_data_max(DATA_MAX.min(mux.conf.preread as usize)),
             rules: Rules {
-                decoder: Decoder::new(4096),
+                decoder: Decoder::new(TABLE_SIZE),
                 repeated: Heads::default(),
                 last_id: 0,
                 receive: Window::new(MAX),

@@ -3,6 +3,7 @@
 mod decoder;
 mod encoder;
 mod examples;
+mod resumed;
 
 use super::*;
 use crate::compression::name::Name;

@@ -5,14 +5,14 @@
 //! keeps the connection, would hold that for ever. So `send_timeout` and `send_min_rate` hold for
 //! these, too: what counts is what the client confirms, of whatever stream.
 
-use engine::min_rate::{Credit, MinRate};
+use crate::min_rate::{Credit, MinRate};
 
 /// The longest time between two looks, milliseconds.
 const LOOK_MS: u64 = 1000;
 
 /// The terms of a client.
 #[derive(Clone, Copy)]
-pub(super) struct Terms {
+pub struct Terms {
     /// `send_timeout`, milliseconds.
     pub timeout_ms: u64,
     /// `send_min_rate`.
@@ -21,18 +21,21 @@ pub(super) struct Terms {
 
 /// The state of such responses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
+pub enum Found {
     /// There are none.
     Nothing,
     /// There are some, which are to be looked at then at the latest, milliseconds.
     Until(u64),
     /// The client has had its time: it was silent, or too slow.
-    Late { too_slow: bool },
+    Late {
+        /// It was too slow.
+        too_slow: bool,
+    },
 }
 
 /// How far the client was when it was looked at.
 #[derive(Default)]
-pub(super) struct Unconfirmed {
+pub struct Unconfirmed {
     is_on: bool,
     looked_ms: u64,
     /// The last time at which more was confirmed than before.

@@ -14,16 +14,23 @@
 //!
 //! Until the mark is acknowledged, no later end is. So one kernel call serves many streams.
 
-use os::socket::TcpSent;
-
 /// Streams that a client may take to be open before it knows the limit, as most do.
 const STREAMS_MIN: u32 = 128;
 
 /// Late resets that count, for each stream that may be open.
 const LATE_MAX: u32 = 8;
 
+/// How far a connection's bytes have come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sent {
+    /// Bytes given to the kernel.
+    pub written: u64,
+    /// Bytes that the client has acknowledged.
+    pub acked: u64,
+}
+
 /// The account of a connection.
-pub(super) struct Unread {
+pub struct Unread {
     /// Streams that may be open at once.
     streams: u32,
     /// The connection's bytes when the mark was set.
@@ -45,13 +52,13 @@ impl Unread {
     /// Whether a request is one too many, after so many `ends` of streams since the connection's
     /// beginning. `look` asks the kernel; where that does not tell, none is.
     #[inline]
-    pub fn is_excess(&mut self, ends: u64, look: impl FnOnce() -> Option<TcpSent>) -> bool {
+    pub fn is_excess(&mut self, ends: u64, look: impl FnOnce() -> Option<Sent>) -> bool {
         ends > self.ends + u64::from(self.streams) + u64::from(self.late)
             && self.looks(ends, look())
     }
 
     #[cold]
-    fn looks(&mut self, ends: u64, sent: Option<TcpSent>) -> bool {
+    fn looks(&mut self, ends: u64, sent: Option<Sent>) -> bool {
         match sent {
             Some(sent) if sent.acked < self.mark => return true,
             Some(sent) => self.mark = sent.written,
@@ -77,11 +84,11 @@ impl Unread {
 mod tests {
     use super::*;
 
-    fn sent(written: u64, acked: u64) -> Option<TcpSent> {
-        Some(TcpSent { written, acked })
+    fn sent(written: u64, acked: u64) -> Option<Sent> {
+        Some(Sent { written, acked })
     }
 
-    fn not_asked() -> Option<TcpSent> {
+    fn not_asked() -> Option<Sent> {
         panic!("the kernel is asked once for many streams")
     }
 
