@@ -28,6 +28,8 @@ mod channel;
 mod receive;
 mod send;
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 
 use std::cell::{Cell, RefCell};

@@ -14,7 +14,7 @@
 //! | `can_be_passed` | yes | no: the keys stay here |
 
 #[cfg(test)]
-mod contract_tests;
+pub(crate) mod contract_tests;
 mod moving;
 mod shake;
 #[cfg(test)]
