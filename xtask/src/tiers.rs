@@ -45,8 +45,18 @@ const TIERS: &[&[&str]] = &[
 
 /// Development only: they may use anything, and nothing that is shipped may use them
 /// (a `[dev-dependencies]` line is no use in that sense).
-const DEVELOPMENT: &[&str] =
-    &["testkit", "tests", "bench", "chains", "differential", "rig", "tools", "fuzz", "xtask"];
+const DEVELOPMENT: &[&str] = &[
+    "testkit",
+    "tests",
+    "bench",
+    "chains",
+    "differential",
+    "moves",
+    "rig",
+    "tools",
+    "fuzz",
+    "xtask",
+];
 
 /// Crates in this folder are built as other people's are: against [`INTERFACE`] alone.
 const OUTSIDE: &str = "modules/";

@@ -183,6 +183,7 @@ const LOADS: &[Load] = &[
     load("backends-h2", "servers over HTTP/2 killed and reloaded: lost", false, tiers::run),
     load("tagged", "100,000 requests, many given up: none mixed", false, tagged::run),
     load("tunnels-reload", "reload every 500 ms: requests, tunnels", false, tunnels::run),
+    load("moves", "reloads and upgrades under open connections: lost, moved", false, moves::run),
     load("reuse", "how many connections requests take", false, backends::reuse),
     load("differential", "the same requests to both: what differs", false, differential::run),
     load(
