@@ -23,7 +23,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use testkit::{AnyCertificate, h2, pattern};
 
-const CONFIG: &str = include_str!("../../configs/moves.conf");
+const CONFIG: &str = include_str!("../../bench/configs/moves.conf");
 
 const RELOADS: usize = 5;
 const UPGRADES: usize = 2;
