@@ -53,7 +53,7 @@ const HARMLESS: &[&str] = &[
 /// The functions that may call them, with the reason.
 const ALLOWED: &[(&str, &[&str], &str)] = &[
     (
-        "caching/sharing.rs",
+        "http-upstream/src/caching/sharing.rs",
         &["write", "cursor"],
         "in the shared state process: a thread, the start",
     ),
