@@ -1,9 +1,10 @@
-//! The modules that scripts import by a bare name: `import fs from 'fs'`.
+//! The modules that scripts import by a bare name: `import fs from 'fs'`, or `require('fs')` as
+//! with njs's own engine.
 
 use rquickjs::module::{Declarations, Declared, Exports, ModuleDef};
-use rquickjs::{Ctx, Module, Object, Result, Value};
+use rquickjs::{Ctx, Module, Object, Persistent, Result, Value};
 
-use crate::{buffer, crypto, fs, querystring, xml, zlib};
+use crate::{buffer, crypto, fs, native, querystring, state, xml, zlib};
 
 /// A module of the server: its name, its exports beside `default`, and what makes the object that
 /// is `default` and has the other exports as its properties.
@@ -33,6 +34,17 @@ impl<T: Builtin> ModuleDef for Of<T> {
     }
 }
 
+/// The object that `require()` returns: the same one each time.
+fn object<'js, T: Builtin>(ctx: &Ctx<'js>, key: &'static str) -> Result<Object<'js>> {
+    let state = state::of(ctx);
+    if state.prototypes.borrow().contains_key(key) {
+        return native::prototype_of(ctx, key);
+    }
+    let object = T::make(ctx)?;
+    state.prototypes.borrow_mut().insert(key, Persistent::save(ctx, object.clone()));
+    Ok(object)
+}
+
 macro_rules! builtins {
     ($($name:literal $type:ident $module:ident;)*) => {
         /// Whether an import means a module of the server.
@@ -44,6 +56,14 @@ macro_rules! builtins {
         pub fn declare<'js>(ctx: &Ctx<'js>, name: &str) -> Result<Option<Module<'js, Declared>>> {
             match name {
                 $($name => Module::declare_def::<Of<$type>, _>(ctx.clone(), $name).map(Some),)*
+                _ => Ok(None),
+            }
+        }
+
+        /// The object of the module of that name, for `require()`.
+        pub fn require<'js>(ctx: &Ctx<'js>, name: &str) -> Result<Option<Object<'js>>> {
+            match name {
+                $($name => object::<$type>(ctx, concat!("weir:require:", $name)).map(Some),)*
                 _ => Ok(None),
             }
         }

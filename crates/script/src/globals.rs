@@ -1,9 +1,10 @@
 //! The global functions and objects that all scripts have: `console`, `njs`, `ngx`, timers,
-//! `atob` and `btoa`.
+//! `atob`, `btoa` and `require`.
 
 use rquickjs::object::Property;
 use rquickjs::{Ctx, Exception, Function, Object, Persistent, Result, Value};
 
+use crate::builtin;
 use crate::codec;
 use crate::host::Level;
 use crate::ids::TimerId;
@@ -29,6 +30,7 @@ pub fn install(ctx: &Ctx<'_>) -> Result<()> {
         &[
             ("atob", 1, atob),
             ("btoa", 1, btoa),
+            ("require", 1, require),
             ("setTimeout", 2, set_timeout),
             ("setImmediate", 1, set_immediate),
             ("clearTimeout", 1, clear_timeout),
@@ -38,6 +40,18 @@ pub fn install(ctx: &Ctx<'_>) -> Result<()> {
     json(ctx)?;
     njs(ctx)?;
     ngx(ctx)
+}
+
+/// `require(name)` of njs's own engine: a module of the server. Others are imported.
+fn require<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+    let name = text(&call.arg(0))?;
+    match builtin::require(call.ctx(), &name)? {
+        Some(module) => Ok(module.into_value()),
+        None => {
+            let message = format!("Cannot find module \"{name}\"");
+            Err(Exception::throw_message(call.ctx(), &message))
+        }
+    }
 }
 
 /// Where the state keeps the engine's own functions of `JSON`.

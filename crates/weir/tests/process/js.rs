@@ -49,6 +49,16 @@ fn runs_a_file_with_its_imports_and_arguments() {
 }
 
 #[test]
+fn modules_of_the_server_are_required_too() {
+    let main = "const fs = require('fs');\n\
+                console.log(typeof fs.readFileSync, require('fs') === fs);\n\
+                try { require('http') } catch (e) { console.log(e.message) }\n";
+    let output = weir_js("require", &[("main.js", main)], &["main.js"], "");
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(text(&output.stdout), "function\ntrue\nCannot find module \"http\"\n");
+}
+
+#[test]
 fn errors_have_their_places_and_a_status() {
     let files = [("main.js", "import a from './lib/a.js';\na.f();\n"), ("lib/a.js", "let x = ;\n")];
     let output = weir_js("syntax", &files, &["main.js"], "");
