@@ -6,6 +6,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use crate::call::{Answer, Call};
 use crate::node::{Failure, Node};
 
+/// The numbers of nodes at one key, each with the time at which it ends.
+type Counts = HashMap<Vec<u8>, (i64, i64)>;
+
 /// The state that an engine keeps for the scripts.
 #[derive(Default)]
 pub struct Engine {
@@ -13,7 +16,7 @@ pub struct Engine {
     tables: HashMap<Vec<u8>, Table>,
     nodes: HashMap<Vec<u8>, BTreeMap<Vec<u8>, i64>>,
     lists: HashMap<Vec<u8>, List>,
-    counts: HashMap<Vec<u8>, HashMap<Vec<u8>, (i64, i64)>>,
+    counts: HashMap<Vec<u8>, Counts>,
     /// Keys of another program.
     pub foreign: HashSet<Vec<u8>>,
     /// An error for every call, for example `OOM command not allowed`.

@@ -425,7 +425,8 @@ impl<'a> Serving<'a> {
             || receiver.awaits_continuation()
             || !receiver.is_greeted();
         let can_park = is_idle && !is_partial && !receiver.is_inside() && self.leave_at.is_none();
-        if can_park && self.busy_until.is_none() {
+        // One that can move does so at once, however busy it is.
+        if can_park && (self.busy_until.is_none() || self.main.life.gate.is_closed()) {
             return Turn::End(After::Park);
         }
         if self.page.is_empty() {

@@ -231,7 +231,7 @@ fn words_are_read_as_they_were_written() {
 /// The seeds of the fuzzer are messages of this version: `WEIR_WRITE_SEEDS=1` writes them.
 #[test]
 fn the_seeds_of_the_fuzzer_are_of_this_version() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/handover");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab/fuzz/seeds/handover");
     let long = Message::Long(300_000);
     let all = [
         ("hello", Message::Hello),
