@@ -84,13 +84,13 @@ fn task(c: Rc<Conn>, main: Rc<HttpMain>, mut first: Page) -> impl Future<Output 
 pub(crate) fn resume_idle(
     main: Active<HttpMain>,
     c: Rc<Conn>,
-    http2: Option<h2::Resting>,
+    http2: Option<Box<h2::Resting>>,
     first: Page,
     left_ms: u64,
 ) {
     event::spawn(async move {
         if let Some(resting) = http2 {
-            rarely(h2::resume::<Answerer>(resting, Rc::clone(&main), first, left_ms)).await;
+            rarely(h2::resume::<Answerer>(*resting, Rc::clone(&main), first, left_ms)).await;
         } else if let Some(first) = h1::run::<Answerer>(&c, &main, first, left_ms).await {
             // The first bytes of a connection in plain text.
             rarely(h2::run::<Answerer>(c.clone(), Rc::clone(&main), first)).await;
@@ -107,6 +107,11 @@ fn end(c: Rc<Conn>) {
     if c.reset_at_end.get() {
         c.sock().reset_at_end();
         return;
+    }
+    if c.is_resumed {
+        // A detached subrequest in the process before may still have the descriptor: closing this
+        // one alone would tell the client nothing.
+        let _ = c.sock().shutdown_write();
     }
     let left = Rc::downgrade(&c);
     drop(c);

@@ -111,7 +111,7 @@ impl Taker for Idles {
         if lacks_facts || c.listen.proxy_protocol != idle.client.proxy.is_some() {
             return Err(Refusal::Configuration);
         }
-        let http2 = http2.map(|http2| h2::Resting::of(&c, http2)).transpose()?;
+        let http2 = http2.map(|http2| h2::Resting::of(&c, http2).map(Box::new)).transpose()?;
         let read = match idle.read {
             [] => Page::new(),
             bytes => Page::copied(bytes),

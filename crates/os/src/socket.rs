@@ -229,6 +229,12 @@ pub fn shutdown_write(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(fd, rustix::net::Shutdown::Write)?)
 }
 
+/// Ends the reading side: what has arrived can still be read, and over a unix socket the peer cannot
+/// send any more.
+pub fn shutdown_read(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::shutdown(fd, rustix::net::Shutdown::Read)?)
+}
+
 /// `SO_LINGER` with zero: closing sends RST and discards unsent data.
 pub fn set_reset_on_close(fd: impl AsFd) -> io::Result<()> {
     Ok(sockopt::set_socket_linger(fd, Some(Duration::ZERO))?)

@@ -257,10 +257,10 @@ impl Children {
         }
     }
 
-    /// Whether workers of other generations have connections that may still move.
+    /// Whether workers of generations before this one have connections that may still move.
     pub fn are_moving(&mut self, generation: u64) -> bool {
         let mut moving = false;
-        for child in self.list.iter_mut().flatten().filter(|c| c.generation != generation) {
+        for child in self.list.iter_mut().flatten().filter(|c| c.generation < generation) {
             // Nothing is written to it: it is readable at its end.
             let ended = |pipe: &OwnedFd| os::fd::wait_readable(pipe, Duration::ZERO);
             child.moving = child.moving.take().filter(|pipe| !ended(pipe));
@@ -275,9 +275,9 @@ impl Children {
         all.filter(|(.., child)| child.generation == generation).map(|(slot, ..)| slot).collect()
     }
 
-    /// The connections that workers of other generations have.
+    /// The connections that workers of generations before this one have.
     pub fn left(&mut self, generation: u64, stats: &Stats) -> u64 {
-        let old = self.workers_by_slot().filter(|(.., child)| child.generation != generation);
+        let old = self.workers_by_slot().filter(|(.., child)| child.generation < generation);
         old.map(|(slot, ..)| stats.active_in(slot)).sum()
     }
 

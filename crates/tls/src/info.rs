@@ -37,7 +37,7 @@ pub enum Own {
     /// With its key and its chain.
     Key(Arc<CertifiedKey>),
     /// In DER: another process has shown it.
-    Der(Box<[u8]>),
+    Der(Arc<[u8]>),
 }
 
 impl Info {

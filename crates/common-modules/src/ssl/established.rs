@@ -1,6 +1,6 @@
 //! A client's session as variables and access checks see it.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl Established {
             is_resumed: of.is_resumed,
             has_early_data: of.has_early_data,
             alpn: of.alpn.map(Box::from),
-            own: of.own.map(|der| Own::Der(der.into())),
+            own: of.own.map(|der| Own::Der(shared(der))),
             peer_certificates: of
                 .peer
                 .as_ref()
@@ -233,6 +233,21 @@ impl Established {
 }
 
 const UNREADABLE: &str = "unspecified certificate verification error";
+
+thread_local! {
+    static LAST: RefCell<Arc<[u8]>> = RefCell::new(Arc::from([]));
+}
+
+/// The certificate, in the memory of the last one if it is the same: those of connections that come
+/// one after the other mostly are.
+fn shared(der: &[u8]) -> Arc<[u8]> {
+    LAST.with_borrow_mut(|last| {
+        if **last != *der {
+            *last = der.into();
+        }
+        last.clone()
+    })
+}
 
 #[cfg(test)]
 mod tests {

@@ -50,6 +50,8 @@ pub struct Conn {
     pub owner: OnceCell<Rc<upstream::pool::Owner>>,
     /// Another process has it now: it closes here without a word to the client.
     pub(crate) has_moved: Cell<bool>,
+    /// Another process has had the connection before.
+    pub(crate) is_resumed: bool,
     /// No other process takes it.
     pub(crate) stays: Cell<bool>,
     /// Another engine has accepted it, whose limits hold it, too.
@@ -129,6 +131,7 @@ impl Conn {
         client: &Client<'_>,
     ) -> Conn {
         let mut c = Conn::of(main, listen, Carrier::Stream(sock), peer, client.number);
+        c.is_resumed = true;
         c.start_ms = c.start_ms.saturating_sub(client.age_ms);
         c.requests.set(client.requests);
         let _ = c.local.set(Some(local));
@@ -193,6 +196,7 @@ impl Conn {
             tls: OnceCell::new(),
             reset_at_end: Cell::new(false),
             has_moved: Cell::new(false),
+            is_resumed: false,
             stays: Cell::new(false),
             is_passed: false,
             owner: OnceCell::new(),
@@ -323,6 +327,7 @@ impl Conn {
             tls: tls.clone(),
             reset_at_end: Cell::new(false),
             has_moved: Cell::new(false),
+            is_resumed: false,
             stays: Cell::new(false),
             is_passed: self.is_passed,
             owner: OnceCell::new(),

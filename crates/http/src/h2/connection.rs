@@ -137,7 +137,9 @@ async fn turns<A: Answer>(
         receiver.shrink();
         mux.with(|state| state.shrink());
         let parked_ms = base::time::now_ms();
-        let ms = left_ms.take().unwrap_or_else(|| kept_ms(c));
+        // What was left of the time before the move counts until a request has come.
+        let left_ms = left_ms.take().filter(|_| c.requests.get() == answered);
+        let ms = left_ms.unwrap_or_else(|| kept_ms(c));
         page = match parked(mux, main, &mut receiver, ms).await {
             Parked::Goes(page) => page,
             Parked::Moved => return,
@@ -348,6 +350,9 @@ impl<'a> Serving<'a> {
             let sendable = !state.schedule.is_empty() && state.send.left() > 0;
             (sendable && state.out_len == 0, state.out_len > 0)
         });
+        let unsent = unsent || sock.has_unsent();
+        // Frames that lie in the page because too much was unsent are taken once all was sent.
+        let came = came || self.fresh && !unsent;
         if came || more {
             self.rounds += 1;
             if self.rounds < ROUNDS && !self.slice.has_passed() {
@@ -359,7 +364,7 @@ impl<'a> Serving<'a> {
         if came || more {
             return Turn::Yield;
         }
-        self.rest(choked, unsent || sock.has_unsent())
+        self.rest(choked, unsent)
     }
 
     /// Takes the frames that are there; says whether there were any bytes.

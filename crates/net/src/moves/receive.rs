@@ -104,6 +104,7 @@ fn content(len: usize, file: &OwnedFd) -> Result<Zeroizing<Vec<u8>>, Refusal> {
 /// Serves a connection once its sender has given it up.
 async fn serve(moves: Rc<Moves>, reply: Fd, kind: Kind, ready: Ready) {
     let until = Deadline::in_ms(YOURS_MS);
+    let mut is_late = false;
     loop {
         let mut word = [0; 4];
         match os::socket::recv(reply.fd(), &mut word) {
@@ -115,9 +116,12 @@ async fn serve(moves: Rc<Moves>, reply: Fd, kind: Kind, ready: Ready) {
                 return;
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && !is_late => {
                 if reply.readable(until).await.is_err() {
-                    return;
+                    // The sender may have said it while this process stood still: that counts, and
+                    // what it says from now on fails, so that it goes on serving.
+                    is_late = true;
+                    let _ = os::socket::shutdown_read(reply.fd());
                 }
             }
             Err(_) => return,
