@@ -41,7 +41,7 @@ fn run(matches: &ArgMatches) -> ExitCode {
     let file = file.unwrap_or_else(|| PathBuf::from(layout().prefix).join(layout().conf_path));
     let files = read(&file);
     let failed = files.iter().any(|file| !file.faults.is_empty());
-    let secrets: Vec<&str> = added::modules().iter().flat_map(|m| m.secrets).copied().collect();
+    let secrets = added::secrets();
     let text = payload(&files, &secrets);
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) if !failed => ExitCode::SUCCESS,

@@ -108,7 +108,9 @@ impl Settings {
                 "certificate" => certificate = Some(path()?),
                 "key" => key = Some(path()?),
                 _ => {
-                    return Err(ConfError::at(word, format!("invalid parameter \"{text}\"")));
+                    // Not all of it: there may be a password in it.
+                    let shown = text.split(['=', ':']).next().unwrap_or_default();
+                    return Err(ConfError::at(word, format!("invalid parameter \"{shown}\"")));
                 }
             }
         }

@@ -46,6 +46,13 @@ pub fn modules() -> Modules {
     }
 }
 
+/// The directives whose arguments are secrets: dumps and comparisons star them.
+pub fn secrets() -> Vec<&'static str> {
+    // Its address may have a password; it is a directive of the outermost level, in no module.
+    let own = ["shared_state"];
+    modules().iter().flat_map(|module| module.secrets).copied().chain(own).collect()
+}
+
 /// `load_module`: nothing is loaded at run time. A module that is not built in is warned of,
 /// because distributions load many that no directive uses: such a directive fails by itself.
 ///

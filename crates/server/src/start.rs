@@ -85,7 +85,7 @@ fn test(typed: &Typed, loader: &Loader, log: &Log) -> Result<(), Refused> {
     };
     say(&format!("configuration file {conf_file} test is successful"));
     if typed.dump {
-        let secrets: Vec<&str> = added::modules().iter().flat_map(|m| m.secrets).copied().collect();
+        let secrets = added::secrets();
         let mut out = io::stdout().lock();
         for file in files {
             let name = file.path.as_os_str().as_bytes();

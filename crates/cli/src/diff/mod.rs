@@ -86,7 +86,7 @@ fn texts(files: &[SourceFile]) -> Texts<'_> {
 }
 
 fn difference(running: &[SourceFile], now: &[SourceFile]) -> Vec<u8> {
-    let secrets: Vec<&str> = added::modules().iter().flat_map(|m| m.secrets).copied().collect();
+    let secrets = added::secrets();
     let (old, new) = (texts(running), texts(now));
     let mut out = Vec::new();
     let added = new.keys().filter(|path| !old.contains_key(*path));

@@ -405,6 +405,27 @@ fn accounts_and_password_files_work() {
     assert!(output.contains("conf/password\" failed"), "{output}");
 }
 
+/// A password in the address is in no dump, and in no message about the directive.
+#[test]
+fn passwords_are_not_shown() {
+    let folder = testkit::Folder::new("passwords");
+    let with = |args: &[&str], more: &str| {
+        let text = format!("shared_state redis://weir:s3cret@127.0.0.1:1 {more};\nevents {{}}\n");
+        let file = folder.write("weir.conf", &text);
+        let mut command = std::process::Command::new(BINARY);
+        let output = command.args(args).arg("-c").arg(file).output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    };
+    let (is_fine, shown) = with(&["-T"], "");
+    assert!(is_fine && shown.contains("shared_state") && !shown.contains("s3cret"), "{shown}");
+    for more in ["redis://weir:s3cret@127.0.0.1:2", "password=s3cret"] {
+        let (is_fine, shown) = with(&["-t"], more);
+        assert!(!is_fine && shown.contains("invalid parameter"), "{shown}");
+        assert!(!shown.contains("s3cret"), "{shown}");
+    }
+}
+
 #[test]
 fn sentinels_name_the_new_primary() {
     let (mut first, second) = (Redis::start(""), Redis::start(""));
