@@ -123,18 +123,82 @@ impl PhaseHandler for Handler {
         if let Err(refused) = limit_auth::admit(r, Proof::Token) {
             return Step::Now(limited(r, refused));
         }
-        if let Some(sets) = at_hand(r, conf)
-            && let Ok(keys) = KeySet::merged(&sets)
-            && !is_costly(conf.token_type(), &keys)
-        {
-            let leeway_s = conf.leeway_s.unwrap_or(0);
-            let result = known::check(&token, &keys, conf.token_type(), leeway_s);
-            if !is_unknown(&result) || conf.requests().is_empty() {
-                return Step::Now(decide(r, conf, &realm, result));
-            }
+        if let Some(result) = at_once(r, conf, &token) {
+            return Step::Now(decide(r, conf, &realm, result));
         }
         Step::Wait(Box::pin(slowly(r, realm, token)))
     }
+}
+
+/// The check of a subrequest's own token (`token=`). Subrequests have no access phase, and none is
+/// refused for its token: a token that is not accepted has no claims.
+pub(super) struct OfSubrequest;
+
+impl PhaseHandler for OfSubrequest {
+    fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        // The request for the keys may inherit `auth_jwt`.
+        if !r.is_subrequest() || r.is_aside() {
+            return Step::Now(Verdict::Next);
+        }
+        let loc = r.loc.clone();
+        let Some(conf) = loc.confs.get::<JwtConf>() else { return Step::Now(Verdict::Next) };
+        let Some(auth) = &conf.auth else { return Step::Now(Verdict::Next) };
+        if r.eval(&auth.realm) == "off" {
+            return Step::Now(Verdict::Next);
+        }
+        *outcome(r) = Outcome::Unknown;
+        let has_keys = !conf.files().is_empty() || !conf.requests().is_empty();
+        let token = token(r, conf).filter(|_| has_keys);
+        let Some(token) = token.filter(|_| limit_auth::admit(r, Proof::Token).is_ok()) else {
+            *outcome(r) = Outcome::Refused;
+            return Step::Now(Verdict::Next);
+        };
+        if let Some(result) = at_once(r, conf, &token) {
+            note(r, conf, result);
+            return Step::Now(Verdict::Next);
+        }
+        Step::Wait(Box::pin(slowly_noted(r, token)))
+    }
+}
+
+/// The same where keys have to be read, or that takes time.
+async fn slowly_noted(r: &mut Request, token: Bytes) -> Verdict {
+    let loc = r.loc.clone();
+    let Some(conf) = loc.confs.get::<JwtConf>() else { return Verdict::Next };
+    match found(r, conf, token).await {
+        Ok(result) => note(r, conf, result),
+        // Why there are no keys was logged.
+        Err(_) => *outcome(r) = Outcome::Refused,
+    }
+    Verdict::Next
+}
+
+/// Notes the outcome for the variables of a subrequest.
+fn note(r: &mut Request, conf: &JwtConf, result: Result<Rc<Accepted>, Error>) {
+    *outcome(r) = Outcome::Refused;
+    match result {
+        Ok(accepted) => {
+            if limit_auth::succeeded(r, Proof::Token).is_ok() {
+                *outcome(r) = Outcome::Accepted(accepted);
+                let _ = lacking(r, conf);
+            }
+        }
+        Err(e) => {
+            r.log(Level::Error, format_args!("JSON Web Token of a subrequest refused: {e}"));
+            let _ = is_guess(e).then(|| limit_auth::failed(r, Proof::Token));
+        }
+    }
+}
+
+/// The result of the check, where it need not wait for anything.
+fn at_once(r: &mut Request, conf: &JwtConf, token: &[u8]) -> Option<Result<Rc<Accepted>, Error>> {
+    let sets = at_hand(r, conf)?;
+    let keys = KeySet::merged(&sets).ok()?;
+    if is_costly(conf.token_type(), &keys) {
+        return None;
+    }
+    let result = known::check(token, &keys, conf.token_type(), conf.leeway_s.unwrap_or(0));
+    (!is_unknown(&result) || conf.requests().is_empty()).then_some(result)
 }
 
 /// Whether a check may take longer than a worker should: decryption by RSA takes milliseconds.
@@ -146,24 +210,27 @@ pub(super) fn is_costly(token_type: TokenType, keys: &KeySet) -> bool {
 async fn slowly(r: &mut Request, realm: Bytes, token: Bytes) -> Verdict {
     let loc = r.loc.clone();
     let Some(conf) = loc.confs.get::<JwtConf>() else { return Verdict::Status(500) };
-    let uris: Vec<Bytes> = conf.requests().iter().map(|of| of.uri(r)).collect();
-    let mut result = match all_keys(r, conf, &uris, false).await {
-        Ok(keys) => checked(r, conf, keys, token.clone()).await,
-        Err(verdict) => return over(r, verdict),
-    };
-    let mut requests = conf.requests().iter().zip(&uris);
-    if matches!(&result, Ok(result) if is_unknown(result))
-        && requests.any(|(of, uri)| of.may_have_others(uri))
-    {
-        result = match all_keys(r, conf, &uris, true).await {
-            Ok(keys) => checked(r, conf, keys, token).await,
-            Err(verdict) => return over(r, verdict),
-        };
-    }
-    match result {
+    match found(r, conf, token).await {
         Ok(result) => decide(r, conf, &realm, result),
         Err(verdict) => over(r, verdict),
     }
+}
+
+/// The result of the check, with keys that may have to be read first.
+async fn found(
+    r: &mut Request,
+    conf: &JwtConf,
+    token: Bytes,
+) -> Result<Result<Rc<Accepted>, Error>, Verdict> {
+    let uris: Vec<Bytes> = conf.requests().iter().map(|of| of.uri(r)).collect();
+    let keys = all_keys(r, conf, &uris, false).await?;
+    let result = checked(r, conf, keys, token.clone()).await?;
+    let mut requests = conf.requests().iter().zip(&uris);
+    if !is_unknown(&result) || !requests.any(|(of, uri)| of.may_have_others(uri)) {
+        return Ok(result);
+    }
+    let keys = all_keys(r, conf, &uris, true).await?;
+    checked(r, conf, keys, token).await
 }
 
 /// Whether the issuer may have a key that is not known here yet.
@@ -286,6 +353,13 @@ fn decide(
         return limited(r, refused);
     }
     *outcome(r) = Outcome::Accepted(accepted);
+    let Some(status) = lacking(r, conf) else { return Verdict::Ok };
+    let error = if status == 403 { "insufficient_scope" } else { "invalid_token" };
+    ask(r, realm, status, Some(error))
+}
+
+/// The status for a value of `auth_jwt_require` that is missing: the token is refused then.
+fn lacking(r: &mut Request, conf: &JwtConf) -> Option<u16> {
     for require in conf.require.iter().flat_map(|all| all.iter()) {
         for value in &require.values {
             let value = r.eval(value);
@@ -293,13 +367,11 @@ fn decide(
                 *outcome(r) = Outcome::Refused;
                 let m = "JSON Web Token refused: a value of \"auth_jwt_require\" is empty or 0";
                 r.log(Level::Error, format_args!("{m}"));
-                let error =
-                    if require.status == 403 { "insufficient_scope" } else { "invalid_token" };
-                return ask(r, realm, require.status, Some(error));
+                return Some(require.status);
             }
         }
     }
-    Verdict::Ok
+    None
 }
 
 /// Refuses the request with a challenge (RFC 6750 section 3). Without any token it has no error.

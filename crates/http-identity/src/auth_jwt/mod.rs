@@ -234,7 +234,12 @@ fn auth_jwt_require(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
 }
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
-    if l.conf::<JwtConf>().is_on() {
+    let conf = l.conf::<JwtConf>();
+    if conf.is_on() {
+        // The token of the client's `Authorization` is its request's to check.
+        if conf.auth.as_ref().is_some_and(|auth| auth.token.is_some()) {
+            p.preaccess.push(Box::new(check::OfSubrequest));
+        }
         p.access.push(Box::new(check::Handler));
     }
     Ok(())

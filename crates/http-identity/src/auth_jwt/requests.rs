@@ -198,7 +198,12 @@ async fn ask(r: &mut Request, uri: &Bytes) -> Result<Result<KeySet, String>, Ver
         Some(at) => (uri.slice(..at), uri.slice(at + 1..)),
         None => (uri.clone(), Bytes::new()),
     };
-    let ask = Subrequest { take: Use::Memory, with_body: false, ..Subrequest::new(path, args) };
+    let ask = Subrequest {
+        take: Use::Memory,
+        with_body: false,
+        is_aside: true,
+        ..Subrequest::new(path, args)
+    };
     let Ok(handle) = r.subrequest(ask) else { return Ok(Err("no subrequest".to_owned())) };
     r.await_subrequest(&handle).await?;
     if handle.status() != 200 {

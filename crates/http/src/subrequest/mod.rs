@@ -80,6 +80,9 @@ pub struct Subrequest {
     pub instead: Option<Bytes>,
     /// It makes its content as its parent does: in the same location, by the same handler.
     pub is_clone: bool,
+    /// A module asks for something that it needs itself, which is kept in memory: a subrequest whose
+    /// body is kept in memory may ask for it, too. It can have no subrequests of its own.
+    pub is_aside: bool,
     /// A module's state that it begins with; see [`Request::ctx`].
     pub ctx: Option<Box<dyn Any>>,
     /// See [`AtEnd`].
@@ -101,6 +104,7 @@ impl Subrequest {
             body: None,
             instead: None,
             is_clone: false,
+            is_aside: false,
             ctx: None,
             at_end: None,
             keep: None,
@@ -118,6 +122,7 @@ pub(crate) struct Sub {
     /// Levels that it may still nest.
     pub depth_left: u8,
     pub take: Use,
+    pub is_aside: bool,
     pub instead: Option<Bytes>,
     /// The type of the substitute for the body.
     pub parent_type: Option<Bytes>,
@@ -205,6 +210,11 @@ impl Request {
         self.sub().is_some_and(|s| s.take == Use::Memory)
     }
 
+    /// Whether this is a subrequest for what a module needs itself; see [`Subrequest::is_aside`].
+    pub fn is_aside(&self) -> bool {
+        self.sub().is_some_and(|s| s.is_aside)
+    }
+
     fn sub(&self) -> Option<&Sub> {
         match &self.channel {
             Channel::Subrequest(sub) => Some(sub),
@@ -237,7 +247,7 @@ impl Request {
             self.log_refusal(CYCLE, "subrequests cycle while processing", &ask.uri);
             return Err(Refused::Nested);
         }
-        if self.sub().is_some_and(|s| s.take == Use::Memory) {
+        if self.sub().is_some_and(|s| s.take == Use::Memory && (s.is_aside || !ask.is_aside)) {
             self.log_refusal(IN_MEMORY, "nested in-memory subrequest", &ask.uri);
             return Err(Refused::Nested);
         }
@@ -285,6 +295,7 @@ impl Request {
             output: Chain::new(),
             depth_left,
             take: ask.take,
+            is_aside: ask.is_aside,
             instead: ask.instead,
             parent_type: self.out.content_type.clone(),
             given: 0,

@@ -247,6 +247,51 @@ fn keys_come_from_subrequests() {
     });
 }
 
+/// Subrequests have no access phase, but those with a token of their own have its claims, as the
+/// scripts of nginx-openid-connect expect. The locations of the keys inherit `auth_jwt` here.
+#[test]
+fn subrequests_have_the_claims_of_their_own_tokens() {
+    const SCRIPT: &str = "
+        async function asks(r) {
+            const of = t => r.subrequest('/claims', 'token=' + t);
+            const reply = await of(r.args.token);
+            const again = await of(r.args.token);
+            r.return(200, `${reply.status} ${reply.responseText} ${again.responseText}`);
+        }
+        function claims(r) { r.return(200, String(r.variables.jwt_claim_sub)); }
+        export default {asks, claims};";
+    each_driver(|driver| {
+        for cache in ["", "auth_jwt_key_cache 1h;"] {
+            let weir = Site::new(built_binary(), driver)
+                .file("keys/public.json", issued(&["public"]).to_string())
+                .file("keys/secret.json", issued(&["secret"]).to_string())
+                .file("conf/t.js", SCRIPT)
+                .http(&format!(
+                    "js_import t from t.js;
+                     server {{ listen 127.0.0.1:%PORT0%;
+                         auth_jwt '' token=$arg_token; {cache}
+                         auth_jwt_key_request /keys/public.json;
+                         auth_jwt_key_request /keys/secret.json;
+                         location = /asks {{ auth_jwt off; js_content t.asks; }}
+                         location = /claims {{ internal; js_content t.claims; }}
+                         location /keys/ {{ internal; alias keys/;
+                             subrequest_output_buffer_size 16k; }} }}"
+                ))
+                .start();
+            let asks = |token: &str| weir.get(&format!("/asks?token={token}")).text();
+            for name in ["rsa", "ec", "oct"] {
+                assert_eq!(asks(&token(name)), "200 alice alice", "{name}");
+            }
+            for name in ["forged", "expired"] {
+                assert_eq!(asks(&token(name)), "200 undefined undefined", "{name}");
+            }
+            assert_eq!(asks(""), "200 undefined undefined");
+            let log = weir.error_log();
+            assert!(!log.contains("nested in-memory"), "{log}");
+        }
+    });
+}
+
 /// A subrequest runs the server's `set` again, whose variables it shares with its request.
 #[test]
 fn uris_of_keys_are_those_before_the_first_fetch() {
