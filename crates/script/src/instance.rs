@@ -253,7 +253,7 @@ impl Instance {
     /// As for [`Instance::call`].
     pub fn timer_fired(&mut self, host: &mut dyn Host, timer: TimerId) -> Result<(), Fault> {
         self.run(host, |ctx, state| {
-            let Some((callback, arguments)) = state.take_timer(timer) else { return Ok(()) };
+            let Some((callback, arguments, _)) = state.take_timer(timer) else { return Ok(()) };
             let mut args = rquickjs::function::Args::new(ctx.clone(), arguments.len());
             for argument in arguments {
                 args.push_arg(argument.restore(ctx)?)?;
@@ -494,6 +494,20 @@ mod tests {
         assert_eq!(fault.place.unwrap().line, 1);
         let again = i.call(&mut NoHost, "main.f", &[]).unwrap_err();
         assert_eq!(again.kind, FaultKind::Ended);
+    }
+
+    #[test]
+    fn variables_of_the_environment_can_be_assigned_to() {
+        let mut i = instance(
+            "export default {set() { process.env.WEIR_T = 'a'; return process.env.WEIR_T },
+             unset() { delete process.env.WEIR_T; return 'WEIR_T' in process.env }}",
+        );
+        let set = i.call(&mut NoHost, "main.set", &[]);
+        assert_eq!(set, Ok(Outcome::Done(Data::Text("a".into()))));
+        let unset = i.call(&mut NoHost, "main.unset", &[]);
+        assert_eq!(unset, Ok(Outcome::Done(Data::Bool(false))));
+        // Those of the process are as before.
+        assert!(std::env::var_os("WEIR_T").is_none());
     }
 
     #[test]

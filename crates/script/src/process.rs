@@ -30,10 +30,12 @@ fn make<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
         argv.set(i, argument.as_str())?;
     }
     process.prop("argv", Property::from(argv).writable().configurable().enumerable())?;
+    // One object, so that what a script assigns to a variable stays.
+    let env = Property::from(environment(ctx)?).writable().configurable().enumerable();
+    process.prop("env", env)?;
     native::getters(
         &process,
         &[
-            ("env", |call| environment(call.ctx())),
             ("pid", |call| call.number(f64::from(std::process::id()))),
             ("ppid", |call| call.number(f64::from(std::os::unix::process::parent_id()))),
         ],
