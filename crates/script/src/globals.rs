@@ -10,7 +10,7 @@ use crate::host::Level;
 use crate::ids::TimerId;
 use crate::native::{self, Call, to_number};
 use crate::raw;
-use crate::state;
+use crate::state::{self, Charge};
 use crate::value::text;
 
 /// The version of njs whose behaviour is followed.
@@ -251,6 +251,9 @@ fn set_immediate<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     start_timer(call, 0, 1)
 }
 
+/// The memory of a timer outside the engine, here and in the host, roughly.
+const TIMER_BYTES: usize = 512;
+
 fn start_timer<'js>(call: &Call<'_, 'js>, delay: u64, first: usize) -> Result<Value<'js>> {
     let ctx = call.ctx();
     if call.len() < 1 {
@@ -259,9 +262,11 @@ fn start_timer<'js>(call: &Call<'_, 'js>, delay: u64, first: usize) -> Result<Va
     let Some(callback) = call.arg(0).into_function() else {
         return Err(call.type_error("first arg must be a function"));
     };
+    let more = call.len().saturating_sub(first) * size_of::<Value<'_>>();
+    let charge = Charge::new(ctx, TIMER_BYTES + more)?;
     let arguments = (first..call.len()).map(|i| Persistent::save(ctx, call.arg(i))).collect();
     let state = state::of(ctx);
-    let timer = state.add_timer(Persistent::save(ctx, callback), arguments);
+    let timer = state.add_timer(Persistent::save(ctx, callback), arguments, charge);
     if let Err(e) = state::host(ctx, |host| host.start_timer(timer, delay)) {
         state.take_timer(timer);
         return Err(e);

@@ -61,8 +61,8 @@ pub struct Meter {
     polls: Cell<u64>,
 }
 
-/// The function of a timer, and what it is called with.
-type Timer = (Persistent<Function<'static>>, Vec<Persistent<Value<'static>>>);
+/// The function of a timer, what it is called with, and the memory outside the engine.
+type Timer = (Persistent<Function<'static>>, Vec<Persistent<Value<'static>>>, Charge);
 
 /// State of an instance.
 pub struct State {
@@ -268,9 +268,10 @@ impl State {
         &self,
         callback: Persistent<Function<'static>>,
         arguments: Vec<Persistent<Value<'static>>>,
+        charge: Charge,
     ) -> TimerId {
         let timer = TimerId(self.number());
-        self.timers.borrow_mut().insert(timer, (callback, arguments));
+        self.timers.borrow_mut().insert(timer, (callback, arguments, charge));
         timer
     }
 
