@@ -187,6 +187,8 @@ pub struct Flow<'a, F, T> {
     pub ended: bool,
     /// It yielded although more could be moved.
     pub busy: bool,
+    /// It reads no more for now: a filter has sent too much the other way.
+    pub paused: bool,
     nodelay: Nodelay,
     /// The most bytes of one read; 0 leaves that to the page.
     read_max: u32,
@@ -311,9 +313,10 @@ pub struct Moved {
 impl<'a, F: End, T: End> Flow<'a, F, T> {
     /// A direction without limits; `pending` goes first.
     pub fn new(from: &'a F, to: &'a T, pending: Chain) -> Flow<'a, F, T> {
-        let (ended, busy, read_max, broken, limit) = (false, false, 0, None, None);
+        let (ended, busy, paused) = (false, false, false);
+        let (read_max, broken, limit) = (0, None, None);
         let nodelay = Nodelay::Settled;
-        Flow { from, to, pending, ended, busy, nodelay, read_max, broken, limit }
+        Flow { from, to, pending, ended, busy, paused, nodelay, read_max, broken, limit }
     }
 
     /// Has `TCP_NODELAY` set on a destination on which nothing was sent yet, before the second
@@ -364,15 +367,15 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
     }
 
     /// Moves bytes as [`Flow::go`] does, through a filter: what was read goes to `filter`, with
-    /// whether the source has ended with it, and what is to be sent comes back. The end of the
-    /// source does not end the destination's sending direction, because the filter may have more to
-    /// send.
+    /// whether the source has ended with it, and what is to be sent comes back, with whether it is
+    /// to read no more for now ([`Flow::paused`]). The end of the source does not end the
+    /// destination's sending direction, because the filter may have more to send.
     ///
     /// # Errors
     /// The destination is broken, or the filter has failed.
     pub fn go_through<E: From<io::Error>>(
         &mut self,
-        mut filter: impl FnMut(Chain, bool) -> Result<Chain, E>,
+        mut filter: impl FnMut(Chain, bool) -> Result<(Chain, bool), E>,
     ) -> Result<Moved, E> {
         let mut moved = Moved::default();
         for _ in 0..ROUNDS {
@@ -382,7 +385,7 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
                     return Ok(moved);
                 }
             }
-            if self.ended && !self.is_ahead() {
+            if self.paused || self.ended && !self.is_ahead() {
                 return Ok(moved);
             }
             // All was sent: what is pending after this was read.
@@ -391,7 +394,7 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
             let came = std::mem::take(&mut self.pending);
             let last = self.ended && !self.is_ahead();
             if last || !came.is_empty() {
-                self.pending = filter(came, last)?;
+                (self.pending, self.paused) = filter(came, last)?;
             }
         }
         self.busy = true;
@@ -488,13 +491,14 @@ impl<'a, F: End, T: End> Flow<'a, F, T> {
 
     /// Whether it waits for its source.
     pub fn wants_read(&self) -> bool {
-        !self.has_unsent() && !self.ended && !self.is_ahead() && !self.is_delayed()
+        let has_none = !self.has_unsent() && !self.ended && !self.is_ahead();
+        has_none && !self.paused && !self.is_delayed()
     }
 
     /// The time at which its rate lets it read again, if that holds it up.
     pub fn resumes_at(&self) -> Option<u64> {
         let limit = self.limit.as_ref()?;
-        let waits = !self.has_unsent() && (!self.ended || self.is_ahead());
+        let waits = !self.has_unsent() && !self.paused && (!self.ended || self.is_ahead());
         // Bytes ahead are taken at the next turn at the latest.
         let held = limit.rate.resume_ms > base::time::now_ms() || self.is_ahead();
         (waits && held).then_some(limit.rate.resume_ms)

@@ -24,7 +24,8 @@ use super::relay::{self, End, Relay, Turn, rate, say};
 use crate::module::{BytesFilter, Piece, Sent, Way};
 use crate::session::StreamSession;
 
-/// A filter does not go on by itself while so many of its bytes wait for a side that does not read.
+/// A filter does not go on by itself while so many of its bytes wait for a side that does not read,
+/// and gets no more bytes of the other side.
 const UNSENT_MAX: u64 = 1 << 20;
 
 /// Relays through the filter of the session's server until the session ends; resolves to the
@@ -124,14 +125,17 @@ impl Filtered<'_> {
             Either::First(event) => return Ok(event),
             Either::Second(done) => done.map_err(End::Status)?,
         }
+        // A timer that sends nothing does not make the session one that is in use.
+        let is_idle = sent.is_empty() && self.filter.is_waiting();
         queue(&mut up.pending, sent.up);
         queue(&mut down.pending, sent.down);
-        Ok(Event::Both)
+        Ok(if is_idle { Event::Look } else { Event::Both })
     }
 
     /// Moves bytes in both directions as far as possible without waiting.
     fn turn(&mut self, up: &mut relay::Way<'_>, down: &mut relay::Way<'_>) -> Result<Turn, End> {
         self.relay.check_server()?;
+        pause(up, down);
         if self.relay.last != Event::Up {
             self.go(Way::Down, down, up)?;
         }
@@ -145,6 +149,7 @@ impl Filtered<'_> {
             self.go(Way::Down, down, up)?;
         }
         self.relay.is_broken |= down.broken.is_some();
+        pause(up, down);
         let is_waiting = self.filter.is_waiting();
         self.relay.after(up, down, Some(is_waiting))
     }
@@ -157,7 +162,7 @@ impl Filtered<'_> {
         other: &mut relay::Way<'_>,
     ) -> Result<(), End> {
         let Filtered { relay, filter } = self;
-        let mut aside = Chain::new();
+        let (mut aside, unsent) = (Chain::new(), other.pending.len());
         let moved = flow.go_through(|came, last| {
             let mut sent = Sent::default();
             let piece = Piece { bytes: whole(came), flush: !last };
@@ -170,7 +175,7 @@ impl Filtered<'_> {
             done.map_err(End::Status)?;
             let mut chain = Chain::new();
             queue(&mut chain, forward);
-            Ok::<Chain, End>(chain)
+            Ok::<_, End>((chain, unsent + aside.len() > UNSENT_MAX))
         });
         other.pending.append(&mut aside);
         let moved = moved?;
@@ -189,6 +194,12 @@ impl Filtered<'_> {
         }
         Ok(())
     }
+}
+
+/// Has each side read only while the other one takes what the filter sends it.
+fn pause(up: &mut relay::Way<'_>, down: &mut relay::Way<'_>) {
+    up.paused = down.pending.len() > UNSENT_MAX;
+    down.paused = up.pending.len() > UNSENT_MAX;
 }
 
 fn queue(chain: &mut Chain, pieces: Vec<Piece>) {

@@ -307,8 +307,10 @@ impl<'a> Relay<'a> {
             self.moved_ms = now_ms();
         }
         self.count();
-        // What a filter has sent against the direction that ended is sent first.
-        let holds = filter.is_some() && (up.has_unsent() || down.has_unsent());
+        // What a filter has sent against the direction that ended is sent first, and what it still
+        // waits for may be bytes of before the end.
+        let holds =
+            filter == Some(true) || filter.is_some() && (up.has_unsent() || down.has_unsent());
         if !holds && let Some(end) = ended(up, down, self.conf.half_close) {
             return Err(end);
         }
