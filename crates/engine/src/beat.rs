@@ -143,7 +143,7 @@ impl Beats {
     /// # Errors
     /// The system's, when memory cannot be mapped.
     pub fn new(slots: usize) -> io::Result<&'static Beats> {
-        // One more: the number of workers that stand still.
+        // One more: the number of workers that stand still, and whether the server ends.
         let lines = Counters::new(slots + 1)?;
         Ok(Box::leak(Box::new(Beats { lines, slots })))
     }
@@ -204,6 +204,11 @@ impl Beats {
         self.lines.line(self.slots).set(0, count as u64);
     }
 
+    /// In the master: the server ends, and no other binary goes on in its place.
+    pub fn set_ending(&self) {
+        self.lines.line(self.slots).set(1, 1);
+    }
+
     /// Whether a worker stands still, or has died a moment ago.
     pub fn any_stuck(&self) -> bool {
         self.lines.line(self.slots).get(0) > 0
@@ -229,6 +234,11 @@ impl fmt::Display for Activity {
 /// Milliseconds on a clock that all processes share; never 0.
 pub fn now_ms() -> u64 {
     (os::clock::monotonic_usec() / 1000).max(1)
+}
+
+/// In a worker: whether the server ends, so that no other process takes its connections.
+pub fn is_ending() -> bool {
+    ALL.get().is_some_and(|beats| beats.lines.line(beats.slots).get(1) > 0)
 }
 
 /// In a worker: for how long the loop of the process with that slot has not turned, milliseconds;

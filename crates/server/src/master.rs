@@ -338,6 +338,9 @@ impl Master {
         self.notify_stopping();
         self.state.respawn.clear();
         self.state.stop = Stop::Quit;
+        if !self.upgrade_runs() {
+            self.loader.lasting.beats.set_ending();
+        }
         self.close_listeners();
         self.state.children.signal(Signal::QUIT, |_| true, &self.cycle.log);
     }

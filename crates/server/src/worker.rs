@@ -243,7 +243,7 @@ impl Worker {
         self.sockets.take();
         self.parting.take().into_iter().for_each(event::task::cancel);
         self.cycle.engines.iter().for_each(|engine| engine.quit());
-        self.moves.iter().for_each(Moves::leave);
+        self.moves.iter().for_each(|moves| moves.leave(engine::beat::is_ending()));
         self.receiving.take();
     }
 

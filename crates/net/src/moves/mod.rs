@@ -244,9 +244,15 @@ impl Moves {
     }
 
     /// Receives none from now on, and sends those that are there.
-    pub fn leave(self: &Rc<Moves>) {
+    ///
+    /// Where the server ends, nobody takes them: they stay, and clients are told to close.
+    pub fn leave(self: &Rc<Moves>, server_ends: bool) {
         if let Some(task) = self.receiving.take() {
             event::task::cancel(task);
+        }
+        if server_ends {
+            self.open.take();
+            return;
         }
         self.asks_until_ms.set(base::time::now_ms() + ASK_MS);
         event::spawn(candidates::run(self.clone()));

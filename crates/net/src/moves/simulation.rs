@@ -445,7 +445,7 @@ async fn simulate(world: Rc<World>) {
         event::testing::turns(1 + world.random.below(60) as u32).await;
         // A reload: the next worker serves; before it, some receiver may fail.
         let next = worker(&world, again());
-        now.leave();
+        now.leave(false);
         if world.random.below(2) == 0 {
             fail(world.clone(), again(), 1 + world.random.below(4)).await;
         }

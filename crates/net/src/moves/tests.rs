@@ -130,7 +130,7 @@ fn leaving(channel: Channel, count: usize, pending: Vec<u8>) -> (Rc<Counts>, Vec
     let own = moves.clone();
     event::spawn(async move {
         event::testing::turns(2).await;
-        own.leave();
+        own.leave(false);
     });
     (counts, clients)
 }
