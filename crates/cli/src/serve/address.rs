@@ -160,6 +160,7 @@ mod tests {
             .unwrap();
         let chosen = Asked::default().choose(port).unwrap();
         assert_eq!((chosen.address.port(), chosen.taken), (port + 1, Some(port)));
+        drop(chosen);
         let error = Asked { port: Some(port), ..Asked::default() }.choose(8080).unwrap_err();
         assert!(error.contains("in use") && error.contains("; port "), "{error}");
         assert!(error.ends_with(&format!("{} is free", port + 1)), "{error}");

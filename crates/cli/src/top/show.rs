@@ -313,7 +313,7 @@ mod tests {
     fn a_frame_fits_the_terminal() {
         let text = plain(&frame(&view(500), 24, &Screen::default()));
         assert!(text.lines().count() <= 24, "{text}");
-        assert!(text.contains("and 484 more"), "{text}");
+        assert!(text.contains("and 487 more"), "{text}");
         let help = Screen { shows_help: true, ..Screen::default() };
         assert!(frame(&view(500), 24, &help).len() <= 24);
         let lines = [line(Tone::Good, "abcdef"), line(Tone::Plain, "abcdef")];
