@@ -2,8 +2,8 @@
 //!
 //! A key alone is gone from the zone, and its file from the disk, before the answer. For everything
 //! else the manager looks in the index ([`crate::purge_marks`]); the answer waits until it has
-//! taken out the entries it found. Either stands in the journal before the answer, on the disk: the
-//! manager writes the purges of all that wait at once.
+//! taken out the entries it found. If the answer says `complete`, the journal on the disk has the
+//! purge, of either kind; the manager writes all waiting purges in one go.
 
 use std::rc::Rc;
 

@@ -41,7 +41,7 @@ pub struct Fault {
 /// A file of the configuration, as it was read.
 #[derive(Debug, Default)]
 pub struct File {
-    /// Its path, as the including file and the prefix give it.
+    /// Its path; a relative one in an `include` is resolved against the main file's folder.
     pub path: PathBuf,
     /// Its faults: of its syntax, which leaves it empty, and of files that it includes.
     pub faults: Vec<Fault>,
@@ -205,7 +205,8 @@ fn raw(text: &[u8], quoted: bool) -> Vec<u8> {
     out
 }
 
-/// `("$a", "=", "b)")`: the parentheses around a condition are no part of it.
+/// `["($a", "=", "b)"]` becomes `["$a", "=", "b"]`: the parentheses around a condition are no part
+/// of it.
 fn strip_parentheses(args: &mut Vec<String>) {
     let (Some(first), Some(last)) = (args.first(), args.last()) else { return };
     if !first.starts_with('(') || !last.ends_with(')') {

@@ -1,11 +1,10 @@
 //! Minimum rates (`client_body_min_rate` and `send_min_rate` of HTTP, `proxy_min_rate` of
 //! `stream`): clients that let bytes drip are not waited for.
 //!
-//! A request has a credit of time for each direction, a session one for both. It begins with the
-//! grace, waiting for the client uses it up, and bytes that move restore it, up to the grace:
-//! `rate` of them restore a second. So a pause is never longer than the grace, and a client that is
-//! faster than the rate never notices. Time that the server itself takes (a disk, an upstream,
-//! `limit_rate`) costs none.
+//! A request has a credit of time for each direction, a session one for both. It begins at the
+//! grace. Waiting for the client uses it up; every `rate` bytes that move restore a second, up to
+//! the grace. So a pause is never longer than the grace, and a client that is faster than the rate
+//! never notices. Time that the server itself takes (a disk, an upstream, `limit_rate`) costs none.
 
 use std::net::IpAddr;
 
@@ -85,8 +84,8 @@ impl Credit {
     }
 }
 
-/// The words of the log for a wait that has ended: the client was silent, or too slow. None for a
-/// client that was told to be too slow lately.
+/// The words of the log for a wait that has ended: the client was silent, or too slow. `None` if it
+/// was too slow and the log has recently said so.
 pub fn reason(too_slow: bool, client: Option<IpAddr>) -> Option<&'static str> {
     match too_slow {
         true => told::is_due(client, "min_rate").then_some(TOO_SLOW),

@@ -104,7 +104,7 @@ impl RequestBody {
         }
     }
 
-    /// Whether the whole body was taken for sending.
+    /// Whether no more has to be read of the body: all of it was taken, or the rest was given up.
     pub fn is_sent(&self) -> bool {
         !matches!(self, RequestBody::Streamed { over: false, .. })
     }

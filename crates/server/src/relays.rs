@@ -3,8 +3,8 @@
 //! A worker's slot is its number among the master's processes, which no other has while it lives.
 //! Where an address is QUIC's, the master makes a relay just before it forks a worker, and keeps
 //! the sending end until the worker has ended: workers that are forked later inherit it, and the
-//! new binary gets it. So the newest worker of an index reaches every elder, and costs the master a
-//! descriptor for each living worker.
+//! new binary gets it. So the newest worker of an index reaches all older ones. This costs the
+//! master one descriptor for each living worker.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ const _: () = assert!(SLOTS <= PLACES_MAX, "an id has room for every slot");
 pub struct Relays {
     /// Of the running configuration; none where no address is QUIC's.
     key: Option<Rc<Key>>,
-    /// Of this binary.
+    /// Marks the connection ids of this binary; the next binary has the other value.
     half: bool,
     /// Made with the first relay.
     living: Option<Living>,

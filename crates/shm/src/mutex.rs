@@ -1,8 +1,8 @@
 //! A lock between processes with a queue of sleepers, which outlives an owner that dies.
 //!
 //! The word has the layout of the kernel's robust futexes: the owner's process id, a bit for
-//! sleepers, a bit for a dead owner. The next process to take the lock after a death learns of it,
-//! because the guarded data may be half changed.
+//! sleepers, a bit for a dead owner. [`lock`] reports the owner's death to the next process that
+//! takes the lock, because the guarded data may be half changed; [`try_lock`] does not report it.
 //!
 //! ```text
 //!            take                      sleep

@@ -100,7 +100,8 @@ impl Rings {
             let len = get(at);
             let words = len.div_ceil(8);
             if words >= end.wrapping_sub(at) {
-                // No process writes that; the next message begins in its right place.
+                // A length that reaches beyond the head, which no process writes: the rest is
+                // skipped, so that the next message is read from its start.
                 return end;
             }
             let start = out.len();

@@ -32,7 +32,8 @@ pub struct Hold {
 }
 
 impl Keys {
-    /// Asks for the right to fetch an absent response. It is respected for `age_ms`.
+    /// Requests the right to fetch an absent response; others respect it for `age_ms`. `None` if
+    /// the zone has no room for the key.
     pub fn try_lock(
         self: &Rc<Keys>,
         hash: &Hash,
@@ -63,7 +64,8 @@ impl Keys {
         Some(FetchLock::Ours(self.take(&mut t, entry, node, hash, age_ms, told)))
     }
 
-    /// Asks for the right to fetch a stale response anew; `None`: another request has it.
+    /// Requests the right to fetch a stale response again. `None` if another request has it,
+    /// however long ago it began, or if the entry is gone.
     pub fn try_renew(
         self: &Rc<Keys>,
         hash: &Hash,
@@ -110,7 +112,7 @@ impl Keys {
         node.is_some_and(|node| node.has(UPDATING) && until(node.lock) > 0)
     }
 
-    /// Whether the latest fetch failed of the response that is stored for a key.
+    /// Whether the latest fetch for the key of a stored response failed.
     pub fn has_failed(&self, hash: &Hash) -> bool {
         let t = self.lock();
         let node = t.find(self.table.key(hash)).and_then(|entry| t.value(entry));

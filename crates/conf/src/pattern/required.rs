@@ -18,7 +18,7 @@ const LENGTH_MAX: usize = 32;
 struct Part {
     /// All texts that the part matches, in lower case, where they are few.
     exact: Option<Vec<Vec<u8>>>,
-    /// Texts of which each match contains one; without a text, nothing is known.
+    /// Each match contains at least one of these texts; if there are none, nothing is known.
     required: Vec<Vec<u8>>,
 }
 

@@ -1,5 +1,5 @@
-//! `gunzip`: responses that came with gzip, unpacked for clients that do not take it, and for the
-//! filters of pages that they are parts of.
+//! `gunzip`: unpacks responses that came with gzip if the client does not accept gzip, and always
+//! in subrequests, because the filters of the including page need plain text.
 
 mod inflate;
 
@@ -159,7 +159,7 @@ impl BodyFilter for Body {
         if !done {
             return FilterStep::More;
         }
-        // The end of an empty body is that of a response which says that it has none (HEAD).
+        // If no byte came, the response has no body, for example to HEAD: no stream was cut.
         if last && before > 0 && !self.inflater.ended() {
             r.log(Level::Error, format_args!("inflate() returned -5 on response end"));
             return FilterStep::Fail;

@@ -1,5 +1,5 @@
-//! uwsgi and SCGI with their servers, without input or output: parameters in one packet, then the
-//! body as it is; the response is one of CGI, which may begin with a status line.
+//! The protocols uwsgi and SCGI; this code does no I/O itself. The parameters go in one packet,
+//! then the body as it is; the response is one of CGI, which may begin with a status line.
 
 use std::rc::Rc;
 
@@ -72,7 +72,8 @@ pub struct Plain {
     /// Bytes of the body that are still to come; `None`: until the connection ends.
     left: Option<u64>,
     is_head: bool,
-    /// The rest of the body that the answer to a HEAD announces: some servers send it.
+    /// In an answer to HEAD: what is still missing of the announced length, because some servers
+    /// send that body.
     announced: Option<u64>,
     /// The connection has TLS.
     tls: bool,
@@ -155,7 +156,7 @@ impl Protocol for Plain {
 
     fn body(&mut self, mut input: Buf, sink: &mut Sink) -> Result<Progress, Fault> {
         let Some(left) = &mut self.left else {
-            // More than was announced leaves what no length fits.
+            // More came than was announced: `u64::MAX`, so that it never counts as whole.
             self.announced = self.announced.map(|n| n.checked_sub(input.len()).unwrap_or(u64::MAX));
             sink.out.push(input);
             return Ok(Progress::More);

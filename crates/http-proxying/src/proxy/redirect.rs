@@ -50,7 +50,8 @@ impl Redirects {
 }
 
 impl Rewrite {
-    /// `proxy_redirect default`: the address passed to becomes the location.
+    /// `proxy_redirect default`: the URL of `proxy_pass` becomes the location's path; a URL without
+    /// a path, with a `/` appended, becomes `/`.
     pub(super) fn default_of(f: &Fixed) -> Rewrite {
         let (pattern, replacement) = match f.vars.uri.is_empty() {
             false => (f.url.clone(), f.location.clone()),

@@ -5,7 +5,9 @@ use wide::u8x16;
 /// The bytes of one step.
 const CHUNK: usize = 16;
 
-/// Classes of the characters of a field name: bits of their own, those that a name may have first.
+/// Classes of the bytes of a field name. Each but [`VALID`](name::VALID) is a bit, so that the
+/// classes of all bytes of a name can be combined with `|`; from `COLON` on, a name may not have
+/// them.
 pub(super) mod name {
     use super::CHUNK;
     use wide::u8x16;
@@ -23,11 +25,13 @@ pub(super) mod name {
 
     pub static CLASS: [u8; 256] = classes();
 
-    /// Chunks of a line in which its colon is looked for.
+    /// Chunks at the start of a line that are searched for its colon; in a line with fewer chunks,
+    /// the bytes after the last one are searched, too.
     const NEAR: usize = 2;
 
     /// The length of the name that a line begins with, if its colon is near, and whether the name
-    /// consists of letters and hyphens, as nearly all do.
+    /// is known to consist of letters and hyphens alone, as nearly all do. `false` if the colon is
+    /// after the last whole chunk, because nothing is checked then.
     #[inline]
     pub fn find(line: &[u8]) -> Option<(usize, bool)> {
         if matches!(line.first()?, b'\r' | b'\n') {

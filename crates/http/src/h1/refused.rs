@@ -17,8 +17,9 @@ use crate::channel::Answer;
 use crate::channel::conn::Conn;
 use crate::request::Request;
 
-/// Reads more of a head, of which `taken` bytes were lines that are whole; false at the end of the
-/// connection, which is then logged.
+/// Reads more of a head, of which `taken` bytes were whole lines. Returns false at the end of the
+/// connection; the request is then logged with its status, unless the connection was closed to free
+/// resources.
 pub(super) async fn receive<A: Answer>(
     c: &Rc<Conn>,
     r: &mut Request,
@@ -121,8 +122,9 @@ fn prepare<A: Answer>(r: &mut Request, stage: Stage, taken: usize, whole: bool) 
     A::prepare_refused(r, whole).err()
 }
 
-/// Clears the unknown parts of a refused request line: its target, and where it was not understood
-/// all but its text, and that an answer to HEAD has no body.
+/// Clears what is not known of a refused request line: always the target and the host. If the line
+/// was not understood (`taken` is 0), also the protocol and the method; HEAD is kept, so that the
+/// answer has no body.
 fn line_failed(head: &mut Head, taken: usize) {
     head.target = Span::default();
     head.host = None;

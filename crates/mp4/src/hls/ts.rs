@@ -92,7 +92,7 @@ impl Stream {
         let has_dts = pes.dts != pes.pts;
         let times = if has_dts { 10 } else { 5 };
         let len = 3 + usize::from(times) + pes.data.len();
-        // Video may have any length, which is written as 0.
+        // The length of video may be left open, which is written as 0.
         let len = match self.stream_id {
             VIDEO_ID => 0,
             _ => u16::try_from(len).unwrap_or(0),

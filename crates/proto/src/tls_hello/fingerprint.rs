@@ -130,7 +130,8 @@ fn ja4_alpn(name: &[u8]) -> [u8; 2] {
     [digit(first >> 4), digit(last & 15)]
 }
 
-/// The list of extensions, and behind a `_` that of signature schemes, in the client's order.
+/// The extensions in the order given, then, after a `_`, the signature schemes in the client's
+/// order.
 fn ja4_extensions(hello: &ClientHello<'_>, extensions: &[u16]) -> Vec<u8> {
     let mut out = ja4_text(extensions);
     let schemes: Vec<u16> = hello.signature_algorithms().without_grease().collect();

@@ -1,6 +1,6 @@
 //! A small HTTP/1.1 client for the server's own exchanges, such as health checks: one request, one
-//! response held in memory, within limits of length and time. Requests of clients take another way,
-//! piece by piece, through an engine.
+//! response held in memory, within limits of length and time. Requests that are proxied for clients
+//! do not use it: they go piece by piece through `http-upstream`.
 //!
 //! ```text
 //!  Request ─▶ Message ──────┐                     ┌─▶ Response: head, Body
@@ -95,7 +95,7 @@ impl Error {
     /// Whether the time was over.
     pub fn is_timeout(&self) -> bool {
         match self {
-            // That of the kernel, after many SYNs, has a number.
+            // A timeout of the kernel, as after many SYNs, has an error number; it is not ours.
             Error::Connect(e) | Error::Send(e) | Error::Recv(e) => {
                 e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none()
             }

@@ -155,8 +155,8 @@ fn is_control(byte: u8) -> bool {
     matches!(byte, 0x80..=0x9f)
 }
 
-/// The text of a document, or of an external entity, whose declaration needs no version. An error's
-/// place has the line alone.
+/// The text of a document or an external entity; only an entity's declaration may lack the version.
+/// Errors name no file, at most a line.
 pub(super) fn decode(bytes: &[u8], is_entity: bool) -> Result<Decoded<'_>> {
     let text = match marked(bytes)? {
         Some((encoding, rest)) => characters(rest, encoding, encoding.name())?,

@@ -62,8 +62,8 @@ impl Request {
         self.collect(Some(how)).await
     }
 
-    /// The next piece of a body that is not to be read whole; `None` at its end. A handler that
-    /// begins with it ends with it.
+    /// The next piece of a body that is not to be read whole; `None` at its end. A handler that has
+    /// requested one piece must take the rest in pieces, too: `read_body` then reads nothing.
     ///
     /// # Errors
     /// As [`Request::read_body`].
@@ -116,8 +116,8 @@ impl Request {
         Ok(())
     }
 
-    /// As in nginx, where a part of the body may share the head's buffer, and a buffer of its own
-    /// is made a quarter larger if all of the rest fits in then.
+    /// The rule is nginx's: a part of the body may be in what is left of the head's buffer, and the
+    /// body's own buffer may be up to a quarter larger if all of the rest then fits.
     fn memory(&mut self) -> Memory {
         if !self.body.exists {
             return Memory { expected: 0, whole: true, max: 0 };

@@ -10,8 +10,9 @@ pub struct Name {
     der: Bytes,
     /// All attributes, those of one RDN behind each other.
     attributes: Vec<Attribute>,
-    /// The form in which two names are compared: case and spaces folded, all text in UTF-8, a SET
-    /// for each RDN one after the other. A name within a subtree begins with the subtree's form.
+    /// The form in which two names are compared: a SET for each RDN one after the other, with case
+    /// and spaces of strings folded and their text in UTF-8. A NumericString and a value that is no
+    /// string stand as they were encoded. A name within a subtree begins with the subtree's form.
     canonical: Vec<u8>,
 }
 
@@ -194,7 +195,8 @@ pub(crate) fn canonical_with(name: &Name, rdn: &[u8]) -> Result<Vec<u8>, Malform
     Ok(canonical)
 }
 
-/// A string type's text; `None` for the two types that are none and allowed nevertheless.
+/// The text of a string type; `None` for BIT STRING and SEQUENCE, which are allowed in a name
+/// although they are no strings.
 fn text(tag: u8, value: &[u8]) -> Result<Option<String>, Malformed> {
     let bad = || Malformed("string in a name is not of its type");
     let text = match tag {
@@ -238,7 +240,7 @@ fn fold(text: &str) -> Vec<u8> {
 fn push_escaped(out: &mut String, text: &[u8]) {
     for (i, b) in text.iter().enumerate() {
         let last = i + 1 == text.len();
-        // As in OpenSSL, the last character is not looked at as the first one.
+        // As in OpenSSL, a `#` that is the only character counts as the last one: no escape.
         let at_edge = match b {
             b' ' => i == 0 || last,
             b'#' => i == 0 && !last,
