@@ -229,8 +229,8 @@ pub fn shutdown_write(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(fd, rustix::net::Shutdown::Write)?)
 }
 
-/// Ends the reading side: what has arrived can still be read, and over a unix socket the peer cannot
-/// send any more.
+/// Ends the reading side: what has arrived can still be read, and over a unix socket the peer can
+/// send no more.
 pub fn shutdown_read(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(fd, rustix::net::Shutdown::Read)?)
 }

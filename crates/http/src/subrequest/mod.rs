@@ -80,8 +80,8 @@ pub struct Subrequest {
     pub instead: Option<Bytes>,
     /// It makes its content as its parent does: in the same location, by the same handler.
     pub is_clone: bool,
-    /// A module asks for something that it needs itself, which is kept in memory: a subrequest whose
-    /// body is kept in memory may ask for it, too. It can have no subrequests of its own.
+    /// A module asks for something that it needs itself, which is kept in memory. So a subrequest
+    /// whose body is kept in memory may ask for it, too. It can have no subrequests of its own.
     pub is_aside: bool,
     /// A module's state that it begins with; see [`Request::ctx`].
     pub ctx: Option<Box<dyn Any>>,
