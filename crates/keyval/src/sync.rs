@@ -191,7 +191,8 @@ struct Resync {
     seen: HashSet<[u8; HASH]>,
     /// The latest change when it began.
     until: u64,
-    /// Pairs that the engine does not have were removed.
+    /// Nothing was heard for so long that tombstones are gone: if the engine has kept its data,
+    /// pairs that it does not have were removed.
     over: bool,
 }
 
@@ -208,8 +209,10 @@ pub(crate) struct TablePart {
     /// The version up to which everything was pulled.
     version: Cell<u64>,
     epoch: RefCell<Vec<u8>>,
+    /// The epoch of the last pull that left nothing. With another one, the engine has lost its data.
+    complete: RefCell<Vec<u8>>,
     resync: RefCell<Option<Resync>>,
-    /// The last round that was answered, milliseconds of the monotonic clock.
+    /// The last round that left nothing to pull, milliseconds of the monotonic clock.
     answered_ms: Cell<Option<u64>>,
     has_more: Cell<bool>,
     dropped: Cell<u64>,
@@ -231,6 +234,7 @@ impl TablePart {
             flight: RefCell::default(),
             version: Cell::new(0),
             epoch: RefCell::default(),
+            complete: RefCell::default(),
             resync: RefCell::default(),
             answered_ms: Cell::new(None),
             has_more: Cell::new(false),
@@ -359,9 +363,14 @@ impl TablePart {
         self.version.set(reached.max(self.version.get()));
         if pull.reached.is_some_and(|reached| reached < pull.latest) {
             self.has_more.set(true);
-        } else if let Some(resync) = self.resync.take() {
-            self.store().reconcile(&resync.seen, resync.until, resync.over);
+            return is_changed;
         }
+        let before = self.complete.replace(pull.epoch.clone());
+        if let Some(resync) = self.resync.take() {
+            let has_kept = before == pull.epoch && !before.is_empty();
+            self.store().reconcile(&resync.seen, resync.until, resync.over && has_kept);
+        }
+        self.answered_ms.set(Some(round.now_ms));
         is_changed
     }
 }
@@ -400,7 +409,6 @@ impl Part for TablePart {
         }
         let pull = fleet::pull(pull).ok_or(PartError::Malformed)?;
         is_changed |= self.end_pull(round, &pull);
-        self.answered_ms.set(Some(round.now_ms));
         if is_changed {
             self.zone.save_soon();
         }

@@ -163,6 +163,48 @@ fn a_server_cut_off_for_an_hour_keeps_what_it_has_and_then_agrees() {
     (0..3).for_each(|i| assert_eq!(fleet.all(i), expected, "server {i}"));
 }
 
+/// Two servers have "a" and "b", and hear nothing for two days. Then the engine is as it was, or
+/// empty.
+fn after_two_days(is_empty: bool) -> Fleet {
+    let mut fleet = Fleet::new(2, 10);
+    fleet.pass(500);
+    fleet.put(0, "a", "1", 0);
+    fleet.put(1, "b", "2", 0);
+    fleet.pass(500);
+    fleet.network.servers[1].is_cut = true;
+    fleet.pass(2_000);
+    fleet.remove(0, "a");
+    fleet.pass(2_000);
+    fleet.network.is_stopped = true;
+    fleet.network.now_ms += 2 * TOMBSTONE_MS;
+    fleet.pass(2_000);
+    if is_empty {
+        fleet.network.engine.empty();
+    }
+    fleet.network.is_stopped = false;
+    fleet.put(0, "c", "3", 0);
+    fleet.pass(2_000);
+    fleet.network.servers[1].is_cut = false;
+    fleet.pass(3_000);
+    fleet
+}
+
+#[test]
+fn an_engine_that_is_empty_after_days_takes_no_pair_from_a_server() {
+    let fleet = after_two_days(true);
+    let expected = [("a", "1"), ("b", "2"), ("c", "3")];
+    let expected: BTreeMap<_, _> = expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    (0..2).for_each(|i| assert_eq!(fleet.all(i), expected, "server {i}"));
+}
+
+#[test]
+fn what_was_removed_days_ago_does_not_come_back() {
+    let fleet = after_two_days(false);
+    let expected = [("b", "2"), ("c", "3")];
+    let expected: BTreeMap<_, _> = expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    (0..2).for_each(|i| assert_eq!(fleet.all(i), expected, "server {i}"));
+}
+
 /// Writes at random, while servers are cut off, messages are lost and the engine stops. At the end
 /// all servers have the same pairs, and of each key the latest write.
 fn storm(seed: u64) {
