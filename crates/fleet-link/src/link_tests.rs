@@ -84,6 +84,27 @@ fn expired_records_go() {
 }
 
 #[test]
+fn expired_records_do_not_pile_up() {
+    let (_peer, mut link) = engine();
+    let push = |name: &str, left: &str| {
+        let mut args = texts(["n1", "86400000"]);
+        for n in 0..200 {
+            args.extend(texts([&format!("{name}{n}"), "0", left, "s", "v"]));
+        }
+        Call { script: &PUSH, keys: table(), args }
+    };
+    link.exchange(&[push("a", "1"), push("b", "1")]).unwrap();
+    // The engine's clock passes the millisecond in which they expire.
+    let hello = Call { script: &HELLO, keys: texts(["p:n"]), args: texts(["n1 host", "n1"]) };
+    let mut now = || link.exchange(&[hello.clone()]).unwrap()[0].list().unwrap()[0].int();
+    let begin = now();
+    testkit::wait_until("they expire", || now() > begin.map(|ms| ms + 2));
+    let pull = Call { script: &PULL, keys: table(), args: texts(["0", "999", "99999"]) };
+    let answers = link.exchange(&[push("c", "0"), pull]).unwrap();
+    assert_eq!(fleet::pull(&answers[1]).unwrap().records.len(), 200);
+}
+
+#[test]
 fn limits_are_as_their_model() {
     let (_peer, mut link) = engine();
     let mut model = Engine::default();

@@ -168,7 +168,8 @@ impl Engine {
         t.epoch.get_or_insert_with(|| format!("{now}-{node}"));
         let mut gone: Vec<_> = t.records.iter().filter(|(_, record)| record.is_over(now)).collect();
         gone.sort_by_key(|(_, record)| record.expires);
-        let gone: Vec<_> = gone.into_iter().take(20).map(|(key, _)| key.clone()).collect();
+        let most = 20.max(2 * (call.args.len().saturating_sub(2) / 5));
+        let gone: Vec<_> = gone.into_iter().take(most).map(|(key, _)| key.clone()).collect();
         for key in gone {
             if let Some(record) = t.records.remove(&key) {
                 t.index.remove(&record.version);

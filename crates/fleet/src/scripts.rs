@@ -147,7 +147,8 @@ return {1, excess}
 
 /// Writes pairs of a table. The later write wins by the engine's time; of two at the same
 /// millisecond, that of the greater node. Returns the engine's time in milliseconds, then for each
-/// pair 1, or the record that won.
+/// pair 1, or the record that won. First it takes out expired records, twice as many as it writes,
+/// so that they do not pile up.
 ///
 /// A record is `1 STAMP NODE EXPIRES KIND` and a line feed, then the value. Kinds: `s` for a value,
 /// `t` for a tombstone. Times are milliseconds since 1970 by the engine's clock; `EXPIRES` is 0 for
@@ -164,7 +165,8 @@ local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 redis.call('SET', KEYS[4], string.format('%.0f-%s', now, ARGV[1]), 'NX')
 local until_now = string.format('%.0f', now)
-local gone = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', until_now, 'LIMIT', 0, 20)
+local most = math.max(20, 2 * math.floor((#ARGV - 2) / 5))
+local gone = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', until_now, 'LIMIT', 0, most)
 for _, key in ipairs(gone) do
   redis.call('HDEL', KEYS[2], key)
   redis.call('ZREM', KEYS[3], key)
