@@ -1,7 +1,7 @@
 //! The scripts on a real engine against their models.
 
 use fleet::model::{Engine, Random};
-use fleet::scripts::{HELLO, LIMIT, PULL, PUSH};
+use fleet::scripts::{CONNECTIONS, HELLO, LIMIT, PULL, PUSH};
 use testkit::Peer;
 
 use super::*;
@@ -102,6 +102,24 @@ fn expired_records_do_not_pile_up() {
     let pull = Call { script: &PULL, keys: table(), args: texts(["0", "999", "99999"]) };
     let answers = link.exchange(&[push("c", "0"), pull]).unwrap();
     assert_eq!(fleet::pull(&answers[1]).unwrap().records.len(), 200);
+}
+
+#[test]
+fn a_clock_that_was_set_back_freezes_nothing() {
+    let (_peer, mut link) = engine();
+    let own = |link: &mut Link, command: [&str; 4]| {
+        let mut cmd = redis::cmd(command[0]);
+        cmd.arg(&command[1..]);
+        link.run(&[cmd]).unwrap()
+    };
+    own(&mut link, ["HSET", "p:{t}:d", "k", "1 99999999999999 n9 0 s\nfuture"]);
+    let args = texts(["n1", "86400000", "k", "1", "0", "s", "v"]);
+    let answers = link.exchange(&[Call { script: &PUSH, keys: table(), args }]).unwrap();
+    assert_eq!(answers[0].list().unwrap()[1], Answer::Int(1));
+    own(&mut link, ["HSET", "p:{c}", "n9", "3 99999999999999"]);
+    let args = texts(["n1", "5000", "1"]);
+    let call = Call { script: &CONNECTIONS, keys: texts(["p:{c}"]), args };
+    assert_eq!(link.exchange(&[call]).unwrap()[0].list().unwrap()[..], [Answer::Int(0)]);
 }
 
 #[test]

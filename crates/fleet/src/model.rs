@@ -137,7 +137,7 @@ impl Engine {
         let mut out = Vec::new();
         for (key, count) in call.keys.iter().zip(&call.args[2..]) {
             let counts = self.counts.entry(key.clone()).or_default();
-            counts.retain(|_, (_, at)| *at > now - ttl);
+            counts.retain(|_, (_, at)| *at > now - ttl && *at <= now + ttl);
             let others = counts.iter().filter(|(of, _)| *of != node);
             out.push(Answer::Int(others.map(|(_, (count, _))| count).sum()));
             match number(count) {
@@ -181,7 +181,8 @@ impl Engine {
             let stamp = if kind == b"o" { 0 } else { number(stamp).min(now) };
             let old = t.records.get(key).filter(|old| !old.is_over(now));
             if let Some(old) = old
-                && (kind == b"o" || (stamp, &node) < (old.stamp, &old.node))
+                && (kind == b"o"
+                    || old.stamp <= now && (stamp, &node) < (old.stamp, &old.node))
             {
                 out.push(old.text());
                 continue;
@@ -437,4 +438,45 @@ pub fn settings() -> crate::Settings {
 
 fn bytes_of(text: &str) -> Vec<u8> {
     text.as_bytes().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripts::{CONNECTIONS, PUSH};
+
+    const NOW: i64 = 1_700_000_000_000;
+    const HOUR: i64 = 3_600_000;
+
+    fn texts<const N: usize>(all: [&str; N]) -> Vec<Vec<u8>> {
+        all.map(bytes_of).to_vec()
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_does_not_freeze_a_pair() {
+        let mut engine = Engine::default();
+        let mut push = |at: i64, kind: &str, value: &str| {
+            let args = texts(["n1", "86400000", "k", &at.to_string(), "0", kind, value]);
+            let answer = engine.run(&Call { script: &PUSH, keys: texts(["t"]), args }, at);
+            answer.list().unwrap()[1] == Answer::Int(1)
+        };
+        assert!(push(NOW + HOUR, "s", "first"));
+        assert!(!push(NOW, "o", "old"));
+        assert!(push(NOW, "s", "second"));
+        assert!(!push(NOW - 1, "o", "old"));
+        assert!(push(NOW + 1, "s", "third"));
+    }
+
+    #[test]
+    fn connections_of_the_far_future_are_none() {
+        let mut engine = Engine::default();
+        let mut others = |at: i64, node: &str| {
+            let args = texts([node, "5000", "3"]);
+            let answer = engine.run(&Call { script: &CONNECTIONS, keys: texts(["c"]), args }, at);
+            answer.list().unwrap()[0].clone()
+        };
+        assert_eq!(others(NOW + HOUR, "n1"), Answer::Int(0));
+        assert_eq!(others(NOW, "n2"), Answer::Int(0));
+        assert_eq!(others(NOW - 4_000, "n1"), Answer::Int(3));
+    }
 }

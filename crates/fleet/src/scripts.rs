@@ -77,7 +77,8 @@ return out
 };
 
 /// Notes how many connections of some keys a node has, and returns how many the others have. A
-/// count that was not repeated within its lifetime is none: the node is gone.
+/// count that was not repeated within its lifetime is none: the node is gone. Neither is one of the
+/// far future: the engine's clock was set back.
 ///
 /// `KEYS`: hashes of counts by node. `ARGV[1]`: the node; `ARGV[2]`: lifetime of counts in
 /// milliseconds; then a count for each key.
@@ -97,7 +98,8 @@ for i, key in ipairs(KEYS) do
     for j = 1, #all, 2 do
       local count, at = string.match(all[j + 1], '^(%d+) (%d+)$')
       if count and all[j] ~= node then
-        if tonumber(at) > now - ttl then
+        local age = now - tonumber(at)
+        if age < ttl and age >= -ttl then
           sum = sum + tonumber(count)
         else
           redis.call('HDEL', key, all[j])
@@ -146,7 +148,8 @@ return {1, excess}
 };
 
 /// Writes pairs of a table. The later write wins by the engine's time; of two at the same
-/// millisecond, that of the greater node. Returns the engine's time in milliseconds, then for each
+/// millisecond, that of the greater node. A write of the future loses: the engine's clock was set
+/// back. Returns the engine's time in milliseconds, then for each
 /// pair 1, or the record that won. First it takes out expired records, twice as many as it writes,
 /// so that they do not pile up.
 ///
@@ -184,7 +187,7 @@ for i = 3, #ARGV, 5 do
     local s, node, expires = string.match(old, '^1 (%d+) (%S+) (%d+) %a\n')
     if s and (expires == '0' or tonumber(expires) > now) then
       s = tonumber(s)
-      wins = kind ~= 'o' and (stamp > s or (stamp == s and ARGV[1] >= node))
+      wins = kind ~= 'o' and (s > now or stamp > s or (stamp == s and ARGV[1] >= node))
     end
   end
   if wins then
