@@ -102,6 +102,17 @@ const HELLO_MS: u64 = 1_000;
 /// primary.
 const OTHER_ENGINE: [&str; 5] = ["READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "NOAUTH"];
 
+/// Other errors that concern the whole engine, or the account there. All that are in neither list
+/// are of one key: another program has written it.
+const WHOLE_ENGINE: [&str; 9] =
+    ["OOM", "NOPERM", "ACL", "MISCONF", "BUSY", "NOREPLICAS", "TRYAGAIN", "MOVED", "NOSCRIPT"];
+
+/// Whether an error has one of these codes. Older engines put an error of a script behind words of
+/// their own.
+fn has_code(error: &str, codes: &[&str]) -> bool {
+    error.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| codes.contains(&word))
+}
+
 /// See the head of the file.
 pub struct Node {
     settings: Settings,
@@ -252,22 +263,25 @@ impl Node {
         true
     }
 
-    /// Finds the error that concerns more than a key.
+    /// Finds the error that concerns more than a zone. That of the announcement does: without it,
+    /// the engine's time is not known.
     fn judge(&self, answers: Vec<Answer>) -> Result<Vec<Answer>, Failure> {
         let count = usize::from(self.greets) + self.spans.iter().sum::<usize>();
         if answers.len() != count {
             let reason = "it answers other than asked".to_owned();
             return Err(Failure { reason, reconnect: true });
         }
-        let error = answers.iter().find_map(|answer| match answer {
-            // Older engines put an error of a script behind words of their own.
-            Answer::Error(text) if !text.contains("WRONGTYPE") => Some(text),
-            _ => None,
+        let error = answers.iter().enumerate().find_map(|(n, answer)| {
+            let Answer::Error(text) = answer else { return None };
+            let is_whole = self.greets && n == 0
+                || has_code(text, &OTHER_ENGINE)
+                || has_code(text, &WHOLE_ENGINE);
+            is_whole.then_some(text)
         });
         match error {
             None => Ok(answers),
             Some(text) => {
-                let reconnect = OTHER_ENGINE.iter().any(|code| text.contains(code));
+                let reconnect = has_code(text, &OTHER_ENGINE);
                 Err(Failure { reason: plain(text), reconnect })
             }
         }
@@ -336,9 +350,9 @@ impl Node {
         self.lines.push(line);
     }
 
-    /// Whether the next round is to follow at once.
+    /// Whether the next round is to follow at once. A part whose answers could not be used waits.
     pub fn has_more(&self) -> bool {
-        self.parts.iter().any(|part| part.has_more())
+        self.parts.iter().zip(&self.odd).any(|(part, is_odd)| !is_odd && part.has_more())
     }
 
     /// Reads the announcements of all servers.

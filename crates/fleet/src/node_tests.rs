@@ -132,3 +132,46 @@ fn answers_of_another_number_are_refused() {
     assert!(node.end(201, 1000, Ok(vec![Answer::Nil, Answer::Nil])));
     assert_eq!(status.state(), State::Joined);
 }
+
+#[test]
+fn errors_of_a_zone_and_of_the_engine() {
+    let hello = || Answer::List(vec![Answer::Int(1), Answer::List(Vec::new())]);
+    let error = |text: &str| Answer::Error(text.to_owned());
+    let state = |answers: [Answer; 2]| {
+        let (mut node, _, status) = node("a", "d");
+        node.joined();
+        assert_eq!(node.begin(1).len(), 2);
+        let stays = node.end(2, 1_000, Ok(answers.to_vec()));
+        (status.state(), stays)
+    };
+    for text in [
+        "WRONGTYPE Operation against a key holding the wrong kind of value",
+        "ERR Error running script (call to f_1): @user_script:9: -WRONGTYPE Operation against",
+        "ERR user_script:12: attempt to perform arithmetic on a nil value",
+        "ERR value is not an integer or out of range",
+    ] {
+        assert_eq!(state([hello(), error(text)]), (State::Joined, true), "{text}");
+        assert_eq!(state([error(text), Answer::Nil]), (State::Away, true), "{text}");
+    }
+    for text in [
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        "ERR Error running script (call to f_1): @user_script:9: -OOM command not allowed",
+        "NOPERM this user has no permissions to run the 'evalsha' command",
+        "ERR ACL failure in script: User weir has no permissions to run the 'time' command",
+        "MISCONF Redis is configured to save RDB snapshots",
+        "BUSY Redis is busy running a script.",
+        "NOREPLICAS Not enough good replicas to write.",
+        "TRYAGAIN Multiple keys request during rehashing of slot",
+    ] {
+        assert_eq!(state([hello(), error(text)]), (State::Away, true), "{text}");
+    }
+    for text in [
+        "READONLY You can't write against a read only replica.",
+        "LOADING Redis is loading the dataset in memory",
+        "NOAUTH Authentication required.",
+        "CLUSTERDOWN The cluster is down",
+        "MASTERDOWN Link with MASTER is down",
+    ] {
+        assert_eq!(state([hello(), error(text)]), (State::Away, false), "{text}");
+    }
+}

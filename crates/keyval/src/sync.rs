@@ -209,7 +209,7 @@ pub(crate) struct TablePart {
     /// The version up to which everything was pulled.
     version: Cell<u64>,
     epoch: RefCell<Vec<u8>>,
-    /// The epoch of the last pull that left nothing. With another one, the engine has lost its data.
+    /// The epoch of the last pull that left nothing. Another one means that the engine lost its data.
     complete: RefCell<Vec<u8>>,
     resync: RefCell<Option<Resync>>,
     /// The last round that left nothing to pull, milliseconds of the monotonic clock.
@@ -386,11 +386,12 @@ impl Part for TablePart {
 
     fn ask(&self, round: &Round, out: &mut Vec<Call>) {
         self.walk(round.now_ms);
-        out.extend(self.push(round));
+        let push = self.push(round);
+        self.has_more.set(push.is_some() && !self.todo.borrow().is_empty());
+        out.extend(push);
         let args = [self.version.get(), PAIRS_MAX as u64, BYTES_MAX as u64];
         let args = args.map(|n| n.to_string().into_bytes()).to_vec();
         out.push(Call { script: &PULL, keys: self.keys(round), args });
-        self.has_more.set(!self.todo.borrow().is_empty());
         let dropped = self.store().dropped();
         let before = self.dropped.replace(dropped);
         round.status.add(Counter::Dropped, dropped.saturating_sub(before));

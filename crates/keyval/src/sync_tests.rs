@@ -205,6 +205,20 @@ fn what_was_removed_days_ago_does_not_come_back() {
     (0..2).for_each(|i| assert_eq!(fleet.all(i), expected, "server {i}"));
 }
 
+#[test]
+fn without_the_engines_time_nothing_hurries() {
+    let fleet = Fleet::new(1, 11);
+    (0..1_000).for_each(|n| fleet.put(0, &format!("k{n}"), "v", 0));
+    let mut node = node(0, &fleet.zones[0]);
+    node.joined();
+    let now_ms = fleet.network.now_ms;
+    assert_eq!(node.begin(now_ms).len(), 2, "an announcement and a pull");
+    let [empty, zero] = [b"".to_vec(), b"0".to_vec()].map(Answer::Bytes);
+    let pulled = Answer::List(vec![empty, zero, Answer::Int(0)]);
+    assert!(node.end(now_ms, 1_000, Ok(vec![Answer::Nil, pulled])));
+    assert!(!node.has_more());
+}
+
 /// Writes at random, while servers are cut off, messages are lost and the engine stops. At the end
 /// all servers have the same pairs, and of each key the latest write.
 fn storm(seed: u64) {
