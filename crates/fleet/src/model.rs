@@ -181,8 +181,7 @@ impl Engine {
             let stamp = if kind == b"o" { 0 } else { number(stamp).min(now) };
             let old = t.records.get(key).filter(|old| !old.is_over(now));
             if let Some(old) = old
-                && (kind == b"o"
-                    || old.stamp <= now && (stamp, &node) < (old.stamp, &old.node))
+                && (kind == b"o" || old.stamp <= now && (stamp, &node) < (old.stamp, &old.node))
             {
                 out.push(old.text());
                 continue;

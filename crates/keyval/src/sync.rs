@@ -209,7 +209,7 @@ pub(crate) struct TablePart {
     /// The version up to which everything was pulled.
     version: Cell<u64>,
     epoch: RefCell<Vec<u8>>,
-    /// The epoch of the last pull that left nothing. Another one means that the engine lost its data.
+    /// The epoch of the last pull that left nothing. With another one, the engine lost its data.
     complete: RefCell<Vec<u8>>,
     resync: RefCell<Option<Resync>>,
     /// The last round that left nothing to pull, milliseconds of the monotonic clock.

@@ -5,6 +5,7 @@
 //! beside the cache.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -24,7 +25,7 @@ const RING_BYTES: usize = 64 << 10;
 /// The purges of this server that others have not heard of.
 pub(super) struct Outbox {
     rings: Rings,
-    /// Its first word: a ring was full, so that others have to purge everything.
+    /// Its first word: how often a ring was full, since others have purged everything for that.
     full: Zone,
 }
 
@@ -42,8 +43,20 @@ impl Outbox {
         let bytes = purge.to_bytes();
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
         if self.rings.push(slot, &[&len[..], &bytes].concat()) == Pushed::Full {
-            self.full.words()[0].store(1, Ordering::SeqCst);
+            self.full.words()[0].fetch_add(1, Ordering::SeqCst);
         }
+    }
+
+    /// How often a ring was full.
+    fn times_full(&self) -> u64 {
+        self.full.words()[0].load(Ordering::SeqCst)
+    }
+
+    /// Others purge everything, for the times that a ring was full. If that has happened again
+    /// meanwhile, they have to do so again.
+    fn told_full(&self, times: u64) {
+        let (ok, fail) = (Ordering::SeqCst, Ordering::SeqCst);
+        let _ = self.full.words()[0].compare_exchange(times, 0, ok, fail);
     }
 }
 
@@ -94,7 +107,10 @@ pub(super) fn share(cx: &Cx, cache: &Rc<Cache>, outbox: Rc<Outbox>) {
         outbox,
         taken: RefCell::default(),
         rest: RefCell::default(),
-        is_full: Cell::new(false),
+        times_full: Cell::new(0),
+        queue: RefCell::default(),
+        is_busy: Cell::new(false),
+        is_behind: Cell::new(false),
     };
     cx.env.fleet.add(Rc::new(PurgePart::new(&name, Handle(Rc::new(of_cache)))));
 }
@@ -107,8 +123,15 @@ struct OfCache {
     taken: RefCell<Vec<(usize, u64)>>,
     /// Purges that were read from the rings and not sent yet, with those that are on their way.
     rest: RefCell<(Vec<Purge>, usize)>,
-    /// What is on its way is a purge of everything.
-    is_full: Cell<bool>,
+    /// What is on its way is a purge of everything, unless this is 0.
+    times_full: Cell<u64>,
+    /// Purges of others to make, oldest first, with the cursor after them.
+    queue: RefCell<VecDeque<(Vec<Purge>, Cursor)>>,
+    /// A task makes them.
+    is_busy: Cell<bool>,
+    /// A purge has failed. The cursor in the file stays before it, so that the next process makes it
+    /// again.
+    is_behind: Cell<bool>,
 }
 
 impl OfCache {
@@ -136,23 +159,47 @@ impl OfCache {
         }
     }
 
+    async fn make_one(&self, purge: &Purge) -> Result<(), cache::PurgeError> {
+        let (key, tags) = match purge {
+            Purge::Key(key) => (key.clone(), &[][..]),
+            Purge::Prefix(prefix) => ([&prefix[..], b"*"].concat(), &[][..]),
+            Purge::Tag(tag) => (Vec::new(), &tag[..]),
+        };
+        let made = cache::purge(&self.cache, &key, &cache::hash(&key), tags, None).await;
+        if made.is_ok() && *purge == Purge::all() {
+            self.is_behind.set(false);
+        }
+        made.map(|_| ())
+    }
+
     fn file(&self) -> PathBuf {
         self.cache.settings.layout.folder.join(cache::PURGES_FILE)
     }
 
+    /// Makes the purges of the queue. There is one such task, so cursors are written in order.
+    async fn make_all(&self) {
+        loop {
+            let next = self.queue.borrow_mut().pop_front();
+            let Some((purges, cursor)) = next else { break };
+            self.make(purges, cursor).await;
+        }
+        self.is_busy.set(false);
+    }
+
     async fn make(&self, purges: Vec<Purge>, cursor: Cursor) {
         for purge in &purges {
-            let (key, tags) = match purge {
-                Purge::Key(key) => (key.clone(), &[][..]),
-                Purge::Prefix(prefix) => ([&prefix[..], b"*"].concat(), &[][..]),
-                Purge::Tag(tag) => (Vec::new(), &tag[..]),
-            };
-            let made = cache::purge(&self.cache, &key, &cache::hash(&key), tags, None).await;
-            if let Err(e) = made {
-                let name = lossy(&self.cache.name);
-                let log = base::log::default();
-                base::log!(log, Level::Error, None, "cache \"{name}\": a purge failed: {e:?}");
+            let Err(e) = self.make_one(purge).await else { continue };
+            let name = lossy(&self.cache.name);
+            let log = base::log::default();
+            base::log!(log, Level::Error, None, "cache \"{name}\": a purge failed: {e:?}");
+            // What it was to purge is in the whole cache.
+            if self.make_one(&Purge::all()).await.is_ok() {
+                break;
             }
+            self.is_behind.set(true);
+        }
+        if self.is_behind.get() {
+            return;
         }
         let file = self.file();
         let written = event::run_blocking(move || write(&file, &cursor)).await;
@@ -178,8 +225,9 @@ impl Purges for Handle {
     fn peek(&self, max: usize, out: &mut Vec<Purge>) {
         self.0.read();
         let mut rest = self.0.rest.borrow_mut();
-        self.0.is_full.set(self.0.outbox.full.words()[0].load(Ordering::SeqCst) != 0);
-        if self.0.is_full.get() {
+        // After the rings were read: what is in none of them is in this number.
+        self.0.times_full.set(self.0.outbox.times_full());
+        if self.0.times_full.get() > 0 {
             out.push(Purge::all());
             rest.1 = rest.0.len();
             return;
@@ -190,8 +238,9 @@ impl Purges for Handle {
     }
 
     fn sent(&self) {
-        if self.0.is_full.take() {
-            self.0.outbox.full.words()[0].store(0, Ordering::SeqCst);
+        let times = self.0.times_full.take();
+        if times > 0 {
+            self.0.outbox.told_full(times);
         }
         let mut rest = self.0.rest.borrow_mut();
         let count = std::mem::take(&mut rest.1).min(rest.0.len());
@@ -208,7 +257,35 @@ impl Purges for Handle {
     }
 
     fn perform(&self, purges: Vec<Purge>, cursor: Cursor) {
-        let own = self.0.clone();
-        event::spawn(async move { own.make(purges, cursor).await });
+        self.0.queue.borrow_mut().push_back((purges, cursor));
+        if !self.0.is_busy.replace(true) {
+            let own = self.0.clone();
+            event::spawn(async move { own.make_all().await });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_that_is_full_again_is_told_again() {
+        let outbox = Outbox::new(1).unwrap();
+        let fill = || {
+            let before = outbox.times_full();
+            while outbox.times_full() == before {
+                outbox.add(0, &Purge::Key(vec![b'k'; 1000]));
+            }
+        };
+        fill();
+        let times = outbox.times_full();
+        outbox.told_full(times);
+        assert_eq!(outbox.times_full(), 0);
+        fill();
+        let times = outbox.times_full();
+        fill();
+        outbox.told_full(times);
+        assert!(outbox.times_full() > 0, "a purge was lost after the engine was told");
     }
 }
