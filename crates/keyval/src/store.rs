@@ -125,18 +125,18 @@ const SWEEP_FULL: u32 = 4096;
 /// Entries that make room for one.
 const EVICTED_MAX: usize = 1024;
 
-/// A table in shared memory.
+/// A table in shared memory, as a configuration has it.
 pub struct Store {
     /// How keys are compared.
     pub kind: Kind,
-    pub(crate) table: Table<Meta>,
-    lengths: Lengths,
+    pub(crate) table: Rc<Table<Meta>>,
+    lengths: Rc<Lengths>,
     hashers: [RandomState; 2],
     /// Where the sweep for expired entries goes on, in this process.
     sweep: Cell<u32>,
     /// Other servers share the table.
     pub(crate) synced: Cell<bool>,
-    /// The state file of the latest configuration.
+    /// The state file.
     pub(crate) state: RefCell<Option<Rc<StateFile>>>,
 }
 
@@ -164,13 +164,27 @@ impl Store {
     pub fn new(kind: Kind, bytes: usize) -> io::Result<Store> {
         Ok(Store {
             kind,
-            table: Table::new(bytes)?,
-            lengths: Lengths::new()?,
+            table: Rc::new(Table::new(bytes)?),
+            lengths: Rc::new(Lengths::new()?),
             hashers: [RandomState::new(), RandomState::new()],
             sweep: Cell::new(0),
             synced: Cell::new(false),
             state: RefCell::default(),
         })
+    }
+
+    /// The same memory for the next configuration, which may be refused: what it says of the table
+    /// leaves the running one alone.
+    pub(crate) fn again(&self) -> Store {
+        Store {
+            kind: self.kind,
+            table: self.table.clone(),
+            lengths: self.lengths.clone(),
+            hashers: self.hashers.clone(),
+            sweep: Cell::new(0),
+            synced: Cell::new(false),
+            state: RefCell::default(),
+        }
     }
 
     /// Counts changes: a table with the same version has the same content.

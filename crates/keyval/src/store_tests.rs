@@ -151,3 +151,15 @@ fn pages_have_every_pair_once() {
     keys.dedup();
     assert_eq!(keys.len(), 100);
 }
+
+#[test]
+fn a_configuration_that_is_refused_changes_nothing() {
+    let running = store(Kind::Text);
+    running.put(Change::Set, false, &Pair::new(b"a", b"1")).unwrap();
+    let refused = running.again();
+    refused.synced.set(true);
+    assert_eq!(refused.get(b"a").map(|pair| pair.value), Some(b"1".to_vec()));
+    running.remove(b"a");
+    assert!(running.lock().is_empty(), "a tombstone would stay for a fleet that there is not");
+    assert_eq!(refused.get(b"a"), None);
+}

@@ -93,7 +93,7 @@ impl Zone {
         let kept = cx.env.zones.kept::<Store>(&self.name);
         let is_new = kept.as_ref().is_none_or(|kept| kept.kind != settings.kind);
         let store = match kept.filter(|_| !is_new) {
-            Some(kept) => kept,
+            Some(kept) => Rc::new(kept.again()),
             None => {
                 let bytes = settings.bytes;
                 let made = Store::new(settings.kind, bytes).map_err(|e| {
