@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use event::{Deadline, Fd};
-use fleet::strict::{Outcome, Questions, StrictZone, call, outcome};
+use fleet::strict::{Outcome, Questions, StrictZone, Taken, call, outcome};
 
 use crate::caller::Caller;
 
@@ -16,9 +16,18 @@ pub(crate) async fn run(zones: Vec<StrictZone>, questions: Rc<Questions>, mut ca
     let prefix = caller.prefix();
     let Ok(bell) = os::fd::dup(questions.bell()) else { return };
     let bell = Fd::new(bell);
-    let (mut is_first, mut away_until) = (true, 0);
+    let mut away_until = 0;
+    let zone_of = |taken: &Taken| zones.iter().find(|zone| zone.number() == taken.zone());
     loop {
-        let taken = questions.gather(std::mem::take(&mut is_first));
+        let mut taken = questions.gather();
+        taken.retain(|taken| {
+            let is_known = zone_of(taken).is_some();
+            if !is_known {
+                // A worker of the configuration before asks for a zone that is no more.
+                questions.answer(taken, Outcome::Unknown);
+            }
+            is_known
+        });
         if taken.is_empty() {
             if bell.readable(Deadline::NEVER).await.is_err() {
                 return;
@@ -29,14 +38,8 @@ pub(crate) async fn run(zones: Vec<StrictZone>, questions: Rc<Questions>, mut ca
         if base::time::exact_ms() >= away_until
             && (caller.is_connected() || caller.connect().await.is_ok())
         {
-            let known = taken
-                .iter()
-                .filter_map(|taken| zones.get(taken.zone()).map(|zone| call(&prefix, zone, taken)));
-            let calls: Vec<_> = known.collect();
-            // A zone that is not known is of another configuration: nothing is answered right.
-            if calls.len() == taken.len() {
-                answers = caller.exchange(calls).await.unwrap_or_default();
-            }
+            let calls = taken.iter().filter_map(|one| Some(call(&prefix, zone_of(one)?, one)));
+            answers = caller.exchange(calls.collect()).await.unwrap_or_default();
         }
         if answers.is_empty() {
             away_until = base::time::exact_ms() + AWAY_MS;

@@ -53,13 +53,21 @@ pub struct Fleet {
     parts: RefCell<Vec<Rc<dyn Part>>>,
     /// The zones whose limits are strict, and the questions of workers for them.
     strict: RefCell<Vec<StrictZone>>,
-    questions: OnceCell<Rc<Questions>>,
+    questions: LastingQuestions,
 }
+
+/// The questions of workers about strict limits, of all configurations: workers of the one before
+/// ask, too, while they finish. The memory is made for the first zone that is strict.
+pub type LastingQuestions = Rc<OnceCell<Rc<Questions>>>;
 
 impl Fleet {
     /// The fleet of a configuration; `settings` are those of `shared_state`, if there is one.
-    pub fn new(settings: Option<Settings>, status: Rc<Status>) -> Fleet {
-        let (parts, strict, questions) = Default::default();
+    pub fn new(
+        settings: Option<Settings>,
+        status: Rc<Status>,
+        questions: LastingQuestions,
+    ) -> Fleet {
+        let (parts, strict) = Default::default();
         Fleet { settings, status, parts, strict, questions }
     }
 
@@ -87,19 +95,25 @@ impl Fleet {
     ///
     /// # Errors
     /// The system's, when there is no memory.
-    pub fn add_strict(&self, zone: StrictZone) -> io::Result<(usize, Rc<Questions>)> {
+    pub fn add_strict(&self, zone: StrictZone) -> io::Result<(u64, Rc<Questions>)> {
         if self.questions.get().is_none() {
             let _ = self.questions.set(Rc::new(Questions::new()?));
         }
-        let mut strict = self.strict.borrow_mut();
-        strict.push(zone);
+        let number = zone.number();
+        self.strict.borrow_mut().push(zone);
         let questions = self.questions.get().ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok((strict.len() - 1, questions.clone()))
+        Ok((number, questions.clone()))
     }
 
-    /// The zones whose limits are strict, by number, and the questions; `None` if there is none.
+    /// The zones whose limits are strict, and the questions; `None` if there is none.
     pub fn strict(&self) -> Option<(Vec<StrictZone>, Rc<Questions>)> {
-        Some((self.strict.borrow().clone(), self.questions.get()?.clone()))
+        let zones = Some(self.strict.borrow().clone()).filter(|zones| !zones.is_empty())?;
+        Some((zones, self.questions.get()?.clone()))
+    }
+
+    /// In the master: a process that exchanges with the engine is dead.
+    pub fn process_died(&self) {
+        self.questions.get().into_iter().for_each(|questions| questions.answerer_died());
     }
 
     /// In the master: a worker is dead.
@@ -109,7 +123,7 @@ impl Fleet {
 
     /// Whether there is work for the process: an engine, and something to share.
     pub fn has_work(&self) -> bool {
-        let has_zones = !self.parts.borrow().is_empty() || self.questions.get().is_some();
+        let has_zones = !self.parts.borrow().is_empty() || !self.strict.borrow().is_empty();
         self.settings.is_some() && has_zones
     }
 
@@ -130,6 +144,6 @@ impl Fleet {
 impl Default for Fleet {
     /// A fleet without an engine.
     fn default() -> Fleet {
-        Fleet::new(None, Rc::default())
+        Fleet::new(None, Rc::default(), Rc::default())
     }
 }

@@ -69,7 +69,7 @@ pub struct Asked {
 #[derive(Clone, Debug)]
 pub struct Taken {
     place: usize,
-    zone: usize,
+    zone: u64,
     hash: [u64; 2],
     burst: i64,
 }
@@ -81,6 +81,19 @@ pub struct StrictZone {
     pub name: String,
     /// Thousandths that leak each second.
     pub rate: i64,
+}
+
+impl StrictZone {
+    /// The number by which questions name the zone: the same in all configurations that have it.
+    pub fn number(&self) -> u64 {
+        let StrictZone { name, rate } = self;
+        word(&Sha256::digest(format!("{rate} {name}"))[..8])
+    }
+}
+
+/// Eight bytes as a number.
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 impl Questions {
@@ -108,16 +121,16 @@ impl Questions {
     }
 
     /// Asks for a request of a key. `slot` is the worker's. `None` if all places are taken.
-    pub fn ask(&self, zone: usize, key: &[u8], burst: i64, slot: usize) -> Option<Asked> {
+    pub fn ask(&self, zone: u64, key: &[u8], burst: i64, slot: usize) -> Option<Asked> {
         let place = (0..PLACES)
             .map(|n| (n + slot * 7) % PLACES)
             .find(|place| self.moves(*place, FREE, WRITTEN))?;
         let put = |at, value| self.word(place, at).store(value, Ordering::Relaxed);
         let hash = Sha256::digest(key);
         for (n, half) in hash[..16].chunks_exact(8).enumerate() {
-            put(HASH + n, half.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+            put(HASH + n, word(half));
         }
-        put(ZONE, zone as u64);
+        put(ZONE, zone);
         put(BURST, burst.cast_unsigned());
         put(OWNER, slot as u64);
         self.word(place, STATE).store(ASKED, Ordering::Release);
@@ -145,20 +158,16 @@ impl Questions {
         if is_left { None } else { self.poll(asked) }
     }
 
-    /// In the process: takes all questions. With `again`, also those that another process had taken
-    /// before it ended.
-    pub fn gather(&self, again: bool) -> Vec<Taken> {
+    /// In the process: takes all questions.
+    pub fn gather(&self) -> Vec<Taken> {
         os::fd::eventfd_take(&self.bell);
         let mut all = Vec::new();
         for place in 0..PLACES {
-            if again {
-                self.moves(place, LEFT, FREE);
-            }
-            if self.moves(place, ASKED, TAKEN) || again && self.moves(place, TAKEN, TAKEN) {
+            if self.moves(place, ASKED, TAKEN) {
                 let get = |at| self.word(place, at).load(Ordering::Relaxed);
                 all.push(Taken {
                     place,
-                    zone: get(ZONE) as usize,
+                    zone: get(ZONE),
                     hash: [get(HASH), get(HASH + 1)],
                     burst: get(BURST).cast_signed(),
                 });
@@ -178,6 +187,16 @@ impl Questions {
         if !self.moves(taken.place, TAKEN, state) {
             self.moves(taken.place, LEFT, FREE);
         }
+    }
+
+    /// In the master: a process that answers is dead. What it had taken is asked again; the request
+    /// may be counted twice.
+    pub fn answerer_died(&self) {
+        for place in 0..PLACES {
+            self.moves(place, LEFT, FREE);
+            self.moves(place, TAKEN, ASKED);
+        }
+        os::fd::eventfd_notify(&self.bell);
     }
 
     /// In the master: a worker is dead, and reads no answers.
@@ -215,13 +234,15 @@ pub fn outcome(answer: Option<&Answer>) -> Outcome {
 
 impl Taken {
     /// The number of its zone.
-    pub fn zone(&self) -> usize {
+    pub fn zone(&self) -> u64 {
         self.zone
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
     use crate::model::{Engine, Random};
 
@@ -230,11 +251,12 @@ mod tests {
         let questions = Questions::new().unwrap();
         let asked = questions.ask(3, b"key", 2000, 5).unwrap();
         assert_eq!(questions.poll(&asked), None);
-        let taken = questions.gather(false);
+        let taken = questions.gather();
         assert_eq!((taken.len(), taken[0].zone(), taken[0].burst), (1, 3, 2000));
-        assert!(questions.gather(false).is_empty());
+        assert!(questions.gather().is_empty());
         // A process that is started again takes it over.
-        assert_eq!(questions.gather(true).len(), 1);
+        questions.answerer_died();
+        assert_eq!(questions.gather().len(), 1);
         questions.answer(&taken[0], Outcome::Over(7));
         assert_eq!(questions.poll(&asked), Some(Outcome::Over(7)));
         assert_eq!(questions.poll(&asked), None);
@@ -248,7 +270,7 @@ mod tests {
                 (0..PLACES).map(|n| questions.ask(0, &[n as u8], 0, n % 3).unwrap()).collect();
             assert!(questions.ask(0, b"more", 0, 0).is_none());
             assert_eq!(questions.give_up(&all[0]), None);
-            let taken = questions.gather(false);
+            let taken = questions.gather();
             assert_eq!(taken.len(), PLACES - 1);
             assert_eq!(questions.give_up(&all[1]), None);
             let second = taken.iter().find(|taken| taken.place == all[2].place).unwrap();
@@ -258,6 +280,28 @@ mod tests {
             (0..3).for_each(|slot| questions.died(slot));
         }
         assert!(questions.ask(0, b"more", 0, 0).is_some());
+    }
+
+    /// A reload makes another `Fleet`. Workers of the one before go on asking.
+    #[test]
+    fn questions_outlive_a_configuration() {
+        let lasting = crate::LastingQuestions::default();
+        let zone = |name: &str, rate| StrictZone { name: name.to_owned(), rate };
+        let fleet = || crate::Fleet::new(None, Rc::default(), lasting.clone());
+        let (before, after) = (fleet(), fleet());
+        let (number, questions) = before.add_strict(zone("login", 80)).unwrap();
+        let (other, _) = after.add_strict(zone("login", 90)).unwrap();
+        let (same, _) = after.add_strict(zone("login", 80)).unwrap();
+        assert!(number == same && number != other);
+        questions.ask(number, b"key", 0, 1).unwrap();
+        let (zones, questions) = after.strict().unwrap();
+        let taken = questions.gather();
+        assert_eq!(taken.len(), 1);
+        assert_eq!(zones.iter().filter(|zone| zone.number() == taken[0].zone()).count(), 1);
+        assert!(
+            fleet().strict().is_none(),
+            "a configuration without such zones has none to answer"
+        );
     }
 
     #[test]
@@ -284,7 +328,7 @@ mod tests {
                 now += 1 + random.below(4_000).cast_signed();
                 let slot = random.below(3) as usize;
                 let asked = questions.ask(0, b"user", 0, slot).unwrap();
-                for taken in questions.gather(false) {
+                for taken in questions.gather() {
                     if random.below(10) == 0 {
                         // The call is lost.
                         questions.answer(&taken, Outcome::Unknown);

@@ -25,6 +25,8 @@ pub struct Lasting {
     pub beats: &'static Beats,
     /// The state of the connection to the engine that servers share.
     pub shared_state: Rc<fleet::Status>,
+    /// The questions of workers to it.
+    pub questions: fleet::LastingQuestions,
 }
 
 impl Lasting {
@@ -35,6 +37,7 @@ impl Lasting {
             bells: Rc::new(shm::Bells::new(SLOTS)?),
             beats: Beats::new(SLOTS)?,
             shared_state: Rc::new(fleet::Status::new()?),
+            questions: Rc::default(),
         })
     }
 }

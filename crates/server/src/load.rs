@@ -234,7 +234,8 @@ impl Loader {
             fleet_link::Secrets::read(settings)
                 .map_err(|e| ConfError::new(format!("\"shared_state\": {e}")))?;
         }
-        Ok(Fleet::new(settings, self.lasting.shared_state.clone()))
+        let Lasting { shared_state, questions, .. } = &self.lasting;
+        Ok(Fleet::new(settings, shared_state.clone(), questions.clone()))
     }
 
     /// Where the error log goes: to the default file when no file is named.

@@ -444,7 +444,10 @@ impl Master {
         self.lock.free_of(pid.unsigned_abs());
         self.state.watchdog.forget(ended.slot);
         self.cycle.zones.died(pid.unsigned_abs(), ended.slot);
-        self.cycle.fleet.died(ended.slot);
+        match ended.child.kind {
+            ChildKind::Helper(Helper::SharedState) => self.cycle.fleet.process_died(),
+            _ => self.cycle.fleet.died(ended.slot),
+        }
         self.cycle.engines.iter().for_each(|engine| engine.worker_died(ended.slot));
         let seat = match ended.child.kind {
             ChildKind::NewBinary => return self.new_binary_ended(),

@@ -38,8 +38,8 @@ pub(super) struct Terms {
 
 /// A zone that the engine counts.
 pub(crate) struct Strict {
-    /// Its number among those of the configuration.
-    number: usize,
+    /// The number by which questions name the zone.
+    number: u64,
     questions: Rc<Questions>,
     on_error: OnError,
     wait_ms: u64,
