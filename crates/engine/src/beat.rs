@@ -204,9 +204,9 @@ impl Beats {
         self.lines.line(self.slots).set(0, count as u64);
     }
 
-    /// In the master: the server ends, and no other binary goes on in its place.
-    pub fn set_ending(&self) {
-        self.lines.line(self.slots).set(1, 1);
+    /// In the master: whether the server ends, and no other binary goes on in its place.
+    pub fn set_ending(&self, ends: bool) {
+        self.lines.line(self.slots).set(1, ends.into());
     }
 
     /// Whether a worker stands still, or has died a moment ago.

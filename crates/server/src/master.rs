@@ -338,9 +338,7 @@ impl Master {
         self.notify_stopping();
         self.state.respawn.clear();
         self.state.stop = Stop::Quit;
-        if !self.upgrade_runs() {
-            self.loader.lasting.beats.set_ending();
-        }
+        self.loader.lasting.beats.set_ending(!self.upgrade_runs());
         self.close_listeners();
         self.state.children.signal(Signal::QUIT, |_| true, &self.cycle.log);
     }

@@ -129,8 +129,8 @@ struct OfCache {
     queue: RefCell<VecDeque<(Vec<Purge>, Cursor)>>,
     /// A task makes them.
     is_busy: Cell<bool>,
-    /// A purge has failed. The cursor in the file stays before it, so that the next process makes it
-    /// again.
+    /// A purge has failed. The cursor in the file stays before it, so that the next process makes
+    /// it again.
     is_behind: Cell<bool>,
 }
 
