@@ -96,7 +96,8 @@ fn expired_records_do_not_pile_up() {
     link.exchange(&[push("a", "1"), push("b", "1")]).unwrap();
     // The engine's clock passes the millisecond in which they expire.
     let hello = Call { script: &HELLO, keys: texts(["p:n"]), args: texts(["n1 host", "n1"]) };
-    let mut now = || link.exchange(&[hello.clone()]).unwrap()[0].list().unwrap()[0].int();
+    let mut now =
+        || link.exchange(std::slice::from_ref(&hello)).unwrap()[0].list().unwrap()[0].int();
     let begin = now();
     testkit::wait_until("they expire", || now() > begin.map(|ms| ms + 2));
     let pull = Call { script: &PULL, keys: table(), args: texts(["0", "999", "99999"]) };
