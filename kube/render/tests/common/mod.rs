@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -218,10 +219,22 @@ pub fn certificate(folder: &Path, name: &str, signed_by: Option<&str>) -> (Strin
     (read("crt"), read("key"))
 }
 
-/// Ports that nobody uses now.
+/// Ports that nobody uses now, and that the system gives to no client meanwhile: it takes those
+/// from 32768 on. Each is given out once by this process, and processes begin at different ones.
 pub fn free_ports<const N: usize>() -> [u16; N] {
-    let sockets = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    sockets.map(|s| s.local_addr().unwrap().port())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 20_000;
+    const COUNT: u32 = 10_000;
+    [(); N].map(|()| {
+        loop {
+            let next = NEXT.fetch_add(1, Ordering::Relaxed);
+            let port = FIRST + (std::process::id().wrapping_mul(211).wrapping_add(next)) % COUNT;
+            let port = u16::try_from(port).unwrap();
+            if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+                return port;
+            }
+        }
+    })
 }
 
 /// Tests a configuration; the error's text if it does not load.
