@@ -233,7 +233,11 @@ fn shared_state(main: &Rc<HttpMain>) -> Option<Table> {
         Column::new("weir_shared_state_dropped_total", Counter, "Changes lost for lack of room."),
         Column::new("weir_shared_state_foreign_total", Counter, "Keys of another program."),
         Column::new("weir_shared_state_malformed_total", Counter, "Answers that make no sense."),
-        Column::new("weir_shared_state_waits_total", Counter, "Requests that waited for it."),
+        Column::new(
+            "weir_shared_state_waits_total",
+            Counter,
+            "Requests that waited for the engine.",
+        ),
     ];
     let read = move || {
         let shown = fleet.status().snapshot(base::time::now_ms());

@@ -128,7 +128,8 @@ pub(crate) fn policy<'a>(
     found.first().map(|(_, key, policy)| (*key, *policy))
 }
 
-/// The CA certificates of a policy as a file; the system's if it says so.
+/// The file with the CA certificates that a BackendTLSPolicy names, or the system's file if the
+/// policy asks for the system's.
 pub(crate) fn policy_ca(
     cx: &mut Cx,
     key: &Key,
