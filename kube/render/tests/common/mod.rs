@@ -22,8 +22,12 @@ pub fn weir() -> Option<PathBuf> {
 pub struct Folder(pub PathBuf);
 
 impl Folder {
+    /// Tests of one program run at once and may ask for one name, so each folder has a number.
     pub fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("weir-kube-{name}-{}", std::process::id()));
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("weir-kube-{name}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
