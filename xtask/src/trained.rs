@@ -62,7 +62,13 @@ fn trained(ws: &Workspace, args: &[String]) -> Result<PathBuf, String> {
         fs::create_dir_all(old).map_err(|e| format!("{}: {e}", old.display()))?;
     }
     let counting = format!("-Cprofile-generate={}", counts.display());
-    let program = build(ws, &triple, &folder.join("counting"), &counting, args)?;
+    // The counts are per function, so the first build needs none of the optimizer's last steps,
+    // which take most of a build's time.
+    let quick =
+        ["--config", "profile.release.lto=\"off\"", "--config", "profile.release.codegen-units=16"];
+    let quick: Vec<String> =
+        quick.map(str::to_owned).into_iter().chain(args.iter().cloned()).collect();
+    let program = build(ws, &triple, &folder.join("counting"), &counting, &quick)?;
     train(ws, &program, &site)?;
     let profile = folder.join("weir.profdata");
     let (profile, counts) = (profile.to_string_lossy(), counts.to_string_lossy());

@@ -85,6 +85,8 @@ pub struct Options {
     pub geoip_databases: Vec<String>,
     /// `controllerName` of GatewayClasses that are served.
     pub gateway_controller: String,
+    /// Addresses of the pod for Gateways that name none, one each; without any, they share all.
+    pub gateway_addresses: gateway::Pool,
     /// The addresses that statuses show.
     pub addresses: Vec<String>,
     /// The path of the health check on the ports of HTTP.
@@ -120,6 +122,7 @@ impl Default for Options {
             resolvers: Vec::new(),
             geoip_databases: Vec::new(),
             gateway_controller: "weir.dev/gateway-controller".to_owned(),
+            gateway_addresses: gateway::Pool::default(),
             addresses: Vec::new(),
             healthz_path: "/healthz".to_owned(),
         }

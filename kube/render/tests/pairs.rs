@@ -383,7 +383,7 @@ fn run(world: &World, weir: &Path, name: &str, group: &[(usize, &Pair)]) -> Vec<
         let text = numbered(&rendered.conf, &error);
         return vec![format!("{name}: the configuration does not load: {error}\n{text}")];
     }
-    let server = Server::start(weir, &conf, ports[0]);
+    let server = Server::start(weir, &conf);
     let mut failed = Vec::new();
     for entry in group {
         for (number, request) in entry.1.requests.iter().enumerate() {

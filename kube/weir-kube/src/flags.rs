@@ -166,6 +166,15 @@ const FLAGS: &[Flag] = &[
         },
     },
     Flag {
+        name: "gateway-addresses",
+        argument: "ADDRESSES",
+        help: "addresses of the pod for Gateways, one each",
+        set: |s, v| {
+            s.options.gateway_addresses = render::gateway::Pool::parse(v)?;
+            Ok(())
+        },
+    },
+    Flag {
         name: "gateway-controller",
         argument: "NAME",
         help: "controllerName of GatewayClasses to serve",

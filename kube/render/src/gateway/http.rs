@@ -9,7 +9,7 @@ use super::matching::{Match, Path};
 use super::types::{BackendRef, Filter, Route, RouteRule};
 use super::{Bound, Servers, attach, covers, layer4, refs};
 use crate::check;
-use crate::conf::{Block, Owner, plain, w};
+use crate::conf::{Block, Owner, Word, plain, w};
 use crate::cx::{Cx, digest};
 use crate::ingress::blocks;
 use crate::objects::{Key, Kind, ObjectRef};
@@ -21,6 +21,8 @@ pub(super) struct Entry<'a> {
     pub key: &'a Key,
     pub owner: Owner,
     rule: &'a RouteRule,
+    /// The certificate and key of its Gateway for backends.
+    client: Option<(String, String)>,
     /// Names that the route has on a listener.
     names: Vec<Option<String>>,
     /// Sorts after the match itself: age, name, place.
@@ -30,9 +32,13 @@ pub(super) struct Entry<'a> {
 /// Where a server listens: addresses, whether TLS, and its name.
 type Place = (Vec<String>, bool, Option<String>);
 
-pub(super) fn render<'a>(cx: &mut Cx<'a>, bound: &mut [Bound<'a>], out: &mut Servers) {
-    let entries = entries(cx, bound);
-    let mut servers: BTreeMap<Place, Vec<(usize, &Entry<'a>)>> = BTreeMap::new();
+/// Services that routes of a Gateway name, each with these Gateways.
+pub(super) type Users<'a> = BTreeMap<Key, BTreeSet<&'a Key>>;
+
+pub(super) fn render<'a>(cx: &mut Cx<'a>, bound: &mut [Bound<'a>], out: &mut Servers) -> Users<'a> {
+    let mut users = Users::new();
+    let entries = entries(cx, bound, &mut users);
+    let mut servers: BTreeMap<Place, (usize, Vec<&Entry<'a>>)> = BTreeMap::new();
     for (index, listener) in bound.iter().enumerate() {
         if !listener.serves() || !matches!(listener.listener.protocol.as_str(), "HTTP" | "HTTPS") {
             continue;
@@ -43,17 +49,33 @@ pub(super) fn render<'a>(cx: &mut Cx<'a>, bound: &mut [Bound<'a>], out: &mut Ser
         let mut names: BTreeSet<Option<String>> =
             own.clone().flat_map(|(_, e)| e.names.clone()).collect();
         names.insert(listener.hostname.clone());
+        names.retain(|name| !is_another_listeners(bound, listener, name));
         for name in names {
             let of_name = own.clone().filter(|(_, e)| e.names.iter().any(|n| includes(n, &name)));
             let place = (addresses.clone(), tls, name.clone());
-            let list = servers.entry(place).or_default();
-            list.extend(of_name.map(|(i, e)| (*i, e)));
+            let (_, list) = servers.entry(place).or_insert((index, Vec::new()));
+            list.extend(of_name.map(|(_, e)| e));
         }
     }
     let mut defaults = BTreeSet::new();
-    for (place, list) in &servers {
-        server(cx, bound, place, list, &mut defaults, out);
+    for (place, (index, list)) in &servers {
+        server(cx, bound, *index, place, list, &mut defaults, out);
     }
+    users
+}
+
+/// Whether requests for a name are for another listener of the Gateway, because its name is more
+/// specific.
+fn is_another_listeners(bound: &[Bound], listener: &Bound, name: &Option<String>) -> bool {
+    bound.iter().any(|other| {
+        other.serves()
+            && other.gateway == listener.gateway
+            && other.listener.port == listener.listener.port
+            && other.listener.protocol == listener.listener.protocol
+            && other.hostname != listener.hostname
+            && includes(&other.hostname, name)
+            && includes(&listener.hostname, &other.hostname)
+    })
 }
 
 /// Whether requests for `name` may be meant by a route with the name `wide`.
@@ -66,7 +88,11 @@ fn includes(wide: &Option<String>, name: &Option<String>) -> bool {
 }
 
 /// All matches of all routes, with the listeners that took them.
-fn entries<'a>(cx: &mut Cx<'a>, bound: &mut [Bound<'a>]) -> Vec<(usize, Entry<'a>)> {
+fn entries<'a>(
+    cx: &mut Cx<'a>,
+    bound: &mut [Bound<'a>],
+    users: &mut Users<'a>,
+) -> Vec<(usize, Entry<'a>)> {
     let objects = cx.objects;
     let http = objects.http_routes.iter().map(|(key, r)| (Kind::HttpRoute, key, r));
     let grpc = objects.grpc_routes.iter().map(|(key, r)| (Kind::GrpcRoute, key, r));
@@ -80,6 +106,11 @@ fn entries<'a>(cx: &mut Cx<'a>, bound: &mut [Bound<'a>]) -> Vec<(usize, Entry<'a
         let resolved = refs::resolve(cx, kind, &key.namespace, backend_refs(route), false);
         let (parents, names) = (&route.spec.parent_refs, &route.spec.hostnames);
         let attached = attach(cx, bound, kind, key, &route.metadata, parents, names, &resolved);
+        for reference in backend_refs(route) {
+            let namespace = reference.namespace.as_deref().unwrap_or(&key.namespace);
+            let of_service = users.entry(Key::new(namespace, &reference.name)).or_default();
+            of_service.extend(attached.listeners.iter().map(|(index, _)| bound[*index].gateway));
+        }
         let owner = cx.owner(&object);
         for (number, rule) in route.spec.rules.iter().enumerate() {
             let matches: Vec<Match> = match rule.matches.is_empty() {
@@ -98,7 +129,8 @@ fn entries<'a>(cx: &mut Cx<'a>, bound: &mut [Bound<'a>]) -> Vec<(usize, Entry<'a
                     let age =
                         (route.metadata.creation_timestamp.clone(), key.to_string(), number, place);
                     let (m, names) = (m.clone(), names.clone());
-                    out.push((*index, Entry { m, kind, key, owner, rule, names, age }));
+                    let client = bound[*index].backend_client.clone();
+                    out.push((*index, Entry { m, kind, key, owner, rule, client, names, age }));
                 }
             }
         }
@@ -123,16 +155,18 @@ fn specificity(entry: &Entry, name: &Option<String>) -> (u8, usize) {
     entry.names.iter().filter(|n| includes(n, name)).map(of).min().unwrap_or((3, 0))
 }
 
+/// `index` is the listener whose the place is.
 fn server<'a>(
     cx: &mut Cx<'a>,
     bound: &[Bound],
+    index: usize,
     place: &Place,
-    list: &[(usize, &Entry<'a>)],
+    list: &[&Entry<'a>],
     defaults: &mut BTreeSet<String>,
     out: &mut Servers,
 ) {
     let (addresses, tls, name) = place;
-    let mut sorted: Vec<&Entry<'a>> = list.iter().map(|(_, entry)| *entry).collect();
+    let mut sorted: Vec<&Entry<'a>> = list.to_vec();
     sorted.sort_by(|a, b| {
         let rank = |e: &Entry| (specificity(e, name), e.m.rank());
         rank(a).cmp(&rank(b)).then_with(|| a.age.cmp(&b.age))
@@ -157,18 +191,46 @@ fn server<'a>(
     block.add("server_name", [plain(name.as_deref().unwrap_or("~^"))]);
     block.add("http2", ["on"]);
     if *tls {
-        let found =
-            bound.iter().filter(|b| layer4::listen_addresses(cx, b) == *addresses).find(|b| {
-                !b.certificates.is_empty() && (b.hostname == *name || includes(&b.hostname, name))
-            });
-        for (certificate, private) in found.iter().flat_map(|b| &b.certificates) {
+        let listener = &bound[index];
+        for (certificate, private) in &listener.certificates {
             block.add("ssl_certificate", [plain(certificate)]);
             block.add("ssl_certificate_key", [plain(private)]);
         }
+        if let Some(clients) = &listener.clients {
+            clients.add_to(&mut block);
+        }
+        misdirected(cx, bound, index, &mut block);
     }
     blocks(cx, &mut block);
     locations(cx, &sorted, &mut block);
     out.blocks.push(block);
+}
+
+/// Refuses requests of connections whose TLS name belongs to another listener of the Gateway: that
+/// may have other certificates, and other rules for those of clients (RFC 9110, section 15.5.20).
+fn misdirected(cx: &mut Cx, bound: &[Bound], index: usize, block: &mut Block) {
+    let own = &bound[index];
+    let beside = |b: &Bound| {
+        let at = b.gateway == own.gateway && b.listener.port == own.listener.port;
+        at && b.serves() && b.listener.protocol == "HTTPS"
+    };
+    if bound.iter().filter(|b| beside(b)).count() < 2 {
+        return;
+    }
+    let place = format!("{} {}", own.gateway, own.listener.port);
+    let variable = format!("$gw_listener_{}", digest(&[place.as_bytes()]));
+    if cx.first(&variable) {
+        let mut map = Block::default();
+        map.entry(w("hostnames"), [] as [Word; 0]);
+        for (number, other) in bound.iter().enumerate().filter(|(_, b)| beside(b)) {
+            let name = other.hostname.as_deref().unwrap_or("default");
+            map.entry(plain(name), [plain(number.to_string())]);
+        }
+        cx.http.block("map", [w("$ssl_server_name"), w(&variable)], map);
+    }
+    let mut refuse = Block::default();
+    refuse.add("return", ["421"]);
+    block.block("if", [w(format!("({variable}")), w("!="), w(format!("{index})"))], refuse);
 }
 
 /// The locations of a server: one for each path, which looks at all matches that may apply to it.
@@ -509,7 +571,15 @@ fn find_choice<'a>(
     let (key, backend) = refs::backend(cx, entry.kind, &entry.key.namespace, reference, false)
         .map_err(|(_, message)| message)?;
     let policy = refs::policy(cx, &key, reference.port).map(|(key, _)| key);
-    let tls = refs::backend_tls(cx, &key, reference.port, grpc)?;
+    let mut tls = refs::backend_tls(cx, &key, reference.port, grpc)?;
+    if let (Some(block), Some((certificate, private))) = (&mut tls, &entry.client) {
+        let [of_certificate, of_key] = match grpc {
+            true => ["grpc_ssl_certificate", "grpc_ssl_certificate_key"],
+            false => ["proxy_ssl_certificate", "proxy_ssl_certificate_key"],
+        };
+        block.add(of_certificate, [plain(certificate)]);
+        block.add(of_key, [plain(private)]);
+    }
     let kind = match (&tls, grpc, backend.app_protocol.as_str()) {
         (Some(_), true, _) => Speaks::Grpcs,
         (Some(_), false, _) => Speaks::Https,

@@ -1,11 +1,12 @@
 //! TLSRoute, TCPRoute and UDPRoute.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use super::types::L4Route;
-use super::{Bound, attach, refs};
-use crate::conf::{Block, Word, plain, w};
-use crate::cx::Cx;
+use super::{Addresses, Bound, attach, refs};
+use crate::conf::{Block, Owner, Word, plain, w};
+use crate::cx::{Cx, digest};
 use crate::layer4;
 use crate::objects::{Key, Kind, ObjectRef};
 use crate::upstreams::{Backend, Server};
@@ -26,6 +27,49 @@ pub(super) fn render(cx: &mut Cx, bound: &mut [Bound]) {
             one(cx, bound, kind, key, route, &mut taken);
         }
     }
+    others(cx, bound, &taken);
+}
+
+/// Servers for the names that no TLSRoute has: they refuse the handshake, or close the connection.
+fn others(cx: &mut Cx, bound: &[Bound], taken: &BTreeSet<(usize, Option<String>)>) {
+    let mut done = BTreeSet::new();
+    let tls = |b: &Bound| b.listener.protocol == "TLS" && b.serves();
+    for first in bound.iter().filter(|b| tls(b)) {
+        let addresses = listen_addresses(cx, first);
+        let place: Vec<usize> = (0..bound.len())
+            .filter(|i| tls(&bound[*i]) && listen_addresses(cx, &bound[*i]) == addresses)
+            .collect();
+        let is_done = !done.insert(addresses.clone());
+        let of = |i: &usize, all: bool| {
+            taken.iter().any(|(index, name)| index == i && (!all || name.is_none()))
+        };
+        // A route without names has all of them.
+        if is_done || !place.iter().any(|i| of(i, false)) || place.iter().any(|i| of(i, true)) {
+            continue;
+        }
+        let mut block = Block::default();
+        let looks = place.iter().any(|i| !ends_tls(&bound[*i]));
+        for address in addresses {
+            let words = [plain(address), w("default_server")];
+            block.add(
+                "listen",
+                words.into_iter().chain((!looks).then(|| w("ssl"))).collect::<Vec<_>>(),
+            );
+        }
+        match looks {
+            true => {
+                block.add("ssl_preread", ["on"]);
+                block.add("return", [w("")]);
+            }
+            false => block.add("ssl_reject_handshake", ["on"]),
+        }
+        cx.stream.block("server", [] as [Word; 0], block);
+    }
+}
+
+/// Whether a listener ends TLS, instead of passing it on.
+pub(super) fn ends_tls(bound: &Bound) -> bool {
+    bound.listener.protocol == "TLS" && super::mode(bound.listener) == "Terminate"
 }
 
 fn one(
@@ -66,37 +110,91 @@ fn one(
         if free.is_empty() {
             continue;
         }
-        let listener = &bound[index];
-        let mut block = Block::of(Some(owner));
-        for address in listen_addresses(cx, listener) {
-            let mut words = vec![plain(address)];
-            if udp {
-                words.push(w("udp"));
-            }
-            block.add("listen", words);
-        }
-        if kind == Kind::TlsRoute {
-            block.add("ssl_preread", ["on"]);
-            let names = free.iter().map(|name| plain(name.as_deref().unwrap_or("~^")));
-            block.add("server_name", names.collect::<Vec<_>>());
-        }
-        layer4::settings(cx, udp, &mut block);
         let backend =
             Backend { name: name.clone(), servers: servers.clone(), app_protocol: String::new() };
         let group = layer4::group(cx, "gateway", backend, Some(owner));
+        let mut block = Block::of(Some(owner));
+        if udp {
+            listen(cx, &bound[index], &["udp"], &mut block);
+        } else if ends_tls(&bound[index]) {
+            ending(cx, bound, index, &free, owner, &mut block);
+        } else {
+            listen(cx, &bound[index], &[], &mut block);
+            if kind == Kind::TlsRoute {
+                block.add("ssl_preread", ["on"]);
+            }
+        }
+        if kind == Kind::TlsRoute {
+            server_name(&free, &mut block);
+        }
+        layer4::settings(cx, udp, &mut block);
         block.add("proxy_pass", [plain(group)]);
-        cx.stream.owned_by(Some(owner));
-        cx.stream.block("server", [] as [Word; 0], block);
-        cx.stream.owned_by(None);
+        add(cx, owner, block);
+    }
+}
+
+/// Adds a server to `stream`.
+fn add(cx: &mut Cx, owner: Owner, block: Block) {
+    cx.stream.owned_by(Some(owner));
+    cx.stream.block("server", [] as [Word; 0], block);
+    cx.stream.owned_by(None);
+}
+
+fn listen(cx: &Cx, bound: &Bound, more: &[&'static str], block: &mut Block) {
+    for address in listen_addresses(cx, bound) {
+        let words = [plain(address)].into_iter().chain(more.iter().map(|word| w(*word)));
+        block.add("listen", words.collect::<Vec<_>>());
+    }
+}
+
+fn server_name(names: &[Option<String>], block: &mut Block) {
+    let names = names.iter().map(|name| plain(name.as_deref().unwrap_or("~^")));
+    block.add("server_name", names.collect::<Vec<_>>());
+}
+
+/// A server that ends TLS. If another listener of the port passes TLS on, a server that looks at
+/// the name is before it, and hands it the connection.
+fn ending(
+    cx: &mut Cx,
+    bound: &[Bound],
+    index: usize,
+    names: &[Option<String>],
+    owner: Owner,
+    block: &mut Block,
+) {
+    let own = &bound[index];
+    let passes = |b: &Bound| {
+        let at_port = b.listener.port == own.listener.port && b.addresses.overlap(&own.addresses);
+        at_port && b.serves() && b.listener.protocol == "TLS" && !ends_tls(b)
+    };
+    if bound.iter().any(passes) {
+        let place = format!("{} {} {names:?}", own.gateway, own.listener.name);
+        let socket = format!("unix:{}/tls-{}.sock", cx.options.temp, digest(&[place.as_bytes()]));
+        let mut before = Block::of(Some(owner));
+        listen(cx, own, &[], &mut before);
+        before.add("ssl_preread", ["on"]);
+        server_name(names, &mut before);
+        before.add("pass", [plain(&socket)]);
+        add(cx, owner, before);
+        block.add("listen", [plain(socket), w("ssl")]);
+    } else {
+        listen(cx, own, &["ssl"], block);
+    }
+    for (certificate, private) in &own.certificates {
+        block.add("ssl_certificate", [plain(certificate)]);
+        block.add("ssl_certificate_key", [plain(private)]);
     }
 }
 
 /// Where a listener listens.
 pub(super) fn listen_addresses(cx: &Cx, bound: &Bound) -> Vec<String> {
     let port = bound.listener.port;
-    match bound.addresses.is_empty() {
-        true => crate::ingress::addresses(cx, port),
-        false => bound.addresses.iter().map(|a| format!("{a}:{port}")).collect(),
+    match &bound.addresses {
+        Addresses::Shared => crate::ingress::addresses(cx, port),
+        Addresses::Own(ips) => {
+            ips.iter().map(|ip| SocketAddr::new(*ip, port).to_string()).collect()
+        }
+        Addresses::Missing(..) => Vec::new(),
     }
 }
 

@@ -2,14 +2,17 @@
 //!
 //! Times are no part of statuses here: the loop adds `lastTransitionTime`.
 
+mod clients;
 mod filters;
 mod http;
 mod layer4;
 mod matching;
+mod pool;
 mod refs;
 pub mod types;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
@@ -18,6 +21,8 @@ use crate::check;
 use crate::conf::Block;
 use crate::cx::Cx;
 use crate::objects::{Key, Kind, Meta, ObjectRef};
+use clients::Clients;
+pub use pool::Pool;
 use refs::Resolved;
 use types::{Gateway, Listener, Ref, Selector};
 
@@ -31,7 +36,14 @@ pub(crate) struct Servers {
 pub const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
     "GRPCRoute",
+    "GRPCRouteNamedRouteRule",
     "Gateway",
+    "GatewayAddressEmpty",
+    "GatewayBackendClientCertificate",
+    "GatewayFrontendClientCertificateValidation",
+    "GatewayFrontendClientCertificateValidationInsecureFallback",
+    "GatewayHTTPListenerIsolation",
+    "GatewayHTTPSListenerDetectMisdirectedRequests",
     "GatewayPort8080",
     "GatewayStaticAddresses",
     "HTTPRoute",
@@ -66,18 +78,75 @@ pub const FEATURES: &[&str] = &[
     "ReferenceGrant",
     "TCPRoute",
     "TLSRoute",
+    "TLSRouteModeMixed",
+    "TLSRouteModeTerminate",
     "UDPRoute",
 ];
+
+/// The addresses of a Gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Addresses {
+    /// All that the pod has, shared with other Gateways and with Ingresses.
+    Shared,
+    /// Its own.
+    Own(Vec<IpAddr>),
+    /// None: a reason and a message.
+    Missing(&'static str, String),
+}
+
+impl Addresses {
+    /// Those that it asks for, or the one that it was given from the pool.
+    fn of(gateway: &Gateway, given: Option<&IpAddr>, pool: &Pool) -> Addresses {
+        let asked: Vec<_> = gateway.spec.addresses.iter().filter(|a| !a.value.is_empty()).collect();
+        if asked.is_empty() {
+            return match given {
+                Some(ip) => Addresses::Own(vec![*ip]),
+                None if pool.is_empty() => Addresses::Shared,
+                None => {
+                    let m = "--gateway-addresses has no free address".to_owned();
+                    Addresses::Missing("AddressNotAssigned", m)
+                }
+            };
+        }
+        let ips: Vec<IpAddr> = asked.iter().filter_map(|a| pool::asked(a)).collect();
+        if ips.len() < asked.len() {
+            return Addresses::Missing(UNSUPPORTED, "only IP addresses can be used".to_owned());
+        }
+        match ips.iter().find(|ip| !pool.is_empty() && !pool.contains(**ip)) {
+            Some(ip) => {
+                let m = format!("{ip} is not among --gateway-addresses");
+                Addresses::Missing("AddressNotUsable", m)
+            }
+            None => Addresses::Own(ips),
+        }
+    }
+
+    /// Whether two listeners of one port are in each other's way.
+    fn overlap(&self, other: &Addresses) -> bool {
+        match (self, other) {
+            (Addresses::Own(a), Addresses::Own(b)) => a.iter().any(|ip| b.contains(ip)),
+            (Addresses::Missing(..), _) | (_, Addresses::Missing(..)) => self == other,
+            _ => true,
+        }
+    }
+}
+
+/// The reason of a Gateway whose addresses are no IP addresses.
+const UNSUPPORTED: &str = "UnsupportedAddress";
 
 /// A listener of a Gateway of ours.
 pub(crate) struct Bound<'a> {
     pub gateway: &'a Key,
     pub listener: &'a Listener,
-    /// Where it listens: addresses of the Gateway, or none for all.
-    pub addresses: Vec<String>,
+    /// Where it listens.
+    pub addresses: Addresses,
     pub hostname: Option<String>,
     /// Certificates and keys, as files.
     pub certificates: Vec<(String, String)>,
+    /// How it verifies the certificates of clients.
+    pub clients: Option<Clients>,
+    /// The certificate and key for backends.
+    pub backend_client: Option<(String, String)>,
     /// The kinds of routes that it takes.
     kinds: Vec<Kind>,
     /// Why it does not serve: a reason and a message.
@@ -90,7 +159,10 @@ pub(crate) struct Bound<'a> {
 impl Bound<'_> {
     /// Whether it serves.
     pub fn serves(&self) -> bool {
-        self.conflict.is_none() && (self.resolved.is_ok() || self.listener.protocol != "HTTPS")
+        let has_address = !matches!(self.addresses, Addresses::Missing(..));
+        let resolved =
+            self.resolved.is_ok() || (self.listener.protocol != "HTTPS" && !layer4::ends_tls(self));
+        self.conflict.is_none() && has_address && resolved
     }
 }
 
@@ -99,9 +171,9 @@ pub(crate) fn servers<'a>(cx: &mut Cx<'a>) -> Servers {
     classes(cx);
     let mut bound = listeners(cx);
     let mut out = Servers::default();
-    http::render(cx, &mut bound, &mut out);
+    let users = http::render(cx, &mut bound, &mut out);
     layer4::render(cx, &mut bound);
-    refs::policies(cx, &bound);
+    refs::policies(cx, &users);
     gateway_statuses(cx, &bound);
     out
 }
@@ -153,6 +225,7 @@ fn listeners<'a>(cx: &mut Cx<'a>) -> Vec<Bound<'a>> {
     let mut gateways: Vec<(&Key, &Gateway)> =
         objects.gateways.iter().filter(|(_, gateway)| is_ours(cx, gateway)).collect();
     gateways.sort_by_key(|(key, g)| (&g.metadata.creation_timestamp, *key));
+    let given = pool::assign(&cx.options.gateway_addresses, &gateways);
     let mut out: Vec<Bound> = Vec::new();
     for (key, gateway) in gateways {
         let object = ObjectRef::new(Kind::Gateway, &key.namespace, &key.name);
@@ -160,16 +233,20 @@ fn listeners<'a>(cx: &mut Cx<'a>) -> Vec<Bound<'a>> {
             cx.warn(object, "Rejected", format!("the configuration does not load: {message}"));
             continue;
         }
-        let addresses: Vec<String> = gateway
-            .spec
-            .addresses
-            .iter()
-            .filter(|a| a.kind.as_deref().unwrap_or("IPAddress") == "IPAddress")
-            .filter_map(|a| a.value.parse::<std::net::IpAddr>().ok())
-            .map(|ip| if ip.is_ipv4() { ip.to_string() } else { format!("[{ip}]") })
-            .collect();
+        let addresses = Addresses::of(gateway, given.get(key), &cx.options.gateway_addresses);
+        let backend_client = clients::of_backends(cx, key, gateway).and_then(Result::ok);
         for listener in &gateway.spec.listeners {
-            let bound = bind(cx, key, listener, &addresses, &out);
+            let mut bound = bind(cx, key, listener, &addresses, &out);
+            bound.backend_client.clone_from(&backend_client);
+            if listener.protocol == "HTTPS" {
+                let (clients, resolved) = Clients::of(cx, key, gateway, listener.port);
+                if let (None, Err((_, message))) = (&clients, &resolved) {
+                    let invalid = ("NoValidCACertificate", message.clone());
+                    bound.conflict = bound.conflict.or(Some(invalid));
+                }
+                bound.clients = clients;
+                bound.resolved = bound.resolved.and(resolved);
+            }
             out.push(bound);
         }
     }
@@ -180,7 +257,7 @@ fn bind<'a>(
     cx: &mut Cx,
     gateway: &'a Key,
     listener: &'a Listener,
-    addresses: &[String],
+    addresses: &Addresses,
     others: &[Bound],
 ) -> Bound<'a> {
     let hostname = listener.hostname.as_ref().map(|h| h.to_ascii_lowercase());
@@ -188,17 +265,17 @@ fn bind<'a>(
     let (kinds, kinds_resolved) = route_kinds(listener);
     let mut resolved = kinds_resolved;
     let mut certificates = Vec::new();
-    if listener.protocol == "HTTPS" {
+    if listener.protocol == "HTTPS" || (listener.protocol == "TLS" && mode(listener) == "Terminate")
+    {
         match refs::certificates(cx, gateway, listener) {
             Ok(files) => certificates = files,
             Err(error) => resolved = Err(error),
         }
     }
     let mut conflict = None;
-    let same_port = others.iter().filter(|o| {
-        o.listener.port == listener.port
-            && (o.addresses == addresses || o.addresses.is_empty() || addresses.is_empty())
-    });
+    let same_port = others
+        .iter()
+        .filter(|o| o.listener.port == listener.port && o.addresses.overlap(addresses));
     for other in same_port {
         let udp = |l: &Listener| l.protocol == "UDP";
         if udp(other.listener) != udp(listener) {
@@ -215,15 +292,15 @@ fn bind<'a>(
         conflict = Some(("UnsupportedProtocol", format!("no protocol {}", listener.protocol)));
     } else if hostname.as_ref().is_some_and(|h| !check::is_host(h, true)) {
         conflict = Some(("UnsupportedProtocol", "the hostname is not one".to_owned()));
-    } else if listener.protocol == "TLS" && mode(listener) != "Passthrough" {
-        conflict = Some(("UnsupportedProtocol", "TLS listeners only pass connections".to_owned()));
     }
     Bound {
         gateway,
         listener,
-        addresses: addresses.to_vec(),
+        addresses: addresses.clone(),
         hostname,
         certificates,
+        clients: None,
+        backend_client: None,
         kinds,
         conflict,
         resolved,
@@ -440,40 +517,51 @@ fn gateway_statuses(cx: &mut Cx, bound: &[Bound]) {
     for (key, listeners) in by_gateway {
         let Some(gateway) = cx.objects.gateways.get(key) else { continue };
         let generation = gateway.metadata.generation;
-        let addresses: Vec<Value> = match gateway.spec.addresses.is_empty() {
-            true => cx.options.addresses.iter().map(|a| address_status(a)).collect(),
-            false => listeners[0].addresses.iter().map(|a| address_status(a)).collect(),
+        let own = &listeners[0].addresses;
+        let addresses: Vec<Value> = match own {
+            Addresses::Shared => cx.options.addresses.iter().map(|a| address_status(a)).collect(),
+            Addresses::Own(ips) => ips.iter().map(|ip| address_status(&ip.to_string())).collect(),
+            Addresses::Missing(..) => Vec::new(),
         };
-        let usable = gateway.spec.addresses.is_empty()
-            || listeners[0].addresses.len() == gateway.spec.addresses.len();
         let valid = listeners.iter().all(|b| b.conflict.is_none());
         let any = listeners.iter().any(|b| b.serves());
-        let accepted = match (usable, valid) {
-            (false, _) => condition(
-                "Accepted",
-                false,
-                "UnsupportedAddress",
-                "only IP addresses can be used",
-                generation,
-            ),
-            (_, true) => condition("Accepted", true, "Accepted", "", generation),
-            (_, false) => condition(
-                "Accepted",
-                any,
-                "ListenersNotValid",
-                "a listener is not valid",
-                generation,
-            ),
+        let some = listeners.iter().any(|b| b.conflict.is_none());
+        let accepted = match own {
+            Addresses::Missing(UNSUPPORTED, message) => {
+                condition("Accepted", false, UNSUPPORTED, message, generation)
+            }
+            _ if valid => condition("Accepted", true, "Accepted", "", generation),
+            _ => {
+                let m = "a listener is not valid";
+                condition("Accepted", some, "ListenersNotValid", m, generation)
+            }
         };
-        let programmed = match any && usable {
-            true => condition("Programmed", true, "Programmed", "", generation),
-            false => condition("Programmed", false, "Invalid", "no listener serves", generation),
+        let programmed = match own {
+            Addresses::Missing(reason, message) if *reason != UNSUPPORTED => {
+                condition("Programmed", false, reason, message, generation)
+            }
+            _ if any => condition("Programmed", true, "Programmed", "", generation),
+            _ => condition("Programmed", false, "Invalid", "no listener serves", generation),
         };
+        let mut conditions = vec![accepted, programmed];
+        match clients::of_backends(cx, key, gateway) {
+            None => {}
+            Some(Ok(_)) => {
+                conditions.push(condition("ResolvedRefs", true, "ResolvedRefs", "", generation));
+            }
+            Some(Err((reason, message))) => {
+                conditions.push(condition("ResolvedRefs", false, reason, &message, generation));
+            }
+        }
+        if clients::is_insecure(gateway) {
+            let (kind, m) = ("InsecureFrontendValidationMode", "clients need no valid certificate");
+            conditions.push(condition(kind, true, "ConfigurationChanged", m, generation));
+        }
         let listeners: Vec<Value> =
             listeners.iter().map(|b| listener_status(b, generation)).collect();
         let status = json!({
             "addresses": addresses,
-            "conditions": [accepted, programmed],
+            "conditions": conditions,
             "listeners": listeners,
         });
         let object = ObjectRef::new(Kind::Gateway, &key.namespace, &key.name);

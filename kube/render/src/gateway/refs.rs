@@ -1,9 +1,12 @@
 //! References between objects: backends, certificates, grants, policies.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
-use super::types::{BackendRef, BackendTlsPolicy, Listener};
-use super::{Bound, condition};
+use super::condition;
+use super::http::Users;
+use super::types::{BackendRef, BackendTlsPolicy, Listener, Ref};
 use crate::Status;
 use crate::conf::{Block, plain};
 use crate::cx::Cx;
@@ -41,24 +44,57 @@ pub(super) fn certificates(
 ) -> Result<Vec<(String, String)>, (&'static str, String)> {
     let refs = listener.tls.iter().flat_map(|tls| &tls.certificate_refs);
     let mut files = Vec::new();
-    let mut any = false;
     for reference in refs {
-        any = true;
-        let kind = reference.kind.as_deref().unwrap_or("Secret");
-        if kind != "Secret" || reference.group.as_deref().is_some_and(|g| !g.is_empty()) {
-            return Err(("InvalidCertificateRef", format!("{kind} is not a Secret")));
-        }
-        let namespace = reference.namespace.as_deref().unwrap_or(&gateway.namespace);
-        let key = Key::new(namespace, &reference.name);
-        if !is_granted(cx, Kind::Gateway, &gateway.namespace, Kind::Secret, &key) {
-            return Err(("RefNotPermitted", format!("no grant for Secret {key}")));
-        }
-        files.push(cx.certificate(&key).map_err(|m| ("InvalidCertificateRef", m))?);
+        files.push(certificate(cx, gateway, reference, "InvalidCertificateRef")?);
     }
-    match any {
-        true => Ok(files),
-        false => Err(("InvalidCertificateRef", "no certificateRefs".to_owned())),
+    match files.is_empty() {
+        false => Ok(files),
+        true => Err(("InvalidCertificateRef", "no certificateRefs".to_owned())),
     }
+}
+
+/// The certificate and key that a Gateway refers to, as files.
+pub(super) fn certificate(
+    cx: &mut Cx,
+    gateway: &Key,
+    reference: &Ref,
+    invalid: &'static str,
+) -> Result<(String, String), (&'static str, String)> {
+    let kind = reference.kind.as_deref().unwrap_or("Secret");
+    if kind != "Secret" || reference.group.as_deref().is_some_and(|g| !g.is_empty()) {
+        return Err((invalid, format!("{kind} is not a Secret")));
+    }
+    let namespace = reference.namespace.as_deref().unwrap_or(&gateway.namespace);
+    let key = Key::new(namespace, &reference.name);
+    if !is_granted(cx, Kind::Gateway, &gateway.namespace, Kind::Secret, &key) {
+        return Err(("RefNotPermitted", format!("no grant for Secret {key}")));
+    }
+    cx.certificate(&key).map_err(|m| (invalid, m))
+}
+
+/// The text of the CA certificates that a Gateway refers to.
+pub(super) fn ca<'a>(
+    cx: &Cx<'a>,
+    gateway: &Key,
+    reference: &Ref,
+) -> Result<&'a str, (&'static str, String)> {
+    let kind = reference.kind.as_deref().unwrap_or("ConfigMap");
+    if kind != "ConfigMap" || reference.group.as_deref().is_some_and(|g| !g.is_empty()) {
+        return Err(("InvalidCACertificateKind", format!("{kind} is not a ConfigMap")));
+    }
+    let namespace = reference.namespace.as_deref().unwrap_or(&gateway.namespace);
+    let key = Key::new(namespace, &reference.name);
+    if !is_granted(cx, Kind::Gateway, &gateway.namespace, Kind::ConfigMap, &key) {
+        return Err(("RefNotPermitted", format!("no grant for ConfigMap {key}")));
+    }
+    ca_of(cx, &key).ok_or_else(|| {
+        ("InvalidCACertificateRef", format!("ConfigMap {key} has no CA certificate"))
+    })
+}
+
+fn ca_of<'a>(cx: &Cx<'a>, key: &Key) -> Option<&'a str> {
+    let text = cx.objects.config_maps.get(key).and_then(|m| m.data.get("ca.crt"))?;
+    text.contains("-----BEGIN CERTIFICATE-----").then_some(text.as_str())
 }
 
 /// What a backend reference resolves to.
@@ -136,6 +172,9 @@ pub(crate) fn policy_ca(
     policy: &BackendTlsPolicy,
 ) -> Result<String, (&'static str, String)> {
     let validation = &policy.spec.validation;
+    if !validation.subject_alt_names.is_empty() {
+        return Err(("Invalid", "subjectAltNames are not supported".to_owned()));
+    }
     if validation.well_known_ca_certificates.as_deref() == Some("System") {
         return Ok("/etc/ssl/certs/ca-certificates.crt".to_owned());
     }
@@ -146,13 +185,11 @@ pub(crate) fn policy_ca(
         return Err(("InvalidKind", "CA certificates have to be in a ConfigMap".to_owned()));
     }
     let map = Key::new(&key.namespace, &reference.name);
-    let text = cx.objects.config_maps.get(&map).and_then(|m| m.data.get("ca.crt"));
-    match text.filter(|text| text.contains("-----BEGIN CERTIFICATE-----")) {
-        Some(text) => Ok(cx.file(
-            &format!("{}-{}-ca", map.namespace, map.name),
-            "crt",
-            text.clone().into_bytes(),
-        )),
+    match ca_of(cx, &map) {
+        Some(text) => {
+            let name = format!("{}-{}-ca", map.namespace, map.name);
+            Ok(cx.file(&name, "crt", text.as_bytes().to_vec()))
+        }
         None => Err(("InvalidCACertificateRef", format!("ConfigMap {map} has no CA certificate"))),
     }
 }
@@ -183,33 +220,74 @@ pub(crate) fn backend_tls(
     Ok(Some(block))
 }
 
-/// Statuses of policies, for each Gateway: whether they are in effect.
-pub(super) fn policies(cx: &mut Cx, bound: &[Bound]) {
-    let Some(first) = bound.first() else { return };
-    for (key, policy) in &cx.objects.backend_tls_policies {
-        let generation = policy.metadata.generation;
-        let result = policy_ca(cx, key, policy);
-        let conditions = match &result {
-            Ok(_) => [
-                condition("Accepted", true, "Accepted", "", generation),
-                condition("ResolvedRefs", true, "ResolvedRefs", "", generation),
-            ],
-            Err((reason, message)) => [
-                condition("Accepted", false, "NoValidCACertificate", message, generation),
-                condition("ResolvedRefs", false, reason, message, generation),
-            ],
+/// Whether another policy goes before one: an older one for the same Service and port.
+fn is_conflicted(cx: &Cx, key: &Key, policy: &BackendTlsPolicy) -> bool {
+    let age =
+        |key: &Key, p: &BackendTlsPolicy| (p.metadata.creation_timestamp.clone(), key.clone());
+    let own = age(key, policy);
+    cx.objects.backend_tls_policies.iter().any(|(other, p)| {
+        let same = |t: &Ref| {
+            let alike = |o: &Ref| {
+                (&o.kind, &o.name, &o.section_name) == (&t.kind, &t.name, &t.section_name)
+            };
+            policy.spec.target_refs.iter().any(alike)
         };
-        let status = json!({ "ancestors": [{
-            "ancestorRef": {
-                "group": "gateway.networking.k8s.io",
-                "kind": "Gateway",
-                "namespace": first.gateway.namespace,
-                "name": first.gateway.name,
-            },
-            "controllerName": cx.options.gateway_controller,
-            "conditions": conditions,
-        }] });
+        other.namespace == key.namespace
+            && age(other, p) < own
+            && p.spec.target_refs.iter().any(same)
+    })
+}
+
+/// Statuses of policies, for each Gateway with a route to one of their Services: whether they are
+/// in effect.
+pub(super) fn policies(cx: &mut Cx, users: &Users) {
+    for (key, policy) in &cx.objects.backend_tls_policies {
+        let targets = policy.spec.target_refs.iter();
+        let gateways: BTreeSet<&Key> = targets
+            .filter_map(|t| users.get(&Key::new(&key.namespace, &t.name)))
+            .flatten()
+            .copied()
+            .collect();
+        if gateways.is_empty() {
+            continue;
+        }
+        let generation = policy.metadata.generation;
+        let resolved = match policy_ca(cx, key, policy) {
+            Ok(_) => Ok(condition("ResolvedRefs", true, "ResolvedRefs", "", generation)),
+            Err(("Invalid", message)) => {
+                let resolved = condition("ResolvedRefs", true, "ResolvedRefs", "", generation);
+                Err((resolved, "Invalid", message))
+            }
+            Err((reason, message)) => {
+                let resolved = condition("ResolvedRefs", false, reason, &message, generation);
+                Err((resolved, "NoValidCACertificate", message))
+            }
+        };
+        let conditions = match resolved {
+            Err((resolved, reason, message)) => {
+                [condition("Accepted", false, reason, &message, generation), resolved]
+            }
+            Ok(resolved) if is_conflicted(cx, key, policy) => {
+                let m = "an older policy has this Service and port";
+                [condition("Accepted", false, "Conflicted", m, generation), resolved]
+            }
+            Ok(resolved) => [condition("Accepted", true, "Accepted", "", generation), resolved],
+        };
+        let ancestor = |gateway: &&Key| {
+            json!({
+                "ancestorRef": {
+                    "group": "gateway.networking.k8s.io",
+                    "kind": "Gateway",
+                    "namespace": gateway.namespace,
+                    "name": gateway.name,
+                },
+                "controllerName": cx.options.gateway_controller,
+                "conditions": conditions,
+            })
+        };
+        // The API takes 16 at most.
+        let ancestors: Vec<_> = gateways.iter().take(16).map(ancestor).collect();
         let object = ObjectRef::new(Kind::BackendTlsPolicy, &key.namespace, &key.name);
-        cx.statuses.push(Status { object, status });
+        cx.statuses.push(Status { object, status: json!({ "ancestors": ancestors }) });
     }
 }

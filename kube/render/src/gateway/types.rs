@@ -17,7 +17,11 @@ object! {
 }
 object! {
     /// A Gateway.
-    Gateway { metadata: Meta, spec: GatewaySpec, }
+    Gateway { metadata: Meta, spec: GatewaySpec, status: GatewayStatus, }
+}
+object! {
+    /// Its status: what was written last.
+    GatewayStatus { addresses: Vec<GatewayAddress>, }
 }
 object! {
     /// Its specification.
@@ -25,7 +29,32 @@ object! {
         gateway_class_name: String,
         listeners: Vec<Listener>,
         addresses: Vec<GatewayAddress>,
+        tls: GatewayTls,
     }
+}
+object! {
+    /// TLS of all its listeners, and to backends.
+    GatewayTls { frontend: FrontendTls, backend: BackendTls, }
+}
+object! {
+    /// Certificates of clients, for all ports and for some.
+    FrontendTls { default: FrontendSettings, per_port: Vec<PortSettings>, }
+}
+object! {
+    /// Those of one port.
+    PortSettings { port: u16, tls: FrontendSettings, }
+}
+object! {
+    /// How certificates of clients are verified.
+    FrontendSettings { validation: Option<FrontendValidation>, }
+}
+object! {
+    /// By which CA certificates, and whether others are let in, too.
+    FrontendValidation { ca_certificate_refs: Vec<Ref>, mode: Option<String>, }
+}
+object! {
+    /// The certificate that backends see.
+    BackendTls { client_certificate_ref: Option<Ref>, }
 }
 object! {
     /// An address that a Gateway asks for.

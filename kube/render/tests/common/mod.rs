@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -112,7 +113,11 @@ fn echo(name: &str, stream: TcpStream, notes: &Mutex<Vec<String>>) -> Option<()>
              {extra}Content-Length: {}\r\n\r\n{text}",
             text.len()
         );
+        let is_last = field("Connection").is_some_and(|v| v.eq_ignore_ascii_case("close"));
         writer.write_all(reply.as_bytes()).ok()?;
+        if is_last {
+            return None;
+        }
     }
 }
 
@@ -257,28 +262,34 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it and waits until it answers at `port`.
-    pub fn start(weir: &Path, conf: &Path, port: u16) -> Server {
+    /// Starts it and waits until it says that it is ready.
+    pub fn start(weir: &Path, conf: &Path) -> Server {
         let log = conf.with_extension("log");
         let out = std::fs::File::create(&log).unwrap();
+        let place = conf.with_extension("notify");
+        let ready = UnixDatagram::bind(&place).unwrap();
         let child = Command::new(weir)
             .arg("-c")
             .arg(conf)
+            .env("NOTIFY_SOCKET", &place)
             .stdin(Stdio::null())
             .stdout(out.try_clone().unwrap())
             .stderr(out)
             .spawn()
             .unwrap();
         let mut server = Server { child, log };
-        // Until it listens or has ended: either comes about.
+        // Until it is ready or has ended: either comes about.
+        ready.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let mut message = [0; 1024];
         loop {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            if let Ok(len) = ready.recv(&mut message)
+                && String::from_utf8_lossy(&message[..len]).lines().any(|line| line == "READY=1")
+            {
                 return server;
             }
             if let Some(status) = server.child.try_wait().unwrap() {
                 panic!("the server ended with {status}: {}", server.log());
             }
-            std::thread::yield_now();
         }
     }
 
