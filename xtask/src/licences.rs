@@ -8,16 +8,25 @@ use crate::sbom::{self, Locked};
 use crate::workspace::Workspace;
 use crate::{Findings, run};
 
-/// `licences`: the dependencies of the workspace, those of tests and of the build included.
+/// `licences`: the dependencies of the server and of the Kubernetes controller, those of tests and
+/// of the build included. What is denied in the server may be needed in the controller, whose
+/// client library brings its own runtime.
 pub fn run(ws: &Workspace, _args: &[String]) -> Findings {
     let rules = ws.read("deny.toml").map(|text| Rules::read(&text)).map_err(|e| vec![e])?;
+    let mut findings = of(ws, &rules, "Cargo.toml", "Cargo.lock").map_err(|e| vec![e])?;
+    let rules = Rules { denied: BTreeMap::new(), ..rules };
+    let of_kube = of(ws, &rules, "kube/Cargo.toml", "kube/Cargo.lock").map_err(|e| vec![e])?;
+    findings.extend(of_kube.into_iter().map(|finding| format!("kube: {finding}")));
+    if findings.is_empty() { Ok(()) } else { Err(findings) }
+}
+
+fn of(ws: &Workspace, rules: &Rules, manifest: &str, lock: &str) -> Result<Vec<String>, String> {
     let mut args = vec!["tree", "--workspace", "--locked", "--edges", "normal,build,dev"];
+    args.extend(["--manifest-path", manifest]);
     args.extend(["--prefix", "none", "--all-features", "--format", "{p}\t{l}\t{r}"]);
     rules.targets.iter().for_each(|target| args.extend(["--target", target]));
-    let tree = run::output(ws, "cargo", &args).map_err(|e| vec![e])?;
-    let lock = ws.read("Cargo.lock").map_err(|e| vec![e])?;
-    let findings = rules.findings(&tree, &lock);
-    if findings.is_empty() { Ok(()) } else { Err(findings) }
+    let tree = run::output(ws, "cargo", &args)?;
+    Ok(rules.findings(&tree, &ws.read(lock)?))
 }
 
 /// The rules of `deny.toml` that are checked here.

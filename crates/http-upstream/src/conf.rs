@@ -43,6 +43,8 @@ pub mod next {
     pub const NON_IDEMPOTENT: u64 = 1 << 11;
     /// `*_allow_upstream` denies the server.
     pub const DENIED: u64 = 1 << 14;
+    /// After all servers, ask them once more.
+    pub const AGAIN: u64 = 1 << 15;
     /// No server is available; cannot be configured.
     pub const NO_LIVE: u64 = 1 << 12;
     /// A cached response is being updated; for caches only.
@@ -64,6 +66,7 @@ pub mod next {
         ("http_403", HTTP_403),
         ("http_404", HTTP_404),
         ("http_429", HTTP_429),
+        ("again", AGAIN),
         ("updating", UPDATING),
         ("off", OFF),
     ];
@@ -80,6 +83,7 @@ pub mod next {
         ("http_403", HTTP_403),
         ("http_404", HTTP_404),
         ("http_429", HTTP_429),
+        ("again", AGAIN),
         ("updating", UPDATING),
         ("off", OFF),
     ];

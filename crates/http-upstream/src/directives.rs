@@ -126,7 +126,7 @@ impl<T: Shared> Group<T> {
             "_next_upstream",
             Args::ONE_MORE,
             "error timeout",
-            "The conditions under which a request is retried on the next server.",
+            "When a request is retried on the next server; `again`: after all, on each once more.",
             set_next_upstream::<T>,
         ),
         shared(

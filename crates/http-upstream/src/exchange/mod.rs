@@ -200,7 +200,11 @@ impl Exchange {
             }
         };
         let most = u32::try_from(self.conf.next_upstream_tries).unwrap_or(u32::MAX);
-        self.tries = if most > 0 { picker.tries().min(most) } else { picker.tries() };
+        self.tries = match most {
+            0 => picker.tries(),
+            _ if self.asks_again() => most,
+            _ => picker.tries().min(most),
+        };
         self.lease = Some(Lease::new(picker, binding));
         if !self.conf.bind_dynamic && self.conf.socket.varies() {
             self.bind(r);
@@ -224,6 +228,8 @@ impl Exchange {
         let mut peer = self.lease.as_mut().and_then(|l| l.take_next(r));
         if peer.is_none() && r.upstream_mut().is_first() {
             peer = rarely(self.queue(r)).await?;
+        } else if peer.is_none() && self.asks_again() {
+            peer = self.first_again(r);
         }
         let u = r.upstream_mut();
         u.forget_response();

@@ -1,13 +1,17 @@
 //! Handles attempts without a response: tries another server, serves a stored response, or ends
 //! with a status.
 
+use std::rc::Rc;
+
 use base::log::Level;
 use base::time::now_ms;
 use cache::CacheStatus;
 use http::module::Verdict;
 use http::request::Request;
 use http_wire::h1::Method;
-use upstream::balance::ServerOutcome;
+use upstream::Target;
+use upstream::balance::{AnyPicker, ServerOutcome};
+use upstream::peer::Peer;
 
 use super::Exchange;
 use crate::caching::decisions;
@@ -25,6 +29,21 @@ impl Exchange {
         self.conf.next_upstream & bits == bits
             && !(self.sent && self.body.is_streamed())
             && !(timeout > 0 && now_ms().saturating_sub(self.start_ms) >= timeout)
+    }
+
+    /// Whether the servers are asked once more when all were (`proxy_next_upstream again`).
+    pub(super) fn asks_again(&self) -> bool {
+        self.conf.next_upstream & next::AGAIN != 0
+    }
+
+    /// Chooses as if no server had been asked yet.
+    #[cold]
+    pub(super) fn first_again(&mut self, r: &mut Request) -> Option<Rc<Peer>> {
+        let Target::Group(group) = &self.target else { return None };
+        let picker = AnyPicker::begin(group.balancer.as_ref(), r);
+        let lease = self.lease.as_mut()?;
+        lease.begin_again(picker);
+        lease.take_next(r)
     }
 
     /// An attempt has ended without a response. Returns `None` if another server is to be tried.
@@ -100,7 +119,8 @@ impl Exchange {
                 next::HTTP_403 | next::HTTP_404 => ServerOutcome::Next,
                 _ => ServerOutcome::Failed,
             };
-            self.tries = match lease.is_single() {
+            let again = self.conf.next_upstream & next::AGAIN != 0;
+            self.tries = match lease.is_single() && !again {
                 true => 0,
                 false => self.tries.saturating_sub(1),
             };

@@ -114,3 +114,39 @@ fn a_kept_connection_serves_its_own_address_alone() {
         assert_eq!(asked("127.0.0.6"), told("127.0.0.6", "2"));
     });
 }
+
+#[test]
+fn servers_are_asked_again_where_that_is_wanted() {
+    each_driver(|driver| {
+        let weir = Site::new(built_binary(), driver)
+            .http(
+                "upstream one { server 127.0.0.1:%PORT1% max_fails=0; }
+                 upstream two { server 127.0.0.1:%PORT1% max_fails=0;
+                     server 127.0.0.2:%PORT1% max_fails=0; }
+                 upstream hashed { hash $uri; server 127.0.0.1:%PORT1% max_fails=0;
+                     server 127.0.0.2:%PORT1% max_fails=0; }
+                 upstream gone { server 127.0.0.3:%PORT1%; server 127.0.0.4:%PORT1%; }
+                 server { listen 127.0.0.1:%PORT1%; listen 127.0.0.2:%PORT1%; return 500; }
+                 server { listen 127.0.0.1:%PORT0%; add_header X-Status $upstream_status always;
+                     proxy_next_upstream error http_500 again; proxy_next_upstream_tries 3;
+                     location /one { proxy_pass http://one; }
+                     location /two { proxy_pass http://two; }
+                     location /hashed { proxy_pass http://hashed; }
+                     location /name { proxy_pass http://127.0.0.1:%PORT1%; }
+                     location /gone { proxy_pass http://gone; }
+                     location /off { proxy_pass http://two; proxy_next_upstream http_500; }
+                     location /unbound { proxy_pass http://two; proxy_next_upstream_tries 0; } }",
+            )
+            .start();
+        let statuses = |uri: &str| weir.get(uri).header("X-Status").map(str::to_owned);
+        for uri in ["/one", "/two", "/hashed", "/name"] {
+            assert_eq!(statuses(uri).as_deref(), Some("500, 500, 500"), "{uri}");
+        }
+        assert_eq!(statuses("/off").as_deref(), Some("500, 500"));
+        // Without a limit, each server is asked once: nobody asks for ever.
+        assert_eq!(statuses("/unbound").as_deref(), Some("500, 500"));
+        // Servers that failed are out of the choice: there is nobody to ask again.
+        let gone = statuses("/gone").unwrap();
+        assert!(gone.starts_with("502, 502"), "{gone}");
+    });
+}

@@ -51,11 +51,12 @@ impl Clients {
     /// Writes the directives. Clients that are refused see their connection closed: their requests
     /// are not answered at all.
     pub fn add_to(&self, block: &mut Block) {
-        block.add("ssl_client_certificate", [plain(&self.ca)]);
         if self.insecure {
+            // Without the CA certificates: a certificate that they contradict would be refused.
             block.add("ssl_verify_client", ["optional_no_ca"]);
             return;
         }
+        block.add("ssl_client_certificate", [plain(&self.ca)]);
         block.add("ssl_verify_client", ["on"]);
         block.add("ssl_verify_depth", ["3"]);
         block.add("error_page", ["495", "496", "@gw_refused"]);

@@ -87,7 +87,8 @@ pub(super) fn timeouts(rule: &RouteRule, grpc: bool, block: &mut Block) {
         block.add(name, ["error"]);
         return;
     };
-    let mut words = vec![w("error"), w("timeout"), w("non_idempotent")];
+    // Also on one server that is alone.
+    let mut words = vec![w("error"), w("timeout"), w("non_idempotent"), w("again")];
     let known = [500, 502, 503, 504, 403, 404, 429];
     words.extend(
         retry.codes.iter().filter(|c| known.contains(c)).map(|code| w(format!("http_{code}"))),
@@ -192,13 +193,14 @@ pub(super) fn cors(cx: &mut Cx, owner: Owner, cors: &Cors, block: &mut Block) {
     if cx.first(&origin) {
         let mut map = Block::of(Some(owner));
         map.entry(w("default"), [""]);
-        let regex = if any { "~.".to_owned() } else { cors_regex(&origins) };
+        let regex = if any { "~.".to_owned() } else { cors_regex(&origins, ".+") };
         map.entry(plain(regex), ["$http_origin"]);
         cx.http.block("map", [w("$http_origin"), w(&origin)], map);
         let mut preflight = Block::of(Some(owner));
         preflight.entry(w("default"), [""]);
-        preflight.entry(w("~^OPTIONS."), ["1"]);
-        let source = format!("$request_method{origin}");
+        // Also of origins that are not allowed: they are told nothing, and backends not asked.
+        preflight.entry(w("~^OPTIONS [^|]+[|]."), ["1"]);
+        let source = "$request_method $http_access_control_request_method|$http_origin";
         cx.http.block("map", [w(source), w(format!("$gw_preflight_{tag}"))], preflight);
     }
     let joined = |values: &[String]| {
@@ -218,6 +220,13 @@ pub(super) fn cors(cx: &mut Cx, owner: Owner, cors: &Cors, block: &mut Block) {
             fields.push((name, joined(values)));
         }
     }
+    // With credentials, an asterisk means itself to browsers: what they ask for is allowed.
+    let reflected = |name: &str, value: &str| match name {
+        _ if cors.allow_credentials != Some(true) || value != "*" => None,
+        "Allow-Methods" => Some(w("$http_access_control_request_method")),
+        "Allow-Headers" => Some(w("$http_access_control_request_headers")),
+        _ => None,
+    };
     fields.push(("Max-Age", cors.max_age.unwrap_or(5).to_string()));
     for (name, value) in fields {
         let value = match name {
@@ -228,7 +237,8 @@ pub(super) fn cors(cx: &mut Cx, owner: Owner, cors: &Cors, block: &mut Block) {
                 if cx.first(&variable) {
                     let mut map = Block::of(Some(owner));
                     map.entry(w(""), [""]);
-                    map.entry(w("default"), [text(value)]);
+                    let value = reflected(name, &value).unwrap_or_else(|| text(&value));
+                    map.entry(w("default"), [value]);
                     cx.http.block("map", [w(&origin), w(&variable)], map);
                 }
                 variable

@@ -61,7 +61,48 @@ pub(super) fn render<'a>(cx: &mut Cx<'a>, bound: &mut [Bound<'a>], out: &mut Ser
     for (place, (index, list)) in &servers {
         server(cx, bound, *index, place, list, &mut defaults, out);
     }
+    let places: BTreeSet<(&Vec<String>, bool)> =
+        servers.keys().map(|(addresses, tls, _)| (addresses, *tls)).collect();
+    for (addresses, tls) in places {
+        nobody(cx, addresses, tls, &mut defaults, out);
+    }
     users
+}
+
+/// The server for names that no listener has.
+fn nobody(
+    cx: &Cx,
+    addresses: &[String],
+    tls: bool,
+    defaults: &mut BTreeSet<String>,
+    out: &mut Servers,
+) {
+    let mut block = Block::default();
+    let mut any = false;
+    for address in addresses {
+        if !is_of_ingresses(cx, address) && defaults.insert(address.clone()) {
+            let words = [plain(address), w("default_server")].into_iter();
+            block.add("listen", words.chain(tls.then(|| w("ssl"))).collect::<Vec<_>>());
+            any = true;
+        }
+    }
+    if !any {
+        return;
+    }
+    match tls {
+        true => block.add("ssl_reject_handshake", ["on"]),
+        false => {
+            block.add("http2", ["on"]);
+            block.add("return", ["404"]);
+        }
+    }
+    out.blocks.push(block);
+}
+
+/// Whether Ingresses have an address, too: their servers stay the default there.
+fn is_of_ingresses(cx: &Cx, address: &String) -> bool {
+    let ports = [cx.options.http_port, cx.options.https_port];
+    ports.iter().any(|port| crate::ingress::addresses(cx, *port).contains(address))
 }
 
 /// Whether requests for a name are for another listener of the Gateway, because its name is more
@@ -174,12 +215,7 @@ fn server<'a>(
     let mut block = Block::default();
     for address in addresses {
         let mut words = vec![plain(address)];
-        // The servers of Ingresses are the default on their own ports.
-        let of_ingress = crate::ingress::addresses(cx, cx.options.http_port)
-            .into_iter()
-            .chain(crate::ingress::addresses(cx, cx.options.https_port))
-            .any(|a| a == *address);
-        if name.is_none() && !of_ingress && defaults.insert(address.clone()) {
+        if name.is_none() && !is_of_ingresses(cx, address) && defaults.insert(address.clone()) {
             words.push(w("default_server"));
         }
         if *tls {

@@ -117,9 +117,10 @@ pub(super) fn custom_headers(cx: &mut Cx, ing: &Ing, ann: &Annotations, block: &
     }
 }
 
-/// An expression that matches one of these origins; each may have one wildcard label.
-pub(crate) fn cors_regex(origins: &[&str]) -> String {
-    let each = origins.iter().map(|origin| escape(origin).replacen("\\*", "[A-Za-z0-9-]+", 1));
+/// An expression that matches one of these origins; each may have one asterisk, which stands for
+/// `any`.
+pub(crate) fn cors_regex(origins: &[&str], any: &str) -> String {
+    let each = origins.iter().map(|origin| escape(origin).replacen("\\*", any, 1));
     format!("~*^({})$", each.collect::<Vec<_>>().join("|"))
 }
 
@@ -178,7 +179,7 @@ fn allowed_origin(cx: &mut Cx, ing: &Ing, list: &str, origins: &[&str]) -> Strin
     if cx.first(&variable) {
         let mut map = Block::of(Some(ing.owner));
         map.entry(w("default"), [""]);
-        map.entry(plain(cors_regex(origins)), ["$http_origin"]);
+        map.entry(plain(cors_regex(origins, "[A-Za-z0-9-]+")), ["$http_origin"]);
         cx.http.block("map", [w("$http_origin"), w(&variable)], map);
     }
     variable
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn origins_become_one_expression() {
-        let regex = cors_regex(&["https://*.a.example", "http://b.example:8080"]);
+        let regex = cors_regex(&["https://*.a.example", "http://b.example:8080"], "[A-Za-z0-9-]+");
         assert_eq!(
             regex,
             "~*^(https\\://[A-Za-z0-9-]+\\.a\\.example|http\\://b\\.example\\:8080)$"

@@ -145,7 +145,8 @@ fn a_request_for_another_listener_of_a_connection_is_misdirected() {
         ("a.example", "x.b.example", "421"),
         ("x.b.example", "y.b.example", "v2"),
         ("x.b.example", "a.example", "421"),
-        ("unknown.example", "a.example", "421"),
+        // No listener has this name: there is no connection.
+        ("unknown.example", "a.example", "0"),
     ] {
         let reply = ask_tls(world.https, sni, &get(host), None);
         let got = reply.seen("backend").unwrap_or_else(|| reply.status.to_string());
@@ -159,7 +160,10 @@ fn certificates_of_clients_are_verified() {
     let server = certificate(&folder.0, "a.example", None);
     let (ca, _) = certificate(&folder.0, "clients-ca", None);
     certificate(&folder.0, "good", Some("clients-ca"));
-    certificate(&folder.0, "bad", None);
+    // Another CA with the same name: only the signature tells them apart.
+    let other = Folder::new("gw-clients-other");
+    certificate(&other.0, "clients-ca", None);
+    certificate(&other.0, "bad", Some("clients-ca"));
     let at = |name: &str| folder.0.join(name);
     let settings = |mode: &str, name: &str| {
         json!({ "frontend": { "default": { "validation": {
@@ -175,8 +179,8 @@ fn certificates_of_clients_are_verified() {
     let ask = |world: &World, client: Option<(&Path, &Path)>| {
         ask_tls(world.https, "a.example", &get("a.example"), client).seen("backend")
     };
-    let [good, bad] = [("good.crt", "good.key"), ("bad.crt", "bad.key")]
-        .map(|(certificate, key)| (at(certificate), at(key)));
+    let good = (at("good.crt"), at("good.key"));
+    let bad = (other.0.join("bad.crt"), other.0.join("bad.key"));
     let good = Some((good.0.as_path(), good.1.as_path()));
     let bad = Some((bad.0.as_path(), bad.1.as_path()));
 
