@@ -10,8 +10,9 @@ use http::output::{BodyFilter, FilterStep, Piece};
 use http::request::Request;
 use mem::Chain;
 use script_modules::Function;
+use script_modules::text::Failed;
 
-use ::script::Data;
+use ::script::{Data, Outcome};
 
 use crate::handler;
 use crate::script::{Caller, Script};
@@ -20,7 +21,7 @@ use crate::settings::{Handlers, PieceType};
 /// Whether the header filter of a request has failed: the error page, whose location is often the
 /// same, goes without it.
 #[derive(Default)]
-struct Failed(Cell<bool>);
+struct HasFailed(Cell<bool>);
 
 /// Both filters of a location.
 pub(crate) struct Filter {
@@ -34,17 +35,35 @@ impl Filter {
 
     fn headers(&self, r: &mut Request, script: &Rc<Script>) -> Result<(), Verdict> {
         let Some(function) = &self.conf.header_filter else { return Ok(()) };
-        let failed = Verdict::Status(500);
-        let waited = script.is_waiting();
-        let called = script.call(r, Caller::HeaderFilter, function, &[]);
-        script.caller.set(Caller::Other);
-        called.map_err(|_| failed)?;
-        if !waited && script.is_waiting() {
-            let name = function.lossy();
-            r.log(Level::Error, format_args!("async operation inside \"{name}\" header filter"));
-            return Err(failed);
-        }
-        Ok(())
+        called(r, script, (Caller::HeaderFilter, "header"), function, &[])
+            .map_err(|Failed| Verdict::Status(500))
+    }
+}
+
+/// Calls the function of a filter, which must not wait, unless the script waits anyway: for what
+/// its content handler has begun.
+fn called(
+    r: &mut Request,
+    script: &Rc<Script>,
+    (caller, what): (Caller, &str),
+    function: &Function,
+    more: &[Data],
+) -> Result<(), Failed> {
+    let (before, waits_for) = (script.caller.get(), script.job.ops.len());
+    let waited = script.is_waiting();
+    let called = script.call(r, caller, function, more);
+    // The content handler's answer does not count without what its filters wait for.
+    let waits = matches!(called, Ok(Outcome::Pending(_))) || script.job.ops.len() > waits_for;
+    script.caller.set(if waits { Caller::Other } else { before });
+    let outcome = called?;
+    if !waited && script.is_waiting() {
+        let name = function.lossy();
+        r.log(Level::Error, format_args!("async operation inside \"{name}\" {what} filter"));
+        return Err(Failed);
+    }
+    match outcome {
+        Outcome::Pending(call) => script.watch(r, call),
+        Outcome::Done(_) => Ok(()),
     }
 }
 
@@ -62,7 +81,7 @@ impl HeaderFilter for Filter {
             r.out.status = 200;
         }
         script.filtering.is_on.set(true);
-        let has_failed: Rc<Failed> = r.shared();
+        let has_failed: Rc<HasFailed> = r.shared();
         if !has_failed.0.get()
             && let Err(verdict) = self.headers(r, &script)
         {
@@ -89,38 +108,43 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn call(&self, r: &mut Request, bytes: &[u8], last: bool, out: &mut Chain) -> Result<(), ()> {
+    fn call(
+        &self,
+        r: &mut Request,
+        bytes: &[u8],
+        last: bool,
+        out: &mut Chain,
+    ) -> Result<(), Failed> {
         let script = &self.script;
         let data = match self.piece_type {
             PieceType::Text => Data::Text(String::from_utf8_lossy(bytes).into_owned()),
             PieceType::Buffer => Data::Bytes(bytes.to_vec()),
         };
         let flags = Data::Object(vec![("last".to_owned(), Data::Bool(last))]);
-        let waited = script.is_waiting();
-        let called = script.call(r, Caller::BodyFilter, &self.function, &[data, flags]);
-        script.caller.set(Caller::Other);
-        called.map_err(|_| ())?;
-        if !waited && script.is_waiting() {
-            let name = self.function.lossy();
-            r.log(Level::Error, format_args!("async operation inside \"{name}\" body filter"));
-            return Err(());
-        }
-        let sent = script.filtering.sent.take();
+        called(r, script, (Caller::BodyFilter, "body"), &self.function, &[data, flags])?;
+        self.take(out);
+        Ok(())
+    }
+
+    /// Takes what the filter has sent.
+    fn take(&self, out: &mut Chain) {
+        let sent = self.script.filtering.sent.take();
         if !sent.is_empty() {
             out.push_bytes(Bytes::from(sent));
         }
-        Ok(())
     }
 }
 
 impl BodyFilter for Pieces {
     fn filter(&mut self, r: &mut Request, piece: Piece<'_>) -> FilterStep {
+        // What it has sent since the last piece, after a wait.
+        self.take(piece.out);
         let is_main = !r.is_subrequest();
         let mut left = piece.input.iter().count();
         if left == 0 && piece.last && !self.script.filtering.done.get() {
             return match self.call(r, b"", is_main, piece.out) {
                 Ok(()) => FilterStep::Go,
-                Err(()) => FilterStep::Fail,
+                Err(Failed) => FilterStep::Fail,
             };
         }
         while !self.script.filtering.done.get()

@@ -136,8 +136,7 @@ pub(crate) fn respond(r: &mut Request, script: &Rc<Script>) -> Verdict {
         r.out.flush = true;
         r.out.body = Body::Stream(Box::new(Rest { script: script.clone() }));
     } else {
-        let queue = script.output.queue.borrow_mut().take();
-        r.out.body = Body::Chain(queue);
+        r.out.body = Body::Chain(script.output.take());
     }
     Verdict::Done
 }
@@ -151,7 +150,7 @@ impl BodySource for Rest {
     fn next<'a>(&'a mut self, r: &'a mut Request) -> NextPiece<'a> {
         Box::pin(async move {
             loop {
-                let piece = self.script.output.queue.borrow_mut().take();
+                let piece = self.script.output.take();
                 if !piece.is_empty() {
                     return Ok(Some(piece));
                 }

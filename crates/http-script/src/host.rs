@@ -14,7 +14,7 @@ use script_modules::settings::Main;
 use script_modules::shared::Dicts;
 use script_modules::text::log;
 
-use ::script::host::fetch::{FetchHost, FetchRequest};
+use ::script::host::fetch::{FetchHost, FetchRequest, Unsent};
 use ::script::host::http::{Act, Ask, HttpHost, Refusal, RequestBody, RequestId, Side, Text};
 use ::script::host::shared::SharedHost;
 use ::script::{Data, Host, Level as ScriptLevel, Ticket, TimerId};
@@ -58,8 +58,10 @@ impl<'a> HttpCall<'a> {
     }
 
     fn queue(&mut self, piece: Vec<u8>) {
-        if !piece.is_empty() {
-            self.script.output.queue.borrow_mut().push_bytes(Bytes::from(piece));
+        let mut queue = self.script.output.queue.borrow_mut();
+        match queue.is_empty() {
+            true => *queue = piece,
+            false => queue.extend_from_slice(&piece),
         }
     }
 
@@ -107,7 +109,7 @@ impl Host for HttpCall<'_> {
 }
 
 impl FetchHost for HttpCall<'_> {
-    fn fetch(&mut self, ticket: Ticket, request: FetchRequest) -> Result<(), String> {
+    fn fetch(&mut self, ticket: Ticket, request: FetchRequest) -> Result<(), Unsent> {
         let (here, gate) = (settings(self.r), self.r.main.life.gate.clone());
         fetch::start(self.r, &here, &self.script.job.ops, gate, (ticket, request))
     }
@@ -337,7 +339,7 @@ impl HttpHost for HttpCall<'_> {
         }
         // Nothing goes to the client before the script waits.
         let waits = self.script.output.queue.borrow().len();
-        if waits + piece.len() as u64 > self.memory_max() as u64 {
+        if waits + piece.len() > self.memory_max() {
             return refuse("more data is sent than js_memory_limit allows");
         }
         self.send_header();

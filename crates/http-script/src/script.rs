@@ -58,8 +58,9 @@ pub(crate) struct Reply {
 /// The response as a script makes it.
 #[derive(Default)]
 pub(crate) struct Output {
-    /// Bytes that are to be sent.
-    pub queue: RefCell<Chain>,
+    /// Bytes that are to be sent. Not one piece for each call: small ones would take many times
+    /// their size.
+    pub queue: RefCell<Vec<u8>>,
     /// The header section is settled: fields do not count any more.
     pub header_sent: Cell<bool>,
     /// No more bytes follow.
@@ -97,6 +98,18 @@ pub(crate) struct Script {
 /// The script of a request, in its state: an internal redirect forgets it.
 #[derive(Default)]
 struct Slot(Option<Rc<Script>>);
+
+impl Output {
+    /// Takes the bytes that are to be sent.
+    pub fn take(&self) -> Chain {
+        let mut chain = Chain::new();
+        let bytes = self.queue.take();
+        if !bytes.is_empty() {
+            chain.push_bytes(bytes.into());
+        }
+        chain
+    }
+}
 
 impl Script {
     /// The script of a request: the one that it has, or a new one with the imports of its location;
@@ -153,6 +166,17 @@ impl Script {
         let here = settings(r);
         let ended = self.job.has_ended(&mut HttpCall::new(r, self), &here, call);
         ended.map_err(|fault| report(r, "js exception", &fault))
+    }
+
+    /// Has the rejection of a call's promise end the response as soon as it happens.
+    ///
+    /// # Errors
+    /// It failed, which was logged.
+    pub fn watch(self: &Rc<Self>, r: &mut Request, call: Call) -> Result<(), Failed> {
+        let here = settings(r);
+        let host = &mut HttpCall::new(r, self);
+        let done = self.job.with(host, &here, |instance, host| instance.watch(host, call));
+        done.map_err(|fault| report(r, "js exception", &fault))
     }
 
     /// Calls a function with the request and further arguments.

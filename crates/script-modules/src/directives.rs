@@ -26,7 +26,7 @@ pub trait Scripts<S: Session>: 'static {
 }
 
 /// The number of the directives.
-pub const COUNT: usize = 26;
+pub const COUNT: usize = 27;
 
 /// The directives: most hold at `levels`, `js_periodic` in `places`.
 pub const fn directives<S: Session, T: Scripts<S>>(
@@ -124,9 +124,13 @@ const fn limits<S: Session>(levels: Contexts) -> [Directive<Cx<S>>; 5] {
             levels,
             Args::T1,
             "1s",
-            "The processor time that the scripts of a request may take in all; subrequests, and \
-             the \
-             request after an internal redirect, count anew.",
+            if S::HAS_HEADS {
+                "The processor time that the scripts of a request may take in all; subrequests, \
+                 and the request after an internal redirect, count anew."
+            } else {
+                "The processor time that the functions of a session's phases may take in all; \
+                 for a filter it counts anew with each piece."
+            },
             |cx, n| set_once(&mut cx.loc::<Settings>().cpu_limit_ms, n, |n| msec(n, 0)),
         ),
         directive(
@@ -185,7 +189,7 @@ const fn values<S: Session, T: Scripts<S>>(
 }
 
 /// `ngx.fetch`
-const fn fetching<S: Session>(levels: Contexts) -> [Directive<Cx<S>>; 4] {
+const fn fetching<S: Session>(levels: Contexts) -> [Directive<Cx<S>>; 5] {
     [
         directive(
             "js_fetch_buffer_size",
@@ -202,6 +206,19 @@ const fn fetching<S: Session>(levels: Contexts) -> [Directive<Cx<S>>; 4] {
             "1m",
             "The longest body of a response to ngx.fetch().",
             |cx, n| set_once(&mut cx.loc::<Settings>().fetch.max_response, n, |n| size(n, 0)),
+        ),
+        directive(
+            "js_fetch_limit",
+            levels,
+            Args::T1,
+            "64",
+            "The number of requests that a script may have in flight by ngx.fetch(); more are \
+             rejected.",
+            |cx, n| {
+                set_once(&mut cx.loc::<Settings>().fetch.limit, n, |n| {
+                    number(n, 0).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+                })
+            },
         ),
         directive(
             "js_fetch_timeout",

@@ -17,7 +17,7 @@ use upstream::ssl::{Fixed, UpstreamTls};
 use upstream::url;
 
 use ::script::Ticket;
-use ::script::host::fetch::{FetchReply, FetchRequest, reply};
+use ::script::host::fetch::{FetchReply, FetchRequest, Unsent, reply};
 
 use crate::ops::{Done, Ops};
 use crate::settings::{Fetch, Settings};
@@ -26,6 +26,10 @@ const USER_AGENT: &str = "nginx-js";
 
 /// The default of `js_fetch_buffer_size`.
 const HEAD_MAX: usize = 16 << 10;
+
+/// The default of `js_fetch_limit`. Each request holds a connection of `worker_connections`, and
+/// its response is outside of the engine's memory.
+const LIMIT: usize = 64;
 
 /// What the requests of a place share: TLS and idle connections.
 pub struct Fetcher {
@@ -193,20 +197,23 @@ impl Fetcher {
 /// closes when the worker leaves.
 ///
 /// # Errors
-/// A message for the script: it cannot be sent at all.
+/// It cannot be sent at all.
 pub fn start<S: Session>(
     s: &mut S,
     here: &Settings,
     ops: &Ops,
     gate: Gate,
     (ticket, request): (Ticket, FetchRequest),
-) -> Result<(), String> {
-    let fetcher = here.fetcher().cloned().ok_or("ngx.fetch() is not available here")?;
+) -> Result<(), Unsent> {
+    let impossible = |message: &str| Unsent::Impossible(message.to_owned());
+    let fetcher = here.fetcher().cloned();
+    let fetcher = fetcher.ok_or_else(|| impossible("ngx.fetch() is not available here"))?;
+    let in_flight = ops.fetching(here.fetch.limit.unwrap_or(LIMIT)).ok_or(Unsent::TooMany)?;
     let proxy = match &here.fetch.proxy {
         None => None,
         Some(template) => {
             let text = s.eval(template);
-            Proxy::parse(&text).map_err(|_| "failed to evaluate proxy URL")?
+            Proxy::parse(&text).map_err(|_| impossible("failed to evaluate proxy URL"))?
         }
     };
     let lookup = s.confs().get::<Resolving>().cloned().unwrap_or_default().lookup();
@@ -216,6 +223,7 @@ pub fn start<S: Session>(
         ticket,
         Box::pin(async move {
             let sent = fetcher.send(request, proxy, lookup, gate, log).await;
+            drop(in_flight);
             Done::Answer(reply(sent))
         }),
     );

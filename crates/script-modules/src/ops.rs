@@ -1,8 +1,9 @@
 //! What a script waits for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::Poll;
 
 use ::script::{Answer, Ticket, TimerId};
@@ -38,12 +39,40 @@ struct Op {
 
 /// All that one script waits for.
 #[derive(Default)]
-pub struct Ops(RefCell<Vec<Op>>);
+pub struct Ops {
+    list: RefCell<Vec<Op>>,
+    /// Requests of `ngx.fetch` that have no response yet.
+    fetches: Rc<Cell<usize>>,
+}
+
+/// A request of `ngx.fetch` that has no response yet.
+pub struct InFlight(Rc<Cell<usize>>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
 
 impl Ops {
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        self.list.borrow().is_empty()
+    }
+
+    /// The number of things.
+    pub fn len(&self) -> usize {
+        self.list.borrow().len()
+    }
+
+    /// Counts a request of `ngx.fetch` until the result is dropped; `None` if there are `max` of
+    /// them.
+    pub fn fetching(&self, max: usize) -> Option<InFlight> {
+        let count = self.fetches.get();
+        (count < max).then(|| {
+            self.fetches.set(count + 1);
+            InFlight(self.fetches.clone())
+        })
     }
 
     /// Has a future polled for a ticket.
@@ -67,22 +96,22 @@ impl Ops {
 
     /// Stops one.
     pub fn stop_timer(&self, timer: TimerId) {
-        self.0.borrow_mut().retain(|op| op.key != Key::Timer(timer));
+        self.list.borrow_mut().retain(|op| op.key != Key::Timer(timer));
     }
 
     /// The next thing that has come. May be dropped at any time.
     pub async fn next(&self) -> (Key, Done) {
         poll_fn(|cx| {
             // Not borrowed while they are polled.
-            let mut ops = self.0.take();
+            let mut ops = self.list.take();
             let found =
                 ops.iter_mut().enumerate().find_map(|(i, op)| match op.pending.as_mut().poll(cx) {
                     Poll::Ready(done) => Some((i, done)),
                     Poll::Pending => None,
                 });
             let found = found.map(|(i, done)| (ops.remove(i).key, done));
-            ops.append(&mut self.0.borrow_mut());
-            *self.0.borrow_mut() = ops;
+            ops.append(&mut self.list.borrow_mut());
+            *self.list.borrow_mut() = ops;
             found.map_or(Poll::Pending, Poll::Ready)
         })
         .await
@@ -90,7 +119,7 @@ impl Ops {
 
     /// Forgets all. Returns whether there was something, and whether some of it goes on.
     pub fn end(&self) -> (bool, bool) {
-        let ops = self.0.take();
+        let ops = self.list.take();
         let mut goes_on = false;
         let any = !ops.is_empty();
         for op in ops {
@@ -100,6 +129,27 @@ impl Ops {
     }
 
     fn push(&self, op: Op) {
-        self.0.borrow_mut().push(op);
+        self.list.borrow_mut().push(op);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ops;
+
+    #[test]
+    fn fetches_count_until_they_have_ended() {
+        let ops = Ops::default();
+        let first = ops.fetching(2);
+        let second = ops.fetching(2);
+        assert!(first.is_some() && second.is_some());
+        assert!(ops.fetching(2).is_none());
+        drop(first);
+        assert!(ops.fetching(2).is_some());
+        // A request of another place may have more.
+        let third = ops.fetching(3);
+        assert!(third.is_some() && ops.fetching(2).is_none());
+        drop((second, third));
+        assert!(ops.fetching(1).is_some() && ops.fetching(0).is_none());
     }
 }

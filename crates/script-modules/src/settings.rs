@@ -79,6 +79,8 @@ engine::settings! {
         pub buffer_size: Option<usize>,
         /// `js_fetch_max_response_buffer_size`
         pub max_response: Option<usize>,
+        /// `js_fetch_limit`
+        pub limit: Option<usize>,
         /// `js_fetch_timeout`
         pub timeout_ms: Option<u64>,
         /// `js_fetch_proxy`

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use rquickjs::{Array, ArrayBuffer, Ctx, Error, Exception, Object, Result, Value};
 
 use crate::host::Host;
-use crate::host::fetch::{FetchRequest, is_target, parse_url};
+use crate::host::fetch::{FetchRequest, Unsent, is_target, parse_url};
 use crate::http::{self, bytes, is_field_name, is_field_value};
 use crate::native::{self, Call, Method, to_number};
 use crate::raw::{self, Bytecode};
@@ -84,13 +84,14 @@ fn fetch<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     let (ticket, promise) = state::promise(c.ctx(), state::plain)?;
     let sent = state::host(c.ctx(), |host: &mut dyn Host| match host.fetch() {
         Some(host) => host.fetch(ticket, request),
-        None => Err("ngx.fetch() needs a running server".to_owned()),
+        None => Err(Unsent::Impossible("ngx.fetch() needs a running server".to_owned())),
     })?;
-    if let Err(message) = sent {
-        state::of(c.ctx()).take_waiter(ticket);
-        return Err(Exception::throw_internal(c.ctx(), &message));
-    }
-    Ok(promise.into_value())
+    let Err(why) = sent else { return Ok(promise.into_value()) };
+    state::of(c.ctx()).take_waiter(ticket);
+    Err(match why {
+        Unsent::TooMany => Exception::throw_message(c.ctx(), "too many fetches"),
+        Unsent::Impossible(message) => Exception::throw_internal(c.ctx(), &message),
+    })
 }
 
 /// The fields that `js/fetch.js` has: arrays of a name and a value.

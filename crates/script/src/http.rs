@@ -77,6 +77,11 @@ pub fn request<'js>(ctx: &Ctx<'js>) -> Result<Value<'js>> {
     part(ctx, "request")?.call((id as f64, is_periodic))
 }
 
+/// Has the rejection of a promise noted as soon as it happens; other values are nothing to watch.
+pub(crate) fn watch<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> Result<()> {
+    if value.is_promise() { part(ctx, "watch")?.call((value,)) } else { Ok(()) }
+}
+
 /// Adds a global constant that is frozen with all that is in it.
 pub(crate) fn constant(ctx: &Ctx<'_>, name: &str, json: &str) -> Result<()> {
     let value = ctx.json_parse(json)?;
@@ -138,6 +143,10 @@ fn side(call: &Call<'_, '_>) -> Result<Side> {
 }
 
 const NATIVES: &[Method] = &[
+    ("broken", 1, |c| {
+        state::of(c.ctx()).note_broken(Persistent::save(c.ctx(), c.arg(0)));
+        c.undefined()
+    }),
     ("text", 2, get_text),
     ("args", 1, get_args),
     ("internal", 1, |c| {

@@ -163,7 +163,8 @@ impl Instance {
         self.outcome(host, Call(call))
     }
 
-    /// Calls the callback that `s.on()` has set for a way of bytes, if there is one.
+    /// Calls the callback that `s.on()` has set for a way of bytes, if there is one. A promise that
+    /// it returns is watched ([`Instance::watch`]).
     ///
     /// # Errors
     /// As for [`Instance::call`].
@@ -175,6 +176,19 @@ impl Instance {
         last: bool,
     ) -> Result<(), Fault> {
         self.run(host, |ctx, _| stream::event(ctx, way, form, bytes, last))
+    }
+
+    /// Has the rejection of a call's promise be a fault as soon as it happens, whatever else the
+    /// script waits for; otherwise it is one when the script waits for nothing.
+    ///
+    /// # Errors
+    /// As for [`Instance::call`].
+    pub fn watch(&mut self, host: &mut dyn Host, call: Call) -> Result<(), Fault> {
+        self.run(host, |ctx, state| {
+            let Some(value) = state.call(call.0) else { return Ok(()) };
+            state.forget_call(call.0);
+            http::watch(ctx, value.restore(ctx)?)
+        })
     }
 
     /// Whether a directive's function exists.
@@ -209,6 +223,8 @@ impl Instance {
                     None => return Ok(Outcome::Pending(call)),
                     Some(settled) => {
                         state.forget_call(call.0);
+                        // Its rejection is told here.
+                        state.forget_rejection(&Persistent::save(ctx, value.clone()));
                         settled?
                     }
                 },
@@ -316,19 +332,16 @@ impl Instance {
                 let result = f(&ctx, &state);
                 let result = result.map_err(|e| Fault::caught(&ctx, FaultKind::Thrown, &e))?;
                 while state.meter.ended().is_none() && ctx.execute_pending_job() {}
-                // While the host owes an answer, the script may still handle a rejection.
-                if state.is_waiting() {
-                    return Ok(result);
-                }
-                match state.take_rejection() {
-                    Some(reason) => {
-                        let reason = reason.restore(&ctx);
-                        let reason =
-                            reason.map_err(|e| Fault::caught(&ctx, FaultKind::Thrown, &e))?;
-                        Err(Fault::rejected(&reason))
-                    }
-                    None => Ok(result),
-                }
+                let reason = match state.take_broken() {
+                    Some(reason) => Some(reason),
+                    // While the host owes an answer, the script may still handle a rejection.
+                    None if state.is_waiting() => None,
+                    None => state.take_rejection(),
+                };
+                let Some(reason) = reason else { return Ok(result) };
+                let reason = reason.restore(&ctx);
+                let reason = reason.map_err(|e| Fault::caught(&ctx, FaultKind::Thrown, &e))?;
+                Err(Fault::rejected(&reason))
             })
         });
         state.meter.end();

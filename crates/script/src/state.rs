@@ -88,6 +88,8 @@ pub struct State {
     waiters: RefCell<HashMap<Ticket, (Waiter, Finish)>>,
     timers: RefCell<HashMap<TimerId, Timer>>,
     rejected: RefCell<Vec<(Persistent<Value<'static>>, Persistent<Value<'static>>)>>,
+    /// The reason of the first rejection of a promise that the host watches.
+    broken: RefCell<Option<Persistent<Value<'static>>>>,
     calls: RefCell<HashMap<u64, Persistent<Value<'static>>>>,
     next: Cell<u64>,
 }
@@ -176,6 +178,7 @@ impl State {
             waiters: RefCell::default(),
             timers: RefCell::default(),
             rejected: RefCell::default(),
+            broken: RefCell::default(),
             calls: RefCell::default(),
             next: Cell::new(1),
         }
@@ -206,6 +209,7 @@ impl State {
         self.files.take();
         self.waiters.take();
         self.timers.take();
+        self.broken.take();
         self.calls.take();
         self.clocks.take();
     }
@@ -218,6 +222,7 @@ impl State {
         self.waiters.take();
         self.timers.take();
         self.rejected.take();
+        self.broken.take();
         self.calls.take();
     }
 
@@ -242,18 +247,32 @@ impl State {
         reason: Persistent<Value<'static>>,
         is_handled: bool,
     ) {
-        let mut rejected = self.rejected.borrow_mut();
         if is_handled {
-            rejected.retain(|(p, _)| *p != promise);
+            self.forget_rejection(&promise);
         } else {
-            rejected.push((promise, reason));
+            self.rejected.borrow_mut().push((promise, reason));
         }
+    }
+
+    /// Forgets the rejection of a promise.
+    pub(crate) fn forget_rejection(&self, promise: &Persistent<Value<'static>>) {
+        self.rejected.borrow_mut().retain(|(p, _)| p != promise);
     }
 
     /// The oldest rejection that nobody handled; all are forgotten.
     pub(crate) fn take_rejection(&self) -> Option<Persistent<Value<'static>>> {
         let all = self.rejected.take();
         all.into_iter().next().map(|(_, reason)| reason)
+    }
+
+    /// Notes that a promise was rejected that the host watches.
+    pub(crate) fn note_broken(&self, reason: Persistent<Value<'static>>) {
+        self.broken.borrow_mut().get_or_insert(reason);
+    }
+
+    /// The reason of the first such rejection, which is forgotten.
+    pub(crate) fn take_broken(&self) -> Option<Persistent<Value<'static>>> {
+        self.broken.take()
     }
 
     pub(crate) fn take_waiter(&self, ticket: Ticket) -> Option<(Waiter, Finish)> {

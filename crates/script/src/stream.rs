@@ -11,7 +11,7 @@ use rquickjs::{Ctx, Exception, Function, Object, Persistent, Result, Value};
 use crate::host::http::Refusal;
 use crate::host::stream::{Form, Sending, SessionId, StreamHost, Way};
 use crate::host::{Host, Level};
-use crate::http::{bytes, prelude, strings, text, text_or_buffer, variable_name};
+use crate::http::{bytes, prelude, strings, text, text_or_buffer, variable_name, watch};
 use crate::native::{self, Call, Method, to_bool, to_number};
 use crate::raw::{self, Bytecode};
 use crate::state;
@@ -46,12 +46,14 @@ pub fn session<'js>(ctx: &Ctx<'js>) -> Result<Value<'js>> {
     part(ctx, "session")?.call((id as f64, is_periodic))
 }
 
-/// Calls the callback of a way, if the script has set one.
+/// Calls the callback of a way, if the script has set one. A rejection of its promise is noted as
+/// soon as it happens.
 pub fn event<'js>(ctx: &Ctx<'js>, way: Way, form: Form, bytes: Vec<u8>, last: bool) -> Result<()> {
     let id = host(ctx, |h| Ok(h.session()))?;
     let data = text_or_buffer(ctx, bytes, form == Form::Buffer)?;
     let way = if way == Way::Up { 0 } else { 1 };
-    part(ctx, "event")?.call((id as f64, way, data, last))
+    let result = part(ctx, "event")?.call((id as f64, way, data, last))?;
+    watch(ctx, result)
 }
 
 /// Calls a function with the host of stream.

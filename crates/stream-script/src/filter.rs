@@ -40,7 +40,7 @@ impl Filter {
 
 /// Takes what a script has sent.
 fn take(script: &Script, sent: &mut Sent) {
-    let mut more = script.sent.take();
+    let mut more = script.take_sent();
     sent.up.append(&mut more.up);
     sent.down.append(&mut more.down);
 }

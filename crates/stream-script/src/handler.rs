@@ -43,6 +43,7 @@ impl Handler {
         script.code.set(UNDECIDED);
         let called = script.call(s, &self.function).map_err(|_| failed)?;
         let (until, mut leaves) = (preread_deadline(s), None);
+        let mut has_all = false;
         loop {
             if script.form(Way::Up).is_some() {
                 let bytes = s.preread.filled().to_vec();
@@ -56,15 +57,23 @@ impl Handler {
                     return Err(self.failed(s, m));
                 }
                 (false, false) => break,
+                (true, false) if has_all => return Err(status::OK),
                 (true, false) => receive_more(s, until).await?,
-                (false, true) => self.go_on(s, &script, &mut leaves).await?,
-                (true, true) => {
+                (true, true) if !has_all => {
                     let came = event::race(receive_more(s, until), script.job.ops.next()).await;
                     match came {
-                        Either::First(received) => received?,
+                        Either::First(Ok(())) => {}
+                        // What it has sent may be enough for what the script decides later.
+                        Either::First(Err(status::OK)) => {
+                            has_all = true;
+                            leaves = Some(preread_deadline(s));
+                            self.go_on(s, &script, &mut leaves).await?;
+                        }
+                        Either::First(Err(status)) => return Err(status),
                         Either::Second(next) => script.go_on(s, next).map_err(|_| failed)?,
                     }
                 }
+                (_, true) => self.go_on(s, &script, &mut leaves).await?,
             }
         }
         if script.code.get() == UNDECIDED {

@@ -12,13 +12,17 @@ use script_modules::text::log;
 use stream::StreamSession;
 use stream::module::{Piece, Way};
 
-use ::script::host::fetch::{FetchHost, FetchRequest};
+use ::script::host::fetch::{FetchHost, FetchRequest, Unsent};
 use ::script::host::http::Refusal;
 use ::script::host::shared::SharedHost;
 use ::script::host::stream::{self as host, Form, Sending, SessionId, StreamHost};
 use ::script::{Data, Host, Level, Ticket, TimerId};
 
 use crate::script::{Script, settings, variable};
+
+/// The memory that a piece takes beside its bytes: its place in the list, and what the allocator
+/// adds.
+const PIECE_BYTES: usize = 64;
 
 /// A session, lent to its script for a call.
 pub(crate) struct StreamCall<'a> {
@@ -64,7 +68,7 @@ impl Host for StreamCall<'_> {
 }
 
 impl FetchHost for StreamCall<'_> {
-    fn fetch(&mut self, ticket: Ticket, request: FetchRequest) -> Result<(), String> {
+    fn fetch(&mut self, ticket: Ticket, request: FetchRequest) -> Result<(), Unsent> {
         let (here, gate) = (settings(self.s), self.s.main.life.gate.clone());
         fetch::start(self.s, &here, &self.script.job.ops, gate, (ticket, request))
     }
@@ -140,14 +144,16 @@ impl StreamHost for StreamCall<'_> {
         let Some(to) = sending.way.map(way).or(piece.map(|(way, _)| way)) else {
             return refuse("from_upstream flag is expected when called asynchronously");
         };
-        let mut sent = self.script.sent.borrow_mut();
-        if sent.len() + sending.bytes.len() > settings(self.s).limits().memory_bytes {
+        let sent_bytes = self.script.sent_bytes.get() + PIECE_BYTES + sending.bytes.len();
+        if sent_bytes > settings(self.s).limits().memory_bytes {
             return refuse("more data is sent than js_memory_limit allows");
         }
+        self.script.sent_bytes.set(sent_bytes);
         // Nothing is known to follow what is sent between pieces, or with the last one.
         let flush = sending.flush.or(piece.map(|(_, flush)| flush)).unwrap_or(true);
         let flush = flush || sending.last == Some(true);
-        sent.way(to).push(Piece { bytes: Bytes::from(sending.bytes), flush });
+        let piece = Piece { bytes: Bytes::from(sending.bytes), flush };
+        self.script.sent.borrow_mut().way(to).push(piece);
         Ok(())
     }
 

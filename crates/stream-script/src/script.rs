@@ -38,6 +38,8 @@ pub(crate) struct Script {
     pub piece: Cell<Option<(Way, bool)>>,
     /// What the filter has sent.
     pub sent: RefCell<Sent>,
+    /// The memory that this takes, bytes.
+    pub sent_bytes: Cell<usize>,
     pub return_value: RefCell<Option<Data>>,
 }
 
@@ -75,6 +77,7 @@ impl Script {
             is_filtering: Cell::default(),
             piece: Cell::default(),
             sent: RefCell::default(),
+            sent_bytes: Cell::default(),
             return_value: RefCell::default(),
         });
         let started = script.job.start(&mut StreamCall::new(s, &script));
@@ -87,6 +90,12 @@ impl Script {
     /// Whether the script waits for something, not counting bytes.
     pub fn is_waiting(&self) -> bool {
         !self.job.ops.is_empty()
+    }
+
+    /// Takes what the filter has sent.
+    pub fn take_sent(&self) -> Sent {
+        self.sent_bytes.set(0);
+        self.sent.take()
     }
 
     /// The form of a way's callback, if there is one.

@@ -121,11 +121,6 @@ impl Sent {
         }
     }
 
-    /// The number of bytes that wait to be taken.
-    pub fn len(&self) -> usize {
-        self.up.iter().chain(&self.down).map(|piece| piece.bytes.len()).sum()
-    }
-
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
         self.up.is_empty() && self.down.is_empty()

@@ -48,13 +48,22 @@ pub struct FetchReply {
     pub url: String,
 }
 
+/// The reason why a request is not sent at all.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unsent {
+    /// The script has as many requests in flight as it may.
+    TooMany,
+    /// The configuration does not allow it: the message for the script.
+    Impossible(String),
+}
+
 /// Sends requests of scripts.
 pub trait FetchHost {
     /// Sends a request; [`reply`] makes the answer of its ticket.
     ///
     /// # Errors
-    /// A message why it cannot be sent at all.
-    fn fetch(&mut self, ticket: Ticket, request: FetchRequest) -> std::result::Result<(), String>;
+    /// It cannot be sent at all; the ticket gets no answer.
+    fn fetch(&mut self, ticket: Ticket, request: FetchRequest) -> std::result::Result<(), Unsent>;
 }
 
 /// The answer for a ticket of [`FetchHost::fetch`].

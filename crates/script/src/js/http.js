@@ -437,8 +437,14 @@ export default function (n) {
         return value;
     }
 
+    // Has the natives know at once when a promise is rejected.
+    function watch(promise) {
+        apply(then, promise, [undefined, n.broken]);
+    }
+
     return {
         freeze,
+        watch,
         request: (id, isPeriodic) => isPeriodic ? new PeriodicSession(id)
             : (latest = objectOf(id)),
         reply: objectOf,

@@ -89,9 +89,7 @@ export default function (n) {
             call = (id, way, data, last) => {
                 const session = objectOf(id);
                 const callback = way === UP ? session.#up : session.#down;
-                if (callback !== undefined) {
-                    callback(data, { last, from_upstream: way === DOWN });
-                }
+                return callback?.(data, { last, from_upstream: way === DOWN });
             };
         }
 

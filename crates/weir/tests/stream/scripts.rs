@@ -86,6 +86,26 @@ function badFilter(s) { s.on('upload', () => { throw new RangeError('filter brok
 function lateFilter(s) {
     s.on('upload', async () => { await new Promise(d => setTimeout(d, 1)); throw new Error('late'); });
 }
+// Its session would go on for as long as the timer.
+function failsBesideTimer(s) {
+    setTimeout(() => {}, 3_600_000);
+    s.on('upload', async () => { await new Promise(d => setTimeout(d, 1)); throw new Error('beside'); });
+}
+function pieces(s) {
+    s.on('upload', () => {
+        let n = 0;
+        try { for (;; n++) s.sendDownstream('x'); } catch (e) { s.error(`${n} pieces: ${e.message}`); }
+        throw new Error('enough');
+    });
+}
+// Decides when the web server has answered; the client has sent all that it has by then.
+function decidesLater(s) {
+    s.on('upload', async (data) => {
+        if (!data) return;
+        await ngx.fetch(`http://127.0.0.1:${s.variables.web}/`);
+        s.done();
+    });
+}
 function hoards(s) { s.on('upload', () => { for (;;) s.sendDownstream('x'.repeat(1 << 20)); }); }
 function twoParts(s) {
     s.on('upload', (data, flags) => { s.send('a:', { flush: false }); s.send(data, flags); });
@@ -104,7 +124,7 @@ function ticks(s) { return String(ngx.shared.counts.get('tick set') >= 2); }
 
 export default { who, seen, inner, gate, refuses, asksOthers, wavers, never, breaks, loops, unread,
     busy, checked, firstLine, afterTimer, throwsLater, upper, brackets, shakes, delayed, whole, nothing,
-    badSend, badFilter, lateFilter, hoards, twoParts, datagram, exits, tick, ticks };
+    badSend, badFilter, lateFilter, failsBesideTimer, pieces, decidesLater, hoards, twoParts, datagram, exits, tick, ticks };
 "#;
 
 /// What all sites have.
@@ -228,6 +248,31 @@ fn the_first_bytes_decide() {
     });
 }
 
+/// What a client has sent decides, although it sends no more.
+#[test]
+fn a_client_that_has_sent_all_waits_for_the_decision() {
+    each_driver(|driver| {
+        let (says, said) = std::sync::mpsc::channel();
+        let said = std::sync::Mutex::new(said);
+        let web = Scripted::start(move |mut stream, _| {
+            let _ = said.lock().unwrap().recv();
+            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n");
+        });
+        let servers = format!(
+            "map _ $web {{ default {}; }} {}",
+            web.port,
+            answering(0, "in", "js_preread t.decidesLater;")
+        );
+        let weir = start(driver, &servers);
+        let mut c = Conn::tcp(weir.port(0));
+        c.send("bytes");
+        c.finish_sending();
+        wait_until("the script has asked", || web.connections() == 1);
+        says.send(()).unwrap();
+        assert_eq!(c.read_to_end(), b"in");
+    });
+}
+
 #[test]
 fn filters_change_bytes_both_ways() {
     each_driver(|driver| {
@@ -307,13 +352,17 @@ fn half_closed_sessions_pass_a_filter() {
 fn filters_that_fail_end_their_session_alone() {
     each_driver(|driver| {
         let to = once().port;
-        let names = ["badSend", "badFilter", "lateFilter", "hoards"];
+        let names = ["badSend", "badFilter", "lateFilter", "hoards", "failsBesideTimer", "pieces"];
         let servers: Vec<_> = names
             .iter()
             .enumerate()
-            .map(|(n, name)| passing(n, to, &format!("js_filter t.{name}; js_time_limit 10s;")))
+            .map(|(n, name)| {
+                let limits = "js_time_limit 10s; js_cpu_limit 10s;";
+                passing(n, to, &format!("js_filter t.{name}; {limits}"))
+            })
             .collect();
-        let weir = start(driver, &(servers.concat() + &passing(4, to, "js_filter t.upper;")));
+        let upper = passing(names.len(), to, "js_filter t.upper;");
+        let weir = start(driver, &(servers.concat() + &upper));
         for (n, name) in names.iter().enumerate() {
             assert_eq!(told(&weir, n, "abc"), "", "{name}");
         }
@@ -322,12 +371,15 @@ fn filters_that_fail_end_their_session_alone() {
         for line in [
             "js call exception: TypeError: cannot send buffer in this handler",
             "js exception: RangeError: filter broke",
-            "js unhandled rejection: Error: late",
+            "js unhandled rejection: Error: late at ",
+            "js unhandled rejection: Error: beside at ",
+            // Each piece counts with its place in the list: 16 MB hold 64 + 1 bytes so often.
+            "js: 258111 pieces: more data is sent than js_memory_limit allows",
             "js exception: TypeError: more data is sent than js_memory_limit allows",
         ] {
             weir.wait_for_log("error.log", line);
         }
-        assert_eq!(told(&weir, 4, "abc"), "GOT ABC");
+        assert_eq!(told(&weir, names.len(), "abc"), "GOT ABC");
     });
 }
 
