@@ -280,6 +280,27 @@ fn natives_look_at_the_clock_when_they_have_worked() {
     }
 }
 
+/// A single call that would work for longer than the script may run.
+#[test]
+fn compression_looks_at_the_clock_while_it_works() {
+    for call in [
+        "z.deflateSync(Buffer.alloc(16 << 20))",
+        "z.deflateRawSync(Buffer.alloc(16 << 20).fill('abc'), {level: 9})",
+        "z.inflateSync(packed)",
+    ] {
+        let mut instance = instance_within(Limits { memory_bytes: 256 << 20, ..limits() });
+        instance.state.meter.clock.set(|| 0);
+        let setup = "import('zlib').then(m => {
+            globalThis.z = m.default;
+            globalThis.packed = z.deflateSync(Buffer.alloc(16 << 20));
+        })";
+        instance.evaluate(&mut NoHost, "setup.js", setup).unwrap();
+        instance.state.meter.clock.set(clock);
+        let fault = instance.evaluate(&mut NoHost, "work.js", call).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Stretch, "{call}: {fault}");
+    }
+}
+
 #[test]
 fn limits_may_change_between_calls() {
     let mut instance = instance_within(Limits { memory_bytes: 1 << 20, ..limits() });

@@ -8,7 +8,7 @@ use zlib_rs::{
 
 use crate::buffer;
 use crate::native::{self, Call, to_i64};
-use crate::state;
+use crate::{raw, state};
 
 /// What the module exports.
 pub const EXPORTS: &[&str] =
@@ -16,6 +16,9 @@ pub const EXPORTS: &[&str] =
 
 /// Bytes that the output grows by; the limit on memory is checked as often.
 const STEP: usize = 16 << 10;
+
+/// The most input of one call of the library, between which the clock is looked at.
+const PIECE: usize = 64 << 10;
 
 pub fn module<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     let module = Object::new(ctx.clone())?;
@@ -122,7 +125,8 @@ fn deflate<'js>(call: &Call<'_, 'js>, raw: bool) -> Result<Value<'js>> {
             .set_dictionary(&dictionary)
             .map_err(|_| Exception::throw_internal(ctx, "deflateSetDictionary() failed"))?;
     }
-    let limit = state::of(ctx).memory_max();
+    let state = state::of(ctx);
+    let limit = state.memory_max();
     let mut out = vec![0; STEP];
     loop {
         let (read, written) = (deflate.total_in() as usize, deflate.total_out() as usize);
@@ -132,7 +136,12 @@ fn deflate<'js>(call: &Call<'_, 'js>, raw: bool) -> Result<Value<'js>> {
             }
             out.resize(written + STEP, 0);
         }
-        match deflate.compress(&input[read..], &mut out[written..], DeflateFlush::Finish) {
+        if read > 0 && state.meter.must_end() {
+            return Err(raw::interrupt(ctx));
+        }
+        let end = input.len().min(read + PIECE);
+        let flush = if end == input.len() { DeflateFlush::Finish } else { DeflateFlush::NoFlush };
+        match deflate.compress(&input[read..end], &mut out[written..], flush) {
             Ok(Status::StreamEnd) => {
                 let written = deflate.total_out() as usize;
                 return buffer::new(ctx, &out[..written]);
@@ -162,7 +171,8 @@ fn inflate<'js>(call: &Call<'_, 'js>, raw: bool) -> Result<Value<'js>> {
         let text = inflate.error_message().unwrap_or(text);
         Exception::throw_internal(ctx, &format!("failed to inflate the data: {text}"))
     };
-    let limit = state::of(ctx).memory_max();
+    let state = state::of(ctx);
+    let limit = state.memory_max();
     let mut out = vec![0; STEP];
     loop {
         let (read, written) = (inflate.total_in() as usize, inflate.total_out() as usize);
@@ -171,6 +181,9 @@ fn inflate<'js>(call: &Call<'_, 'js>, raw: bool) -> Result<Value<'js>> {
                 return Err(out_of_memory(ctx));
             }
             out.resize(written + STEP, 0);
+        }
+        if read > 0 && state.meter.must_end() {
+            return Err(raw::interrupt(ctx));
         }
         match inflate.decompress(&input[read..], &mut out[written..], InflateFlush::NoFlush) {
             Ok(Status::StreamEnd) => {
