@@ -1,17 +1,24 @@
 //! Unpacking gzip, piece by piece.
 
 use mem::{Buf, Chain};
-use zlib_rs::{Inflate, InflateFlush, Status};
+use zlib_rs::{Inflate, InflateError, InflateFlush, Status};
 
 /// The room that output is written into at least.
 const ROOM: usize = 4096;
 
+// What zlib's `inflate()` returns.
+const NEED_DICT: i32 = 2;
+const STREAM_ERROR: i32 = -2;
+const DATA_ERROR: i32 = -3;
+const MEM_ERROR: i32 = -4;
+const BUF_ERROR: i32 = -5;
+
 /// gzip with any window.
 const GZIP: u8 = 15 + 16;
 
-/// The reason that a stream cannot be read.
+/// The reason that a stream cannot be read: what zlib's `inflate()` returns, and a text.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Failure(pub &'static str);
+pub struct Failure(pub i32, pub &'static str);
 
 /// A decompressor at work on one response.
 pub struct Inflater {
@@ -63,7 +70,7 @@ impl Inflater {
                 input.pop_front();
             }
             let piece = match input.front() {
-                Some(buf) => buf.memory().ok_or(Failure("not in memory"))?,
+                Some(buf) => buf.memory().ok_or(Failure(STREAM_ERROR, "not in memory"))?,
                 None => &[],
             };
             if piece.is_empty() && !self.pending {
@@ -99,10 +106,18 @@ impl Inflater {
                 self.pending = false;
             }
             Ok(_) if used == 0 && made == 0 && !piece.is_empty() => {
-                return Err(Failure("no progress"));
+                return Err(Failure(BUF_ERROR, "no progress"));
             }
             Ok(_) => self.pending = filled,
-            Err(e) => return Err(Failure(z.error_message().unwrap_or(e.as_str()))),
+            Err(e) => {
+                let code = match e {
+                    InflateError::NeedDict { .. } => NEED_DICT,
+                    InflateError::StreamError => STREAM_ERROR,
+                    InflateError::DataError => DATA_ERROR,
+                    InflateError::MemError => MEM_ERROR,
+                };
+                return Err(Failure(code, z.error_message().unwrap_or(e.as_str())));
+            }
         }
         Ok(used)
     }

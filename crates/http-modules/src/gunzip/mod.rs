@@ -142,8 +142,9 @@ impl BodyFilter for Body {
     fn filter(&mut self, r: &mut Request, Piece { input, last, out }: Piece<'_>) -> FilterStep {
         let done = match self.inflater.run(input, out, self.limits.output_max) {
             Ok(done) => done,
-            Err(Failure(what)) => {
-                r.log(Level::Error, format_args!("inflate() failed: {what}"));
+            Err(Failure(code, what)) => {
+                // Behind nginx's words, which end in zlib's flush (none) and error.
+                r.log(Level::Error, format_args!("inflate() failed: 0, {code} ({what})"));
                 return FilterStep::Fail;
             }
         };
