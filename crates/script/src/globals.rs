@@ -19,12 +19,19 @@ pub const NJS_VERSION: &str = "1.0.1";
 /// The same as a number: a byte for each part.
 const NJS_VERSION_NUMBER: u32 = 0x01_00_01;
 
+/// What njs says where code would be made of a string.
+const NO_FUNCTION: &str = "function constructor is disabled in \"safe\" mode";
+
 /// Adds everything in this file.
 pub fn install(ctx: &Ctx<'_>) -> Result<()> {
     let globals = ctx.globals();
     // As in nginx: no code is made of strings.
     globals.remove("eval")?;
+    let function: Object<'_> = globals.get("Function")?;
     globals.remove("Function")?;
+    // Scripts for njs's own engine use its prototype.
+    let prototype = function.get("prototype")?;
+    native::constructor(ctx, "Function", 1, |c| Err(c.type_error(NO_FUNCTION)), prototype)?;
     native::methods(
         &globals,
         &[

@@ -497,6 +497,15 @@ mod tests {
     }
 
     #[test]
+    fn modules_may_export_what_they_declare_later() {
+        let mut i = instance(
+            "export default {f};\nconst f = g.bind(null, 'f');\nfunction g(x) { return x }",
+        );
+        let f = i.call(&mut NoHost, "main.f", &[]);
+        assert_eq!(f, Ok(Outcome::Done(Data::Text("f".into()))));
+    }
+
+    #[test]
     fn a_loop_is_ended_and_cannot_be_caught() {
         let mut i = instance(
             "function f() { for (;;) try { for (;;); } catch (e) {} }\nexport default {f}",

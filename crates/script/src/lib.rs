@@ -3,6 +3,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `program.rs` | [`Program`]: modules found, checked and compiled, without an engine |
+//! | `exports.rs` | modules that export what they declare later |
 //! | `instance.rs` | [`Instance`]: an engine that runs a program for one request at a time |
 //! | `host/` | [`Host`]: what scripts can reach outside the engine |
 //! | `state.rs` | what natives share: the lent host, promises of the host, timers, the meter |
@@ -22,6 +23,7 @@ mod builtin;
 mod codec;
 mod convert;
 mod crypto;
+mod exports;
 mod fault;
 mod fetch;
 mod form;

@@ -169,7 +169,12 @@ fn deep_recursion_is_an_error_that_scripts_can_catch() {
 #[test]
 fn code_cannot_be_made_of_strings() {
     assert_eq!(thrown("eval('1')"), "ReferenceError: eval is not defined");
-    assert_eq!(thrown("new Function('return 1')"), "ReferenceError: Function is not defined");
+    let disabled = "TypeError: function constructor is disabled in \"safe\" mode";
+    for text in ["new Function('return 1')", "Function('return 1')", "(() => 1).constructor('1')"] {
+        assert_eq!(thrown(text), disabled, "{text}");
+    }
+    let whole = "Function.prototype.call.call(x => x, null, 1) === 1 && run instanceof Function";
+    assert_eq!(run(&format!("function run() {{}} {whole}")).unwrap(), "true");
 }
 
 /// Builtins with arguments that make them work for long. A look at the clock must come while they

@@ -221,12 +221,23 @@ pub fn class<'js>(
     table: &[Method],
 ) -> Result<Object<'js>> {
     let prototype = prototype(ctx, name, table)?;
-    let constructor = Constructor::new_prototype(ctx, prototype.clone(), Plain(construct))?;
+    constructor(ctx, name, length, construct, prototype.clone())?;
+    Ok(prototype)
+}
+
+/// Adds a global constructor of objects with a prototype.
+pub fn constructor<'js>(
+    ctx: &Ctx<'js>,
+    name: &str,
+    length: usize,
+    construct: Native,
+    prototype: Object<'js>,
+) -> Result<()> {
+    let constructor = Constructor::new_prototype(ctx, prototype, Plain(construct))?;
     let f: &Function<'js> = &constructor;
     f.set_name(name)?;
     f.set_length(length)?;
-    ctx.globals().prop(name, Property::from(constructor).writable().configurable())?;
-    Ok(prototype)
+    ctx.globals().prop(name, Property::from(constructor).writable().configurable())
 }
 
 /// Makes a prototype that scripts have no constructor for.

@@ -10,6 +10,7 @@ use rquickjs::module::Declared;
 use rquickjs::{Ctx, Error, Exception, Module, Runtime};
 
 use crate::builtin;
+use crate::exports;
 use crate::fault::{Fault, FaultKind};
 use crate::raw::{self, Bytecode};
 
@@ -130,6 +131,9 @@ impl Loader for Files {
         // The line of an interpreter stays a line, so that positions are right.
         if text.starts_with(b"#!") {
             text[..2].copy_from_slice(b"//");
+        }
+        if let Some(moved) = std::str::from_utf8(&text).ok().and_then(exports::moved_to_end) {
+            text = moved.into_bytes();
         }
         let module = Module::declare(ctx.clone(), name, text)?;
         let bytecode = Bytecode::of(&module)?;

@@ -215,6 +215,20 @@ mod tests {
         assert_eq!(printed("console.warn('a', 1); console.error('b')"), "W: a\nW: 1\nE: b\n");
     }
 
+    /// As in njs's own engine; QuickJS takes bytes alone under nginx.
+    #[test]
+    fn cryptography_takes_text_as_its_bytes() {
+        let text = "const hmac = {name: 'HMAC', hash: 'SHA-256'};
+            async function signed(bytes) {
+                const key = await crypto.subtle.importKey('raw', bytes('k'), hmac, false, ['sign']);
+                const signature = await crypto.subtle.sign(hmac, key, bytes('text'));
+                return Buffer.from(signature).toString('hex');
+            }
+            Promise.all([x => x, x => new TextEncoder().encode(x)].map(signed))
+                .then(([a, b]) => console.log(a === b && a.length));";
+        assert_eq!(printed(text), "64\n");
+    }
+
     #[test]
     fn rejections_and_hooks() {
         let rejected = printed("Promise.reject(new Error('no'))");

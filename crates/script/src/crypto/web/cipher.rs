@@ -32,7 +32,18 @@ pub fn decrypt<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
 
 /// The bytes of an argument.
 pub fn data(call: &Call<'_, '_>, index: usize) -> Result<Vec<u8>> {
-    raw::bytes(&call.arg(index)).ok_or_else(|| call.type_error("not a TypedArray"))
+    match view_or_text(&call.arg(index))? {
+        Some(bytes) => Ok(bytes),
+        None => Err(call.type_error("not a TypedArray")),
+    }
+}
+
+/// The bytes of a view, or of a string, which njs's own engine takes, too.
+pub fn view_or_text(value: &Value<'_>) -> Result<Option<Vec<u8>>> {
+    match raw::bytes(value) {
+        None if value.is_string() => Ok(Some(raw::to_text(value)?.into_bytes())),
+        bytes => Ok(bytes),
+    }
 }
 
 /// The bytes of an algorithm's member, if it is there.

@@ -3,6 +3,7 @@
 use rquickjs::{Ctx, Exception, Object, Result, Value};
 
 use super::algorithm::{self, Algorithm, Curve, Format, usage};
+use super::cipher::view_or_text;
 use super::key::{Key, Material, halves};
 use super::{ec, rsa_keys};
 use crate::codec::Encoding;
@@ -83,7 +84,11 @@ pub fn import<'js>(purpose: &Purpose<'_, 'js>, format: Format, data: &Value<'js>
         let material = jwk_material(purpose, hash, &Jwk(jwk))?;
         return purpose.key(hash, material);
     }
-    let bytes = raw::bytes(data).ok_or_else(|| purpose.error("not a TypedArray"))?;
+    let bytes = match format {
+        Format::Raw => view_or_text(data)?,
+        _ => raw::bytes(data),
+    };
+    let bytes = bytes.ok_or_else(|| purpose.error("not a TypedArray"))?;
     let material = match format {
         Format::Raw => raw_material(purpose, &bytes)?,
         Format::Pkcs8 => pkcs8_material(purpose, &bytes)?,
