@@ -139,8 +139,9 @@ fn said(zone: &Zone, value: &Value) -> Result<Said, Refusal> {
     let parts = match value {
         Value::Null => return Ok(Said::Remove),
         Value::String(text) => return Ok(Said::Value(text.clone(), None)),
+        Value::Number(number) => return Ok(Said::Value(number.to_string(), None)),
         Value::Object(parts) => parts,
-        _ => return Err(format_error("a value is a string, null, or an object")),
+        _ => return Err(format_error("a value is a string, a number, null, or an object")),
     };
     if parts.keys().any(|name| name != "value" && name != "expire") {
         return Err(format_error("unknown member beside \"value\" and \"expire\""));

@@ -105,7 +105,7 @@ fn wrong_changes_are_refused_and_change_nothing() {
         ("POST", "text", "[]", 415, "JsonError"),
         ("POST", "text", "{\"b\":\"1\",\"b\":\"2\"}", 415, "JsonError"),
         ("POST", "text", "{}", 400, "KeyvalFormatError"),
-        ("POST", "text", "{\"b\":1}", 400, "KeyvalFormatError"),
+        ("POST", "text", "{\"b\":true}", 400, "KeyvalFormatError"),
         ("POST", "text", "{\"b\":null}", 400, "KeyvalFormatError"),
         ("POST", "text", "{\"b\":{\"value\":1}}", 400, "KeyvalFormatError"),
         ("POST", "text", "{\"b\":{\"value\":\"1\",\"x\":1}}", 400, "KeyvalFormatError"),
@@ -130,6 +130,9 @@ fn wrong_changes_are_refused_and_change_nothing() {
     let look = ask(&weir, "DELETE /look/9/http/keyvals/text", "", "");
     assert_eq!(look.0, 405);
     assert_eq!(api(&weir, "GET", "text", "").1, "{\"a\":\"1\"}\n");
+    // A number is its text, as in NGINX Plus.
+    assert_eq!(api(&weir, "PATCH", "text", "{\"a\":-1.5}").0, 204);
+    assert_eq!(api(&weir, "GET", "text", "").1, "{\"a\":\"-1.5\"}\n");
     assert_eq!(api(&weir, "POST", "timed", expire).0, 201);
     assert_eq!(api(&weir, "PATCH", "timed", "{\"b\":{\"expire\":1}}").0, 204);
     wait_until("the end of its time", || text(&weir, "/?k=b") == "|||||");
