@@ -30,12 +30,14 @@ static DIRECTIVES: &[Directive<Cx>] = &[
         HSLI,
         Args::T23,
         "",
-        "Adds a response header field on statuses 200 to 206 and 30x, or `always` on all.",
+        "Adds a response header field on statuses 200 to 206 and 30x, or `always` on all; \
+         Content-Length and Transfer-Encoding are left out.",
         |cx, n| {
             let line = line(cx, n)?;
             if let Some(what) = FRAMING.iter().find(|f| eq_ignore_case(&line.name, f.as_bytes())) {
-                let m = format!("\"{what}\" cannot be added: the server frames its responses");
-                return Err(ConfError::directive(n, m));
+                let m = format!("\"{what}\" is not added: the server frames its responses");
+                conf::warn(&n.args[0], &m);
+                return Ok(());
             }
             let conf = cx.loc::<HeadersConf>();
             conf.at.get_or_insert_with(|| n.name.clone());
