@@ -52,6 +52,8 @@ mod refused;
 mod rewrite;
 mod scraping;
 #[cfg(feature = "script")]
+mod script_projects;
+#[cfg(feature = "script")]
 mod script_waits;
 #[cfg(feature = "script")]
 mod scripts;
