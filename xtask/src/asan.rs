@@ -5,13 +5,16 @@ use std::process::Command;
 use crate::Findings;
 use crate::workspace::Workspace;
 
-/// The crates that may hold `unsafe` (see the tidy check).
-const CRATES: [&str; 4] = ["weir-event", "weir-os", "weir-mem", "weir-shm"];
+/// The crates that may hold `unsafe` (see the tidy check); `weir-script` with its engine in C.
+const CRATES: [&str; 5] = ["weir-event", "weir-os", "weir-mem", "weir-shm", "weir-script"];
 
 /// Sanitizers are still unstable, and wait for a target that is named.
 const TOOLCHAIN: &str = "+nightly";
 
 const FLAG: &str = "-Zsanitizer=address";
+
+/// The same for code in C, by GCC or Clang: its checks call the runtime that rustc links.
+const C_FLAG: &str = "-fsanitize=address -fno-omit-frame-pointer";
 
 /// `asan [PACKAGE...]`: all tests of these packages, or of those with `unsafe`.
 pub fn run(ws: &Workspace, args: &[String]) -> Findings {
@@ -24,6 +27,7 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
         .args(chosen.iter().flat_map(|package| ["--package", package]))
         .env("RUSTFLAGS", FLAG)
         .env("RUSTDOCFLAGS", FLAG)
+        .env(format!("CFLAGS_{}", target.replace('-', "_")), C_FLAG)
         // Its artifacts are useless to other builds.
         .env("CARGO_TARGET_DIR", ws.root().join("target/asan"))
         .current_dir(ws.root());

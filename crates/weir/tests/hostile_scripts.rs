@@ -3,8 +3,13 @@
 //! request or session. Others are served meanwhile, the worker lives, and its memory stays as it
 //! was.
 //!
-//! `WEIR_HOSTILE_ROUNDS=100000 cargo test -p weir --test hostile_scripts -- --nocapture` runs them
-//! for long; the longest waits of other clients are printed.
+//! A round has 144 requests. 350 rounds on each of two drivers are 100,000 requests, which take
+//! about 20 minutes, and the waits of other clients are printed:
+//!
+//! ```text
+//! WEIR_HOSTILE_ROUNDS=350 WEIR_HOSTILE_BINARY=target/release/weir \
+//!     cargo test -p weir --test hostile_scripts -- --nocapture
+//! ```
 
 #![cfg(feature = "script")]
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -13,7 +18,8 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use testkit::{Driver, PATIENCE, Scripted, Site, Weir, built_binary, each_driver};
@@ -98,6 +104,58 @@ fn rounds() -> usize {
     std::env::var("WEIR_HOSTILE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
 }
 
+/// The server: that of this build, unless another one is named, from the root of the repository.
+fn binary() -> PathBuf {
+    match std::env::var_os("WEIR_HOSTILE_BINARY") {
+        Some(path) => PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(path),
+        None => built_binary(),
+    }
+}
+
+/// All hooks, in the order of a round.
+fn hooks() -> impl Iterator<Item = &'static str> {
+    WAITING.iter().chain(SYNC).chain(STREAM).copied()
+}
+
+/// The waits of another client, each with the hostile script that ran when it began, and the one
+/// that ran when it ended, as numbers of [`Now`].
+type Waits = Vec<(Duration, usize, usize)>;
+
+/// The hostile script that runs, as a number.
+#[derive(Default)]
+struct Now(AtomicUsize);
+
+impl Now {
+    fn set(&self, kind: usize, hook: &str) {
+        let hook = hooks().position(|name| name == hook).unwrap();
+        self.0.store(kind * hooks().count() + hook, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn name(number: usize) -> String {
+        let count = hooks().count();
+        format!("{} {}", hooks().nth(number % count).unwrap(), KINDS[number / count])
+    }
+}
+
+/// Prints how long another client waited, and beside which scripts it waited longest.
+fn print(driver: Driver, mut waits: Waits) {
+    waits.sort_unstable_by_key(|(wait, ..)| std::cmp::Reverse(*wait));
+    let at = |part: usize| waits[waits.len() * part / 1000].0;
+    let (p50, p99, p999, most) = (at(500), at(10), at(1), waits[0].0);
+    let count = waits.len();
+    println!(
+        "{driver:?}: another client had {count} answers; p50 {p50:?}, p99 {p99:?}, p99.9 {p999:?}, \
+         longest {most:?}"
+    );
+    for (wait, began, ended) in &waits[..waits.len().min(8)] {
+        println!("{driver:?}:   {wait:?} from {} to {}", Now::name(*began), Now::name(*ended));
+    }
+}
+
 /// Servers that answer nothing, and without end.
 fn servers() -> (Scripted, Scripted) {
     let slow = Scripted::start(|mut stream, _| {
@@ -155,7 +213,7 @@ fn start(driver: Driver, slow: u16, endless: u16) -> Weir {
             );
         }
     }
-    Site::new(built_binary(), driver)
+    Site::new(binary(), driver)
         .file("html/a.txt", "small\n")
         .file("conf/t.js", SCRIPT)
         .config(&format!(
@@ -189,14 +247,16 @@ fn get(weir: &Weir, path: &str, leaves: bool) -> String {
 }
 
 /// One request for each hook and kind.
-fn round(weir: &Weir) {
+fn round(weir: &Weir, now: &Now) {
     for (k, kind) in KINDS.iter().enumerate() {
         for hook in WAITING {
+            now.set(k, hook);
             let leaves = *kind == "sleeps";
             let answer = get(weir, &format!("/{hook}/{kind}"), leaves);
             assert!(leaves || answer.starts_with("HTTP/1.1 500 "), "{hook} {kind}: {answer}");
         }
         for hook in SYNC {
+            now.set(k, hook);
             let answer = get(weir, &format!("/{hook}/{kind}"), false);
             match *hook {
                 // The variable of a script that fails has no value.
@@ -206,6 +266,7 @@ fn round(weir: &Weir) {
             }
         }
         for (i, hook) in STREAM.iter().enumerate() {
+            now.set(k, hook);
             let answer = sent((address(k), weir.port(1 + i)), "x\r\n\r\n", *kind == "sleeps");
             assert_eq!(answer, "", "{hook} {kind}");
         }
@@ -227,17 +288,16 @@ fn run(driver: Driver) {
     let (slow, endless) = servers();
     let weir = start(driver, slow.port, endless.port);
     let workers = weir.workers();
-    let ends = AtomicBool::new(false);
-    let (count, longest) = std::thread::scope(|scope| {
+    let (ends, now) = (AtomicBool::new(false), Now::default());
+    let waits = std::thread::scope(|scope| {
         let others = scope.spawn(|| {
-            let (mut count, mut longest) = (0, Duration::ZERO);
+            let mut waits = Waits::new();
             while !ends.load(Ordering::Relaxed) {
-                let began = Instant::now();
+                let (began, beside) = (Instant::now(), now.get());
                 assert!(get(&weir, "/plain", false).ends_with("plain"));
-                longest = longest.max(began.elapsed());
-                count += 1;
+                waits.push((began.elapsed(), beside, now.get()));
             }
-            (count, longest)
+            waits
         });
         // Ends the other client, too, where a round fails.
         struct Ends<'a>(&'a AtomicBool);
@@ -247,18 +307,18 @@ fn run(driver: Driver) {
             }
         }
         let ending = Ends(&ends);
-        round(&weir);
-        round(&weir);
+        round(&weir, &now);
+        round(&weir, &now);
         let before = resident_kb(&weir);
-        (0..rounds()).for_each(|_| round(&weir));
+        (0..rounds()).for_each(|_| round(&weir, &now));
         let after = resident_kb(&weir);
         assert!(after <= before + GROWTH_KB, "{before} KB before, {after} KB after");
         println!("{driver:?}: {before} KB before, {after} KB after");
         drop(ending);
         others.join().unwrap()
     });
-    println!("{driver:?}: another client had {count} answers, the longest after {longest:?}");
-    assert!(count > 0);
+    assert!(!waits.is_empty());
+    print(driver, waits);
     assert_eq!(weir.workers(), workers, "the worker lives");
     let log = weir.stop_and_read("error.log");
     for line in [
