@@ -287,6 +287,7 @@ fn a_turn_that_serves_nobody_else_for_long_is_logged() {
     };
     let told = said_of_a_long_turn(options(2, 0));
     assert!(told.contains("a turn of the event loop took"), "{told:?}");
+    assert!(told.contains(" ms of it on a processor"), "{told:?}");
     assert_eq!(said_of_a_long_turn(options(60_000, 0)), "");
     // The clock of such a loop does not tell.
     assert_eq!(said_of_a_long_turn(options(2, 10)), "");

@@ -50,6 +50,7 @@ pub(crate) mod relief;
 pub(crate) mod remote;
 pub(crate) mod slot;
 pub(crate) mod spare;
+mod stopwatch;
 pub mod task;
 pub(crate) mod timer;
 pub(crate) mod turn;

@@ -7,7 +7,6 @@ use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
 
 use base::log::Level;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::driver::{Driver, DriverKind, Phase};
 use crate::listener::{AcceptLock, Shared};
@@ -17,6 +16,7 @@ use crate::runtime::batch::Batch;
 use crate::runtime::relief::{self, Relief, Tidying};
 use crate::runtime::remote::{self, Mailbox};
 use crate::runtime::slot::Slots;
+use crate::runtime::stopwatch::{Run, Stopwatch};
 use crate::runtime::task::{self, Tasks};
 use crate::runtime::victims::Victims;
 use crate::sock::{SockKey, Socks};
@@ -300,11 +300,9 @@ impl Inner {
 pub struct Loop {
     accept_lock: Option<Box<dyn AcceptLock>>,
     accept_delay_ms: u64,
-    stall_ms: u64,
+    watch: Stopwatch,
     /// Kept for its capacity.
     batch: Batch,
-    /// When the last wait ended, on the coarse clock.
-    woken_ms: u64,
     /// A loop stays on its thread.
     not_send: PhantomData<*const ()>,
 }
@@ -353,12 +351,12 @@ impl Loop {
             starved_logged: 0,
         };
         INNER.with(|inner| *inner.borrow_mut() = Some(Inner { core, driver }));
+        let stall_ms = if timer_resolution_ms > 0 { u64::MAX } else { options.stall_ms };
         Ok(Loop {
             accept_lock: options.accept_mutex,
             accept_delay_ms: options.accept_mutex_delay_ms,
-            stall_ms: if timer_resolution_ms > 0 { u64::MAX } else { options.stall_ms },
+            watch: Stopwatch::new(stall_ms),
             batch: Batch::default(),
-            woken_ms: coarse_ms(),
             not_send: PhantomData,
         })
     }
@@ -397,12 +395,12 @@ impl Loop {
     /// One turn: wait, apply the events, fire timers, run tasks.
     fn turn(&mut self) -> io::Result<()> {
         let timeout_ms = self.accept_turn(with(|inner| inner.timeout_ms()));
-        let busy_ms = coarse_ms() - self.woken_ms;
+        let run = self.watch.run();
         let read_clock = with(|inner| inner.driver.wait(timeout_ms))?;
         if read_clock {
             base::time::update();
         }
-        self.account(busy_ms);
+        self.account(&run);
         if self.accept_lock.is_some() {
             self.accept_first();
         }
@@ -463,19 +461,14 @@ impl Loop {
         polls
     }
 
-    fn account(&mut self, busy_ms: u64) {
-        let now = coarse_ms();
-        let wait_ms = now - self.woken_ms - busy_ms;
-        if busy_ms > self.stall_ms {
-            stalled(busy_ms);
-        }
-        self.woken_ms = now;
+    fn account(&mut self, run: &Run) {
+        let wait_ms = self.watch.woken(run);
         with(|inner| {
             let stats = &mut inner.core.stats;
             stats.turns += 1;
             stats.wait_ms += wait_ms;
-            stats.busy_ms += busy_ms;
-            stats.longest_turn_ms = stats.longest_turn_ms.max(busy_ms);
+            stats.busy_ms += run.busy_ms;
+            stats.longest_turn_ms = stats.longest_turn_ms.max(run.busy_ms);
         });
     }
 
@@ -534,12 +527,6 @@ impl Drop for Loop {
             remote::close(inner.core.tasks.loop_id());
         }
     }
-}
-
-/// Milliseconds on a clock that costs next to nothing and ticks every few of them.
-fn coarse_ms() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 /// Whether a thread has a loop.
@@ -612,10 +599,4 @@ pub fn descriptor_closed() {
             inner.feed();
         }
     });
-}
-
-#[cold]
-fn stalled(ms: u64) {
-    let m = "a turn of the event loop took";
-    base::log!(base::log::default(), Level::Warn, None, "{m} {ms} ms, in which nothing else ran");
 }

@@ -2,7 +2,7 @@
 //! of the same worker waits meanwhile.
 //!
 //! Each kind of work meets newly started servers, once each, because a second request finds caches
-//! filled. The loop's own clock ticks every 4 ms; the witness, a client that asks for two bytes
+//! filled. The loop's own clock counts milliseconds; the witness, a client that asks for two bytes
 //! over and over, measures to the microsecond, but waits up to two turns. Both also count the time
 //! in which the worker had no processor. So its loop's thread has real-time priority where that is
 //! allowed, and the shortest of the rounds counts: what the work itself causes is in all of them.
@@ -57,8 +57,8 @@ impl Figures {
         }
     }
 
-    /// Whether a turn took longer than the limit. A turn that the coarse clock gives one tick
-    /// lasted 0 to 8 ms, so the witness decides; but a wait without a long turn was several turns.
+    /// Whether a turn took longer than the limit. The loop's figure may be a millisecond too high,
+    /// so the witness decides; but a wait without a long turn was several turns.
     fn exceeds(&self, limit_ms: f64) -> bool {
         self.turn >= limit_ms && self.wait > limit_ms
     }
@@ -102,7 +102,7 @@ pub fn run(options: &Options, _: &str) -> Outcome {
         ]));
     }
     report::table(&rows);
-    println!("(the least of {} rounds; the loop's clock ticks every 4 ms)", options.rounds);
+    println!("(the least of {} rounds; the loop's clock counts milliseconds)", options.rounds);
     match wrong.as_slice() {
         [] => Ok(()),
         names => Err(format!("failed, or turns above {LIMIT_MS} ms: {}", names.join("; "))),
