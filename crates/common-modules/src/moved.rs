@@ -35,10 +35,11 @@ impl Texts {
         }
     }
 
-    /// The description of the connection with this number, start and header, and its TLS.
+    /// The description of the connection with this number, start, count of requests, and run in
+    /// which it has moved ([`Client::moved_in`]); with its header, and its TLS.
     pub fn client<'a>(
         &'a self,
-        (number, start_ms, requests): (u64, u64, u64),
+        (number, start_ms, requests, moved_in): (u64, u64, u64, u64),
         proxy: Option<&'a Header>,
         (tls, handshake): (Option<Sealed<'a>>, Option<Handshake<'a>>),
     ) -> Client<'a> {
@@ -52,6 +53,7 @@ impl Texts {
             number,
             age_ms: base::time::now_ms().saturating_sub(start_ms),
             requests,
+            moved_in,
             proxy: proxy.map(|header| Proxied {
                 source: end(&header.source, source),
                 destination: end(&header.destination, destination),
@@ -149,7 +151,7 @@ mod tests {
     fn a_client_without_a_name_keeps_its_address() {
         let (listener, peer) = (addr("unix:/a"), SockAddr::Unix(UnixAddr::default()));
         let texts = Texts::new((&listener, &listener, &peer), Some(&peer), None);
-        let client = texts.client((1, 0, 1), None, (None, None));
+        let client = texts.client((1, 0, 1, 0), None, (None, None));
         assert_eq!(address(client.local), Some(listener));
         assert_eq!(address(client.peer), Some(peer.clone()));
         assert_eq!(client.real_peer.and_then(address), Some(peer));
@@ -166,9 +168,9 @@ mod tests {
             let proxy = Header { source: end(source, 1), destination: end("::1", 2), tlvs };
             let (listener, local, peer) = (addr("0.0.0.0:80"), addr("[::1]:80"), addr("unix:/a"));
             let texts = Texts::new((&listener, &local, &peer), Some(&local), Some(&proxy));
-            let client = texts.client((7, 0, 3), Some(&proxy), (None, None));
+            let client = texts.client((7, 0, 3, 5), Some(&proxy), (None, None));
             assert_eq!(header(client.proxy.as_ref().unwrap()).as_deref(), Some(&proxy));
-            assert_eq!((client.number, client.requests), (7, 3));
+            assert_eq!((client.number, client.requests, client.moved_in), (7, 3, 5));
             for (text, of) in
                 [(client.listener, listener), (client.local, local), (client.peer, peer)]
             {

@@ -164,31 +164,37 @@ pub struct PoolReport {
     pub longest_wait_us: u64,
 }
 
-/// The fields in the line of a kind of connection: those that went, those that came, and from
-/// [`STAYED`] on those that stayed, by reason.
+/// The fields in the line of a kind of connection: those that moved, each once; those that went,
+/// and came, each time; and from [`STAYED`] on those that stayed, by reason.
 const MOVED: usize = 0;
-const RECEIVED: usize = 1;
-const STAYED: usize = 2;
+const SENT: usize = 1;
+const RECEIVED: usize = 2;
+const STAYED: usize = 3;
 const _: () = assert!(STAYED + Stay::ALL.len() <= shm::LINE_FIELDS);
 
 /// The moves of connections of a kind.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct MoveReport {
-    /// Connections that went to another worker.
+    /// Connections that came from another process, each once however often it has moved.
     pub moved: u64,
-    /// Connections that came from another worker.
+    /// The number of times that one went to another process.
+    pub sent: u64,
+    /// The number of times that one came from another process.
     pub received: u64,
     /// Connections that stayed with a worker that left, by reason ([`Stay::ALL`]).
     pub stayed: [u64; Stay::ALL.len()],
 }
 
 impl Tally for Stats {
-    fn moved(&self, kind: Kind) {
-        self.count_move(kind, MOVED);
+    fn sent(&self, kind: Kind) {
+        self.count_move(kind, SENT);
     }
 
-    fn received(&self, kind: Kind) {
+    fn received(&self, kind: Kind, moved_in: u64) {
         self.count_move(kind, RECEIVED);
+        if moved_in != self.run {
+            self.count_move(kind, MOVED);
+        }
     }
 
     fn stayed(&self, kind: Kind, why: Stay) {
@@ -214,6 +220,7 @@ pub struct Stats {
     numbers: Zone,
     slot: Cell<usize>,
     began_ms: u64,
+    run: u64,
 }
 
 impl Stats {
@@ -226,6 +233,7 @@ impl Stats {
         let (counters, reports) = (Counters::new(slots)?, Counters::new(slots * LINES)?);
         let (numbers, reported) = (Zone::anonymous(64)?, RefCell::default());
         let moves = Counters::new(slots * Kind::ALL.len())?;
+        let began_ms = base::time::unix_ms();
         Ok(Stats {
             flight: Recorder::new()?,
             history: History::new()?,
@@ -236,13 +244,20 @@ impl Stats {
             reported,
             numbers,
             slot: Cell::new(0),
-            began_ms: base::time::unix_ms(),
+            began_ms,
+            run: began_ms << 20 | u64::from(std::process::id()),
         })
     }
 
     /// The time when all counters were 0, milliseconds since 1970: the start of the master.
     pub fn began_ms(&self) -> u64 {
         self.began_ms
+    }
+
+    /// Names the run of the master that these counters belong to, unlike those of binaries before
+    /// and after it; never 0.
+    pub fn run(&self) -> u64 {
+        self.run
     }
 
     /// Takes the line of this process's slot; a predecessor's work under way is cleared.
@@ -301,9 +316,9 @@ impl Stats {
         self.counters.line(slot).get(Field::Active as usize)
     }
 
-    /// The connections that came from other workers to those of each slot, since the start.
+    /// The clients' connections that came from other workers to those of each slot, since the start.
     pub fn received_by_slot(&self) -> Vec<u64> {
-        let in_slot = |slot| Kind::ALL.map(|kind| self.move_line(slot, kind).get(RECEIVED));
+        let in_slot = |slot| Kind::CLIENTS.map(|kind| self.move_line(slot, kind).get(RECEIVED));
         (0..self.moves.slots() / Kind::ALL.len()).map(|slot| in_slot(slot).iter().sum()).collect()
     }
 
@@ -315,6 +330,7 @@ impl Stats {
         };
         MoveReport {
             moved: sum(MOVED),
+            sent: sum(SENT),
             received: sum(RECEIVED),
             stayed: Stay::ALL.map(|why| sum(STAYED + why as usize)),
         }
@@ -553,6 +569,20 @@ mod tests {
         assert_eq!((stats.sum(Field::Writing), stats.sum(Field::Reading)), (1, 0));
         drop(kept);
         assert_eq!(stats.sum(Field::Writing), 0);
+    }
+
+    #[test]
+    fn a_connection_counts_once_however_often_it_moves() {
+        let stats = Stats::new(2).unwrap();
+        // Accepted here; back from another worker; from another binary.
+        for moved_in in [0, stats.run(), stats.run(), stats.run() + 1] {
+            stats.received(Kind::Idle, moved_in);
+        }
+        stats.use_slot(1);
+        stats.sent(Kind::Idle);
+        let report = MoveReport { moved: 2, sent: 1, received: 4, ..MoveReport::default() };
+        assert_eq!(stats.moves(Kind::Idle), report);
+        assert_eq!(stats.moves(Kind::Tunnel), MoveReport::default());
     }
 
     #[test]

@@ -115,9 +115,10 @@ fn work(stats: &Stats, pools: &Pools, o: &mut Object<'_>) {
     });
     o.object("handover", |o| {
         for kind in Kind::ALL {
-            let MoveReport { moved, received, stayed } = stats.moves(kind);
+            let MoveReport { moved, sent, received, stayed } = stats.moves(kind);
             o.object(kind.name(), |o| {
                 o.number("moved", moved);
+                o.number("sent", sent);
                 o.number("received", received);
                 o.object("stayed", |o| {
                     for (why, n) in Stay::ALL.into_iter().zip(stayed) {

@@ -139,7 +139,7 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     up.force_ranges = Some(true);
     // There are none, so that any first buffer fits to them.
     up.buffers = up.buffer_size.map(|size| Bufs { num: 8, size });
-    let conf = up.finish("memcached", &[], &pass::folder::<MemcachedConf>(l))?;
+    let conf = up.finish("memcached", &[], &pass::folder::<MemcachedConf>(l))?.at("memcached", l);
     to.check_health(l, &conf)?;
     p.auto_redirect = true;
     let gzip_flag = own.gzip_flag.unwrap_or(0);

@@ -1,5 +1,6 @@
 //! The settings that all proxying modules share, each under its own prefix (`proxy_…`).
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -8,10 +9,12 @@ use conf::ConfError;
 use conf::template::Template;
 use conf::value::Bufs;
 use engine::TempPath;
+use http::LocView;
 use http::cx::Cx;
 use http_wire::h1::{FieldId, FieldSet};
 use upstream::socket::{Bind, SocketConf};
 use upstream::ssl::{SslDraft, UpstreamTls};
+use upstream::upstreams::Upstreams;
 
 /// The default size of writes to a temporary file, in bytes. Large, because handing a write to a
 /// thread costs as much as copying a dozen kilobytes.
@@ -290,6 +293,9 @@ pub struct Conf {
     pub cache: Option<Rc<CacheConf>>,
     /// TLS to the servers, if used.
     pub tls: Option<Rc<UpstreamTls>>,
+    /// Identifies the location among those whose connections to servers are kept; 0 if nothing but
+    /// the address of this does.
+    pub place: u64,
 }
 
 impl Conf {
@@ -303,6 +309,19 @@ impl Conf {
 }
 
 impl Conf {
+    /// Returns the settings with the identity of their location. `prefix` is that of the
+    /// directives: another protocol needs other connections.
+    pub fn at(mut self: Rc<Conf>, prefix: &str, l: &LocView) -> Rc<Conf> {
+        let SocketConf { bind, keepalive, .. } = &self.socket;
+        let known = (prefix, l.info.kind as u8, &l.info.name, bind.text(), keepalive);
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(known);
+        let place = l.conf::<Upstreams>().place(hash);
+        if let Some(conf) = Rc::get_mut(&mut self) {
+            conf.place = place;
+        }
+        self
+    }
+
     /// Returns the settings with TLS.
     pub fn with_tls(mut self: Rc<Conf>, tls: UpstreamTls) -> Rc<Conf> {
         if let Some(conf) = Rc::get_mut(&mut self) {
@@ -424,6 +443,7 @@ impl Draft {
             store_access: self.store_access.unwrap_or(0o600),
             cache: None,
             tls: None,
+            place: 0,
         }))
     }
 }

@@ -55,6 +55,7 @@ mod explained;
 mod failure;
 mod first;
 mod headers;
+mod kept;
 mod link;
 pub mod modules;
 mod moved;

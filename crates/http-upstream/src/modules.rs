@@ -110,6 +110,7 @@ const OWN: &[Directive<Cx>] = &[
 /// In a worker: starts the background tasks of upstreams.
 fn start(main: &Rc<HttpMain>, seat: &engine::Seat) -> io::Result<()> {
     crate::moved::register(main);
+    crate::kept::register(main);
     if let Some(all) = main.confs.get::<Upstreams>() {
         all.start(&main.life.gate, seat.slot);
     }

@@ -42,7 +42,7 @@ impl Taker for Tunnels {
         restore(resumed.request(), &tunnel.exchange, named).ok_or(Refusal::Other)?;
         let server_tls = tunnel.server_tls.as_ref();
         let (sock, session) = Transport::resumed(Sock::of_server(server), server_tls)?;
-        let conn = UpConn { sock, requests: 1, start_ms: now_ms(), cached: false };
+        let conn = UpConn { sock, requests: 1, start_ms: now_ms(), cached: false, moved_in: 0 };
         let mut tunnel = Tunnel::resumed(tunnel, Wire::Conn(conn));
         Ok(Box::new(move || {
             tunnel.begin(session, peer.map(Occupied::new));

@@ -108,7 +108,7 @@ fn end(c: Rc<Conn>) {
         c.sock().reset_at_end();
         return;
     }
-    if c.is_resumed {
+    if c.moved_in != 0 {
         // A detached subrequest in the process before may still have the descriptor: closing this
         // one alone would tell the client nothing.
         let _ = c.sock().shutdown_write();

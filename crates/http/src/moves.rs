@@ -153,7 +153,7 @@ impl Facts {
     /// Describes the request's connection.
     pub fn client<'a>(&'a self, c: &'a Conn, tls: Option<&'a SealedCopy>) -> Client<'a> {
         let tls = (tls.map(SealedCopy::sealed), c.handshake());
-        self.client.client((c.number, c.start_ms, c.requests.get()), c.proxy_header(), tls)
+        self.client.client(c.facts(), c.proxy_header(), tls)
     }
 
     /// Describes the request.

@@ -47,7 +47,7 @@ pub(crate) async fn offer(
     let tls =
         (client_tls.as_ref().map(SealedCopy::sealed), s.tls().and_then(Established::described));
     let message = Message::Mail(Box::new(Mail {
-        client: texts.client((s.number, now_ms(), 0), s.proxy.as_deref(), tls),
+        client: texts.client((s.number, now_ms(), 0, s.moved_in), s.proxy.as_deref(), tls),
         protocol: s.server.dialogue.protocol.name().as_bytes(),
         login: &s.login,
         upstream: s.upstream.as_deref(),
@@ -100,6 +100,7 @@ impl Taker for Sessions {
         let (server, server_session) = Transport::resumed(Sock::of_server(server), of_server)?;
         let mut s = MailSession::new(&main, address, peer, Some(local), client);
         s.number = mail.client.number;
+        s.moved_in = main.stats.run();
         s.login = Bytes::copy_from_slice(mail.login);
         s.upstream = mail.upstream.map(Bytes::copy_from_slice);
         s.is_starttls = mail.is_starttls;

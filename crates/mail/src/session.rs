@@ -36,6 +36,8 @@ pub struct MailSession {
     pub peer: SockAddr,
     /// The number in logs, unique among all workers.
     pub number: u64,
+    /// The run of the server in which another process has had the session before; 0 if none has.
+    pub(crate) moved_in: u64,
     /// The name of the client, for SMTP.
     pub host: Option<ClientHost>,
     /// The attempts to log in so far.
@@ -78,6 +80,7 @@ impl MailSession {
             debug: main.debugs(&peer),
             peer,
             number,
+            moved_in: 0,
             host: None,
             attempts: 0,
             proxy: None,

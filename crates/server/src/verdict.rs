@@ -70,7 +70,7 @@ impl Verdict {
     }
 }
 
-/// The moves of connections between workers, up to a moment.
+/// The moves of clients' connections between workers, up to a moment.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub struct Moved {
     /// Those that left a worker: one may leave several that do not know yet that they leave, too.
@@ -85,8 +85,8 @@ impl Moved {
     /// Since the server's start.
     pub fn so_far(stats: &Stats) -> Moved {
         let mut sums = Moved { received: stats.received_by_slot(), ..Moved::default() };
-        for MoveReport { moved, stayed, .. } in Kind::ALL.map(|kind| stats.moves(kind)) {
-            sums.sent += moved;
+        for MoveReport { sent, stayed, .. } in Kind::CLIENTS.map(|kind| stats.moves(kind)) {
+            sums.sent += sent;
             sums.stayed.iter_mut().zip(stayed).for_each(|(sum, n)| *sum += n);
         }
         sums
@@ -213,16 +213,16 @@ mod tests {
     fn a_connection_that_moves_twice_counts_once() {
         let stats = Stats::new(4).unwrap();
         stats.use_slot(2);
-        stats.received(Kind::Session);
+        stats.received(Kind::Session, 0);
         let before = Moved::so_far(&stats);
         assert!(before.has_arrived(&stats));
         // An old worker gives it to another one, which gives it to a new one.
         for (from, to) in [(0, 1), (1, 2)] {
             stats.use_slot(from);
-            stats.moved(Kind::Session);
+            stats.sent(Kind::Session);
             assert!(!before.has_arrived(&stats));
             stats.use_slot(to);
-            stats.received(Kind::Session);
+            stats.received(Kind::Session, 0);
             assert!(before.has_arrived(&stats));
         }
         stats.use_slot(0);

@@ -61,6 +61,8 @@ pub struct StreamSession {
     pub preread: Page,
     /// The session's number in logs, unique across all workers.
     pub number: u64,
+    /// The run of the server in which another process has had the session before; 0 if none has.
+    pub(crate) moved_in: u64,
     /// The start time, in milliseconds of the monotonic clock.
     pub start_ms: u64,
     /// The number of bytes received from the client.
@@ -145,6 +147,7 @@ impl StreamSession {
             peer,
             preread: Page::new(),
             number,
+            moved_in: 0,
             start_ms: base::time::now_ms(),
             received: Cell::new(0),
             sent: Cell::new(0),

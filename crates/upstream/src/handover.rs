@@ -21,7 +21,7 @@ use os::SockAddr;
 use os::socket::{message_pair, peek, recv_fd, send_fd};
 use shm::Zone;
 
-use crate::pool::UpConn;
+use crate::pool::{Kept, UpConn};
 
 /// Interval of looking for connections that ended, milliseconds.
 const SWEEP_MS: u64 = 2_000;
@@ -70,7 +70,13 @@ impl Queued {
         let age = self.number(1).saturating_add(unix_ms().saturating_sub(self.number(2)));
         let requests = self.number(0);
         let start_ms = now_ms().saturating_sub(age);
-        UpConn { sock: Sock::from_fd(self.fd).into(), requests, start_ms, cached: true }
+        UpConn {
+            sock: Sock::from_fd(self.fd).into(),
+            requests,
+            start_ms,
+            cached: true,
+            moved_in: 0,
+        }
     }
 }
 
@@ -170,6 +176,19 @@ impl Handover {
         None
     }
 
+    /// All connections that still stand: no worker of this configuration needs them any more.
+    pub fn take_all(&self) -> Vec<Kept> {
+        let queue = |queue| std::iter::from_fn(move || self.receive(queue));
+        let all = (0..self.queues.len()).flat_map(queue);
+        let kept = |queued: Queued| {
+            let addr = SockAddr::parse(queued.addr())?;
+            let left_ms = queued.number(3).saturating_sub(unix_ms());
+            let until_ms = now_ms().saturating_add(left_ms);
+            Some(Kept { conn: queued.into_conn(), addr, tag: 0, until_ms })
+        };
+        all.filter(Queued::is_good).filter_map(kept).collect()
+    }
+
     /// At intervals, by one worker: closes connections that ended or were idle too long.
     pub fn sweep(&self) {
         let (now, last) = (unix_ms(), &self.words.words()[0]);
@@ -205,7 +224,16 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         let (far, _) = listener.accept().unwrap();
         let sock = Sock::from_fd(near.into());
-        (UpConn { sock: sock.into(), requests: 5, start_ms: now_ms(), cached: false }, far)
+        (
+            UpConn {
+                sock: sock.into(),
+                requests: 5,
+                start_ms: now_ms(),
+                cached: false,
+                moved_in: 0,
+            },
+            far,
+        )
     }
 
     #[test]

@@ -27,7 +27,24 @@ pub struct UpConn {
     pub start_ms: u64,
     /// Whether it was idle before: an error on it may just be its end.
     pub cached: bool,
+    /// The run of the server in which another process has had it before; 0 if none has.
+    pub moved_in: u64,
 }
+
+/// An idle connection that may go to another process.
+pub struct Kept {
+    /// The connection.
+    pub conn: UpConn,
+    /// Its server.
+    pub addr: SockAddr,
+    /// Its location, if it is for one alone: [`Use::tag`].
+    pub tag: usize,
+    /// It is closed then, milliseconds on the monotonic clock.
+    pub until_ms: u64,
+}
+
+/// Takes the idle connections of a worker that leaves.
+pub type Leaving = Box<dyn Fn(Vec<Kept>)>;
 
 /// `keepalive` and its companions.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +74,8 @@ pub struct Owner {
 /// Which exchanges a connection is for.
 #[derive(Clone, Copy)]
 pub struct Use<'a> {
-    /// A hash of the location, the names under TLS and our own address.
+    /// A hash of the location, the names under TLS and our own address. Without the latter two, it
+    /// is the same in another process of the same configuration.
     pub tag: usize,
     /// Our own address is from variables: only exchanges with the same tag share it.
     pub apart: bool,
@@ -83,6 +101,14 @@ impl Use<'_> {
 }
 
 impl Idle {
+    /// The connection, if another process may have it: one to a server under TLS was made with
+    /// settings that another configuration may not have.
+    fn kept(self) -> Option<Kept> {
+        let Idle { conn, addr, tag, apart, owner, until_ms } = self;
+        let may_move = !apart && owner.is_none() && !conn.sock.is_tls() && conn.sock.is_quiet();
+        may_move.then_some(Kept { conn, addr, tag, until_ms })
+    }
+
     fn is_of(&self, owner: Option<&Rc<Owner>>) -> bool {
         match (&self.owner, owner) {
             (None, None) => true,
@@ -114,6 +140,7 @@ pub struct Pool {
     sweeping: Cell<bool>,
     me: Weak<Pool>,
     meter: OnceCell<Rc<GroupMeter>>,
+    leaving: OnceCell<Leaving>,
 }
 
 impl Pool {
@@ -133,7 +160,55 @@ impl Pool {
             sweeping: Cell::new(false),
             me: me.clone(),
             meter: OnceCell::new(),
+            leaving: OnceCell::new(),
         })
+    }
+
+    /// Has `leaving` take the idle connections once the worker leaves; else they are closed.
+    pub fn at_leave(&self, leaving: Leaving) {
+        let _ = self.leaving.set(leaving);
+    }
+
+    /// Keeps an idle connection that another process has had.
+    pub fn arrive(&self, kept: Kept, gate: &Gate) {
+        let Kept { conn, addr, tag, until_ms } = kept;
+        let now = base::time::now_ms();
+        let old = now.saturating_sub(conn.start_ms) > self.conf.time_ms;
+        if old || conn.requests >= self.conf.requests || gate.is_closed() {
+            return;
+        }
+        let until_ms = until_ms.min(now.saturating_add(self.conf.timeout_ms));
+        let mut idle = self.idle.borrow_mut();
+        if let Some(handover) = self.surplus(&idle, &conn, &addr) {
+            return handover.put(conn, &addr, until_ms.saturating_sub(now));
+        }
+        if idle.len() >= self.conf.max {
+            return;
+        }
+        idle.push_back(Idle { conn, addr, tag, apart: false, owner: None, until_ms });
+        self.count(idle.len());
+        drop(idle);
+        self.begin_to_sweep(gate);
+    }
+
+    fn begin_to_sweep(&self, gate: &Gate) {
+        if !self.sweeping.replace(true) {
+            let (me, gate) = (self.me.clone(), gate.clone());
+            event::spawn(sweep(me, gate));
+        }
+    }
+
+    /// The worker leaves: gives its connections away, those that others may use.
+    fn leave(&self) {
+        let idle = self.idle.take();
+        self.count(0);
+        self.sweeping.set(false);
+        let Some(leaving) = self.leaving.get() else { return };
+        let mut all: Vec<Kept> = idle.into_iter().filter_map(Idle::kept).collect();
+        all.extend(self.handover.iter().flat_map(Handover::take_all));
+        if !all.is_empty() {
+            leaving(all);
+        }
     }
 
     /// Has idle connections counted.
@@ -184,11 +259,8 @@ impl Pool {
             return;
         }
         let mut idle = self.idle.borrow_mut();
-        // One to each server stays at hand; further ones are for any worker.
-        if let Some(handover) = &self.handover
-            && of.may_be_passed()
-            && conn.sock.can_be_passed()
-            && idle.iter().any(|i| i.addr == *addr)
+        if of.may_be_passed()
+            && let Some(handover) = self.surplus(&idle, &conn, addr)
         {
             return handover.put(conn, addr, self.conf.timeout_ms);
         }
@@ -200,10 +272,15 @@ impl Pool {
         idle.push_front(Idle { conn, addr: addr.clone(), tag, apart, owner, until_ms });
         self.count(idle.len());
         drop(idle);
-        if !self.sweeping.replace(true) {
-            let (me, gate) = (self.me.clone(), gate.clone());
-            event::spawn(sweep(me, gate));
-        }
+        self.begin_to_sweep(gate);
+    }
+
+    /// The queue that another connection to the server belongs in: one stays at hand, further ones
+    /// are for any worker.
+    fn surplus(&self, idle: &VecDeque<Idle>, conn: &UpConn, addr: &SockAddr) -> Option<&Handover> {
+        let handover = self.handover.as_ref()?;
+        let has_one = || idle.iter().any(|i| i.addr == *addr);
+        (conn.sock.can_be_passed() && has_one()).then_some(handover)
     }
 
     /// A stream of a connection to `addr` over HTTP/2 that has room for another; `bound`: one that
@@ -289,8 +366,7 @@ async fn sweep(pool: Weak<Pool>, gate: Gate) {
         let leaving = event::race(event::sleep(ms), gate.closed()).await.is_second();
         let Some(pool) = pool.upgrade() else { return };
         if leaving {
-            pool.idle.borrow_mut().clear();
-            pool.sweeping.set(false);
+            pool.leave();
             return;
         }
         if !pool.sweep() {

@@ -51,6 +51,21 @@ impl Bind {
     }
 }
 
+impl Bind {
+    /// A text that is another one where another address or option is configured.
+    pub fn text(&self) -> String {
+        match self {
+            Bind::Off => String::new(),
+            Bind::To { address: LocalAddress::Addr(addr), transparent } => {
+                format!("{addr} {transparent}")
+            }
+            Bind::To { address: LocalAddress::Template(_), transparent } => {
+                format!("variable {transparent}")
+            }
+        }
+    }
+}
+
 /// An address of our own.
 #[derive(Clone)]
 pub enum LocalAddress {

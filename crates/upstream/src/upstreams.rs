@@ -1,6 +1,7 @@
 //! All upstreams of a configuration: `upstream` blocks by name, references to them, and groups that
 //! stand for hosts named without a block.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -60,6 +61,8 @@ pub struct Upstreams {
     zone_bytes: HashMap<Bytes, usize>,
     /// The name of the block that is being read.
     reading: Bytes,
+    /// The number of places with the same hash, see [`Upstreams::place`].
+    places: RefCell<HashMap<u64, u64>>,
 }
 
 /// Stands for the group that a directive named, until all groups are known.
@@ -181,6 +184,16 @@ impl Upstreams {
     /// The group of a reference.
     pub fn group(&self, r: GroupRef) -> Option<Rc<Group>> {
         self.of_reference.get(r.0).and_then(|i| self.groups.get(*i)).cloned()
+    }
+
+    /// Identifies a place that connections are for, with this hash of what is known of it. It is
+    /// unique in this configuration, and the same in another process with the same configuration:
+    /// places that have the same hash are numbered in their order.
+    pub fn place(&self, hash: u64) -> u64 {
+        let mut places = self.places.borrow_mut();
+        let number = places.entry(hash).or_default();
+        *number += 1;
+        hash.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     /// The group that a name and port computed at run time stand for.

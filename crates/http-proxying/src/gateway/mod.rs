@@ -56,7 +56,7 @@ impl Common {
         hidden: &'static [&'static str],
     ) -> Result<(Rc<UpConf>, params::Params), ConfError> {
         let conf = self.up.finish(<G as Gateway>::PREFIX, hidden, &pass::folder::<G>(l))?;
-        let conf = conf.with_cache(self.cache.finish::<G>(l)?);
+        let conf = conf.at(<G as Gateway>::PREFIX, l).with_cache(self.cache.finish::<G>(l)?);
         let conf = match to.uses_tls() {
             true => conf.with_tls(self.up.ssl.finish(<G as Gateway>::PREFIX, &[])?),
             false => conf,

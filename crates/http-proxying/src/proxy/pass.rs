@@ -172,7 +172,7 @@ pub(super) fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     }
     let (pass, proxy) = (l.conf::<Pass>(), l.conf::<ProxyConf>());
     let Some(folder) = &pass.folder else { return Ok(()) };
-    let conf = proxy.up.finish("proxy", HIDDEN, folder)?;
+    let conf = proxy.up.finish("proxy", HIDDEN, folder)?.at("proxy", l);
     let conf = conf.with_cache(proxy.cache.finish::<ProxyConf>(l)?);
     let tls = match &pass.fixed {
         Some(fixed) => fixed.vars.tls,

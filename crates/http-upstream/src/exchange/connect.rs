@@ -86,7 +86,13 @@ impl Exchange {
         dialling: Option<Dialling>,
     ) -> Result<Wire, Stop> {
         if !self.protocol.is_stream() {
-            return Ok(Wire::Conn(UpConn { sock, requests: 0, start_ms: now_ms(), cached: false }));
+            return Ok(Wire::Conn(UpConn {
+                sock,
+                requests: 0,
+                start_ms: now_ms(),
+                cached: false,
+                moved_in: 0,
+            }));
         }
         if r.loc.core.tcp_nodelay && !peer.spec.addr.is_unix() {
             // With Nagle's algorithm a frame would wait for the acknowledgement of the previous

@@ -303,7 +303,10 @@ impl Exchange {
 
     /// Identifies the location in connection pools that are not shared between locations.
     fn tag(&self) -> usize {
-        let conf = Rc::as_ptr(&self.conf) as usize;
+        let conf = match self.conf.place {
+            0 => Rc::as_ptr(&self.conf) as usize,
+            place => place as usize,
+        };
         let bound = self.bound.as_ref().map_or(0, |bound| bound.hash);
         conf ^ self.terms.as_ref().map_or(0, |terms| terms.hash()) ^ bound
     }

@@ -50,8 +50,8 @@ pub struct Conn {
     pub owner: OnceCell<Rc<upstream::pool::Owner>>,
     /// Another process has it now: it closes here without a word to the client.
     pub(crate) has_moved: Cell<bool>,
-    /// Another process has had the connection before.
-    pub(crate) is_resumed: bool,
+    /// The run of the server in which another process has had the connection before; 0 if none has.
+    pub(crate) moved_in: u64,
     /// No other process takes it.
     pub(crate) stays: Cell<bool>,
     /// Another engine has accepted it, whose limits hold it, too.
@@ -131,7 +131,7 @@ impl Conn {
         client: &Client<'_>,
     ) -> Conn {
         let mut c = Conn::of(main, listen, Carrier::Stream(sock), peer, client.number);
-        c.is_resumed = true;
+        c.moved_in = main.stats.run();
         c.start_ms = c.start_ms.saturating_sub(client.age_ms);
         c.requests.set(client.requests);
         let _ = c.local.set(Some(local));
@@ -196,7 +196,7 @@ impl Conn {
             tls: OnceCell::new(),
             reset_at_end: Cell::new(false),
             has_moved: Cell::new(false),
-            is_resumed: false,
+            moved_in: 0,
             stays: Cell::new(false),
             is_passed: false,
             owner: OnceCell::new(),
@@ -327,7 +327,7 @@ impl Conn {
             tls: tls.clone(),
             reset_at_end: Cell::new(false),
             has_moved: Cell::new(false),
-            is_resumed: false,
+            moved_in: 0,
             stays: Cell::new(false),
             is_passed: self.is_passed,
             owner: OnceCell::new(),

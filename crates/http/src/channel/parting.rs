@@ -39,6 +39,11 @@ impl Conn {
         self.transport().part();
     }
 
+    /// The numbers of the connection, as they travel.
+    pub(crate) fn facts(&self) -> (u64, u64, u64, u64) {
+        (self.number, self.start_ms, self.requests.get(), self.moved_in)
+    }
+
     /// The facts of the client's handshake, as they travel.
     pub(crate) fn handshake(&self) -> Option<Handshake<'_>> {
         self.tls.get().and_then(|tls| tls.session.described())
@@ -97,9 +102,8 @@ impl Resting {
     /// Describes it; it is closed at `until` if nothing comes.
     pub fn idle<'a>(&'a self, c: &'a Conn, until: Deadline) -> Idle<'a> {
         let tls = (self.sealed.as_ref().map(SealedCopy::sealed), c.handshake());
-        let facts = (c.number, c.start_ms, c.requests.get());
         Idle {
-            client: self.texts.client(facts, c.proxy_header(), tls),
+            client: self.texts.client(c.facts(), c.proxy_header(), tls),
             read: &self.read,
             left_ms: until.at_ms().saturating_sub(base::time::now_ms()),
         }

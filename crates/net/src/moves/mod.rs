@@ -76,11 +76,18 @@ pub enum Kind {
     Http2,
     /// A session of `mail` whose client is logged in.
     Mail,
+    /// A connection to a server, between two requests.
+    Kept,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Kind; 5] = [Kind::Tunnel, Kind::Session, Kind::Idle, Kind::Http2, Kind::Mail];
+    pub const ALL: [Kind; 6] =
+        [Kind::Tunnel, Kind::Session, Kind::Idle, Kind::Http2, Kind::Mail, Kind::Kept];
+
+    /// Those of clients' connections.
+    pub const CLIENTS: [Kind; 5] =
+        [Kind::Tunnel, Kind::Session, Kind::Idle, Kind::Http2, Kind::Mail];
 
     /// Its name in statistics.
     pub fn name(self) -> &'static str {
@@ -90,6 +97,7 @@ impl Kind {
             Kind::Idle => "idle",
             Kind::Http2 => "http2",
             Kind::Mail => "mail",
+            Kind::Kept => "upstream",
         }
     }
 
@@ -101,6 +109,7 @@ impl Kind {
             Message::Idle(_) => Some(Kind::Idle),
             Message::Http2(_) => Some(Kind::Http2),
             Message::Mail(_) => Some(Kind::Mail),
+            Message::Kept(_) => Some(Kind::Kept),
         }
     }
 }
@@ -151,9 +160,10 @@ impl From<Refusal> for Stay {
 /// Counts what moves.
 pub trait Tally {
     /// A connection went to another process.
-    fn moved(&self, kind: Kind);
-    /// A connection came from another process.
-    fn received(&self, kind: Kind);
+    fn sent(&self, kind: Kind);
+    /// A connection came from another process, and has moved before in this run of the server
+    /// ([`proto::handover::Client::moved_in`]).
+    fn received(&self, kind: Kind, moved_in: u64);
     /// A connection stays with a worker that leaves.
     fn stayed(&self, kind: Kind, why: Stay);
 }

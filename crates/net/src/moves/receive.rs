@@ -54,17 +54,20 @@ fn take(moves: &Rc<Moves>, bytes: &[u8], fds: Vec<OwnedFd>) {
     if os::socket::send(&reply, &word.bytes(), false).is_err() {
         return;
     }
-    if let Ok(Some((kind, ready))) = prepared {
-        event::spawn(serve(moves.clone(), Fd::new(reply), kind, ready));
+    if let Ok(Some(arrival)) = prepared {
+        event::spawn(serve(moves.clone(), Fd::new(reply), arrival));
     }
 }
 
+/// A connection that waits for the sender's last word.
+struct Arrival {
+    kind: Kind,
+    moved_in: u64,
+    ready: Ready,
+}
+
 /// Prepares to serve what a message describes; `None` for a message without a connection.
-fn prepare(
-    moves: &Moves,
-    bytes: &[u8],
-    mut fds: Vec<OwnedFd>,
-) -> Result<Option<(Kind, Ready)>, Refusal> {
+fn prepare(moves: &Moves, bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<Option<Arrival>, Refusal> {
     let long = match read(bytes)? {
         Message::Long(len) => content(len as usize, &fds.pop().ok_or(Refusal::Other)?)?,
         _ => Zeroizing::default(),
@@ -75,7 +78,7 @@ fn prepare(
     };
     let taker = moves.taker(kind).ok_or(Refusal::Configuration)?;
     let ready = taker.take(&message, fds)?;
-    Ok(Some((kind, ready)))
+    Ok(Some(Arrival { kind, moved_in: message.moved_in(), ready }))
 }
 
 fn read(bytes: &[u8]) -> Result<Message<'_>, Refusal> {
@@ -102,7 +105,7 @@ fn content(len: usize, file: &OwnedFd) -> Result<Zeroizing<Vec<u8>>, Refusal> {
 }
 
 /// Serves a connection once its sender has given it up.
-async fn serve(moves: Rc<Moves>, reply: Fd, kind: Kind, ready: Ready) {
+async fn serve(moves: Rc<Moves>, reply: Fd, arrival: Arrival) {
     let until = Deadline::in_ms(YOURS_MS);
     let mut is_late = false;
     loop {
@@ -110,8 +113,8 @@ async fn serve(moves: Rc<Moves>, reply: Fd, kind: Kind, ready: Ready) {
         match os::socket::recv(reply.fd(), &mut word) {
             Ok(n) => {
                 if Word::read(word.get(..n).unwrap_or_default()) == Some(Word::Yours) {
-                    moves.tally.received(kind);
-                    ready();
+                    moves.tally.received(arrival.kind, arrival.moved_in);
+                    (arrival.ready)();
                 }
                 return;
             }

@@ -86,7 +86,7 @@ impl Offered {
     pub fn give_up(self) -> bool {
         match os::socket::send(self.reply.fd(), &Word::Yours.bytes(), false) {
             Ok(_) => {
-                self.turn.moved();
+                self.turn.sent();
                 true
             }
             Err(_) => {

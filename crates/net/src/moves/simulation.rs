@@ -100,11 +100,11 @@ struct World {
 }
 
 impl Tally for World {
-    fn moved(&self, _: Kind) {
+    fn sent(&self, _: Kind) {
         self.outcomes.borrow_mut().moved += 1;
     }
 
-    fn received(&self, _: Kind) {
+    fn received(&self, _: Kind, _: u64) {
         self.outcomes.borrow_mut().received += 1;
     }
 

@@ -72,6 +72,7 @@ pub(super) fn session(pending: &[u8]) -> Message<'_> {
         number: 1,
         age_ms: 0,
         requests: 0,
+        moved_in: 0,
         proxy: None,
         tls: None,
         handshake: None,

@@ -20,7 +20,7 @@ mod tests;
 use self::bytes::{Field, Reader, record};
 
 /// The version of all messages.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 const MAGIC: &[u8; 8] = b"WEIRMOVE";
 
@@ -50,6 +50,8 @@ pub enum Message<'a> {
     Http2(Box<Http2<'a>>),
     /// A session of `mail` whose client is logged in: the descriptors of client and server.
     Mail(Box<Mail<'a>>),
+    /// A connection to a server, between two requests: its descriptor.
+    Kept(Box<Kept<'a>>),
     /// A message of so many bytes, in a file: its own descriptors, and that of the file.
     Long(u32),
 }
@@ -82,6 +84,9 @@ record! {
         pub age_ms: u64,
         /// Requests on it so far.
         pub requests: u64,
+        /// The run of the server in which it has come to the sender's process from another one; 0
+        /// if the sender has accepted it.
+        pub moved_in: u64,
         /// The PROXY protocol header.
         pub proxy: Option<Proxied<'a>>,
         /// TLS with the client.
@@ -400,6 +405,24 @@ record! {
     }
 }
 
+record! {
+    /// See [`Message::Kept`].
+    pub struct Kept<'a> {
+        /// The server, by its group's name and its address.
+        pub leased: Leased<'a>,
+        /// Identifies the location that it is for, if it is not for all.
+        pub place: u64,
+        /// Requests on it so far.
+        pub requests: u64,
+        /// Milliseconds since it was made.
+        pub age_ms: u64,
+        /// Milliseconds until it is closed if nobody needs it.
+        pub left_ms: u64,
+        /// See [`Client::moved_in`].
+        pub moved_in: u64,
+    }
+}
+
 impl<'a> Message<'a> {
     /// Appends the message to `out`. Returns `false`, and leaves `out` as it was, if that is longer
     /// than [`MESSAGE_MAX`]; what was written of it is wiped, because it may have keys in it.
@@ -417,6 +440,7 @@ impl<'a> Message<'a> {
             Message::Idle(idle) => idle.put(out),
             Message::Http2(http2) => http2.put(out),
             Message::Mail(mail) => mail.put(out),
+            Message::Kept(kept) => kept.put(out),
             Message::Long(len) => len.put(out),
         }
         let len = out.len() - begin;
@@ -430,6 +454,19 @@ impl<'a> Message<'a> {
         true
     }
 
+    /// The run of the server in which the connection has moved before: [`Client::moved_in`].
+    pub fn moved_in(&self) -> u64 {
+        match self {
+            Message::Hello | Message::Long(_) => 0,
+            Message::Tunnel(tunnel) => tunnel.client.moved_in,
+            Message::Session(session) => session.client.moved_in,
+            Message::Idle(idle) => idle.client.moved_in,
+            Message::Http2(http2) => http2.idle.client.moved_in,
+            Message::Mail(mail) => mail.client.moved_in,
+            Message::Kept(kept) => kept.moved_in,
+        }
+    }
+
     fn kind(&self) -> u8 {
         match self {
             Message::Hello => 0,
@@ -439,6 +476,7 @@ impl<'a> Message<'a> {
             Message::Idle(_) => 4,
             Message::Http2(_) => 5,
             Message::Mail(_) => 6,
+            Message::Kept(_) => 7,
         }
     }
 
@@ -467,6 +505,7 @@ impl<'a> Message<'a> {
             4 => Idle::get(&mut reader).map(|idle| Message::Idle(Box::new(idle))),
             5 => Http2::get(&mut reader).map(|http2| Message::Http2(Box::new(http2))),
             6 => Mail::get(&mut reader).map(|mail| Message::Mail(Box::new(mail))),
+            7 => Kept::get(&mut reader).map(|kept| Message::Kept(Box::new(kept))),
             other => return Err(Unread::Kind(other)),
         };
         message.filter(|_| reader.0.is_empty()).ok_or(Unread::Malformed)

@@ -9,6 +9,7 @@ fn client() -> Client<'static> {
         number: 7,
         age_ms: 60_000,
         requests: 3,
+        moved_in: 9,
         proxy: Some(Proxied {
             source: End { text: b"192.0.2.7", ip: Some(b"192.0.2.7"), port: 9 },
             destination: End { text: b"x", ip: None, port: 0 },
@@ -143,6 +144,18 @@ fn mail() -> Message<'static> {
     }))
 }
 
+fn kept() -> Message<'static> {
+    let leased = Leased { group: b"group", server: b"10.0.0.3:80" };
+    Message::Kept(Box::new(Kept {
+        leased,
+        place: u64::MAX,
+        requests: 12,
+        age_ms: 70_000,
+        left_ms: 900,
+        moved_in: 9,
+    }))
+}
+
 fn written(message: &Message<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     assert!(message.write(&mut out));
@@ -151,7 +164,9 @@ fn written(message: &Message<'_>) -> Vec<u8> {
 
 #[test]
 fn messages_are_read_as_they_were_written() {
-    for message in [Message::Hello, tunnel(), session(), idle(), http2(), mail(), Message::Long(7)]
+    for message in [Message::Hello, tunnel(), session(), idle(), http2(), mail(), kept()]
+        .into_iter()
+        .chain([Message::Long(7)])
     {
         let bytes = written(&message);
         assert_eq!(Message::read(&bytes), Ok(message));
@@ -160,7 +175,7 @@ fn messages_are_read_as_they_were_written() {
 
 #[test]
 fn a_part_of_a_message_is_none() {
-    for message in [Message::Hello, tunnel(), session(), idle(), http2(), mail()] {
+    for message in [Message::Hello, tunnel(), session(), idle(), http2(), mail(), kept()] {
         let bytes = written(&message);
         for len in 0..bytes.len() {
             assert_eq!(Message::read(&bytes[..len]), Err(Unread::Malformed), "{len}");
@@ -191,9 +206,9 @@ fn other_versions_and_kinds_are_refused() {
 /// The bytes of a version never change: this fails if they do and [`VERSION`] does not.
 #[test]
 fn the_bytes_of_this_version_stay() {
-    let all = [Message::Hello, tunnel(), session(), idle(), http2(), mail()];
+    let all = [Message::Hello, tunnel(), session(), idle(), http2(), mail(), kept()];
     let all = all.map(|message| written(&message)).concat();
-    assert_eq!((VERSION, all.len(), base::crc::crc32(&all)), (2, 2313, 2_080_010_962));
+    assert_eq!((VERSION, all.len(), base::crc::crc32(&all)), (3, 2432, 1_230_534_472));
 }
 
 #[test]
@@ -240,6 +255,7 @@ fn the_seeds_of_the_fuzzer_are_of_this_version() {
         ("idle", idle()),
         ("http2", http2()),
         ("mail", mail()),
+        ("kept", kept()),
         ("long", long),
     ];
     for (name, message) in all {

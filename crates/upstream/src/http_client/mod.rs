@@ -274,7 +274,7 @@ impl Client {
 }
 
 fn connection(sock: Transport) -> UpConn {
-    UpConn { sock, requests: 0, start_ms: now_ms(), cached: false }
+    UpConn { sock, requests: 0, start_ms: now_ms(), cached: false, moved_in: 0 }
 }
 
 /// Not [`Transport::send`]: that one begins the deadline's span again with each progress.

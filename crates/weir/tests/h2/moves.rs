@@ -69,8 +69,8 @@ fn connections_without_streams_outlive_their_workers() {
         }
         wait_until("the last receiver", || {
             let now = status(&weir);
-            let moved = now.number("handover.http2.moved");
-            moved >= 4 * 3 && moved == now.number("handover.http2.received")
+            let of = |what: &str| now.number(&format!("handover.http2.{what}"));
+            of("moved") == 3 && of("sent") >= 4 * 3 && of("sent") == of("received")
         });
     });
 }

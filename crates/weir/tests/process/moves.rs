@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crate::common::BINARY;
 use testkit::wait_until;
@@ -90,7 +91,18 @@ fn settled(kind: &str, status: impl Fn() -> Json) {
     wait_until("the last receiver", || {
         let now = status();
         let count = |what: &str| now.number(&format!("handover.{kind}.{what}"));
-        count("moved") == count("received")
+        count("sent") == count("received")
+    });
+}
+
+/// Waits until so many tunnels have moved in the present binary, each of them twice at least.
+fn settled_at(port: u16, count: u64) {
+    wait_until("all tunnels behind two moves", || {
+        let mut conn = Conn::tcp(port);
+        conn.send("GET /status HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let now = Json::parse(&conn.response().text());
+        let of = |what: &str| now.number(&format!("handover.tunnels.{what}"));
+        of("moved") == count && of("received") >= 2 * count
     });
 }
 
@@ -109,6 +121,7 @@ fn tunnels_outlive_their_workers() {
         let count = 8;
         let mut all: Vec<Conn> =
             (0..count).map(|i| open(weir.port(0), &format!("/t{i}?x={i}"))).collect();
+        let opened = Instant::now();
         let mut sent = vec![0usize; count];
         for round in 0..5 {
             // Some messages are on their way while the tunnel moves.
@@ -131,8 +144,9 @@ fn tunnels_outlive_their_workers() {
         settled("tunnels", || status(&weir));
         let now = status(&weir);
         // One that has not yet heard that it is to leave takes some, too.
-        let moved = now.number("handover.tunnels.moved");
-        assert!(moved >= 5 * count as u64, "{moved}");
+        let sent_on = now.number("handover.tunnels.sent");
+        assert!(sent_on >= 5 * count as u64, "{sent_on}");
+        assert_eq!(now.number("handover.tunnels.moved"), count as u64);
         // The request for the status and the tunnels; no process has counted one twice. (The
         // others asked for the status.)
         wait_until("the ends of those", || {
@@ -144,6 +158,7 @@ fn tunnels_outlive_their_workers() {
         let mut refused = Conn::tcp(weir.port(0));
         refused.send(format!("GET /refused HTTP/1.1\r\n{UPGRADE}"));
         assert_eq!(refused.response().status, 503);
+        let lasted = opened.elapsed().as_secs_f64();
         let mut last = all.pop().unwrap();
         last.send("bye");
         assert_eq!(last.read_exact(3), b"bye");
@@ -170,6 +185,8 @@ fn tunnels_outlive_their_workers() {
             assert_eq!(fields[7..9], ["101", "echo"], "{line}");
             assert_eq!(fields[9].len(), 32, "{line}");
             assert_eq!(fields[10], format!("x-{i}"), "{line}");
+            // The whole time, over all processes; clocks are read once a turn.
+            assert!(fields[13].parse::<f64>().unwrap() > lasted - 0.1, "{lasted} {line}");
         }
     });
 }
@@ -238,6 +255,8 @@ fn no_message_is_lost_over_reloads_and_an_upgrade() {
             signal(old, "QUIT");
             wait_until("the old binary's end", || !is_alive(old));
             reload(new);
+            // They came from the old binary, and from the workers before the reload.
+            settled_at(daemon.port(0), 6);
         }
         let counts = chatter.end();
         assert!(counts.iter().all(|n| *n > 0), "{counts:?}");
@@ -408,7 +427,7 @@ fn stream_config(backend: u16, in_server: &str) -> String {
         "worker_processes 2;\npid logs/weir.pid;\nerror_log logs/error.log info;\nevents {{}}\n\
          stream {{\n\
          log_format facts '$remote_addr $status $bytes_sent $bytes_received $upstream_addr \
-         $upstream_bytes_sent $upstream_bytes_received $upstream_connect_time $mine';\n\
+         $upstream_bytes_sent $upstream_bytes_received $upstream_connect_time $mine $session_time';\n\
          access_log logs/access.log facts;\n\
          limit_conn_zone $server_port zone=c:64k;\n\
          map $remote_addr $mine {{ default x-$remote_addr; }}\n\
@@ -433,6 +452,7 @@ fn sessions_of_stream_outlive_their_workers() {
         let weir = start(driver, &stream_config(backend, "proxy_half_close on;"));
         let count = 8;
         let mut all: Vec<Conn> = (0..count).map(|_| Conn::tcp(weir.port(0))).collect();
+        let mut opened = Instant::now();
         let mut sent = vec![0usize; count];
         for round in 0..4 {
             for (i, conn) in all.iter_mut().enumerate() {
@@ -445,6 +465,9 @@ fn sessions_of_stream_outlive_their_workers() {
             }
             // A session that has not reached its server yet does not move.
             wait_until("the servers", || stream_status(&weir).number("connections.active") == 9);
+            if round == 0 {
+                opened = Instant::now();
+            }
             reload(&weir);
             for (i, conn) in all.iter_mut().enumerate() {
                 if round % 2 != 0 {
@@ -455,13 +478,15 @@ fn sessions_of_stream_outlive_their_workers() {
         }
         settled("sessions", || stream_status(&weir));
         let now = stream_status(&weir);
-        let moved = now.number("handover.sessions.moved");
-        assert!(moved >= 4 * count as u64, "{moved}");
+        let sent_on = now.number("handover.sessions.sent");
+        assert!(sent_on >= 4 * count as u64, "{sent_on}");
+        assert_eq!(now.number("handover.sessions.moved"), count as u64);
         wait_until("the ends of requests for the status", || {
             stream_status(&weir).number("connections.active") == 1 + count as u64
         });
         // All places of the limit are taken.
         assert!(Conn::tcp(weir.port(0)).is_closed());
+        let lasted = opened.elapsed().as_secs_f64();
         // The server's half is open, whichever process has forwarded the client's end.
         for (i, mut conn) in all.into_iter().enumerate() {
             conn.send("bye");
@@ -481,6 +506,8 @@ fn sessions_of_stream_outlive_their_workers() {
                 assert_eq!(fields[5..7], [fields[3], fields[2]], "{line}");
                 assert_eq!(fields[8], "x-127.0.0.1", "{line}");
                 assert_eq!(up + 3, down, "{line}");
+                let time: f64 = fields[9].parse().unwrap();
+                assert!(time > lasted - 0.1, "the whole time, {lasted}: {line}");
                 up
             })
             .collect();

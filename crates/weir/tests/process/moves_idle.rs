@@ -75,8 +75,8 @@ fn idle_connections_outlive_their_workers() {
         }
         wait_until("the last receiver", || {
             let now = status(&weir);
-            let moved = now.number("handover.idle.moved");
-            moved >= 4 * 6 && moved == now.number("handover.idle.received")
+            let of = |what: &str| now.number(&format!("handover.idle.{what}"));
+            of("moved") == 6 && of("sent") >= 4 * 6 && of("sent") == of("received")
         });
         wait_until("the ends of others", || status(&weir).number("connections.active") == 7);
         // No connection was accepted twice: those that asked for the status were others.

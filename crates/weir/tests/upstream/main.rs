@@ -15,6 +15,7 @@ mod gateways;
 mod grpc;
 mod handover;
 mod health;
+mod kept_moves;
 mod misbehaving;
 mod ntlm;
 mod passing;
