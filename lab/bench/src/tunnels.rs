@@ -4,9 +4,7 @@
 //! One of the backends closes every connection unanswered: with `max_fails=1` and a `fail_timeout`
 //! of an hour it is tried once, and never again. For weir, another one is added to an upstream by
 //! the API and drained; no reload may bring it back. Every second reload changes a parameter that
-//! makes a new zone, the others keep it.
-//! upstream by the API and drained; no reload may bring it back. Every second reload changes a
-//! parameter that makes the zone anew, the others keep it as it is.
+//! makes a new zone, the others keep it. Tunnels stay with their workers (`handover off`).
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -106,6 +104,7 @@ impl Behind {
             ("%TUNNELS%", list("")),
             ("%TOLD%", told.to_string()),
             ("%API%", api.to_string()),
+            ("%STAY%", if kind == Kind::Nginx { "" } else { "handover off;" }.to_string()),
             ("%SHUTDOWN%", SHUTDOWN.as_secs().to_string()),
         ];
         let usual = Setup { template: CONFIG, connections: 4096, cpus: "0-1", ..Setup::default() };

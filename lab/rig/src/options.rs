@@ -20,7 +20,10 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --weir PATH       (target/release/weir)
   --user NAME       the workers' user (nobody, where root runs this): files are root's, readable
                     by all; with root, workers own their files
-  --connections N   of the idle load (10000)
+  --connections N   of the idle load, and of moves with --kind (10000)
+  --kind NAME       of the moves load: tls-ws, tcp-ws, stream-tls or h2, many of one kind (all, few)
+  --reloads N       of the moves load (5)
+  --upgrades N      of the binary, in the moves load (2)
   --requests N      connections of the differential load (2000)
   --soak-requests N of the limit-soak and counts loads (10000000)
   --leak-requests N of each path of the leaks load (1000000), of heavy ones a tenth
@@ -33,8 +36,8 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
                     policy, of cold-disk one row, of strain one part, of memory-short one limit, of
                     stream-many one server (from 0)
   --clients N       of the mixed and stream-mixed loads (32)
-  --driver NAME     weir's event method in the mixed, stream-mixed, stream-many and differential
-                    loads
+  --driver NAME     weir's event method in the mixed, stream-mixed, stream-many, differential and
+                    moves loads
   --reload-every S  in the mixed and stream-mixed loads (5), 0 for never
   --kill-workers    in the mixed, stream-mixed and soak loads: every 7 seconds, one
   --pace N          requests a second of the soak load, all clients together (500)
@@ -71,6 +74,12 @@ pub struct Options {
     pub user: String,
     /// Idle connections to hold.
     pub connections: usize,
+    /// The only kind of connections in the load that moves them.
+    pub kind: Option<String>,
+    /// Reloads of the same load.
+    pub reloads: usize,
+    /// Its upgrades of the binary.
+    pub upgrades: usize,
     /// Cases of the differential load.
     pub requests: usize,
     /// Requests of the soak.
@@ -130,6 +139,9 @@ impl Options {
                 "kills" => options.kills = number(name, &value)?,
                 "storm-seconds" => options.storm_seconds = number(name, &value)?,
                 "connections" => options.connections = number(name, &value)?,
+                "kind" => options.kind = Some(value),
+                "reloads" => options.reloads = number(name, &value)?,
+                "upgrades" => options.upgrades = number(name, &value)?,
                 "requests" => options.requests = number(name, &value)?,
                 "soak-requests" => options.soak_requests = number(name, &value)?,
                 "leak-requests" => options.leak_requests = number(name, &value)?,
@@ -172,6 +184,9 @@ impl Options {
             floor: here.with_file_name("floor"),
             user: "nobody".to_string(),
             connections: 10_000,
+            kind: None,
+            reloads: 5,
+            upgrades: 2,
             requests: 2_000,
             soak_requests: 10_000_000,
             leak_requests: 1_000_000,

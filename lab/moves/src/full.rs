@@ -1,0 +1,214 @@
+//! Thousands of connections of one kind, with a message a second each, through many reloads and
+//! upgrades: what the work promises (docs/RUNNING.md), with each promise checked.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rig::helper::Helper;
+use rig::options::Options;
+use rig::server::{Kind, Server};
+use rig::{Outcome, proc, report};
+
+use crate::changes::{Changes, Turns, Witness};
+use crate::clients::client;
+use crate::crowd::Crowd;
+use crate::{PATIENCE, Ports, Protocol, Tally, at, locked, setup, sorted};
+
+/// The kinds by name.
+const KINDS: [(&str, Protocol); 4] = [
+    ("tls-ws", Protocol::Tunnel { tls: true }),
+    ("tcp-ws", Protocol::Tunnel { tls: false }),
+    ("stream-tls", Protocol::Stream),
+    ("h2", Protocol::Http2),
+];
+
+/// The time in which messages are sent and nothing changes, before and after the changes.
+const QUIET: Duration = Duration::from_secs(8);
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// The pause between two changes, in which the connections are at rest.
+const REST: Duration = Duration::from_millis(400);
+
+/// The longest run; changes that would come later are left out, which fails the load.
+const LONGEST: Duration = Duration::from_secs(330);
+
+/// The promises.
+const GONE_MS: f64 = 1_000.0;
+const TURN_MS: u64 = 4;
+const MEMORY_PERCENT: f64 = 5.0;
+
+/// The clients at work.
+enum Clients {
+    Crowd(mpsc::Receiver<(Tally, u64)>),
+    Threads(Vec<JoinHandle<()>>, Arc<Mutex<Tally>>),
+}
+
+impl Clients {
+    fn start(
+        protocol: Protocol,
+        ports: &Ports,
+        count: usize,
+        stop: &Arc<AtomicBool>,
+    ) -> Outcome<Clients> {
+        if protocol == Protocol::Http2 {
+            let tally = Arc::default();
+            let second = Duration::from_secs(1);
+            let one = |_| client(protocol, second, ports, &tally, stop);
+            let threads = (0..count).map(one).collect::<Outcome<_>>()?;
+            // Their connections are made meanwhile.
+            std::thread::sleep(SETTLE);
+            return Ok(Clients::Threads(threads, tally));
+        }
+        let crowd = Crowd::open(protocol, ports, count)?;
+        let (sender, receiver) = mpsc::channel();
+        let stop = stop.clone();
+        std::thread::spawn(move || crowd.run(&stop, &sender));
+        Ok(Clients::Crowd(receiver))
+    }
+
+    /// The events, once the clients have ended, and the messages that were not sent in time.
+    fn end(self) -> Outcome<(Tally, u64)> {
+        match self {
+            Clients::Crowd(report) => report.recv().map_err(|_| "the clients panicked".to_string()),
+            Clients::Threads(threads, tally) => {
+                threads.into_iter().for_each(|thread| drop(thread.join()));
+                Ok((std::mem::take(&mut *locked(&tally)), 0))
+            }
+        }
+    }
+}
+
+/// Runs the load; gives the promises that were not kept.
+pub fn run(options: &Options, kind: Kind, name: &str) -> Outcome<Vec<String>> {
+    let known = KINDS.iter().find(|(known, _)| *known == name);
+    let names = KINDS.map(|(name, _)| name).join(", ");
+    let &(_, protocol) = known.ok_or_else(|| format!("no kind {name:?}: {names}"))?;
+    let began = Instant::now();
+    let count = options.connections;
+    let behind = Helper::bare(options, 1, "floor", &["echo"])?;
+    // Each worker has room for all of them, with their connections to the server behind.
+    let (setup, ports) = setup(behind.port, behind.port, 2 * count + 2_048)?;
+    let (server, _) = Server::start(options, kind, &setup)?;
+    let ports = Ports { clear: server.port, ..ports };
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients = Clients::start(protocol, &ports, count, &stop)?;
+    println!("{}: {count} of {name}, opened in {:.1?}", kind.name(), began.elapsed());
+    let witness = Witness::start(ports.clear, &stop)?;
+    std::thread::sleep(QUIET);
+    let mut changes = Changes::new(&server, REST);
+    let mut memory = vec![proc::memory(&server.all_pids()).pss];
+    let quiet = changes.turns();
+    let mut done = [0, 0];
+    for (is_upgrade, wanted) in [options.reloads, options.upgrades].into_iter().enumerate() {
+        while done[is_upgrade] < wanted && began.elapsed() < LONGEST {
+            done[is_upgrade] += 1;
+            match is_upgrade {
+                0 => changes.reload(),
+                _ => {
+                    changes.upgrade();
+                    changes.count();
+                }
+            }
+        }
+        if is_upgrade == 0 {
+            changes.count();
+        }
+        std::thread::sleep(SETTLE);
+        memory.push(proc::memory(&server.all_pids()).pss);
+    }
+    let took = began.elapsed();
+    stop.store(true, Ordering::Relaxed);
+    let (tally, late) = clients.end()?;
+    let others = witness.end();
+    crate::print([(name, &tally)].into_iter());
+
+    let mut verdict = Verdict::default();
+    verdict.messages(&tally, late);
+    let [reloads, upgrades] = done;
+    let text = format!("{reloads} reloads and {upgrades} upgrades in {took:.0?}");
+    verdict.is(done == [options.reloads, options.upgrades], text);
+    verdict.ends(&changes, count);
+    verdict.memory(&memory);
+    verdict.turns(&quiet, &changes);
+    verdict.latency("other requests", &others, &changes);
+    verdict.latency("messages", &tally.times, &changes);
+    let alerts = server.alerts();
+    verdict.is(alerts == 0, format!("{alerts} alerts in the error log"));
+    Ok(verdict.missed)
+}
+
+/// Prints each promise, and whether it was kept.
+#[derive(Default)]
+struct Verdict {
+    missed: Vec<String>,
+}
+
+impl Verdict {
+    fn is(&mut self, kept: bool, what: String) {
+        println!("{} {what}", if kept { "ok    " } else { "MISSED" });
+        if !kept {
+            self.missed.push(what);
+        }
+    }
+
+    fn messages(&mut self, tally: &Tally, late: u64) {
+        let Tally { messages, lost, wrong, reconnects, .. } = tally;
+        let text = format!(
+            "{messages} messages, {lost} lost, {wrong} wrong, {reconnects} reconnects; {late} not \
+             sent, because the answer to the one before was late"
+        );
+        self.is(*messages > 0 && lost + wrong + reconnects == 0, text);
+    }
+
+    fn ends(&mut self, changes: &Changes<'_>, count: usize) {
+        let times = sorted(changes.times_ms().into_iter());
+        let (median, slowest) = (report::median(&times), at(&times, 1.0));
+        let stayed = changes.unfinished();
+        let text = format!(
+            "old workers gone after {median:.0} ms (median), {slowest:.0} ms (longest); {stayed} \
+             times not in {PATIENCE:?}"
+        );
+        self.is(stayed == 0 && slowest <= GONE_MS, text);
+        let rate = |ms: f64| count as f64 * 1000.0 / ms.max(1.0);
+        println!(
+            "       {:.0} connections a second (median), {:.0} (slowest); moved {} times, stayed {}",
+            rate(median),
+            rate(slowest),
+            changes.moved,
+            changes.stayed,
+        );
+    }
+
+    /// The memory before, after the reloads and after the upgrades.
+    fn memory(&mut self, bytes: &[u64]) {
+        let first = bytes.first().copied().unwrap_or(0).max(1) as f64;
+        let percent = |bytes: u64| (bytes as f64 / first - 1.0) * 100.0;
+        let each = bytes.iter().map(|&bytes| {
+            format!("{} MB ({:+.1} %)", report::megabytes(bytes as f64), percent(bytes))
+        });
+        let text = format!("PSS before and after: {}", each.collect::<Vec<_>>().join(", "));
+        self.is(bytes.iter().all(|&bytes| percent(bytes) <= MEMORY_PERCENT), text);
+    }
+
+    fn turns(&mut self, quiet: &Turns, changes: &Changes<'_>) {
+        println!("       before the first change: {quiet}");
+        let turns = changes.turns();
+        self.is(turns.longest_cpu_ms <= TURN_MS, format!("until the end: {turns}"));
+    }
+
+    fn latency(&mut self, who: &str, times: &[(Instant, f64)], changes: &Changes<'_>) {
+        let of = |moves: bool| {
+            let of = times.iter().filter(move |(at, _)| changes.is_within(*at) == moves);
+            sorted(of.map(|(_, ms)| *ms))
+        };
+        let (calm, moving) = (of(false), of(true));
+        let [p99, longest] = [0.99, 1.0].map(|share| [&calm, &moving].map(|of| at(of, share)));
+        let text = format!(
+            "{who}: p99 {:.1} ms, {:.1} ms while connections move; longest {:.1} ms, {:.1} ms",
+            p99[0], p99[1], longest[0], longest[1],
+        );
+        self.is(p99[1] <= 2.0 * p99[0], text);
+    }
+}
