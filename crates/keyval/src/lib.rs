@@ -5,6 +5,7 @@
 //! change a table through its zone, so that each change reaches the state file.
 #![forbid(unsafe_code)]
 
+mod changes;
 pub mod directives;
 mod lengths;
 pub mod pairs;

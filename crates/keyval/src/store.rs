@@ -5,7 +5,7 @@
 //! occurs in the table, the longest first.
 
 use std::borrow::Cow;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io;
@@ -17,6 +17,7 @@ use bytes::Bytes;
 use net::Cidr;
 use shm::{Entry, Fill, KEY_MAX, Locked, Record, Table, ZoneState};
 
+use crate::changes::Changes;
 use crate::lengths::{self, Lengths};
 use crate::state::StateFile;
 
@@ -51,10 +52,13 @@ pub(crate) const TOMBSTONE: u64 = 1 << 62;
 /// The pair is of unknown age: others have a newer one, if they have any.
 pub(crate) const OLD: u64 = 1 << 61;
 
+/// All of these.
+pub(crate) const BITS: u64 = DIRTY | TOMBSTONE | OLD;
+
 impl Meta {
-    /// The number of the change.
+    /// The number of the change; 0 if it is not known, because no server shared the table then.
     pub fn number(self) -> u64 {
-        self.change & !(DIRTY | TOMBSTONE | OLD)
+        self.change & !BITS
     }
 
     /// Whether one of these bits is set.
@@ -66,16 +70,20 @@ impl Meta {
 /// The length of the hash that entries are found by.
 pub(crate) const HASH: usize = 16;
 
-impl Record for Meta {
-    const WORDS: usize = 3;
+/// The record of the table: when an entry goes, milliseconds since 1970; 0 for never.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Expiry(pub u64);
+
+impl Record for Expiry {
+    const WORDS: usize = 1;
     const KEY_LEN: usize = HASH;
 
     fn to_words(self) -> [u64; 4] {
-        [self.expires_ms, self.change, self.changed_ms, 0]
+        [self.0, 0, 0, 0]
     }
 
-    fn from_words([expires_ms, change, changed_ms, _]: [u64; 4]) -> Meta {
-        Meta { expires_ms, change, changed_ms }
+    fn from_words([expires_ms, ..]: [u64; 4]) -> Expiry {
+        Expiry(expires_ms)
     }
 }
 
@@ -122,6 +130,12 @@ const SWEEP: u32 = 8;
 /// The same where there is no room.
 const SWEEP_FULL: u32 = 4096;
 
+/// Bytes of a cell of the table.
+const CELL: usize = 64;
+
+/// Entries that get a number under one hold of the lock.
+const NUMBERED: usize = 1024;
+
 /// Entries that make room for one.
 const EVICTED_MAX: usize = 1024;
 
@@ -129,13 +143,16 @@ const EVICTED_MAX: usize = 1024;
 pub struct Store {
     /// How keys are compared.
     pub kind: Kind,
-    pub(crate) table: Rc<Table<Meta>>,
+    pub(crate) table: Rc<Table<Expiry>>,
     lengths: Rc<Lengths>,
     hashers: [RandomState; 2],
     /// Where the sweep for expired entries goes on, in this process.
     sweep: Cell<u32>,
     /// Other servers share the table.
-    pub(crate) synced: Cell<bool>,
+    synced: Cell<bool>,
+    /// The change of each entry, if other servers share the table, or did so in a configuration
+    /// before.
+    changes: Rc<OnceCell<Changes>>,
     /// The state file.
     pub(crate) state: RefCell<Option<Rc<StateFile>>>,
 }
@@ -169,6 +186,7 @@ impl Store {
             hashers: [RandomState::new(), RandomState::new()],
             sweep: Cell::new(0),
             synced: Cell::new(false),
+            changes: Rc::default(),
             state: RefCell::default(),
         })
     }
@@ -183,7 +201,52 @@ impl Store {
             hashers: self.hashers.clone(),
             sweep: Cell::new(0),
             synced: Cell::new(false),
+            changes: self.changes.clone(),
             state: RefCell::default(),
+        }
+    }
+
+    /// In the master: whether other servers share the table.
+    ///
+    /// # Errors
+    /// The system's, when memory cannot be mapped.
+    pub(crate) fn set_synced(&self, synced: bool) -> io::Result<()> {
+        self.synced.set(synced);
+        if !synced || self.changes.get().is_some() {
+            return Ok(());
+        }
+        let changes = Changes::new(self.table.bytes() / CELL)?;
+        // Entries from before have the lowest number: all changes from now on are newer.
+        let mut n = 0;
+        loop {
+            let t = self.lock();
+            for _ in 0..NUMBERED {
+                let Some(entry) = t.nth(n).filter(|_| n < t.used()) else {
+                    let _ = self.changes.set(changes);
+                    return Ok(());
+                };
+                changes.set(entry, 1, 0);
+                n += 1;
+            }
+        }
+    }
+
+    /// Under the lock: what is known of an entry.
+    pub(crate) fn meta(&self, t: &Locked<'_, Expiry>, entry: Entry) -> Option<Meta> {
+        let Expiry(expires_ms) = t.value(entry)?;
+        let (change, changed_ms) = self.changes.get().map_or((0, 0), |all| all.get(entry));
+        Some(Meta { expires_ms, change, changed_ms })
+    }
+
+    /// Under the lock: changes what is known of an entry.
+    pub(crate) fn set_meta(&self, t: &mut Locked<'_, Expiry>, entry: Entry, meta: Meta) {
+        t.set(entry, Expiry(meta.expires_ms));
+        self.set_change(entry, meta);
+    }
+
+    fn set_change(&self, entry: Entry, meta: Meta) {
+        if let Some(changes) = self.changes.get() {
+            changes.set(entry, meta.change, meta.changed_ms);
         }
     }
 
@@ -218,7 +281,7 @@ impl Store {
     }
 
     /// Takes the lock. If its owner died, the counts of lengths may be wrong.
-    pub(crate) fn lock(&self) -> Locked<'_, Meta> {
+    pub(crate) fn lock(&self) -> Locked<'_, Expiry> {
         let t = self.table.lock();
         if t.recovered() && self.kind != Kind::Text {
             self.lengths.clear();
@@ -259,14 +322,14 @@ impl Store {
     }
 
     /// The entry of a key, a tombstone or expired as it may be.
-    pub(crate) fn slot(&self, t: &Locked<'_, Meta>, form: &[u8]) -> Option<(Entry, Pair, Meta)> {
+    pub(crate) fn slot(&self, t: &Locked<'_, Expiry>, form: &[u8]) -> Option<(Entry, Pair, Meta)> {
         let entry = t.find(self.table.key(&self.hash(form)))?;
-        let (pair, meta) = (read(t, entry)?, t.value(entry)?);
+        let (pair, meta) = (read(t, entry)?, self.meta(t, entry)?);
         (self.form(&pair.key)? == form).then_some((entry, pair, meta))
     }
 
     /// The entry of a key, if it is there and has not expired.
-    fn entry(&self, t: &mut Locked<'_, Meta>, form: &[u8], now_ms: u64) -> Option<(Entry, Pair)> {
+    fn entry(&self, t: &mut Locked<'_, Expiry>, form: &[u8], now_ms: u64) -> Option<(Entry, Pair)> {
         let (entry, pair, meta) = self.slot(t, form)?;
         if meta.has(TOMBSTONE) {
             return None;
@@ -278,7 +341,7 @@ impl Store {
         Some((entry, pair))
     }
 
-    pub(crate) fn take_out(&self, t: &mut Locked<'_, Meta>, entry: Entry, key: &[u8]) {
+    pub(crate) fn take_out(&self, t: &mut Locked<'_, Expiry>, entry: Entry, key: &[u8]) {
         t.remove(entry);
         if let Some(length) = self.form(key).and_then(|form| self.length(&form)) {
             self.lengths.sub(length);
@@ -342,13 +405,15 @@ impl Store {
         let now_ms = base::time::unix_ms();
         let mut t = self.lock();
         self.drop_expired(&mut t, SWEEP, now_ms);
-        let before = self.entry(&mut t, &form, now_ms);
-        let pair = change(before.as_ref().map(|(_, pair)| pair))?;
+        let old = self.slot(&t, &form);
+        let is_live = |(_, pair, meta): &&(Entry, Pair, Meta)| {
+            !meta.has(TOMBSTONE) && !is_over(pair.expires_ms, now_ms)
+        };
+        let pair = change(old.as_ref().filter(is_live).map(|(_, pair, _)| pair))?;
         let bytes = self.bytes(&form, &pair);
         if bytes.len() > KEY_MAX || !self.table.fits(bytes.len()) {
             return Err(Refused::TooLong);
         }
-        let old = self.slot(&t, &form);
         if let Some((entry, pair, _)) = &old {
             self.take_out(&mut t, *entry, &pair.key);
         }
@@ -357,9 +422,9 @@ impl Store {
             return Ok(());
         }
         // The old value stays; its room has not been given away.
-        if let Some((_, old, meta)) = old {
+        if let Some((_, old, meta)) = old.filter(|(_, pair, _)| !is_over(pair.expires_ms, now_ms)) {
             // The same key, maybe written in another way. It is the newest now, and numbered so.
-            let change = self.changed() | meta.change & (DIRTY | TOMBSTONE | OLD);
+            let change = self.changed() | meta.change & BITS;
             let meta = Meta { change, ..meta };
             self.insert(&mut t, &form, &self.bytes(&form, &old), meta);
         }
@@ -370,7 +435,7 @@ impl Store {
     /// is none.
     pub(crate) fn make_room(
         &self,
-        t: &mut Locked<'_, Meta>,
+        t: &mut Locked<'_, Expiry>,
         evicts: bool,
         (form, bytes, meta): (&[u8], &[u8], Meta),
     ) -> bool {
@@ -385,7 +450,7 @@ impl Store {
             let oldest = t.oldest().filter(|_| evicts && evicted < EVICTED_MAX);
             let Some(oldest) = oldest else { return false };
             evicted += 1;
-            if t.value(oldest).is_some_and(|meta| meta.has(DIRTY)) {
+            if self.meta(t, oldest).is_some_and(|meta| meta.has(DIRTY)) {
                 self.lengths.own(2).fetch_add(1, Ordering::Relaxed);
             }
             let key = read(t, oldest).map(|pair| pair.key).unwrap_or_default();
@@ -404,14 +469,15 @@ impl Store {
     /// Adds an entry; false if there is no room.
     pub(crate) fn insert(
         &self,
-        t: &mut Locked<'_, Meta>,
+        t: &mut Locked<'_, Expiry>,
         form: &[u8],
         bytes: &[u8],
         meta: Meta,
     ) -> bool {
-        if t.insert(self.table.key(bytes), meta).is_err() {
+        let Ok(entry) = t.insert(self.table.key(bytes), Expiry(meta.expires_ms)) else {
             return false;
-        }
+        };
+        self.set_change(entry, meta);
         if let Some(length) = self.length(form) {
             self.lengths.add(length);
         }
@@ -419,7 +485,7 @@ impl Store {
     }
 
     /// Takes expired entries out, of the next ones in the table.
-    fn drop_expired(&self, t: &mut Locked<'_, Meta>, count: u32, now_ms: u64) {
+    fn drop_expired(&self, t: &mut Locked<'_, Expiry>, count: u32, now_ms: u64) {
         let used = t.used();
         for _ in 0..count.min(used) {
             let n = self.sweep.get();
@@ -428,7 +494,7 @@ impl Store {
             let is_useless = |meta: Meta| {
                 is_over(meta.expires_ms, now_ms) || meta.has(TOMBSTONE) && !self.synced.get()
             };
-            if t.value(entry).is_some_and(is_useless)
+            if self.meta(t, entry).is_some_and(is_useless)
                 && let Some(pair) = read(t, entry)
             {
                 self.take_out(t, entry, &pair.key);
@@ -443,7 +509,7 @@ impl Store {
         let Some((entry, _)) = self.entry(&mut t, &form, base::time::unix_ms()) else {
             return false;
         };
-        t.set(entry, self.own_change(expires_ms));
+        self.set_meta(&mut t, entry, self.own_change(expires_ms));
         t.touch(entry);
         true
     }
@@ -463,7 +529,7 @@ impl Store {
     }
 
     /// Takes an entry out, of which other servers are to hear.
-    fn bury(&self, t: &mut Locked<'_, Meta>, entry: Entry, key: &[u8]) {
+    fn bury(&self, t: &mut Locked<'_, Expiry>, entry: Entry, key: &[u8]) {
         self.take_out(t, entry, key);
         let meta = self.own_change(0);
         if self.synced.get()
@@ -483,8 +549,8 @@ impl Store {
     /// Takes entries out, at most `count` of them; false when none is left.
     pub fn clear_some(&self, count: usize) -> bool {
         let mut t = self.lock();
-        let is_live = |t: &Locked<'_, Meta>, entry: Entry| {
-            t.value(entry).is_some_and(|meta| !meta.has(TOMBSTONE))
+        let is_live = |t: &Locked<'_, Expiry>, entry: Entry| {
+            self.meta(t, entry).is_some_and(|meta| !meta.has(TOMBSTONE))
         };
         let (mut next, mut left) = (t.oldest(), count);
         while let Some(entry) = next {
@@ -525,7 +591,8 @@ impl Store {
         }
         *next = from.saturating_add(count);
         let entries = (from..t.used().min(*next)).filter_map(|n| t.nth(n));
-        let is_live = |entry: &Entry| t.value(*entry).is_some_and(|meta| !meta.has(TOMBSTONE));
+        let is_live =
+            |entry: &Entry| self.meta(&t, *entry).is_some_and(|meta| !meta.has(TOMBSTONE));
         let entries = entries.filter(is_live);
         let pairs = entries.filter_map(|entry| read(&t, entry));
         Some(pairs.filter(|pair| !is_over(pair.expires_ms, now_ms)).collect())
@@ -541,7 +608,7 @@ impl Store {
         }
         *next = from.saturating_add(count);
         let entries = (from..t.used().min(*next)).filter_map(|n| t.nth(n));
-        let metas = entries.filter_map(|entry| t.value(entry));
+        let metas = entries.filter_map(|entry| self.meta(&t, entry));
         let is_live = |meta: &Meta| !meta.has(TOMBSTONE) && !is_over(meta.expires_ms, now_ms);
         Some(metas.filter(is_live).count())
     }
@@ -563,8 +630,8 @@ fn is_over(expires_ms: u64, now_ms: u64) -> bool {
     expires_ms != 0 && expires_ms <= now_ms
 }
 
-pub(crate) fn read(t: &Locked<'_, Meta>, entry: Entry) -> Option<Pair> {
-    let expires_ms = t.value(entry)?.expires_ms;
+pub(crate) fn read(t: &Locked<'_, Expiry>, entry: Entry) -> Option<Pair> {
+    let Expiry(expires_ms) = t.value(entry)?;
     let mut bytes = t.payload(entry)?;
     let len = usize::from(u16::from_le_bytes(*bytes.first_chunk()?));
     let value = (bytes.len() >= 2 + len).then(|| bytes.split_off(2 + len))?;

@@ -157,7 +157,7 @@ fn a_configuration_that_is_refused_changes_nothing() {
     let running = store(Kind::Text);
     running.put(Change::Set, false, &Pair::new(b"a", b"1")).unwrap();
     let refused = running.again();
-    refused.synced.set(true);
+    refused.set_synced(true).unwrap();
     assert_eq!(refused.get(b"a").map(|pair| pair.value), Some(b"1".to_vec()));
     running.remove(b"a");
     assert!(running.lock().is_empty(), "a tombstone would stay for a fleet that there is not");

@@ -49,11 +49,14 @@ impl Store {
                 None => t.newest(),
             };
             for _ in 0..STEP {
-                let Some((entry, meta)) = next.and_then(|entry| Some((entry, t.value(entry)?)))
+                let Some((entry, meta)) =
+                    next.and_then(|entry| Some((entry, self.meta(&t, entry)?)))
                 else {
                     return latest;
                 };
-                if meta.number() <= floor {
+                // An entry without a number is of a worker that shares nothing: the one before this
+                // configuration.
+                if meta.number() != 0 && meta.number() <= floor {
                     return latest;
                 }
                 if meta.has(DIRTY) {
@@ -68,14 +71,14 @@ impl Store {
     /// A pair that other servers have not heard of.
     fn dirty(&self, entry: Entry) -> Option<(Pair, Meta)> {
         let t = self.lock();
-        let meta = t.value(entry).filter(|meta| meta.has(DIRTY))?;
+        let meta = self.meta(&t, entry).filter(|meta| meta.has(DIRTY))?;
         Some((read(&t, entry)?, meta))
     }
 
     /// The engine has stored a change: others will hear of it.
     fn settle(&self, entry: Entry, sent: Meta) {
         let mut t = self.lock();
-        if t.value(entry).is_none_or(|meta| meta.change != sent.change) {
+        if self.meta(&t, entry).is_none_or(|meta| meta.change != sent.change) {
             return;
         }
         if sent.has(TOMBSTONE) {
@@ -83,7 +86,7 @@ impl Store {
                 self.take_out(&mut t, entry, &pair.key);
             }
         } else {
-            t.set(entry, Meta { change: sent.number(), ..sent });
+            self.set_meta(&mut t, entry, Meta { change: sent.number(), ..sent });
         }
     }
 
@@ -144,7 +147,7 @@ impl Store {
                 }
                 let entry = t.nth(n);
                 n += 1;
-                let Some((entry, meta)) = entry.and_then(|e| Some((e, t.value(e)?))) else {
+                let Some((entry, meta)) = entry.and_then(|e| Some((e, self.meta(&t, e)?))) else {
                     continue;
                 };
                 if meta.has(DIRTY) || meta.number() > until {

@@ -289,6 +289,6 @@ fn a_full_table_drops_and_counts() {
     network.pass(1_000);
     assert!((0..zone.store().lock().used()).all(|n| {
         let t = zone.store().lock();
-        t.nth(n).and_then(|entry| t.value(entry)).is_none_or(|meta| !meta.has(DIRTY))
+        t.nth(n).and_then(|entry| zone.store().meta(&t, entry)).is_none_or(|meta| !meta.has(DIRTY))
     }));
 }

@@ -77,7 +77,7 @@ impl Zone {
         let at = Word { text: Bytes::new(), pos, quoted: false };
         let zone = Zone::new(Bytes::from_static(b"z"), &at);
         let store = Store::new(settings.kind, settings.bytes).expect("memory");
-        store.synced.set(settings.synced);
+        store.set_synced(settings.synced).expect("memory");
         let _ = zone.store.set(Rc::new(store));
         zone.settings.replace(Some(settings));
         Rc::new(zone)
@@ -115,7 +115,10 @@ impl Zone {
         }
         *store.state.borrow_mut() = self.state.get().cloned();
         cx.env.zones.put(&self.name, store.clone());
-        store.synced.set(settings.synced);
+        store.set_synced(settings.synced).map_err(|e| {
+            let e = base::log::os_error(&e);
+            ConfError::at(&self.at, format!("mmap(MAP_ANON|MAP_SHARED) failed {e}"))
+        })?;
         let _ = self.store.set(store);
         if settings.synced {
             let is_stream = S::BLOCK.intersects(Contexts::STREAM);
