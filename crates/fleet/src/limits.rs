@@ -30,10 +30,10 @@ pub struct Delta {
 
 /// The buckets of a zone.
 pub trait Buckets {
-    /// Takes the next touched entries, at most `max`. `most` limits an amount to what is in the
+    /// Takes the next touched entries, at most `max`; whether none was left. `most` limits an amount to what is in the
     /// bucket now and that much above it: after a time without the engine, requests of long ago do
     /// not count.
-    fn take(&self, max: usize, now_ms: u64, most: Option<u64>, out: &mut Vec<Delta>);
+    fn take(&self, max: usize, now_ms: u64, most: Option<u64>, out: &mut Vec<Delta>) -> bool;
 
     /// Replaces a bucket by the engine's, whose content is that of `sent_ms`; requests that were
     /// not taken yet are added. The content may be negative.
@@ -140,13 +140,7 @@ impl<B: Buckets> LimitPart<B> {
             let rate = u64::try_from(self.rate).unwrap_or(0);
             rate.saturating_mul(round.interval_ms) / 500
         });
-        let mut is_drained = false;
-        while all.len() < ROUND_MAX && !is_drained {
-            let before = all.len();
-            self.buckets.take(STEP, round.now_ms, most, &mut all);
-            // Fewer than asked for: those that workers touch meanwhile wait for the next round.
-            is_drained = all.len() - before < STEP;
-        }
+        let is_drained = self.buckets.take(ROUND_MAX, round.now_ms, most, &mut all);
         self.has_more.set(!is_drained);
         if is_drained {
             self.drained_ms.set(Some(round.now_ms));

@@ -14,7 +14,9 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use shm::{Entry, Zone};
+use shm::{Entry, Locked, Record, Table, Zone};
+
+use crate::limits::STEP;
 
 /// Words before the amounts: head and tail on cache lines of their own.
 const BEFORE: usize = 16;
@@ -103,6 +105,28 @@ impl Touched {
         }
     }
 
+    /// Takes up to `max` entries, in steps so that workers get the table's lock in between. `each`
+    /// makes of an entry and its amount what is sent, if anything. Returns whether nothing was left.
+    pub fn collect<R: Record, T>(
+        &self,
+        table: &Table<R>,
+        max: usize,
+        mut each: impl FnMut(&Locked<'_, R>, Entry, u64) -> Option<T>,
+        out: &mut Vec<T>,
+    ) -> bool {
+        let until = out.len().saturating_add(max);
+        loop {
+            let t = table.lock();
+            for _ in 0..STEP {
+                if out.len() >= until {
+                    return false;
+                }
+                let Some((entry, amount)) = self.take() else { return true };
+                out.extend(each(&t, entry, amount));
+            }
+        }
+    }
+
     /// Under the table's lock: leaves a number for workers.
     pub fn note(&self, entry: Entry, n: u64) {
         if entry.cell() < self.cells {
@@ -167,6 +191,26 @@ mod tests {
         assert!(touched.take().is_none() && touched.is_empty());
         touched.note(a, 9);
         assert_eq!((touched.noted(a), touched.noted(b)), (9, 0));
+    }
+
+    #[test]
+    fn entries_are_collected_up_to_a_number() {
+        let table = Table::<Nothing>::new(64 << 10).unwrap();
+        let touched = Touched::new(table.bytes() / 64).unwrap();
+        let count = 2 * STEP + 10;
+        for n in 0..count {
+            let mut t = table.lock();
+            let entry = t.insert(table.key(&n.to_le_bytes()), Nothing).unwrap();
+            assert!(touched.add(entry, n as u64 + 1));
+        }
+        let mut all = vec![0];
+        // Of what is touched, even amounts are sent.
+        let even = |_: &Locked<'_, Nothing>, _, amount| (amount % 2 == 0).then_some(amount);
+        assert!(!touched.collect(&table, 10, even, &mut all));
+        assert_eq!(all, (0..=10).map(|n| 2 * n).collect::<Vec<_>>());
+        assert!(touched.collect(&table, count, even, &mut all));
+        assert_eq!(all.len(), count / 2 + 1);
+        assert!(touched.is_empty());
     }
 
     #[test]

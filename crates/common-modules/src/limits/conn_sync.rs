@@ -10,7 +10,7 @@ use std::rc::Rc;
 use fleet::limits::{ROUND_MAX, STEP, grouped};
 use fleet::scripts::CONNECTIONS;
 use fleet::{Answer, Call, Counter, Part, PartError, Round};
-use shm::Entry;
+use shm::{Entry, Locked};
 
 use super::conn::Count;
 use super::{Shared, Zone};
@@ -55,19 +55,12 @@ impl ConnPart {
     /// The counts that have changed.
     fn changed(&self) -> Vec<Sent> {
         let Some(touched) = &self.shared.touched else { return Vec::new() };
-        let (mut all, mut is_drained) = (Vec::new(), false);
-        while all.len() < ROUND_MAX && !is_drained {
-            let t = self.shared.table.lock();
-            for _ in 0..STEP {
-                let Some((entry, _)) = touched.take() else {
-                    is_drained = true;
-                    break;
-                };
-                if let (Some(Count(count)), Some(key)) = (t.value(entry), t.bytes_of(entry)) {
-                    all.push(Sent { entry, key, count });
-                }
-            }
-        }
+        let mut all = Vec::new();
+        let each = |t: &Locked<'_, Count>, entry, _| {
+            let Count(count) = t.value(entry)?;
+            Some(Sent { entry, key: t.bytes_of(entry)?, count })
+        };
+        let is_drained = touched.collect(&self.shared.table, ROUND_MAX, each, &mut all);
         self.has_more.set(!is_drained);
         all
     }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use base::time::unix_ms;
 use fleet::scripts::{PULL, PUSH};
 use fleet::{Answer, Call, Counter, Part, PartError, Pull, PulledRecord, Pushed, Round};
-use shm::Entry;
+use shm::{Entry, Locked};
 
 use super::sessions::{Known, Shared};
 
@@ -62,25 +62,21 @@ impl SessionsPart {
         let mut call = Call { script: &PUSH, keys: self.keys(round), args: Vec::new() };
         // Sessions end by their lifetimes alone: there are no tombstones.
         call.args.extend([round.node.as_bytes().to_vec(), b"0".to_vec()]);
-        let (now, t) = (unix_ms(), self.shared.table.lock());
+        let now = unix_ms();
         let mut flight = self.flight.borrow_mut();
-        while flight.len() < SESSIONS_MAX {
-            let Some((entry, _)) = touched.take() else { break };
-            let (Some(known), Some(key)) = (t.value(entry), t.key_of::<KEY>(entry)) else {
-                continue;
-            };
+        let each = |t: &Locked<'_, Known>, entry, _| {
+            let (known, key) = (t.value(entry)?, t.key_of::<KEY>(entry)?);
             let age_ms = now.saturating_sub(known.last_ms);
-            let Some(left_ms) = self.timeout_ms.checked_sub(age_ms).filter(|ms| *ms > 0) else {
-                continue;
-            };
+            let left_ms = self.timeout_ms.checked_sub(age_ms).filter(|ms| *ms > 0)?;
             let number = |n: u64| n.to_string().into_bytes();
             call.args.push(key.to_vec());
             let used_ms = now_there.saturating_sub(age_ms);
             call.args.extend([number(used_ms), number(left_ms), b"s".to_vec(), known.to_bytes()]);
-            flight.push(Sent { entry, key });
-        }
+            Some(Sent { entry, key })
+        };
+        let is_drained = touched.collect(&self.shared.table, SESSIONS_MAX, each, &mut flight);
         round.status.add(Counter::Sent, flight.len() as u64);
-        self.has_more.set(flight.len() >= SESSIONS_MAX);
+        self.has_more.set(!is_drained);
         (!flight.is_empty()).then_some(call)
     }
 

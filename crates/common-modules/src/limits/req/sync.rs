@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use fleet::limits::{Buckets, Delta, LimitPart};
-use shm::Entry;
+use shm::{Entry, Locked};
 
 use super::{Bucket, Shared, Zone};
 
@@ -29,18 +29,14 @@ impl ReqBuckets {
 }
 
 impl Buckets for ReqBuckets {
-    fn take(&self, max: usize, now_ms: u64, most: Option<u64>, out: &mut Vec<Delta>) {
-        let Some(touched) = &self.shared.touched else { return };
-        let t = self.shared.table.lock();
-        let until = out.len() + max;
-        while out.len() < until {
-            let Some((entry, mut amount)) = touched.take() else { return };
-            let (Some(bucket), Some(key)) = (t.value(entry), t.bytes_of(entry)) else { continue };
-            if let Some(most) = most {
-                amount = amount.min(self.content(bucket, now_ms).saturating_add(most));
-            }
-            out.push(Delta { entry, key, amount });
-        }
+    fn take(&self, max: usize, now_ms: u64, most: Option<u64>, out: &mut Vec<Delta>) -> bool {
+        let Some(touched) = &self.shared.touched else { return true };
+        let each = |t: &Locked<'_, Bucket>, entry, amount: u64| {
+            let (bucket, key) = (t.value(entry)?, t.bytes_of(entry)?);
+            let most = most.map(|most| self.content(bucket, now_ms).saturating_add(most));
+            Some(Delta { entry, key, amount: most.map_or(amount, |most| amount.min(most)) })
+        };
+        touched.collect(&self.shared.table, max, each, out)
     }
 
     fn put(&self, entry: Entry, excess: i64, sent_ms: u64) {
