@@ -111,6 +111,12 @@ impl Fleet {
         Some((zones, self.questions.get()?.clone()))
     }
 
+    /// In the master: this configuration runs from now on.
+    pub fn begins(&self) {
+        let has_strict = !self.strict.borrow().is_empty();
+        self.questions.get().into_iter().for_each(|questions| questions.set_answered(has_strict));
+    }
+
     /// In the master: a process that exchanges with the engine is dead.
     pub fn process_died(&self) {
         self.questions.get().into_iter().for_each(|questions| questions.answerer_died());

@@ -102,7 +102,7 @@ impl Questions {
     /// # Errors
     /// The system's.
     pub fn new() -> io::Result<Questions> {
-        let zone = Zone::anonymous(PLACES * WORDS * 8)?;
+        let zone = Zone::anonymous((PLACES + 1) * WORDS * 8)?;
         Ok(Questions { zone, bell: os::fd::eventfd()? })
     }
 
@@ -120,8 +120,18 @@ impl Questions {
         self.word(place, STATE).compare_exchange(from, to, ok, fail).is_ok()
     }
 
-    /// Asks for a request of a key. `slot` is the worker's. `None` if all places are taken.
+    /// In the master: whether the configuration that runs has strict zones. If it has none, nobody
+    /// answers the workers of the one before.
+    pub fn set_answered(&self, is_answered: bool) {
+        self.word(PLACES, STATE).store(u64::from(!is_answered), Ordering::Release);
+    }
+
+    /// Asks for a request of a key. `slot` is the worker's. `None` if all places are taken, or if
+    /// nobody answers.
     pub fn ask(&self, zone: u64, key: &[u8], burst: i64, slot: usize) -> Option<Asked> {
+        if self.word(PLACES, STATE).load(Ordering::Acquire) != 0 {
+            return None;
+        }
         let place = (0..PLACES)
             .map(|n| (n + slot * 7) % PLACES)
             .find(|place| self.moves(*place, FREE, WRITTEN))?;
@@ -298,10 +308,12 @@ mod tests {
         let taken = questions.gather();
         assert_eq!(taken.len(), 1);
         assert_eq!(zones.iter().filter(|zone| zone.number() == taken[0].zone()).count(), 1);
-        assert!(
-            fleet().strict().is_none(),
-            "a configuration without such zones has none to answer"
-        );
+        let without = fleet();
+        assert!(without.strict().is_none(), "a configuration without such zones has no answers");
+        without.begins();
+        assert!(questions.ask(number, b"key", 0, 1).is_none(), "nobody would answer");
+        after.begins();
+        assert!(questions.ask(number, b"key", 0, 1).is_some());
     }
 
     #[test]

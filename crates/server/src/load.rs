@@ -448,6 +448,7 @@ impl Cycle {
     /// The last steps, which cannot fail.
     fn commit(&self, running: Option<&Cycle>) {
         self.zones.settle();
+        self.fleet.begins();
         self.listeners.borrow_mut().configure(&self.log);
         if let Some(running) = running
             && running.settings.lock_file != self.settings.lock_file
