@@ -1,5 +1,7 @@
 //! A connection to the engine: one address, the primary that sentinels know, or a cluster.
 
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
@@ -222,6 +224,30 @@ fn info(settings: &Settings, secrets: &Secrets, to: &Address) -> RedisResult<Con
     Ok(info.set_redis_settings(account(settings, secrets)))
 }
 
+/// The sentinels that answer within the limit. The crate `redis` asks one after the other, and has
+/// no limit for one that is silent, although the next one may know the primary.
+fn answering(settings: &Settings, limit: Duration) -> Vec<&Address> {
+    let answers = |to: &Address| -> io::Result<()> {
+        let Address::Tcp(host, port) = to else { return Ok(()) };
+        let mut addresses = (host.trim_matches(['[', ']']), *port).to_socket_addrs()?;
+        let at = addresses.next().ok_or(io::ErrorKind::NotFound)?;
+        let mut stream = TcpStream::connect_timeout(&at, limit)?;
+        if settings.tls {
+            return Ok(());
+        }
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        stream.write_all(b"PING\r\n")?;
+        // An error is an answer, too.
+        stream.read_exact(&mut [0])
+    };
+    std::thread::scope(|scope| {
+        let all = settings.addresses.iter();
+        let asked: Vec<_> = all.map(|to| (to, scope.spawn(move || answers(to)))).collect();
+        asked.into_iter().filter_map(|(to, of)| of.join().ok()?.ok().map(|()| to)).collect()
+    })
+}
+
 fn connect(settings: &Settings, secrets: &Secrets) -> RedisResult<Kind> {
     let limit = Duration::from_millis(settings.timeout_ms);
     let limited = |connection: Connection| {
@@ -239,8 +265,11 @@ fn connect(settings: &Settings, secrets: &Secrets) -> RedisResult<Kind> {
             limited(client.get_connection_with_timeout(limit)?)
         }
         Mode::Sentinel(name) => {
-            let sentinels: Vec<_> =
-                settings.addresses.iter().map(|to| address(settings, to)).collect();
+            let answering = answering(settings, limit);
+            if answering.is_empty() {
+                return Err(io::Error::other("no sentinel answers").into());
+            }
+            let sentinels: Vec<_> = answering.into_iter().map(|to| address(settings, to)).collect();
             let kind = SentinelServerType::Master;
             let mut builder = SentinelClientBuilder::new(sentinels, name, kind)?
                 .set_client_to_redis_db(settings.database)
