@@ -17,7 +17,8 @@ const HELD_UP_MAX: usize = 4;
 /// other (a connection, the account, a round).
 const STEPS: u64 = 4;
 
-pub(crate) struct Caller {
+/// See the head of the file.
+pub struct Caller {
     settings: Settings,
     secrets: Secrets,
     /// The connection, while there is one and no thread has it.
@@ -27,6 +28,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// Without a connection.
     pub fn new(settings: &Settings, secrets: &Secrets) -> Caller {
         let (settings, secrets) = (settings.clone(), secrets.clone());
         Caller { settings, secrets, link: None, held_up: Rc::default() }
@@ -37,15 +39,20 @@ impl Caller {
         self.settings.prefix.clone()
     }
 
+    /// Whether there is a connection.
     pub fn is_connected(&self) -> bool {
         self.link.is_some()
     }
 
+    /// Ends the connection.
     pub fn disconnect(&mut self) {
         self.link = None;
     }
 
     /// Makes the connection.
+    ///
+    /// # Errors
+    /// It could not be made.
     pub async fn connect(&mut self) -> Result<(), Failure> {
         let (settings, secrets) = (self.settings.clone(), self.secrets.clone());
         let made = self.on_thread(move || Link::connect(&settings, &secrets)).await;
@@ -53,7 +60,29 @@ impl Caller {
         Ok(())
     }
 
+    /// Runs a call; connects if there is no connection.
+    ///
+    /// # Errors
+    /// There is no answer, or it is an error of the engine; the connection is gone then.
+    pub async fn run(&mut self, call: Call) -> Result<Answer, Failure> {
+        if !self.is_connected() {
+            self.connect().await?;
+        }
+        let answer = self.exchange(vec![call]).await.and_then(|mut answers| match answers.pop() {
+            Some(Answer::Error(text)) => Err(failure(&text)),
+            Some(answer) => Ok(answer),
+            None => Err(failure("there is no answer")),
+        });
+        if answer.is_err() {
+            self.disconnect();
+        }
+        answer
+    }
+
     /// Runs calls. The connection is gone if that takes too long.
+    ///
+    /// # Errors
+    /// There are no answers.
     pub async fn exchange(&mut self, calls: Vec<Call>) -> Result<Vec<Answer>, Failure> {
         if calls.is_empty() {
             return Ok(Vec::new());

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use base::log::Log;
 use fleet::{Fleet, Node, Settings};
 
-use crate::caller::Caller;
+pub use crate::caller::Caller;
 pub use crate::link::Secrets;
 
 /// Runs rounds for ever.

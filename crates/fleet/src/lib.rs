@@ -21,6 +21,7 @@
 
 mod call;
 mod clock;
+pub mod folder;
 pub mod limits;
 pub mod model;
 mod node;

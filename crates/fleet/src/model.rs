@@ -10,19 +10,21 @@ use crate::node::{Failure, Node};
 type Counts = HashMap<Vec<u8>, (i64, i64)>;
 
 /// The state that an engine keeps for the scripts.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Engine {
     buckets: HashMap<Vec<u8>, Bucket>,
     tables: HashMap<Vec<u8>, Table>,
     nodes: HashMap<Vec<u8>, BTreeMap<Vec<u8>, i64>>,
     lists: HashMap<Vec<u8>, List>,
     counts: HashMap<Vec<u8>, Counts>,
+    folders: HashMap<Vec<u8>, Folder>,
     /// Keys of another program.
     pub foreign: HashSet<Vec<u8>>,
     /// An error for every call, for example `OOM command not allowed`.
     pub refuses: Option<String>,
 }
 
+#[derive(Clone)]
 struct Bucket {
     last: i64,
     excess: i64,
@@ -30,14 +32,26 @@ struct Bucket {
 }
 
 /// The purges of a cache.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct List {
     version: i64,
     epoch: Option<String>,
     purges: BTreeMap<i64, Vec<u8>>,
 }
 
-#[derive(Default)]
+/// A folder of files.
+#[derive(Clone, Default)]
+struct Folder {
+    /// The fence of the lock, its holder, and its end.
+    lock: Option<(i64, Vec<u8>, i64)>,
+    fence: i64,
+    version: i64,
+    epoch: Option<String>,
+    /// The text of each file; none if it is gone. And the version of its last change.
+    files: BTreeMap<Vec<u8>, (Vec<u8>, i64)>,
+}
+
+#[derive(Clone, Default)]
 struct Table {
     version: i64,
     epoch: Option<String>,
@@ -45,6 +59,7 @@ struct Table {
     index: BTreeMap<i64, Vec<u8>>,
 }
 
+#[derive(Clone)]
 struct Stored {
     stamp: i64,
     node: String,
@@ -96,6 +111,7 @@ impl Engine {
             "pull" => self.pull(call, now),
             "purge" => self.purge(call, now),
             "purges" => self.purges(call),
+            "folder" => self.folder(call, now),
             other => Answer::Error(format!("ERR no model of {other}")),
         }
     }
@@ -232,6 +248,42 @@ impl Engine {
         let mut out = vec![Answer::Bytes(epoch), text(list.version), Answer::Int(first)];
         let range = list.purges.range(after + 1..).take(count.max(0) as usize);
         out.extend(range.map(|(_, text)| Answer::Bytes(text.clone())));
+        Answer::List(out)
+    }
+
+    fn folder(&mut self, call: &Call, now: i64) -> Answer {
+        let f = self.folders.entry(call.keys[0].clone()).or_default();
+        let (node, fence, ttl) = (&call.args[0], number(&call.args[1]), number(&call.args[2]));
+        let lock = f.lock.clone().filter(|(.., until)| *until > now);
+        let is_free = lock.as_ref().is_none_or(|(_, holder, _)| holder == node);
+        let is_held = lock.is_some_and(|(number, holder, _)| number == fence && holder == *node);
+        let held = match fence {
+            0 if ttl > 0 && is_free => {
+                f.fence += 1;
+                f.fence
+            }
+            0 => 0,
+            fence => fence * i64::from(is_held),
+        };
+        if held > 0 {
+            f.lock = Some((held, node.clone(), now + ttl));
+        }
+        let written = if held > 0 && fence > 0 { &call.args[5..] } else { &[] };
+        for two in written.chunks(2) {
+            let [name, text] = two else { continue };
+            f.epoch.get_or_insert_with(|| format!("{now}-{}", String::from_utf8_lossy(node)));
+            f.version += 1;
+            f.files.insert(name.clone(), (text.clone(), f.version));
+        }
+        let epoch = f.epoch.clone().unwrap_or_default().into_bytes();
+        let known = number(&call.args[3]);
+        let after = if epoch == call.args[4] && known <= f.version { known } else { 0 };
+        let mut changed: Vec<_> = f.files.iter().filter(|(_, (_, at))| *at > after).collect();
+        changed.sort_by_key(|(_, (_, at))| *at);
+        let mut out = vec![Answer::Int(held), text(f.version), Answer::Bytes(epoch)];
+        for (name, (text, _)) in changed {
+            out.extend([Answer::Bytes(name.clone()), Answer::Bytes(text.clone())]);
+        }
         Answer::List(out)
     }
 

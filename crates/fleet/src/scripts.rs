@@ -278,6 +278,57 @@ return out
 ",
 };
 
+/// Exchanges the files of a folder, and gives or keeps the lock of the server that writes them.
+/// Returns the fence of the caller's lock or 0, the latest version, the epoch, then the name and
+/// the text of each file that was changed after the caller's version; an empty text: it is gone.
+///
+/// `KEYS`: lock, fence, version, files, index by version, epoch. `ARGV[1]`: the node; `ARGV[2]`:
+/// the fence of the lock that it keeps, or 0; `ARGV[3]`: the lifetime of the lock in milliseconds,
+/// or 0 to get none; `ARGV[4]`, `ARGV[5]`: its version and epoch; then two for each file that it
+/// writes: the name and the text.
+pub static FOLDER: Script = Script {
+    name: "folder",
+    text: r"
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local fence, ttl, held = tonumber(ARGV[2]), ARGV[3], 0
+local lock = redis.call('GET', KEYS[1])
+local number, holder
+if lock then
+  number, holder = string.match(lock, '^a1 (%d+) (%S+)$')
+  if not number then return 'foreign' end
+end
+if fence > 0 then
+  if holder == ARGV[1] and tonumber(number) == fence then held = fence end
+elseif ttl ~= '0' and (not holder or holder == ARGV[1]) then
+  held = redis.call('INCR', KEYS[2])
+end
+if held > 0 then
+  redis.call('SET', KEYS[1], string.format('a1 %.0f %s', held, ARGV[1]), 'PX', ttl)
+end
+if held > 0 and fence > 0 and #ARGV > 5 then
+  redis.call('SET', KEYS[6], string.format('%.0f-%s', now, ARGV[1]), 'NX')
+  for i = 6, #ARGV, 2 do
+    redis.call('ZADD', KEYS[5], redis.call('INCR', KEYS[3]), ARGV[i])
+    if ARGV[i + 1] == '' then
+      redis.call('HDEL', KEYS[4], ARGV[i])
+    else
+      redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1])
+    end
+  end
+end
+local epoch, after = redis.call('GET', KEYS[6]) or '', ARGV[4]
+local version = redis.call('GET', KEYS[3]) or '0'
+if epoch ~= ARGV[5] or tonumber(after) > tonumber(version) then after = '0' end
+local out = {held, version, epoch}
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '(' .. after, '+inf')) do
+  out[#out + 1] = name
+  out[#out + 1] = redis.call('HGET', KEYS[4], name) or ''
+end
+return out
+",
+};
+
 /// All scripts.
-pub static ALL: [&Script; 8] =
-    [&HELLO, &LIMIT, &CONNECTIONS, &STRICT, &PUSH, &PULL, &PURGE, &PURGES];
+pub static ALL: [&Script; 9] =
+    [&HELLO, &LIMIT, &CONNECTIONS, &STRICT, &PUSH, &PULL, &PURGE, &PURGES, &FOLDER];

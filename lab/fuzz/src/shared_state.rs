@@ -65,6 +65,11 @@ pub fn run(data: &[u8]) {
         assert_eq!(outcomes.len(), 2);
     }
     fleet::strict::outcome(Some(&one));
+    if let Some(outcome) = fleet::folder::outcome(&one) {
+        let text = outcome.cursor.to_text();
+        assert_eq!(fleet::folder::Cursor::from_text(&text), Some(outcome.cursor));
+        assert!(outcome.files.iter().all(|(name, _)| !name.contains('/')));
+    }
     let part: Rc<dyn Part> = Rc::new(PurgePart::new("c", Cache::default()));
     let status = Rc::new(Status::new().expect("memory"));
     let mut node =
