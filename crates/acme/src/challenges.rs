@@ -101,6 +101,7 @@ pub(crate) async fn answer(
             stage.board.add_answers(shown.clone());
             if stage.folder.is_kept() {
                 stage.folder.write(&file, text.as_bytes());
+                stage.folder.spread().await;
             }
         }
         prove(session, &begun).await

@@ -18,7 +18,7 @@ use proto::acme::Identifier;
 use upstream::resolver::Resolving;
 use upstream::ssl::SslDraft;
 
-use crate::issuer::{AccountKey, ExternalKey, Issuer, Order, Proof, Secrets};
+use crate::issuer::{AccountKey, ExternalKey, Issuer, Order, Proof, Secrets, SharedPath};
 use crate::zone;
 
 pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
@@ -127,14 +127,11 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
         "state_path",
         C::ACME_ISSUER,
-        Args::T1,
+        Args::T12,
         "acme_NAME",
-        "The directory for account, certificates and keys; `off` keeps them in memory only.",
-        |cx, n| {
-            let word = n.arg(0)?;
-            let path = (word.bytes() != b"off").then(|| cx.env.path(word.bytes()));
-            set_once(&mut draft(cx).folder, n, |_| Ok(path))
-        },
+        "The directory for account, certificates and keys; `off` keeps them in memory only. With \
+         (Weir's own) `sync=KEY`, all servers of `shared_state` have the same content.",
+        state_path,
     ),
     directive(
         "accept_terms_of_service",
@@ -160,6 +157,7 @@ struct Draft {
     trusted: Option<Named>,
     verify: Option<bool>,
     folder: Option<Option<PathBuf>>,
+    shared: Option<SharedPath>,
     agrees: Option<()>,
 }
 
@@ -272,6 +270,34 @@ fn account_key(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         }
     };
     draft(cx).account_key = Some(key);
+    Ok(())
+}
+
+/// The shortest content of the file that `sync=` names, in bytes.
+const SECRET_MIN: usize = 32;
+
+fn state_path(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
+    let word = n.arg(0)?;
+    let path = (word.bytes() != b"off").then(|| cx.env.path(word.bytes()));
+    let is_off = path.is_none();
+    set_once(&mut draft(cx).folder, n, |_| Ok(path))?;
+    let Some(parameter) = n.args.get(1) else { return Ok(()) };
+    let key = parameter.bytes().strip_prefix(b"sync=").filter(|key| !key.is_empty());
+    let key = key.filter(|_| !is_off).ok_or_else(|| {
+        ConfError::at(parameter, format!("invalid parameter \"{}\"", parameter.lossy()))
+    })?;
+    cx.env.fleet.check(parameter)?;
+    let key = cx.env.conf_path(key);
+    // As with the account's key, the master does not keep it.
+    let tried = read(&key).and_then(|text| match text.len() {
+        SECRET_MIN.. => Ok(()),
+        _ => Err(format!("it has fewer than {SECRET_MIN} bytes")),
+    });
+    tried.map_err(|e| {
+        ConfError::at(parameter, format!("cannot load key \"{}\": {e}", key.display()))
+    })?;
+    let engine = cx.env.fleet.settings().cloned();
+    draft(cx).shared = engine.map(|engine| SharedPath { engine, key });
     Ok(())
 }
 
@@ -398,6 +424,7 @@ fn acme_issuer(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         profile: draft.profile,
         tls: Rc::new(tls),
         folder,
+        shared: draft.shared,
         agrees: draft.agrees.is_some(),
         lookup: Resolving::default().lookup(),
         orders: Vec::new(),

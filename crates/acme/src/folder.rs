@@ -16,18 +16,21 @@
 //! working, but loses that content when it exits.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Weak;
 
 use base::log;
 use base::log::{Level, Log, os_error};
 use pki::pem::{Secret, read_secret};
 use tls::certified::Certified;
+
+use crate::shared::Shared;
 
 /// A certificate chain and its private key, both in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +58,10 @@ pub(crate) struct Folder {
     memory: RefCell<HashMap<String, Secret>>,
     /// The last write has failed.
     failing: Cell<bool>,
+    /// The same folder on the engine of `shared_state`, and the names of files that were changed
+    /// here and not sent.
+    shared: RefCell<Weak<Shared>>,
+    changed: RefCell<BTreeSet<String>>,
 }
 
 impl Folder {
@@ -65,6 +72,64 @@ impl Folder {
             log: log.clone(),
             memory: RefCell::default(),
             failing: Cell::new(false),
+            shared: RefCell::default(),
+            changed: RefCell::default(),
+        }
+    }
+
+    /// From now on, changes are kept for the engine.
+    pub fn share(&self, shared: Weak<Shared>) {
+        *self.shared.borrow_mut() = shared;
+    }
+
+    /// Waits until other servers have all changes, and this one is known to lead. Never ends if it
+    /// does not: its work is broken off then. At once without `sync`.
+    pub async fn settle(&self) {
+        let shared = self.shared.borrow().upgrade();
+        if let Some(shared) = shared {
+            shared.settle().await;
+        }
+    }
+
+    /// Waits until other servers show the challenge responses in the folder.
+    pub async fn spread(&self) {
+        let shared = self.shared.borrow().upgrade();
+        if let Some(shared) = shared {
+            shared.spread().await;
+        }
+    }
+
+    /// Takes the names of files that were changed.
+    pub fn take_changed(&self) -> BTreeSet<String> {
+        self.changed.take()
+    }
+
+    /// The files are to be sent.
+    pub fn put_changed(&self, names: impl IntoIterator<Item = String>) {
+        self.changed.borrow_mut().extend(names);
+    }
+
+    /// Whether a change was not sent.
+    pub fn is_changed(&self) -> bool {
+        !self.changed.borrow().is_empty()
+    }
+
+    /// Takes over a file of another server; `None`: it is gone.
+    pub fn apply(&self, name: &str, text: Option<&[u8]>) {
+        if self.read(name).as_deref().map(Vec::as_slice) != text {
+            match text {
+                Some(text) => self.put(name, text),
+                None => self.erase(name),
+            }
+        }
+        self.changed.borrow_mut().remove(name);
+    }
+
+    fn note(&self, name: &str) {
+        // What operators and this server alone know by: `account.rollover`, hidden files.
+        let is_own = name.starts_with('.') || name.ends_with(".rollover");
+        if self.shared.borrow().strong_count() > 0 && !is_own {
+            self.changed.borrow_mut().insert(name.to_owned());
         }
     }
 
@@ -137,6 +202,11 @@ impl Folder {
 
     /// Writes a file atomically. If that fails, keeps it in memory.
     pub fn write(&self, name: &str, text: &[u8]) {
+        self.note(name);
+        self.put(name, text);
+    }
+
+    fn put(&self, name: &str, text: &[u8]) {
         let Some(folder) = &self.path else {
             self.memory.borrow_mut().insert(name.to_owned(), Secret::new(text.to_vec()));
             return;
@@ -188,6 +258,11 @@ impl Folder {
 
     /// Removes a file, if there is one.
     pub fn remove(&self, name: &str) {
+        self.note(name);
+        self.erase(name);
+    }
+
+    fn erase(&self, name: &str) {
         self.memory.borrow_mut().remove(name);
         let Some(folder) = &self.path else { return };
         let path = folder.join(name);
@@ -200,6 +275,8 @@ impl Folder {
     /// Renames a file.
     pub fn rename(&self, from: &str, to: &str) {
         if let Some(text) = self.read(from) {
+            self.note(from);
+            self.note(to);
             let in_memory = self.memory.borrow().contains_key(from);
             match &self.path {
                 Some(folder) if !in_memory => {

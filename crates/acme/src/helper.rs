@@ -34,6 +34,14 @@ pub(crate) fn prepare(main: &HttpMain) {
             let key = key.map_err(|e| format!("external account key \"{}\": {e}", path.display()));
             let _ = issuer.secrets.external_key.set(key);
         }
+        if let Some(shared) = &issuer.shared {
+            let secrets = fleet_link::Secrets::read(&shared.engine).and_then(|secrets| {
+                let key = read(&shared.key);
+                let path = shared.key.display();
+                Ok((secrets, key.map_err(|e| format!("key of \"sync\" \"{path}\": {e}"))?))
+            });
+            let _ = issuer.secrets.shared.set(secrets);
+        }
     }
 }
 

@@ -58,6 +58,17 @@ pub(crate) struct Secrets {
     pub account_key: OnceCell<Result<Secret, String>>,
     /// The key in `external_account_key`'s file, or the error of reading it.
     pub external_key: OnceCell<Result<Secret, String>>,
+    /// The contents of the files that `shared_state` and `sync=` name, or the error of reading one.
+    pub shared: OnceCell<Result<(fleet_link::Secrets, Secret), String>>,
+}
+
+/// `state_path PATH sync=FILE`: the folder is the same on all servers of a fleet.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedPath {
+    /// `shared_state`
+    pub engine: fleet::Settings,
+    /// The file with the secret from which the key of the files on the engine comes.
+    pub key: PathBuf,
 }
 
 /// An `acme_issuer` block.
@@ -78,6 +89,8 @@ pub(crate) struct Issuer {
     pub tls: Rc<UpstreamTls>,
     /// `state_path`; none for `off`.
     pub folder: Option<PathBuf>,
+    /// `sync=` of `state_path`
+    pub shared: Option<SharedPath>,
     /// `accept_terms_of_service`
     pub agrees: bool,
     /// `resolver`

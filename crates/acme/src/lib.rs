@@ -19,6 +19,8 @@
 //!   order after the other, four orders at a time. Each step can be repeated, so that a kill at any
 //!   point loses nothing. The kernel ends the process with its master: an orphan would keep the
 //!   lock that decides which of the hosts sharing a folder orders.
+//! - **Several servers** share a folder on a file system, or a copy of it each, which the engine of
+//!   `shared_state` keeps the same ([`shared`]). One of them leads.
 //! - **Workers** read one text in shared memory ([`zone`]), which is replaced as a whole. A
 //!   handshake compares its version, one word, and takes the text only when that has changed. So a
 //!   new certificate needs no reload and no message.
@@ -40,6 +42,7 @@ mod ordering;
 mod progress;
 mod serving;
 mod session;
+mod shared;
 mod wire;
 mod zone;
 

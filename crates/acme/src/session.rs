@@ -109,6 +109,7 @@ impl Session {
         let (key, has_new_key) = account::key(issuer, folder).await?;
         let key = Rc::new(key);
         let wire = Wire::new(issuer);
+        folder.settle().await;
         let answer = wire.send(&Ask::get(&issuer.uri)).await?;
         let reply = answer.judge(&issuer.uri, now())?;
         let directory = Directory::parse(&reply.body)?;
@@ -146,6 +147,7 @@ impl Session {
 
     /// Sends an unsigned GET request.
     pub async fn get(&self, url: &str) -> Result<Reply, Trouble> {
+        self.folder.settle().await;
         let sent = self.wire.send(&Ask::get(url)).await;
         self.broken.set(sent.is_err());
         Ok(sent?.judge(url, now())?)
@@ -156,6 +158,7 @@ impl Session {
     pub(crate) async fn run(&self, mut call: Call<'_>) -> Result<Reply, Trouble> {
         loop {
             let ask = call.ask(&self.directory, &mut self.nonces.borrow_mut())?;
+            self.folder.settle().await;
             let sent = self.wire.send(&ask).await;
             self.broken.set(sent.is_err());
             let answer = sent?;

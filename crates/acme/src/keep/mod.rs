@@ -20,6 +20,7 @@ use crate::issuer::{Issuer, Order};
 use crate::ordering::{Ordering, certificates};
 use crate::progress::Progress;
 use crate::session::{Session, Trouble};
+use crate::shared::Shared;
 use crate::zone::Answer;
 
 /// The polling interval of a host that does not lead, in milliseconds.
@@ -135,7 +136,7 @@ impl Keeper {
         let _lock = loop {
             match self.folder.lock() {
                 Ok(Some(lock)) => break lock,
-                Ok(None) => self.follow(),
+                Ok(None) => self.follow(None),
                 Err(e) => {
                     // Without a lock, assume that there is no other host.
                     let (name, e) = (&self.issuer.name, base::log::os_error(&e));
@@ -149,12 +150,51 @@ impl Keeper {
                 return;
             }
         };
+        if let Some(of) = &self.issuer.shared {
+            let shared = Shared::new(&self.issuer, of, &self.folder, &self.log);
+            event::spawn(shared.clone().run(gate.clone()));
+            return self.run_shared(&shared, &gate).await;
+        }
         self.lead();
         while !gate.is_closed() {
             let wait = race(self.turn(), gate.closed()).await;
             let event::Either::First(secs) = wait else { return };
             race(event::sleep(secs * 1000), gate.closed()).await;
         }
+    }
+
+    /// With a folder that all servers of a fleet have: leads while this server has the lock, and
+    /// follows while it does not.
+    async fn run_shared(&self, shared: &Shared, gate: &Gate) {
+        while !gate.is_closed() {
+            let Some(fence) = shared.fence() else {
+                self.follow(Some(shared.who()));
+                race(shared.next_exchange(), gate.closed()).await;
+                continue;
+            };
+            // Another server may have made the account meanwhile.
+            *self.session.borrow_mut() = None;
+            self.lead();
+            let work = async {
+                loop {
+                    let secs = self.turn().await;
+                    event::sleep(secs * 1000).await;
+                }
+            };
+            race(race(work, shared.lost(fence)), gate.closed()).await;
+            // What the order shows goes with its file, as soon as another server has removed that.
+            let own: Vec<_> = self.own_answers().into_iter().flat_map(|(_, of)| of).collect();
+            *self.followed.borrow_mut() = Followed { files: Vec::new(), answers: own };
+        }
+    }
+
+    /// The challenge responses of each order, from the folder.
+    fn own_answers(&self) -> Vec<(String, Vec<Answer>)> {
+        let of = |order: &Rc<Order>| {
+            let text = self.folder.read(&format!("{}.challenges", order.id)).unwrap_or_default();
+            (order.id.clone(), answers(&String::from_utf8_lossy(&text)).unwrap_or_default())
+        };
+        self.issuer.orders.iter().map(of).collect()
     }
 
     /// Without a directory, the certificates are read from the zone, where the previous process
@@ -170,16 +210,19 @@ impl Keeper {
     }
 
     /// While another host leads: publishes the certificates and challenge responses that it writes
-    /// into the directory.
-    fn follow(&self) {
+    /// into the directory. `who` says who orders, if it is not a host with the same directory.
+    fn follow(&self, who: Option<&str>) {
         self.board.set_follows(true);
         for order in &self.issuer.orders {
             match self.folder.pair(&order.id) {
                 Some(pair) => self.show(order, &pair),
                 None => {
-                    let state = match self.folder.is_locked_here() {
-                        true => "another process of this host orders it",
-                        false => "another host of this folder orders it",
+                    let state = match who {
+                        Some(who) => who,
+                        None if self.folder.is_locked_here() => {
+                            "another process of this host orders it"
+                        }
+                        None => "another host of this folder orders it",
                     };
                     self.board.change(&order.key, |s| state.clone_into(&mut s.state));
                 }
@@ -203,11 +246,7 @@ impl Keeper {
     fn lead(&self) {
         self.folder.sweep();
         self.board.set_follows(false);
-        for order in &self.issuer.orders {
-            let begun = self.folder.read(&format!("{}.challenges", order.id)).unwrap_or_default();
-            let begun = answers(&String::from_utf8_lossy(&begun)).unwrap_or_default();
-            self.inherited.borrow_mut().insert(order.id.clone(), begun);
-        }
+        self.inherited.borrow_mut().extend(self.own_answers());
         // Publish these before anything else, because a validator may be on its way.
         let begun: Vec<_> = self.inherited.borrow().values().flatten().cloned().collect();
         self.board.add_answers(begun.clone());

@@ -43,6 +43,7 @@ fn keeper(folder: &Path, port: u16) -> (Keeper, Rc<Board>, Rc<MemorySink>) {
         profile: None,
         tls: Rc::new(tls.finish("acme", &["http/1.1"]).unwrap()),
         folder: Some(folder.to_owned()),
+        shared: None,
         agrees: true,
         lookup: Resolving::default().lookup(),
         orders: vec![order],

@@ -66,7 +66,7 @@ fn scene(name: &str) -> (Site, Arc<Pebble>, Gateway, Shared) {
 
 /// Runs `attempt` for each request of an order, whose answer the gateway holds. Each makes one
 /// order, and no order has requests of other kinds.
-fn at_each_state(pebble: &Pebble, gateway: &Gateway, mut attempt: impl FnMut()) {
+pub(crate) fn at_each_state(pebble: &Pebble, gateway: &Gateway, mut attempt: impl FnMut()) {
     for (path, number) in STATES {
         let (orders, asked) = (pebble.orders(), pebble.asked().len());
         gateway.close(path, number);
@@ -82,7 +82,7 @@ fn at_each_state(pebble: &Pebble, gateway: &Gateway, mut attempt: impl FnMut()) 
 }
 
 /// The whole of the folder is that of an order that is over.
-fn is_settled(folder: &Shared) {
+pub(crate) fn is_settled(folder: &Shared) {
     wait_until("the order to be over", || !folder.state(".crt").is_empty());
     wait_until("nothing of it to be left", || {
         [".next.key", ".next.crt", ".challenges"].iter().all(|end| folder.file(end).is_none())

@@ -12,6 +12,7 @@ mod acme_faults;
 mod acme_kills;
 mod acme_names;
 mod acme_orders;
+mod acme_shared;
 mod acme_site;
 mod https_redirect;
 mod memory_search;
