@@ -71,6 +71,13 @@ pub async fn purge(
     while !cache.keys.is_read() && now_ms() < until {
         event::sleep(READ_MS).await;
     }
+    // Before anything is purged: the variants of such a key could not be looked for.
+    let needs_mark = cache.keys.may_have_variants() || !is_all_known(cache);
+    let prefix = key.strip_suffix(b"*");
+    let is_too_long = prefix.unwrap_or(key).len() > TEXT_MAX;
+    if tags.is_empty() && is_too_long && (prefix.is_some() || needs_mark) {
+        return Err(PurgeError::TooLong);
+    }
     let mut out = 0;
     let mut flush = None;
     let purges: Vec<(PurgeBy, &[u8])> = if !tags.is_empty() {
