@@ -83,12 +83,17 @@ pub struct Cache {
     is_heard: Cell<bool>,
     /// Wakes this worker's waiters at the end of a fetch.
     pub wake: Rc<dyn Fn(&Hash)>,
-    /// Gives a purge to other servers, if they share purges; the number is this process's slot.
-    pub shares: OnceCell<SharePurge>,
+    /// Other servers, if they share purges.
+    pub shares: OnceCell<Sharing>,
 }
 
 /// See [`Cache::shares`].
-pub type SharePurge = Box<dyn Fn(usize, &fleet::purges::Purge)>;
+pub struct Sharing {
+    /// Gives a purge to other servers; the number is this process's slot.
+    pub add: Box<dyn Fn(usize, &fleet::purges::Purge)>,
+    /// Whether they cannot hear of it now.
+    pub is_away: Box<dyn Fn() -> bool>,
+}
 
 /// The size below which workers do not enforce `max_size`, bytes: there the manager does, at its
 /// pace.

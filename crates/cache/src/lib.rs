@@ -92,7 +92,7 @@ pub use file_header::Header;
 pub use fill::{Feed, FeedEnding, Fill, FillPiece, FillReader, Plan};
 pub use growing::GrowingFile;
 pub use helpers::{help, start};
-pub use instance::{Cache, Pace, Report, Settings};
+pub use instance::{Cache, Pace, Report, Settings, Sharing};
 pub use kept_head::{head_text, length, parsed};
 pub use key::{Hash, Layout, hash};
 pub use keys::{Count, Evicted, FetchLock, Hold, Keys, Seen, Visit};

@@ -77,6 +77,9 @@ pub trait Part {
     /// There will be no answers; the engine may have run the calls.
     fn unanswered(&self);
 
+    /// The engine did not answer, or no connection to it could be made.
+    fn failed(&self) {}
+
     /// There is a new connection, maybe to another engine.
     fn joined(&self);
 
@@ -290,6 +293,7 @@ impl Node {
     /// The round failed, or no connection could be made.
     pub fn failed(&mut self, now_ms: u64, reason: &str) {
         self.status.add(Counter::Failures, 1);
+        self.parts.iter().for_each(|part| part.failed());
         if self.status.state() == State::Away {
             return;
         }

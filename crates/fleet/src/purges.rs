@@ -5,6 +5,7 @@
 //! too long or the engine was emptied meanwhile, all of the cache is purged.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 
 use crate::call::{Answer, Call};
 use crate::node::{Part, PartError, Round};
@@ -58,23 +59,32 @@ pub struct Cursor {
     pub epoch: String,
     /// The version of the last purge.
     pub version: u64,
+    /// The checksum of that purge as it stands in the list. With another one, the list is that of a
+    /// replica that took over without the last purges, and has got others since.
+    pub mark: Option<u32>,
 }
 
 impl Cursor {
     /// As a line of text.
     pub fn to_text(&self) -> String {
-        format!("{} {}\n", self.version, self.epoch)
+        let mark = self.mark.map(|mark| format!(" {mark}")).unwrap_or_default();
+        format!("{} {}{mark}\n", self.version, self.epoch)
     }
 
     /// The cursor of such a line.
     pub fn from_text(text: &str) -> Option<Cursor> {
-        let (version, epoch) = text.strip_suffix('\n')?.split_once(' ')?;
-        Some(Cursor { epoch: epoch.to_owned(), version: version.parse().ok()? })
+        let mut words = text.strip_suffix('\n')?.splitn(3, ' ');
+        let (version, epoch) = (words.next()?.parse().ok()?, words.next()?.to_owned());
+        let mark = words.next().map(str::parse).transpose().ok()?;
+        Some(Cursor { epoch, version, mark })
     }
 }
 
 /// A cache.
 pub trait Purges {
+    /// Purges cannot be sent now: they are to outlive this server.
+    fn keep(&self) {}
+
     /// Appends the purges of this server that were not sent yet, oldest first, about `max` of them.
     fn peek(&self, max: usize, out: &mut Vec<Purge>);
 
@@ -98,13 +108,22 @@ const ROUND_MAX: usize = 500;
 /// milliseconds.
 const FRESH_MS: u64 = 2_000;
 
+/// Purges are sent again if the engine has lost its last writes within this time, milliseconds, and
+/// the most of them.
+const AGAIN_MS: u64 = 10_000;
+const AGAIN_MAX: usize = 1_000;
+
 /// A cache that is shared.
 pub struct PurgePart<P> {
     name: String,
     purges: P,
     cursor: RefCell<Option<Cursor>>,
-    /// Purges are on their way.
-    sends: Cell<bool>,
+    /// Purges that are on their way, and the number of those that were sent before.
+    flight: RefCell<(Vec<Purge>, usize)>,
+    /// Those of a while, with the time at which they were sent.
+    lately: RefCell<VecDeque<(u64, Purge)>>,
+    /// Those that the engine has lost.
+    again: RefCell<Vec<Purge>>,
     answered_ms: Cell<Option<u64>>,
     has_more: Cell<bool>,
 }
@@ -113,9 +132,16 @@ impl<P: Purges> PurgePart<P> {
     /// The part of a cache.
     pub fn new(name: &str, purges: P) -> PurgePart<P> {
         let name = format!("cache/{name}");
-        let (sends, has_more) = (Cell::new(false), Cell::new(false));
-        let (cursor, answered_ms) = (RefCell::default(), Cell::new(None));
-        PurgePart { name, purges, cursor, sends, answered_ms, has_more }
+        PurgePart {
+            name,
+            purges,
+            cursor: RefCell::default(),
+            flight: RefCell::default(),
+            lately: RefCell::default(),
+            again: RefCell::default(),
+            answered_ms: Cell::new(None),
+            has_more: Cell::new(false),
+        }
     }
 
     fn keys(&self, round: &Round) -> Vec<Vec<u8>> {
@@ -124,7 +150,7 @@ impl<P: Purges> PurgePart<P> {
     }
 
     fn end_pull(&self, round: &Round, pull: &List<'_>) -> Result<(), PartError> {
-        let now = Cursor { epoch: pull.epoch.to_owned(), version: pull.latest };
+        let now = Cursor { epoch: pull.epoch.to_owned(), version: pull.latest, mark: None };
         let before = self.cursor.borrow().clone();
         let was_fresh = self
             .answered_ms
@@ -134,9 +160,19 @@ impl<P: Purges> PurgePart<P> {
             // A cache without a past: what was purged until now is not in it.
             return self.reach(Vec::new(), now, false);
         };
-        let is_other = before.epoch != now.epoch && !before.epoch.is_empty();
+        // The list begins with the last purge that was made.
+        let last = pull.purges.first().filter(|purge| purge.version == before.version);
+        let is_replaced = last.is_some_and(|last| before.mark.is_some_and(|m| m != last.mark));
+        let is_other = before.epoch != now.epoch && !before.epoch.is_empty() || is_replaced;
         let is_gap = pull.oldest > before.version.saturating_add(1) && pull.latest > before.version;
-        match (is_other || pull.latest < before.version, is_gap) {
+        let is_other = is_other || pull.latest < before.version;
+        if is_other {
+            // Others may not have heard of the last purges of this server before they were lost.
+            let lost = self.lately.take().into_iter().map(|(_, purge)| purge);
+            self.again.borrow_mut().extend(lost);
+            self.has_more.set(true);
+        }
+        match (is_other, is_gap) {
             (true, _) if was_fresh => self.reach(Vec::new(), Cursor { version: 0, ..now }, true),
             (true, _) | (false, true) => {
                 self.purges.perform(vec![Purge::all()], now.clone());
@@ -144,13 +180,32 @@ impl<P: Purges> PurgePart<P> {
                 Err(PartError::Overrun)
             }
             (false, false) => {
-                let others = pull.purges.iter().filter(|(_, node, _)| *node != round.node);
-                let list: Vec<_> = others.map(|(.., purge)| purge.clone()).collect();
-                let version = pull.purges.last().map_or(pull.latest, |(version, ..)| *version);
+                let new = pull.purges.iter().filter(|purge| purge.version > before.version);
+                let others = new.filter(|purge| purge.node != round.node);
+                let list: Vec<_> = others.map(|purge| purge.purge.clone()).collect();
+                let reached = pull.purges.last();
+                let version = reached.map_or(pull.latest, |last| last.version);
+                let mark = reached.map_or(before.mark, |last| Some(last.mark));
                 round.status.add(Counter::Received, list.len() as u64);
                 self.has_more.set(self.has_more.get() || version < pull.latest);
-                self.reach(list, Cursor { version, ..now }, true)
+                self.reach(list, Cursor { version, mark, ..now }, true)
             }
+        }
+    }
+
+    /// The purges that were on their way have come to the engine.
+    fn have_sent(&self, now_ms: u64) {
+        let (sent, before) = self.flight.take();
+        if sent.len() > before {
+            self.purges.sent();
+        }
+        self.again.borrow_mut().clear();
+        let mut lately = self.lately.borrow_mut();
+        lately.extend(sent.into_iter().map(|purge| (now_ms, purge)));
+        while lately.len() > AGAIN_MAX
+            || lately.front().is_some_and(|(at, _)| now_ms.saturating_sub(*at) > AGAIN_MS)
+        {
+            lately.pop_front();
         }
     }
 
@@ -169,21 +224,36 @@ struct List<'a> {
     epoch: &'a str,
     latest: u64,
     oldest: u64,
-    purges: Vec<(u64, &'a str, Purge)>,
+    purges: Vec<Listed<'a>>,
+}
+
+/// A purge of the list.
+#[derive(PartialEq, Debug)]
+struct Listed<'a> {
+    version: u64,
+    node: &'a str,
+    purge: Purge,
+    mark: u32,
 }
 
 /// Reads a purge of the list: `VERSION NODE TEXT`.
-fn listed(answer: &Answer) -> Option<(u64, &str, Purge)> {
-    let mut parts = answer.bytes()?.splitn(3, |b| *b == b' ');
+fn listed(answer: &Answer) -> Option<Listed<'_>> {
+    let bytes = answer.bytes()?;
+    let mut parts = bytes.splitn(3, |b| *b == b' ');
     let mut word = || std::str::from_utf8(parts.next()?).ok();
     let (version, node) = (word()?.parse().ok()?, word()?);
-    Some((version, node, Purge::from_bytes(parts.next()?)?))
+    let purge = Purge::from_bytes(parts.next()?)?;
+    Some(Listed { version, node, purge, mark: base::crc::crc32(bytes) })
 }
 
 /// Reads the list; `None` if it makes no sense.
 fn list(answer: &Answer) -> Option<List<'_>> {
     let (fixed, rest) = answer.list()?.split_at_checked(3)?;
     let epoch = std::str::from_utf8(fixed[0].bytes()?).ok()?;
+    // It is a word of the cursor's text.
+    if !epoch.bytes().all(|b| b.is_ascii_graphic()) {
+        return None;
+    }
     let number = |answer: &Answer| u64::try_from(answer.int()?).ok();
     let purges = rest.iter().map(listed).collect::<Option<_>>()?;
     Some(List { epoch, latest: number(&fixed[1])?, oldest: number(&fixed[2])?, purges })
@@ -202,10 +272,11 @@ impl<P: Purges> Part for PurgePart<P> {
         if self.cursor.borrow().is_none() {
             *self.cursor.borrow_mut() = self.purges.cursor();
         }
-        let mut own = Vec::new();
+        let mut own = self.again.borrow().clone();
+        let before = own.len();
         self.purges.peek(ROUND_MAX, &mut own);
-        self.sends.set(!own.is_empty());
-        self.has_more.set(own.len() >= ROUND_MAX);
+        self.has_more.set(own.len() - before >= ROUND_MAX);
+        *self.flight.borrow_mut() = (own.clone(), before);
         if !own.is_empty() {
             round.status.add(Counter::Sent, own.len() as u64);
             let mut args = vec![round.node.as_bytes().to_vec(), KEPT.to_string().into_bytes()];
@@ -213,7 +284,8 @@ impl<P: Purges> Part for PurgePart<P> {
             out.push(Call { script: &PURGE, keys: self.keys(round), args });
         }
         let version = self.cursor.borrow().as_ref().map_or(0, |cursor| cursor.version);
-        let args = [version.to_string(), ROUND_MAX.to_string()];
+        // With the last one that was made, whose mark says whether the list is the same.
+        let args = [version.saturating_sub(1).to_string(), (ROUND_MAX + 1).to_string()];
         let args = args.map(String::into_bytes).to_vec();
         out.push(Call { script: &PURGES, keys: self.keys(round), args });
     }
@@ -223,20 +295,22 @@ impl<P: Purges> Part for PurgePart<P> {
             self.unanswered();
             return Err(PartError::Foreign);
         }
-        if self.sends.take() {
-            self.purges.sent();
-        }
+        self.have_sent(round.now_ms);
         let pull = answers.last().and_then(list).ok_or(PartError::Malformed)?;
         self.end_pull(round, &pull)
     }
 
     fn unanswered(&self) {
-        self.sends.set(false);
+        self.flight.take();
         self.has_more.set(false);
     }
 
     fn joined(&self) {
         self.unanswered();
+    }
+
+    fn failed(&self) {
+        self.purges.keep();
     }
 
     fn has_more(&self) -> bool {

@@ -13,6 +13,8 @@ struct Cache {
     peeked: Cell<usize>,
     /// What stands beside the cache on the disk.
     kept: RefCell<Option<Cursor>>,
+    /// The steps so far.
+    made: RefCell<Vec<(Vec<Purge>, Cursor)>>,
 }
 
 impl Cache {
@@ -34,8 +36,9 @@ impl Cache {
 
 impl Purges for Rc<Cache> {
     fn peek(&self, max: usize, out: &mut Vec<Purge>) {
+        let before = out.len();
         out.extend(self.own.borrow().iter().take(max).cloned());
-        self.peeked.set(out.len());
+        self.peeked.set(out.len() - before);
     }
 
     fn sent(&self) {
@@ -48,6 +51,7 @@ impl Purges for Rc<Cache> {
 
     fn perform(&self, purges: Vec<Purge>, cursor: Cursor) {
         purges.iter().for_each(|purge| self.purge(purge));
+        self.made.borrow_mut().push((purges, cursor.clone()));
         *self.kept.borrow_mut() = Some(cursor);
     }
 }
@@ -165,6 +169,88 @@ fn a_restart_goes_on_where_it_was() {
     assert_eq!(keys(&caches[1]), ["/a/2y", "/b/2y"]);
 }
 
+/// A replica takes over without the last purges, and gets as many others before a server that was
+/// cut off looks again: its cursor is one of both lists.
+#[test]
+fn a_list_that_went_back_and_on_is_noticed() {
+    for (away_ms, left) in [(200, 3), (5_000, 0)] {
+        let (mut network, caches) = network(2, 8);
+        caches[0].purge_here(Purge::Key(b"one".to_vec()));
+        network.pass(500);
+        let replica = network.engine.clone();
+        caches[0].purge_here(Purge::Key(b"two".to_vec()));
+        network.pass(500);
+        assert_eq!(caches[1].kept.borrow().as_ref().unwrap().version, 2);
+        fill(&caches);
+        network.servers[1].is_cut = true;
+        network.pass(away_ms);
+        network.engine = replica;
+        network.engine.run(&purge_call("n0", b"k/a/1x"), 1_700_000_100_000);
+        network.pass(1_200);
+        network.servers[1].is_cut = false;
+        network.pass(2_000);
+        // Heard of a moment ago: the list is made again. Else the whole cache is purged.
+        let is_there = keys(&caches[1]).len();
+        assert!(is_there == left || is_there == 0, "{away_ms} ms: {is_there}");
+        assert!(!keys(&caches[1]).contains(&"/a/1x".to_owned()), "{away_ms} ms");
+    }
+}
+
+/// The primary is lost with a purge that the other server has not heard of: it is sent again.
+#[test]
+fn a_purge_that_a_failover_lost_is_sent_again() {
+    let (mut network, caches) = network(2, 10);
+    caches[0].purge_here(Purge::Key(b"one".to_vec()));
+    network.pass(1_000);
+    fill(&caches);
+    let replica = network.engine.clone();
+    network.servers[1].is_cut = true;
+    caches[0].purge_here(Purge::Key(b"/a/1x".to_vec()));
+    network.pass(300);
+    network.engine = replica;
+    network.servers[1].is_cut = false;
+    network.pass(2_500);
+    assert!(!keys(&caches[1]).contains(&"/a/1x".to_owned()));
+    // Once.
+    fill(&caches);
+    network.pass(2_000);
+    caches.iter().for_each(|cache| assert_eq!(keys(cache).len(), 4));
+}
+
+/// A purge that another server sends.
+fn purge_call(node: &str, text: &[u8]) -> Call {
+    let keys = ["v", "p", "e"].map(|what| format!("weir:{{c:cache/c}}:{what}").into_bytes());
+    let args = vec![node.as_bytes().to_vec(), KEPT.to_string().into_bytes(), text.to_vec()];
+    Call { script: &PURGE, keys: keys.to_vec(), args }
+}
+
+/// Purges are made in the order of the list, and the cursor of each step is that of its last one.
+#[test]
+fn purges_are_made_in_order_and_cursors_follow() {
+    let (mut network, caches) = network(2, 9);
+    network.pass(500);
+    network.servers[1].is_cut = true;
+    network.pass(1_200);
+    let count = 2 * ROUND_MAX + 7;
+    for n in 0..count {
+        caches[0].purge_here(Purge::Key(format!("{n}").into_bytes()));
+    }
+    network.pass(2_000);
+    caches[1].made.borrow_mut().clear();
+    network.servers[1].is_cut = false;
+    network.pass(2_000);
+    let made = caches[1].made.borrow();
+    let all: Vec<_> = made.iter().flat_map(|(purges, _)| purges.clone()).collect();
+    let wanted: Vec<_> = (0..count).map(|n| Purge::Key(format!("{n}").into_bytes())).collect();
+    assert_eq!(all, wanted);
+    let mut before = 0;
+    for (purges, cursor) in made.iter() {
+        assert_eq!(cursor.version - before, purges.len() as u64);
+        before = cursor.version;
+    }
+    assert!(made.len() >= 3, "{} steps", made.len());
+}
+
 #[test]
 fn random_purges_with_loss_leave_nothing_stale() {
     for seed in 0..200 {
@@ -196,9 +282,11 @@ fn random_purges_with_loss_leave_nothing_stale() {
 
 #[test]
 fn cursors_and_lists_are_read_as_written() {
-    let cursor = Cursor { epoch: "17-n1".to_owned(), version: 9 };
-    assert_eq!(Cursor::from_text(&cursor.to_text()), Some(cursor));
-    for text in ["", "9", "9 e", "x e\n"] {
+    for mark in [None, Some(77)] {
+        let cursor = Cursor { epoch: "17-n1".to_owned(), version: 9, mark };
+        assert_eq!(Cursor::from_text(&cursor.to_text()), Some(cursor));
+    }
+    for text in ["", "9", "9 e", "x e\n", "9 e x\n"] {
         assert_eq!(Cursor::from_text(text), None, "{text}");
     }
     let bytes = |text: &str| Answer::Bytes(text.as_bytes().to_vec());
@@ -206,9 +294,12 @@ fn cursors_and_lists_are_read_as_written() {
     let with = |text: &str| Answer::List([fixed(), vec![bytes(text)]].concat());
     let answer = with("7 n1 k/a b");
     let read = list(&answer).unwrap();
-    assert_eq!(read.purges, [(7, "n1", Purge::Key(b"/a b".to_vec()))]);
+    let mark = base::crc::crc32(b"7 n1 k/a b");
+    let purge = Purge::Key(b"/a b".to_vec());
+    assert_eq!(read.purges, [Listed { version: 7, node: "n1", purge, mark }]);
     for text in ["", "7", "7 n1", "7 n1 ", "7 n1 x", "x n1 ka"] {
         assert!(list(&with(text)).is_none(), "{text}");
     }
     assert!(list(&Answer::List(fixed()[..2].to_vec())).is_none());
+    assert!(list(&Answer::List(vec![bytes("e 1"), bytes("7"), Answer::Int(3)])).is_none());
 }

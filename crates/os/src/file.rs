@@ -312,6 +312,11 @@ pub fn try_lock(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)?)
 }
 
+/// Takes the exclusive `flock(2)` of an open file, and waits until it is free.
+pub fn lock(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::flock(fd, FlockOperation::LockExclusive)?)
+}
+
 /// Releases the lock of [`try_lock`].
 pub fn unlock(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::fs::flock(fd, FlockOperation::Unlock)?)

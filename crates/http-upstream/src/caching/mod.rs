@@ -22,7 +22,7 @@
 //! | `fill_reader` | the body of a response that this worker fetches, for one client |
 //! | `stream_reader` | the body of a response that another worker fetches |
 //! | `purge` | requests that purge |
-//! | `sharing` | purges that reach other servers |
+//! | `sharing`, `waiting` | purges that reach other servers, and those that wait for it |
 //!
 //! The cache never fails a request: if a zone or disk is full, a file is unreadable or a directory
 //! is missing, the response bypasses the cache.
@@ -36,6 +36,7 @@ mod purge;
 mod serve;
 mod sharing;
 mod stream_reader;
+mod waiting;
 
 use std::rc::Rc;
 

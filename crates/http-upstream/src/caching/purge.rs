@@ -21,8 +21,8 @@ pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
     let pool = r.pool().ok().flatten();
     let (status, m) = match cache::purge(&t.cache, &t.key, &t.main, &named, pool.as_ref()).await {
         Ok(result) => {
-            sharing::tell(r, t, &named);
-            answer(r, result);
+            let is_later = sharing::tell(r, t, &named).await;
+            answer(r, result, is_later);
             return Verdict::Done;
         }
         Err(PurgeError::NoIndex) => (503, "the index of the cache accepts no purges"),
@@ -34,13 +34,14 @@ pub(super) async fn purge(r: &mut Request, t: &Ticket) -> Verdict {
 }
 
 /// Responds with the number of removed entries; with 202 if the cache manager continues in the
-/// background.
-fn answer(r: &mut Request, result: PurgeResult) {
+/// background, or if other servers hear of the purge later (`is_later`).
+fn answer(r: &mut Request, result: PurgeResult, is_later: bool) {
     let PurgeResult { count, complete } = result;
+    let waits = if is_later { ",\"waits\":true" } else { "" };
     let text = match count {
-        Some(n) => format!("{{\"purged\":{n},\"complete\":{complete}}}\n"),
-        None => "{\"complete\":false}\n".to_owned(),
+        Some(n) => format!("{{\"purged\":{n},\"complete\":{complete}{waits}}}\n"),
+        None => format!("{{\"complete\":false{waits}}}\n"),
     };
-    let status = if count.is_some() { 200 } else { 202 };
+    let status = if count.is_some() && !is_later { 200 } else { 202 };
     r.respond(status, Bytes::from_static(b"application/json"), Bytes::from(text));
 }

@@ -2,7 +2,7 @@
 //!
 //! A worker makes a purge, and writes it to its ring in shared memory. The shared state process
 //! sends it, and makes the purges of others as a worker would. How far it has come stands in a file
-//! beside the cache.
+//! beside the cache. While the engine is away, purges wait in another file there ([`Waiting`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -18,6 +18,8 @@ use fleet::purges::{Cursor, Purge, PurgePart, Purges};
 use http::cx::Cx;
 use http::request::Request;
 use shm::{Pushed, Rings, Zone, ZoneState};
+
+use super::waiting::{Batch, Waiting};
 
 /// Bytes of a process's ring. Pages are taken when they are used.
 const RING_BYTES: usize = 64 << 10;
@@ -60,23 +62,33 @@ impl Outbox {
     }
 }
 
-/// In a worker: other servers are to hear of a purge that a request made here.
-pub(super) fn tell(r: &Request, t: &Ticket, tags: &[u8]) {
-    let Some(share) = t.cache.shares.get() else { return };
+/// In a worker: other servers are to hear of a purge that a request made here. Returns whether they
+/// do so later, because the engine is away: the purge waits on the disk then.
+pub(super) async fn tell(r: &Request, t: &Ticket, tags: &[u8]) -> bool {
+    let Some(sharing) = t.cache.shares.get() else { return false };
     let slot = r.main.stats.slot();
-    if !tags.is_empty() {
-        for tag in tags.split(|b| *b == b' ') {
-            share(slot, &Purge::Tag(tag.to_vec()));
+    let purges: Vec<_> = match t.key.strip_suffix(b"*") {
+        _ if !tags.is_empty() => {
+            tags.split(|b| *b == b' ').map(|tag| Purge::Tag(tag.to_vec())).collect()
         }
-        return;
+        Some(prefix) => vec![Purge::Prefix(prefix.to_vec())],
+        None => vec![Purge::Key(t.key.to_vec())],
+    };
+    let is_away = (sharing.is_away)();
+    if is_away {
+        let waiting = Waiting::of(&t.cache.settings.layout.folder);
+        let kept = purges.clone();
+        match event::run_blocking(move || waiting.add(&kept)).await {
+            Ok(Ok(())) => return true,
+            Ok(Err(e)) => {
+                let e = os_error(&e);
+                r.log(Level::Error, format_args!("a purge cannot wait on the disk {e}"));
+            }
+            Err(_) => {}
+        }
     }
-    share(
-        slot,
-        &match t.key.strip_suffix(b"*") {
-            Some(prefix) => Purge::Prefix(prefix.to_vec()),
-            None => Purge::Key(t.key.to_vec()),
-        },
-    );
+    purges.iter().for_each(|purge| (sharing.add)(slot, purge));
+    is_away
 }
 
 /// The memory for the purges of a cache; that of the configuration before, if there is one.
@@ -101,7 +113,9 @@ pub(super) fn share(cx: &Cx, cache: &Rc<Cache>, outbox: Rc<Outbox>) {
     let name = lossy(&cache.name).into_owned();
     let own = outbox.clone();
     let add = move |slot: usize, purge: &Purge| own.add(slot, purge);
-    let _ = cache.shares.set(Box::new(add));
+    let status = cx.env.fleet.status().clone();
+    let is_away = move || status.state() != fleet::State::Joined;
+    let _ = cache.shares.set(cache::Sharing { add: Box::new(add), is_away: Box::new(is_away) });
     let of_cache = OfCache {
         cache: cache.clone(),
         outbox,
@@ -111,6 +125,11 @@ pub(super) fn share(cx: &Cx, cache: &Rc<Cache>, outbox: Rc<Outbox>) {
         queue: RefCell::default(),
         is_busy: Cell::new(false),
         is_behind: Cell::new(false),
+        waiting: Waiting::of(&cache.settings.layout.folder),
+        batch: RefCell::default(),
+        is_filing: Cell::new(false),
+        looked_ms: Cell::new(None),
+        has_failed: Cell::new(false),
     };
     cx.env.fleet.add(Rc::new(PurgePart::new(&name, Handle(Rc::new(of_cache)))));
 }
@@ -132,9 +151,108 @@ struct OfCache {
     /// A purge has failed. The cursor in the file stays before it, so that the next process makes
     /// it again.
     is_behind: Cell<bool>,
+    waiting: Waiting,
+    /// Purges of the file: those that are left to send, and those that are on their way.
+    batch: RefCell<Option<(Batch, usize, usize)>>,
+    /// A thread reads or writes the file.
+    is_filing: Cell<bool>,
+    looked_ms: Cell<Option<u64>>,
+    /// The last use of the file has failed, which was logged.
+    has_failed: Cell<bool>,
 }
 
+/// The interval of looks at the file, milliseconds: a worker may write it just when the engine is
+/// back.
+const LOOK_MS: u64 = 1_000;
+
 impl OfCache {
+    /// Has a thread do something with the file; `None` if it failed.
+    async fn file_of_waiting<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Waiting) -> io::Result<T> + Send + 'static,
+    ) -> Option<T> {
+        let waiting = self.waiting.clone();
+        let done = event::run_blocking(move || work(waiting)).await.ok()?;
+        let has_failed = done.is_err();
+        if self.has_failed.replace(has_failed) != has_failed
+            && let Err(e) = &done
+        {
+            let (name, e) = (lossy(&self.cache.name), os_error(e));
+            let m = format_args!("cache \"{name}\": the file of waiting purges {e}");
+            base::log!(base::log::default(), Level::Error, None, "{m}");
+        }
+        done.ok()
+    }
+
+    /// Looks whether purges wait in the file, and reads them.
+    fn look(self: &Rc<OfCache>) {
+        let now_ms = base::time::now_ms();
+        let is_due = self.looked_ms.get().is_none_or(|ms| now_ms.saturating_sub(ms) >= LOOK_MS);
+        if !is_due || self.batch.borrow().is_some() || self.is_filing.get() {
+            return;
+        }
+        self.looked_ms.set(Some(now_ms));
+        if self.waiting.is_empty() || self.is_filing.replace(true) {
+            return;
+        }
+        let own = self.clone();
+        event::spawn(async move {
+            let read = own.file_of_waiting(|waiting| waiting.read()).await;
+            let read = read.filter(|batch| !batch.purges.is_empty());
+            *own.batch.borrow_mut() = read.map(|batch| (batch, 0, 0));
+            own.is_filing.set(false);
+        });
+    }
+
+    /// Those of the batch that were on their way have been sent; the file loses them at the end.
+    fn sent_of_file(self: &Rc<OfCache>) {
+        let mut batch = self.batch.borrow_mut();
+        let Some((of, sent, flies)) = &mut *batch else { return };
+        *sent += std::mem::take(flies);
+        if *sent < of.purges.len() {
+            return;
+        }
+        let (bytes, crc) = (of.bytes, of.crc);
+        *batch = None;
+        self.is_filing.set(true);
+        self.looked_ms.set(None);
+        let own = self.clone();
+        event::spawn(async move {
+            own.file_of_waiting(move |waiting| waiting.sent(bytes, crc)).await;
+            own.is_filing.set(false);
+        });
+    }
+
+    /// Writes the purges in memory to the file: this server may end before the engine is back.
+    async fn keep_all(&self) {
+        self.read();
+        let times = self.outbox.times_full();
+        let (purges, count) = {
+            let rest = self.rest.borrow();
+            (rest.0.clone(), rest.0.len())
+        };
+        let purges = if times > 0 { vec![Purge::all()] } else { purges };
+        if purges.is_empty() {
+            return;
+        }
+        if self.file_of_waiting(move |waiting| waiting.add(&purges)).await.is_some() {
+            self.outbox.told_full(times);
+            self.done(count);
+        }
+    }
+
+    /// The first purges of those that were read from the rings need not be sent any more.
+    fn done(&self, count: usize) {
+        let mut rest = self.rest.borrow_mut();
+        rest.0.drain(..count);
+        rest.1 = 0;
+        if rest.0.is_empty() {
+            for (slot, at) in self.taken.take() {
+                self.outbox.rings.taken(slot, at);
+            }
+        }
+    }
+
     /// Reads the rings. Others may read them again until the purges are sent.
     fn read(&self) {
         let mut taken = self.taken.borrow_mut();
@@ -222,7 +340,28 @@ fn write(file: &std::path::Path, cursor: &Cursor) -> io::Result<()> {
 struct Handle(Rc<OfCache>);
 
 impl Purges for Handle {
+    fn keep(&self) {
+        if self.0.is_filing.replace(true) {
+            return;
+        }
+        let own = self.0.clone();
+        event::spawn(async move {
+            own.keep_all().await;
+            own.is_filing.set(false);
+        });
+    }
+
     fn peek(&self, max: usize, out: &mut Vec<Purge>) {
+        self.0.look();
+        if let Some((batch, sent, flies)) = &mut *self.0.batch.borrow_mut() {
+            *flies = max.min(batch.purges.len() - *sent);
+            out.extend(batch.purges[*sent..*sent + *flies].iter().cloned());
+            return;
+        }
+        // They may be on their way to the file.
+        if self.0.is_filing.get() {
+            return;
+        }
         self.0.read();
         let mut rest = self.0.rest.borrow_mut();
         // After the rings were read: what is in none of them is in this number.
@@ -238,18 +377,18 @@ impl Purges for Handle {
     }
 
     fn sent(&self) {
+        if self.0.batch.borrow().is_some() {
+            return self.0.sent_of_file();
+        }
         let times = self.0.times_full.take();
         if times > 0 {
             self.0.outbox.told_full(times);
         }
-        let mut rest = self.0.rest.borrow_mut();
-        let count = std::mem::take(&mut rest.1).min(rest.0.len());
-        rest.0.drain(..count);
-        if rest.0.is_empty() {
-            for (slot, at) in self.0.taken.take() {
-                self.0.outbox.rings.taken(slot, at);
-            }
-        }
+        let count = {
+            let rest = self.0.rest.borrow();
+            rest.1.min(rest.0.len())
+        };
+        self.0.done(count);
     }
 
     fn cursor(&self) -> Option<Cursor> {

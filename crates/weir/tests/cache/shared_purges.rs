@@ -92,10 +92,49 @@ fn a_server_that_was_away_purges_when_it_is_back() {
     fill(&[&one, &two], &["/a", "/b"]);
     signal(redis.pid(), "STOP");
     wait_for_state(&one, "away");
-    assert_eq!(one.request("PURGE", "/a", "").status, 200);
+    let answer = one.request("PURGE", "/a", "");
+    assert_eq!(answer.status, 202, "the other one hears of it later");
+    assert!(answer.text().contains("\"waits\":true"), "{}", answer.text());
     assert!(!is_cached(&one, "/a"), "purged here at once");
     assert!(is_cached(&two, "/a"), "the other server cannot know");
     signal(redis.pid(), "CONT");
     wait_until_purged(&two, "/a");
     assert!(is_cached(&two, "/b"));
+}
+
+/// A purge that waits for Redis outlives its server.
+#[test]
+fn a_purge_waits_on_the_disk() {
+    let redis = redis();
+    let (mut one, two) = (node(redis.port()), node(redis.port()));
+    wait_for_state(&one, "joined");
+    wait_for_state(&two, "joined");
+    let paths = ["/a/1", "/a/2", "/b/1", "/c/1"];
+    fill(&[&one, &two], &paths);
+    signal(redis.pid(), "STOP");
+    wait_for_state(&one, "away");
+    assert_eq!(one.request("PURGE", "/a/*", "").status, 202);
+    assert_eq!(one.request("PURGE", "/b/1", "").status, 202);
+    one.crash();
+    paths.iter().for_each(|path| assert!(is_cached(&two, path), "the other one cannot know"));
+    signal(redis.pid(), "CONT");
+    one.start_again();
+    wait_for_state(&one, "joined");
+    paths[..3].iter().for_each(|path| wait_until_purged(&two, path));
+    assert!(is_cached(&two, "/c/1"));
+    let file = one.prefix().join("cache/.weir.purges.waiting");
+    wait_until("nothing waits", || std::fs::metadata(&file).unwrap().len() == 0);
+    assert_eq!(one.request("PURGE", "/c/1", "").status, 200);
+    wait_until_purged(&two, "/c/1");
+}
+
+/// A key that cannot be looked for in the index is refused before anything is purged.
+#[test]
+fn a_key_that_is_too_long_is_not_purged() {
+    let redis = redis();
+    let one = node(redis.port());
+    let path = format!("/{}", "a".repeat(4097));
+    wait_until("it is cached", || is_cached(&one, &path));
+    assert_eq!(one.request("PURGE", &format!("{path}*"), "").status, 400);
+    assert!(is_cached(&one, &path));
 }
