@@ -1,6 +1,7 @@
 //! `auth_oidc` against a provider that lies on request.
 
 mod certified;
+mod fleet;
 mod provider;
 
 use serde_json::json;
