@@ -53,6 +53,7 @@ const DEVELOPMENT: &[&str] = &[
     "differential",
     "moves",
     "rig",
+    "shared",
     "tools",
     "fuzz",
     "xtask",

@@ -184,6 +184,10 @@ const LOADS: &[Load] = &[
     load("tagged", "100,000 requests, many given up: none mixed", false, tagged::run),
     load("tunnels-reload", "reload every 500 ms: requests, tunnels", false, tunnels::run),
     load("moves", "reloads and upgrades under open connections: lost, moved", false, moves::run),
+    load("shared-rate", "three servers, one limit: exact? what it costs", false, shared::run),
+    load("shared-faults", "each fault of Redis and its network: what fails", false, shared::run),
+    load("shared-purges", "purges while a server is cut off: what is stale", false, shared::run),
+    load("shared-tables", "a write on one server: when all have it", false, shared::run),
     load("reuse", "how many connections requests take", false, backends::reuse),
     load("differential", "the same requests to both: what differs", false, differential::run),
     load(
@@ -241,8 +245,12 @@ const fn load(
 }
 
 /// Words for several loads.
-const GROUPS: &[(&str, &[&str])] =
-    &[("h2", h2::LOADS), ("h3", h3::LOADS), ("stream", stream::LOADS)];
+const GROUPS: &[(&str, &[&str])] = &[
+    ("h2", h2::LOADS),
+    ("h3", h3::LOADS),
+    ("stream", stream::LOADS),
+    ("shared", &["shared-rate", "shared-faults", "shared-purges", "shared-tables"]),
+];
 
 fn main() -> ExitCode {
     let mut options = match Options::parse(std::env::args().skip(1)) {

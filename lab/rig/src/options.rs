@@ -34,7 +34,7 @@ usage: cargo xtask bench [LOAD...] [OPTIONS]
   --seed N          what its requests are drawn with (1)
   --only N          one of them alone; of the leaks load, one path by its number, of accept one
                     policy, of cold-disk one row, of strain one part, of memory-short one limit, of
-                    stream-many one server (from 0)
+                    stream-many one server, of shared-faults one fault (from 0)
   --clients N       of the mixed and stream-mixed loads (32)
   --driver NAME     weir's event method in the mixed, stream-mixed, stream-many, differential and
                     moves loads
@@ -225,6 +225,11 @@ impl Options {
     /// Length of the load with tunnels.
     pub fn tunnel_seconds(&self) -> u64 {
         if self.seconds_given { self.seconds.into() } else { 20 }
+    }
+
+    /// The length that was given, or that one.
+    pub fn seconds_or(&self, usual: u64) -> u64 {
+        if self.seconds_given { self.seconds.into() } else { usual }
     }
 
     /// Length of the mixed load.
