@@ -12,17 +12,19 @@ use pki::issue::local;
 use pki::issue::{Key, KeyKind};
 use proto::acme::Identifier;
 
-/// The files of a server's certificate and key, relative to the folder of one run.
-pub const SERVER: [&str; 2] = ["server.crt", "server.key"];
+use crate::error::Error;
 
-pub struct Authority {
+/// The files of a server's certificate and key, relative to the folder of one run.
+pub(crate) const SERVER: [&str; 2] = ["server.crt", "server.key"];
+
+pub(crate) struct Authority {
     folder: PathBuf,
     inner: local::Authority,
 }
 
 /// The folder of the authority of this user; of the user who called sudo, if that one has an
 /// authority.
-pub fn folder() -> Result<PathBuf, String> {
+pub(crate) fn folder() -> Result<PathBuf, Error> {
     let absolute = |name: &str| {
         let path = std::env::var_os(name).map(PathBuf::from);
         path.filter(|path| path.is_absolute())
@@ -38,7 +40,7 @@ pub fn folder() -> Result<PathBuf, String> {
     let own = || absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(below));
     caller()
         .or_else(|| own().map(|data| data.join("weir")))
-        .ok_or_else(|| "HOME is not set: there is no folder for the authority".to_owned())
+        .ok_or_else(|| Error::system("HOME is not set: there is no folder for the authority"))
 }
 
 fn now() -> u64 {
@@ -46,8 +48,7 @@ fn now() -> u64 {
 }
 
 /// Writes a file with these permissions, if there is none of that name: whole, or not at all.
-fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), String> {
-    let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".{}", std::process::id()));
     let new = PathBuf::from(new);
@@ -62,7 +63,12 @@ fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), String> {
         }
     })();
     let _ = fs::remove_file(&new);
-    written.map_err(failed)
+    written.map_err(Error::file(path))
+}
+
+/// A key or certificate cannot be made.
+fn unmade(error: impl std::fmt::Display) -> Error {
+    Error::system(error.to_string())
 }
 
 impl Authority {
@@ -70,34 +76,37 @@ impl Authority {
     ///
     /// # Errors
     /// Its files cannot be read or made, or others can read its key.
-    pub fn open(folder: PathBuf) -> Result<Authority, String> {
-        let failed = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
+    pub(crate) fn open(folder: PathBuf) -> Result<Authority, Error> {
         let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&folder).map_err(|e| failed(&folder, e))?;
+        builder.recursive(true).mode(0o700).create(&folder).map_err(Error::file(&folder))?;
         let (key, certificate) = (folder.join("authority.key"), folder.join("authority.crt"));
         if !key.exists() {
-            create(&key, &local::Authority::generate()?.key(), 0o600)?;
+            let made = local::Authority::generate().map_err(unmade)?;
+            create(&key, &made.key(), 0o600)?;
         }
-        let meta = fs::metadata(&key).map_err(|e| failed(&key, e))?;
+        let meta = fs::metadata(&key).map_err(Error::file(&key))?;
         if meta.permissions().mode() & 0o077 != 0 {
-            return Err(format!("{}: others than its owner can use it", key.display()));
+            return Err(Error::system(format!(
+                "{}: others than its owner can use it",
+                key.display()
+            )));
         }
-        let text = fs::read(&key).map(zeroize::Zeroizing::new).map_err(|e| failed(&key, e))?;
+        let text = fs::read(&key).map(zeroize::Zeroizing::new).map_err(Error::file(&key))?;
         let inner = local::Authority::from_key(&text);
-        let inner = inner.map_err(|e| format!("{}: {e}", key.display()))?;
+        let inner = inner.map_err(|e| Error::system(format!("{}: {e}", key.display())))?;
         if !certificate.exists() {
-            create(&certificate, &inner.certificate(now())?, 0o644)?;
+            create(&certificate, &inner.certificate(now()).map_err(unmade)?, 0o644)?;
         }
         Ok(Authority { folder, inner })
     }
 
     /// The file of its certificate.
-    pub fn certificate(&self) -> PathBuf {
+    pub(crate) fn certificate(&self) -> PathBuf {
         self.folder.join("authority.crt")
     }
 
     /// The account that it belongs to.
-    pub fn owner(&self) -> u32 {
+    pub(crate) fn owner(&self) -> u32 {
         fs::metadata(&self.folder).map_or(0, |meta| meta.uid())
     }
 
@@ -105,13 +114,13 @@ impl Authority {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub fn certify(&self, addresses: &[IpAddr], folder: &Path) -> Result<(), String> {
+    pub(crate) fn certify(&self, addresses: &[IpAddr], folder: &Path) -> Result<(), Error> {
         let own = ["127.0.0.1", "::1"].iter().filter_map(|ip| ip.parse().ok());
         let addresses = own.chain(addresses.iter().copied()).map(Identifier::Ip);
         let localhost = Identifier::Dns("localhost".to_owned());
         let names: Vec<Identifier> = [localhost].into_iter().chain(addresses).collect();
-        let key = Key::generate(KeyKind::Ecdsa(256))?;
-        let certificate = self.inner.certify(&key, &names, now())?;
+        let key = Key::generate(KeyKind::Ecdsa(256)).map_err(unmade)?;
+        let certificate = self.inner.certify(&key, &names, now()).map_err(unmade)?;
         create(&folder.join(SERVER[0]), &certificate, 0o644)?;
         create(&folder.join(SERVER[1]), &key.to_pem(), 0o600)
     }

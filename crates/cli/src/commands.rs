@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// All commands, in the order of the help text.
-pub const COMMANDS: &[&Command] = &[
+pub(crate) const COMMANDS: &[&Command] = &[
     &serve::COMMAND,
     &validate::COMMAND,
     &explain::COMMAND,
@@ -90,7 +90,7 @@ Weir reads nginx.conf as it is. Without a command it takes nginx's switches: wit
 it reads the default configuration file and serves.";
 
 /// The whole line: nginx's switches and all commands.
-pub fn root() -> clap::Command {
+pub(crate) fn root() -> clap::Command {
     let root = line::common(clap::Command::new("weir"))
         .about(ABOUT)
         .long_about(format!("{ABOUT}.\n\n{MORE}"))
@@ -110,7 +110,7 @@ fn find(name: &OsStr) -> Option<&'static Command> {
 
 /// Runs the command that the arguments name, if they name one. `None` leaves them to nginx's
 /// switches; nothing but those is known to a program that is called as nginx (`strict`).
-pub fn run(args: &[OsString], strict: bool) -> Option<ExitCode> {
+pub(crate) fn run(args: &[OsString], strict: bool) -> Option<ExitCode> {
     let (first, rest) = args.split_first()?;
     if let Some(command) = find(first) {
         return Some(command.start(rest));

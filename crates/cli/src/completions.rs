@@ -14,7 +14,7 @@ use crate::declared::{Command, PLAIN, Run, print};
 const NAMES: &[&str] = &["bash", "zsh", "fish"];
 
 /// `weir completions`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "completions",
     doc: "print a completion script for bash, zsh or fish",
     about: "For the shell: completes commands, options and files.",

@@ -16,7 +16,7 @@ use crate::json::quoted;
 use crate::line;
 
 /// `weir config`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "config",
     doc: "print a configuration and its includes as JSON",
     about: "For programs that read or change configurations. The form is that of crossplane \

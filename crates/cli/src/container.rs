@@ -18,13 +18,14 @@ use server::start;
 
 use crate::declared::{Command, PLAIN, Run};
 use crate::entry_scripts::{self, Scripts, Variables};
+use crate::error::Error;
 use crate::{line, manual, switches};
 
 /// Folders of templates within folders of templates.
 const DEPTH_MAX: usize = 16;
 
 /// `weir container`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "container",
     doc: "fill in configuration templates from the environment, then serve",
     about: "For containers: the same as the entry point of nginx's image. Each \
@@ -66,15 +67,12 @@ fn run(args: &[OsString]) -> ExitCode {
         Ok((typed, _)) if manual::show(&typed) => ExitCode::SUCCESS,
         Ok((_, Some(variables))) => restart(own, &variables),
         Ok((typed, None)) => start::run(&typed, std::env::args_os().collect(), Environ::capture()),
-        Err(message) => {
-            eprintln!("weir container: {message}");
-            ExitCode::FAILURE
-        }
+        Err(error) => error.report("container", 1),
     }
 }
 
 /// Runs the scripts and fills in the templates. Gives the variables if scripts have changed some.
-fn prepare() -> Result<Option<Variables>, String> {
+fn prepare() -> Result<Option<Variables>, Error> {
     let quiet = std::env::var_os("NGINX_ENTRYPOINT_QUIET_LOGS").is_some();
     let folder = std::env::var_os("WEIR_ENTRYPOINT_DIR").filter(|folder| !folder.is_empty());
     let folder = folder.unwrap_or_else(|| entry_scripts::FOLDER.into());
@@ -114,14 +112,15 @@ struct Templates {
 
 impl Templates {
     /// The templates that the environment names, next to the configuration file otherwise.
-    fn of_environment(variables: &Variables) -> Result<Templates, String> {
+    fn of_environment(variables: &Variables) -> Result<Templates, Error> {
         let home = Path::new(layout().prefix).join(layout().conf_path);
         let home = home.parent().unwrap_or(Path::new("")).to_owned();
         let value = |name: &str| variables.get(OsStr::new(name)).cloned();
         let named = |name: &str| value(name).filter(|value| !value.is_empty());
         let path = |name: &str, own: &str| named(name).map_or_else(|| home.join(own), Into::into);
         let filter = named("NGINX_ENVSUBST_FILTER").map(|text| {
-            Pattern::new(text.as_bytes(), false).map_err(|e| format!("NGINX_ENVSUBST_FILTER: {e}"))
+            Pattern::new(text.as_bytes(), false)
+                .map_err(|e| Error::usage(format!("NGINX_ENVSUBST_FILTER: {e}")))
         });
         let filter = filter.transpose()?;
         let passes = |name: &[u8]| match &filter {
@@ -147,7 +146,7 @@ impl Templates {
     }
 
     /// Writes the files of all templates; returns their paths.
-    fn fill(&self) -> Result<Vec<PathBuf>, String> {
+    fn fill(&self) -> Result<Vec<PathBuf>, Error> {
         let mut written = Vec::new();
         if self.folder.is_dir() {
             self.fill_folder(Path::new(""), DEPTH_MAX, &mut written)?;
@@ -160,26 +159,26 @@ impl Templates {
         below: &Path,
         depth: usize,
         written: &mut Vec<PathBuf>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Error> {
         let folder = self.folder.join(below);
-        let failed = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
-        let list = fs::read_dir(&folder).map_err(|e| failed(&folder, e))?;
+        let list = fs::read_dir(&folder).map_err(Error::file(&folder))?;
         let mut names: Vec<OsString> = list.flatten().map(|entry| entry.file_name()).collect();
         names.sort_unstable();
         for name in names {
             let path = folder.join(&name);
             if path.is_dir() {
                 let depth = depth.checked_sub(1);
-                let depth = depth.ok_or_else(|| format!("{}: too deep", path.display()))?;
+                let depth =
+                    depth.ok_or_else(|| Error::usage(format!("{}: too deep", path.display())))?;
                 self.fill_folder(&below.join(&name), depth, written)?;
                 continue;
             }
             let Some(bare) = name.as_bytes().strip_suffix(&self.suffix[..]) else { continue };
             let to = self.output.join(below).join(OsStr::from_bytes(bare));
-            let text = fs::read(&path).map_err(|e| failed(&path, e))?;
+            let text = fs::read(&path).map_err(Error::file(&path))?;
             let parent = to.parent().unwrap_or(&self.output);
-            fs::create_dir_all(parent).map_err(|e| failed(parent, e))?;
-            fs::write(&to, self.filled(&text)).map_err(|e| failed(&to, e))?;
+            fs::create_dir_all(parent).map_err(Error::file(parent))?;
+            fs::write(&to, self.filled(&text)).map_err(Error::file(&to))?;
             written.push(to);
         }
         Ok(())

@@ -6,15 +6,16 @@ use clap::ArgMatches;
 use server::control::Status;
 
 use crate::declared::{Command, PLAIN, Run};
+use crate::error::Error;
 use crate::line::valued;
 use crate::target::{Arguments, asked};
-use crate::watching::{self, failed, print, socket, time};
+use crate::watching::{self, NOT_ASKED, print, socket, time};
 
 /// The time without `--for`, milliseconds.
 const USUAL_MS: u64 = 60_000;
 
 /// `weir debug`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "debug",
     doc: "log everything about some clients for a limited time",
     about: "For a problem that one client has: the error log gets every line about connections of \
@@ -35,12 +36,13 @@ fn run(matches: &ArgMatches) -> ExitCode {
     match Arguments::new(matches).and_then(|args| debug(&args)) {
         Ok(text) if print(text.as_bytes()) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
-        Err(message) => failed("debug", &message),
+        Err(error) => error.report("debug", NOT_ASKED),
     }
 }
 
-fn debug(args: &Arguments) -> Result<String, String> {
-    let range = args.value("client").ok_or("--client needs a range of addresses")?;
+fn debug(args: &Arguments) -> Result<String, Error> {
+    let range =
+        args.value("client").ok_or_else(|| Error::usage("--client needs a range of addresses"))?;
     let ms = args.value("for").map_or(Ok(USUAL_MS), time)?;
     let answer = asked(&socket(args)?, &format!("debug {range} {ms}"))?;
     let range = answer.get("range").unwrap_or(range);
@@ -50,6 +52,6 @@ fn debug(args: &Arguments) -> Result<String, String> {
             let seconds = ms as f64 / 1000.0;
             Ok(format!("the error log has every line about {range} for {seconds} s from now on\n"))
         }
-        _ => Err(answer.lines().join("; ")),
+        _ => Err(Error::server(answer.lines().join("; "))),
     }
 }

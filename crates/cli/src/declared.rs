@@ -10,30 +10,30 @@ use clap::{Arg, ArgMatches};
 use crate::line::{STYLES, WIDTH, capital, common, help, wrapped};
 
 /// Pairs of a term and its explanation.
-pub type Entries = &'static [(&'static str, &'static str)];
+pub(crate) type Entries = &'static [(&'static str, &'static str)];
 
-pub struct Command {
+pub(crate) struct Command {
     /// The word after `weir`.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Its effect, in a line without a capital letter and full stop.
-    pub doc: &'static str,
+    pub(crate) doc: &'static str,
     /// Sentences that say who needs the command and what it does.
-    pub about: &'static str,
+    pub(crate) about: &'static str,
     /// Its arguments.
-    pub args: fn() -> Vec<Arg>,
+    pub(crate) args: fn() -> Vec<Arg>,
     /// Exit statuses besides [`USAGE`]; it is 0 for success and 1 for failure if there are none.
-    pub exit: Entries,
+    pub(crate) exit: Entries,
     /// Files that it reads or writes.
-    pub files: Entries,
+    pub(crate) files: Entries,
     /// Variables of the environment that it reads.
-    pub environment: Entries,
+    pub(crate) environment: Entries,
     /// Complete command lines, with their effects.
-    pub examples: Entries,
-    pub run: Run,
+    pub(crate) examples: Entries,
+    pub(crate) run: Run,
 }
 
 /// How a command gets its arguments.
-pub enum Run {
+pub(crate) enum Run {
     /// As clap has read them.
     Parsed(fn(&ArgMatches) -> ExitCode),
     /// As they were typed: nginx's switches, read as nginx reads them.
@@ -41,7 +41,7 @@ pub enum Run {
 }
 
 /// The values of a command that has no arguments and notes; its name, texts and `run` are added.
-pub const PLAIN: Command = Command {
+pub(crate) const PLAIN: Command = Command {
     name: "",
     doc: "",
     about: "",
@@ -57,7 +57,7 @@ pub const PLAIN: Command = Command {
 const USAGE: (&str, &str) = ("2", "the command line is wrong");
 
 /// Prints help or an error of the command line. Help is no failure.
-pub fn told(error: &clap::Error) -> ExitCode {
+pub(crate) fn told(error: &clap::Error) -> ExitCode {
     match (error.print(), u8::try_from(error.exit_code())) {
         (Ok(()), Ok(code)) => ExitCode::from(code),
         // The reader has closed its end.
@@ -67,7 +67,7 @@ pub fn told(error: &clap::Error) -> ExitCode {
 
 impl Command {
     /// Runs it with the arguments after its name.
-    pub fn start(&self, args: &[OsString]) -> ExitCode {
+    pub(crate) fn start(&self, args: &[OsString]) -> ExitCode {
         match self.run {
             Run::Parsed(run) => match self.parse(args) {
                 Ok(matches) => run(&matches),
@@ -86,14 +86,14 @@ impl Command {
     ///
     /// # Errors
     /// They are wrong, or ask for help.
-    pub fn parse(&self, args: &[OsString]) -> Result<ArgMatches, clap::Error> {
+    pub(crate) fn parse(&self, args: &[OsString]) -> Result<ArgMatches, clap::Error> {
         let name = format!("weir {}", self.name);
         let declared = self.declared().bin_name(&name);
         declared.try_get_matches_from([OsString::from(name)].iter().chain(args))
     }
 
     /// The sections of its help and manual page after the options.
-    pub fn sections(&self) -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
+    pub(crate) fn sections(&self) -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
         let usual = [("0", "success"), ("1", "failure")];
         let exit = if self.exit.is_empty() { &usual[..] } else { self.exit };
         let known = exit.iter().any(|(code, _)| *code == USAGE.0);
@@ -109,7 +109,7 @@ impl Command {
 }
 
 /// Writes to standard output.
-pub fn print(text: &str) -> ExitCode {
+pub(crate) fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader has closed its end.
@@ -119,7 +119,7 @@ pub fn print(text: &str) -> ExitCode {
 
 impl Command {
     /// The command for clap, with its texts.
-    pub fn declared(&self) -> clap::Command {
+    pub(crate) fn declared(&self) -> clap::Command {
         let doc = capital(self.doc);
         common(clap::Command::new(self.name))
             .about(doc.clone())

@@ -12,24 +12,26 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::error::Error;
+
 /// The folder of nginx's image.
-pub const FOLDER: &str = "/docker-entrypoint.d";
+pub(crate) const FOLDER: &str = "/docker-entrypoint.d";
 
 /// The script of nginx's image that fills in templates, which Weir does itself: scripts with names
 /// before it run before the templates are filled in.
 const TEMPLATES: &[u8] = b"20-envsubst-on-templates.sh";
 
 /// Variables of the environment.
-pub type Variables = BTreeMap<OsString, OsString>;
+pub(crate) type Variables = BTreeMap<OsString, OsString>;
 
 /// The scripts of a folder, and the environment as they leave it.
-pub struct Scripts {
+pub(crate) struct Scripts {
     /// The scripts, in the order in which they run.
     paths: Vec<PathBuf>,
     /// The variables, with the changes so far.
-    pub variables: Variables,
+    pub(crate) variables: Variables,
     /// A script has changed a variable.
-    pub changed: bool,
+    pub(crate) changed: bool,
     quiet: bool,
 }
 
@@ -38,7 +40,7 @@ impl Scripts {
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn of(folder: &Path, variables: Variables, quiet: bool) -> Result<Scripts, String> {
+    pub(crate) fn of(folder: &Path, variables: Variables, quiet: bool) -> Result<Scripts, Error> {
         let mut paths = Vec::new();
         match fs::read_dir(folder) {
             Ok(entries) => {
@@ -47,7 +49,7 @@ impl Scripts {
                 paths.extend(files);
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(format!("{}: {e}", folder.display())),
+            Err(e) => return Err(Error::file(folder)(e)),
         }
         paths.sort_by(|a, b| by_version(name_of(a), name_of(b)));
         Ok(Scripts { paths, variables, changed: false, quiet })
@@ -57,7 +59,7 @@ impl Scripts {
     ///
     /// # Errors
     /// A script cannot be run, or has failed.
-    pub fn before_templates(&mut self) -> Result<(), String> {
+    pub(crate) fn before_templates(&mut self) -> Result<(), Error> {
         let is_before = |path: &PathBuf| by_version(name_of(path), TEMPLATES) == Ordering::Less;
         let (first, rest) = std::mem::take(&mut self.paths).into_iter().partition(is_before);
         self.paths = rest;
@@ -68,12 +70,12 @@ impl Scripts {
     ///
     /// # Errors
     /// As [`Scripts::before_templates`].
-    pub fn after_templates(&mut self) -> Result<(), String> {
+    pub(crate) fn after_templates(&mut self) -> Result<(), Error> {
         let rest = std::mem::take(&mut self.paths);
         self.run(rest)
     }
 
-    fn run(&mut self, paths: Vec<PathBuf>) -> Result<(), String> {
+    fn run(&mut self, paths: Vec<PathBuf>) -> Result<(), Error> {
         for path in paths {
             let (name, shown) = (name_of(&path), path.display());
             let kind = [&b".envsh"[..], b".sh"].into_iter().find(|end| name.ends_with(end));
@@ -100,7 +102,7 @@ impl Scripts {
     }
 
     /// Has a shell read the script, and takes the environment that it leaves.
-    fn source(&mut self, path: &Path) -> Result<(), String> {
+    fn source(&mut self, path: &Path) -> Result<(), Error> {
         let shell = ["-c", ". \"$0\" >&2 && exec env -0"];
         let mut command = Command::new("/bin/sh");
         command.args(shell).arg(path).env_clear().envs(&self.variables);
@@ -120,19 +122,19 @@ impl Scripts {
     }
 }
 
-fn succeeded(path: &Path, status: std::process::ExitStatus) -> Result<(), String> {
+fn succeeded(path: &Path, status: std::process::ExitStatus) -> Result<(), Error> {
     match status.success() {
         true => Ok(()),
-        false => Err(format!("{} failed: {status}", path.display())),
+        false => Err(Error::peer(format!("{} failed: {status}", path.display()))),
     }
 }
 
-fn not_run(path: &Path, e: &io::Error) -> String {
+fn not_run(path: &Path, e: &io::Error) -> Error {
     let hint = match Path::new("/bin/sh").exists() {
         true => "",
         false => " (there is no shell in this image: use the one with a shell)",
     };
-    format!("{}: {e}{hint}", path.display())
+    Error::system(format!("{}: {e}{hint}", path.display()))
 }
 
 /// The output of `env -0`, less what the shell adds.

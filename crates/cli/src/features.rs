@@ -5,7 +5,7 @@
 //! as missing unless their `--with-…` word does. **When a module comes in, edit this file.**
 
 /// Features that nginx does not build by default.
-pub const WITH: &[&str] = &[
+pub(crate) const WITH: &[&str] = &[
     "--with-debug",
     "--with-http_addition_module",
     "--with-http_auth_request_module",
@@ -36,13 +36,13 @@ pub const WITH: &[&str] = &[
 ];
 
 /// nginx's defaults that are not built in.
-pub const WITHOUT: &[&str] = &[];
+pub(crate) const WITHOUT: &[&str] = &[];
 
 /// The engine of scripts, in the words for a module from elsewhere.
 const SCRIPT: &[&str] = if cfg!(feature = "script") { &["--add-module=njs"] } else { &[] };
 
 /// Lines that suites look for as they stand, such as `TLS SNI support enabled`.
-pub const LINES: &[&str] = &[
+pub(crate) const LINES: &[&str] = &[
     // The version text of the crypto library under rustls.
     "built with OpenSSL 1.1.1 (compatible; AWS-LC 5.12.0)",
     "TLS SNI support enabled",
@@ -53,7 +53,7 @@ pub const LINES: &[&str] = &[
 const AWS_LC_SYS: &str = "name = \"aws-lc-sys\"\nversion = \"0.47.0\"";
 
 /// The arguments after `configure arguments:`, each with a space before it, those of paths first.
-pub fn configure_arguments(paths: &str) -> String {
+pub(crate) fn configure_arguments(paths: &str) -> String {
     let mut line = paths.to_owned();
     for word in WITH.iter().chain(WITHOUT).chain(SCRIPT) {
         line.push(' ');

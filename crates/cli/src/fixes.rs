@@ -17,6 +17,7 @@ use server::load::Loader;
 use server::paths::Paths;
 use server::typed::Typed;
 
+use crate::error::Error;
 use crate::lsp::{Identity, identity};
 use crate::rewrite::Changed;
 
@@ -27,8 +28,11 @@ const PASSES_MAX: usize = 8;
 /// and the configuration with the changes.
 ///
 /// # Errors
-/// The text of the message: the configuration cannot be parsed.
-pub fn fix(file: &Path, find: impl Fn(&Tree) -> Vec<Edit>) -> Result<(Vec<Changed>, Tree), String> {
+/// The configuration cannot be parsed.
+pub(crate) fn fix(
+    file: &Path,
+    find: impl Fn(&Tree) -> Vec<Edit>,
+) -> Result<(Vec<Changed>, Tree), Error> {
     let mut texts: HashMap<Rc<Path>, Changed> = HashMap::new();
     let mut unsaved = HashMap::new();
     let mut passes = 0;
@@ -41,7 +45,7 @@ pub fn fix(file: &Path, find: impl Fn(&Tree) -> Vec<Edit>) -> Result<(Vec<Change
             let Some(source) = tree.files.iter().find(|source| source.path == path) else {
                 continue;
             };
-            let tokens = Tokens::new(&path, source.bytes.clone()).map_err(|e| e.to_string())?;
+            let tokens = Tokens::new(&path, source.bytes.clone())?;
             let new = Bytes::from(apply(&tokens.text, &replacements(&tokens, &edits)));
             let Some(identity) = identity(&path).filter(|_| new != source.bytes) else { continue };
             any = true;
@@ -59,15 +63,15 @@ pub fn fix(file: &Path, find: impl Fn(&Tree) -> Vec<Edit>) -> Result<(Vec<Change
     }
 }
 
-fn read(file: &Path, unsaved: &HashMap<Identity, Bytes>) -> Result<Tree, String> {
+fn read(file: &Path, unsaved: &HashMap<Identity, Bytes>) -> Result<Tree, Error> {
     let conf_prefix = file.parent().map(PathBuf::from).unwrap_or_default();
     let options = Options { conf_prefix, unsaved: unsaved.clone(), ..Options::default() };
-    parse_file(file, &options).map_err(|error| error.to_string())
+    parse_file(file, &options).map_err(Error::Configuration)
 }
 
 /// The changes of each file, without those at places that are read more than once: a file that two
 /// blocks include cannot change for one of them.
-pub fn by_file(tree: &Tree, edits: Vec<Edit>) -> Vec<(Rc<Path>, Vec<Edit>)> {
+pub(crate) fn by_file(tree: &Tree, edits: Vec<Edit>) -> Vec<(Rc<Path>, Vec<Edit>)> {
     let mut counts = HashMap::new();
     count(&tree.nodes, &mut counts);
     let mut files: Vec<(Rc<Path>, Vec<Edit>)> = Vec::new();
@@ -99,32 +103,37 @@ fn count(nodes: &[Node], counts: &mut HashMap<Place, usize>) {
 /// Tests a configuration with the changes in it, as `-t` does, but opens nothing.
 ///
 /// # Errors
-/// The text of the message: the first error.
-pub fn test(file: &Path, changed: &[Changed]) -> Result<(), String> {
+/// The first error of the configuration.
+pub(crate) fn test(file: &Path, changed: &[Changed]) -> Result<(), Error> {
     use std::os::unix::ffi::OsStringExt;
-    let file = std::path::absolute(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let file = std::path::absolute(file).map_err(Error::file(&file))?;
     let typed = Typed { conf_file: Some(file.into_os_string().into_vec()), ..Typed::default() };
-    let lasting = Lasting::new().map_err(|e| format!("mmap() failed {e}"))?;
+    let lasting = Lasting::new().map_err(|e| Error::system(format!("mmap() failed {e}")))?;
     let mut loader = Loader::new(Paths::new(&typed, &Environ::capture()), None, lasting);
     let identities = changed.iter().filter_map(|one| Some((identity(&one.path)?, one.new.clone())));
     loader.unsaved = identities.collect();
     // Warnings are those of the configuration as it was.
     let errors = loader.check(&Log::new(Vec::new()));
-    errors.first().map_or(Ok(()), |error| Err(error.to_string()))
+    errors.into_iter().next().map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// The error of a command whose changes do not load.
+pub(crate) fn unloadable(error: Error) -> Error {
+    Error::usage(format!("nothing is written: with the changes {error}"))
 }
 
 /// Writes changed files, each of which is replaced as a whole.
 ///
 /// # Errors
-/// The text of the message, which names the files that were written before.
-pub fn write(changed: &[Changed]) -> Result<(), String> {
+/// A file cannot be written; the message names the files that were written before.
+pub(crate) fn write(changed: &[Changed]) -> Result<(), Error> {
     for (at, one) in changed.iter().enumerate() {
-        one.write().map_err(|message| match at {
-            0 => message,
+        one.write().map_err(|error| match at {
+            0 => error,
             _ => {
                 let done: Vec<String> =
                     changed[..at].iter().map(|one| one.path.display().to_string()).collect();
-                format!("{message}; already written: {}", done.join(", "))
+                Error::system(format!("{error}; already written: {}", done.join(", ")))
             }
         })?;
     }

@@ -5,7 +5,7 @@ use server::layout::{CONF_PATH, ERROR_LOG_PATH, PREFIX};
 
 /// The kind of a switch's value, for completions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Value {
+pub(crate) enum Value {
     /// A folder.
     Dir,
     File,
@@ -16,18 +16,18 @@ pub enum Value {
 
 /// A switch's value: its name, and the message when it is missing.
 #[derive(Clone, Copy, Debug)]
-pub struct Arg {
+pub(crate) struct Arg {
     /// Its name in help.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// `option "-p" requires …`
-    pub requires: &'static str,
+    pub(crate) requires: &'static str,
     /// The kind of the value.
-    pub value: Value,
+    pub(crate) value: Value,
 }
 
 /// The action of a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ask {
+pub(crate) enum Ask {
     /// The help text.
     Help,
     Version,
@@ -53,23 +53,23 @@ pub enum Ask {
 
 /// A switch.
 #[derive(Clone, Copy, Debug)]
-pub struct Flag {
+pub(crate) struct Flag {
     /// Its letters; the first is the main one.
-    pub letters: &'static str,
+    pub(crate) letters: &'static str,
     /// Its value, when it takes one.
-    pub arg: Option<Arg>,
+    pub(crate) arg: Option<Arg>,
     /// Its effect, as help shows it.
-    pub doc: &'static str,
+    pub(crate) doc: &'static str,
     /// The default that help names.
-    pub default: &'static str,
+    pub(crate) default: &'static str,
     /// Further text for the man page.
-    pub more: &'static str,
+    pub(crate) more: &'static str,
     /// Its action.
-    pub ask: Ask,
+    pub(crate) ask: Ask,
 }
 
 /// The signals of `-s`, with their effects.
-pub const SIGNALS: &[(&str, os::signal::Signal)] = &[
+pub(crate) const SIGNALS: &[(&str, os::signal::Signal)] = &[
     ("stop", os::signal::Signal::TERM),
     ("quit", os::signal::Signal::QUIT),
     ("reopen", os::signal::Signal::USR1),
@@ -82,7 +82,7 @@ const fn arg(name: &'static str, requires: &'static str, value: Value) -> Option
 }
 
 /// All switches, in the order of the help text.
-pub const FLAGS: &[Flag] = &[
+pub(crate) const FLAGS: &[Flag] = &[
     Flag { letters: "?h", arg: None, doc: "this help", default: "", more: "", ask: Ask::Help },
     Flag {
         letters: "v",
@@ -171,7 +171,7 @@ pub const FLAGS: &[Flag] = &[
 ];
 
 /// The switch with that letter.
-pub fn find(letter: u8) -> Option<&'static Flag> {
+pub(crate) fn find(letter: u8) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.letters.as_bytes().contains(&letter))
 }
 

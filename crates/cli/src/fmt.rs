@@ -10,6 +10,7 @@ use clap::{ArgAction, ArgMatches};
 use conf::format::format;
 
 use crate::declared::{Command, PLAIN, Run, print};
+use crate::error::Error;
 use crate::line;
 use crate::rewrite::Changed;
 
@@ -17,7 +18,7 @@ use crate::rewrite::Changed;
 const FAILED: u8 = 2;
 
 /// `weir fmt`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "fmt",
     doc: "format configuration files",
     about: "Indents statements by their blocks and puts each in a line of its own. Words, comments \
@@ -66,8 +67,8 @@ fn run(matches: &ArgMatches) -> ExitCode {
     for file in &files {
         match one(file, outcome) {
             Ok(is_formatted) => differs |= !is_formatted,
-            Err(message) => {
-                eprintln!("weir fmt: {message}");
+            Err(error) => {
+                error.report("fmt", FAILED);
                 failed = true;
             }
         }
@@ -80,7 +81,7 @@ fn run(matches: &ArgMatches) -> ExitCode {
 }
 
 /// Formats a file; whether it was formatted already.
-fn one(file: &Path, outcome: Outcome) -> Result<bool, String> {
+fn one(file: &Path, outcome: Outcome) -> Result<bool, Error> {
     let is_input = file == Path::new("-");
     let name = if is_input { Path::new("standard input") } else { file };
     let mut text = Vec::new();
@@ -88,9 +89,9 @@ fn one(file: &Path, outcome: Outcome) -> Result<bool, String> {
         true => io::stdin().read_to_end(&mut text).map(drop),
         false => fs::read(file).map(|read| text = read),
     };
-    read.map_err(|e| format!("{}: {e}", name.display()))?;
+    read.map_err(Error::file(&name))?;
     let old = Bytes::from(text);
-    let new = Bytes::from(format(name, &old).map_err(|error| error.to_string())?);
+    let new = Bytes::from(format(name, &old)?);
     let same = old == new;
     match outcome {
         Outcome::Check if !same => println(&name.display().to_string())?,
@@ -102,14 +103,14 @@ fn one(file: &Path, outcome: Outcome) -> Result<bool, String> {
     Ok(same)
 }
 
-fn println(line: &str) -> Result<(), String> {
+fn println(line: &str) -> Result<(), Error> {
     match print(&format!("{line}\n")) {
         ExitCode::SUCCESS => Ok(()),
-        _ => Err("standard output is closed".to_owned()),
+        _ => Err(Error::system("standard output is closed")),
     }
 }
 
-fn write(text: &[u8]) -> Result<(), String> {
+fn write(text: &[u8]) -> Result<(), Error> {
     use std::io::Write as _;
-    io::stdout().write_all(text).map_err(|e| format!("standard output: {e}"))
+    io::stdout().write_all(text).map_err(|e| Error::system(format!("standard output: {e}")))
 }

@@ -14,6 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
 
 use crate::declared::{Command, PLAIN, Run};
+use crate::error::Error;
 use crate::line;
 use crate::target::{Arguments, Target, asked};
 
@@ -21,7 +22,7 @@ use crate::target::{Arguments, Target, asked};
 const HEAD_MAX: u64 = 64 << 10;
 
 /// `weir healthcheck`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "healthcheck",
     doc: "check that the server serves, for containers and scripts",
     about: "With a URL, sends a request to it; a status from 200 to 399 is healthy. Without one, \
@@ -45,33 +46,30 @@ pub const COMMAND: Command = Command {
 
 fn run(matches: &ArgMatches) -> ExitCode {
     let checked = match (timeout(matches), matches.get_one::<String>("URL")) {
-        (Err(message), _) => Err(message),
+        (Err(error), _) => Err(error),
         (Ok(timeout), Some(url)) => ask(url, timeout),
         (Ok(_), None) => ask_master(matches),
     };
     match checked {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("weir healthcheck: {message}");
-            ExitCode::FAILURE
-        }
+        Err(error) => error.report("healthcheck", 1),
     }
 }
 
-fn timeout(matches: &ArgMatches) -> Result<Duration, String> {
+fn timeout(matches: &ArgMatches) -> Result<Duration, Error> {
     let Some(text) = matches.get_one::<String>("timeout") else {
         return Ok(Duration::from_secs(5));
     };
     let ms = value::parse_msec(text.as_bytes()).filter(|ms| *ms > 0);
-    Ok(Duration::from_millis(ms.ok_or_else(|| format!("invalid time \"{text}\""))?))
+    Ok(Duration::from_millis(ms.ok_or_else(|| Error::usage(format!("invalid time \"{text}\"")))?))
 }
 
-fn ask_master(matches: &ArgMatches) -> Result<(), String> {
+fn ask_master(matches: &ArgMatches) -> Result<(), Error> {
     let args = Arguments::new(matches)?;
     let target = Target::new(&args.typed, Level::Emerg)?;
     let answer = asked(&target.socket(args.value("pid"))?, "top")?;
     match answer.number("workers") {
-        0 => Err("no worker serves".to_owned()),
+        0 => Err(Error::server("no worker serves")),
         _ => Ok(()),
     }
 }
@@ -88,8 +86,8 @@ struct Url<'u> {
 }
 
 impl Url<'_> {
-    fn parse(text: &str) -> Result<Url<'_>, String> {
-        let wrong = || format!("\"{text}\" is no URL of http or https");
+    fn parse(text: &str) -> Result<Url<'_>, Error> {
+        let wrong = || Error::usage(format!("\"{text}\" is no URL of http or https"));
         let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
         let is_tls = match scheme.to_ascii_lowercase().as_str() {
             "http" => false,
@@ -115,20 +113,21 @@ impl Url<'_> {
 }
 
 /// Asks a URL; an error says what is wrong.
-fn ask(text: &str, timeout: Duration) -> Result<(), String> {
+fn ask(text: &str, timeout: Duration) -> Result<(), Error> {
     let url = Url::parse(text)?;
     let until = Instant::now() + timeout;
-    let addresses = (url.host, url.port).to_socket_addrs().map_err(|e| format!("{text}: {e}"))?;
+    let addresses =
+        (url.host, url.port).to_socket_addrs().map_err(|e| Error::peer(format!("{text}: {e}")))?;
     let mut failed = format!("{text}: no address");
     for address in addresses {
         let left = until.saturating_duration_since(Instant::now());
         match connect(address, left).and_then(|stream| exchange(&url, stream, until)) {
             Ok(200..400) => return Ok(()),
-            Ok(status) => return Err(format!("{text}: status {status}")),
+            Ok(status) => return Err(Error::peer(format!("{text}: status {status}"))),
             Err(e) => failed = format!("{text} at {address}: {e}"),
         }
     }
-    Err(failed)
+    Err(Error::peer(failed))
 }
 
 fn connect(address: std::net::SocketAddr, left: Duration) -> std::io::Result<TcpStream> {

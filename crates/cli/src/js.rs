@@ -13,7 +13,7 @@ use crate::declared::{Command, PLAIN, Run};
 use crate::line;
 
 /// `weir js`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "js",
     doc: "run a script of njs outside the server",
     about: "Runs a JavaScript file as a module, with the objects that njs has without a request: \

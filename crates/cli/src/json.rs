@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// A text as a string of JSON (RFC 8259 section 7).
-pub fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {

@@ -7,6 +7,7 @@
 //! (`weir_cli::run(&[Added { … }])`), which `weir build` writes. `http_modules::with` inserts
 //! their tables into the list of modules.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod authority;
 mod build;
@@ -19,6 +20,7 @@ mod declared;
 mod diff;
 mod docker;
 mod entry_scripts;
+mod error;
 mod explain;
 mod features;
 mod fixes;
@@ -63,8 +65,8 @@ pub fn run(added: &'static [Added]) -> ExitCode {
 
 /// The same with other modules than all of the project's.
 pub fn run_of(modules: Modules, added: &'static [Added]) -> ExitCode {
-    if let Err(message) = added::install(modules, added) {
-        eprintln!("weir: {message}");
+    if let Err(error) = added::install(modules, added) {
+        eprintln!("weir: {error}");
         return ExitCode::FAILURE;
     }
     let environ = Environ::capture();
@@ -79,8 +81,8 @@ pub fn run_of(modules: Modules, added: &'static [Added]) -> ExitCode {
     match switches::parse(own.iter().cloned()) {
         Ok(typed) if manual::show(&typed) => ExitCode::SUCCESS,
         Ok(typed) => start::run(&typed, args, environ),
-        Err(message) => {
-            eprintln!("weir: {message}");
+        Err(error) => {
+            eprintln!("weir: {error}");
             ExitCode::FAILURE
         }
     }

@@ -11,21 +11,22 @@ use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 use server::layout::layout;
 use server::typed::Typed;
 
+use crate::error::Error;
 use crate::flags::{Ask, FLAGS, Flag, Value};
 use crate::switches;
 
 /// Columns of help.
-pub const WIDTH: usize = 80;
+pub(crate) const WIDTH: usize = 80;
 
 /// The colours of help, for terminals.
-pub const STYLES: Styles = Styles::styled()
+pub(crate) const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
 /// What all commands have in common.
-pub fn common(command: clap::Command) -> clap::Command {
+pub(crate) fn common(command: clap::Command) -> clap::Command {
     command
         .version(server::VERSION)
         .disable_version_flag(true)
@@ -36,7 +37,7 @@ pub fn common(command: clap::Command) -> clap::Command {
 }
 
 /// The arguments `-h` and `--help` of a command.
-pub fn help() -> Arg {
+pub(crate) fn help() -> Arg {
     Arg::new("help")
         .short('h')
         .long("help")
@@ -46,12 +47,12 @@ pub fn help() -> Arg {
 }
 
 /// An option without a value: `--json`.
-pub fn option(name: &'static str, help: &'static str) -> Arg {
+pub(crate) fn option(name: &'static str, help: &'static str) -> Arg {
     named(name).action(ArgAction::SetTrue).help(help)
 }
 
 /// An option with a value: `--interval TIME`. A name of one letter has one dash.
-pub fn valued(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+pub(crate) fn valued(name: &'static str, value: &'static str, help: &'static str) -> Arg {
     let hint = match value {
         "FILE" => ValueHint::FilePath,
         "DIR" => ValueHint::DirPath,
@@ -70,12 +71,12 @@ fn named(name: &'static str) -> Arg {
 }
 
 /// The pid file of the running server.
-pub fn pid() -> Arg {
+pub(crate) fn pid() -> Arg {
     valued("pid", "FILE", "The pid file of the running server [default: that of the configuration]")
 }
 
 /// A configuration file as the command's word.
-pub fn file(help: &'static str) -> Arg {
+pub(crate) fn file(help: &'static str) -> Arg {
     Arg::new("FILE")
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::FilePath)
@@ -83,7 +84,7 @@ pub fn file(help: &'static str) -> Arg {
 }
 
 /// The switches with these letters.
-pub fn switches(letters: &str) -> impl Iterator<Item = Arg> {
+pub(crate) fn switches(letters: &str) -> impl Iterator<Item = Arg> {
     FLAGS.iter().filter(move |flag| letters.contains(flag.letters)).map(switch)
 }
 
@@ -94,7 +95,7 @@ fn letter(flag: &Flag) -> &'static str {
 }
 
 /// A switch for clap.
-pub fn switch(flag: &Flag) -> Arg {
+pub(crate) fn switch(flag: &Flag) -> Arg {
     let id = letter(flag);
     let arg = Arg::new(id).visible_short_aliases(flag.letters.chars().filter(|c| !id.contains(*c)));
     let mut arg = id.chars().fold(arg, Arg::short);
@@ -129,8 +130,8 @@ pub fn switch(flag: &Flag) -> Arg {
 /// The switches among the arguments of a command.
 ///
 /// # Errors
-/// The text of the message.
-pub fn typed(matches: &ArgMatches) -> Result<Typed, String> {
+/// A switch has a wrong value.
+pub(crate) fn typed(matches: &ArgMatches) -> Result<Typed, Error> {
     let mut typed = Typed::default();
     for flag in FLAGS {
         let id = letter(flag);
@@ -146,14 +147,14 @@ pub fn typed(matches: &ArgMatches) -> Result<Typed, String> {
 }
 
 /// The text with a capital letter first.
-pub fn capital(text: &str) -> String {
+pub(crate) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|c| c.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 /// A text in lines of at most `width` columns, each behind `indent` spaces. Lines of the text that
 /// begin with a space keep their breaks.
-pub fn wrapped(text: &str, indent: usize, width: usize) -> String {
+pub(crate) fn wrapped(text: &str, indent: usize, width: usize) -> String {
     let mut out = String::new();
     for paragraph in text.split("\n") {
         let mut column = 0;

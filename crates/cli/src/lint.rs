@@ -24,10 +24,10 @@ use crate::line;
 const UNREADABLE: u8 = 2;
 
 /// The forms of output.
-pub const FORMATS: &[&str] = &["text", "json", "sarif", "github"];
+pub(crate) const FORMATS: &[&str] = &["text", "json", "sarif", "github"];
 
 /// `weir lint`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "lint",
     doc: "find probable errors in a configuration",
     about: "For reviews and CI: finds settings that load but rarely do what they seem to do, for \
@@ -132,8 +132,7 @@ fn fix(file: &Path, habits: bool, dry: bool) -> ExitCode {
     let edits = |tree: &Tree| find(tree).into_iter().flat_map(|finding| finding.fix).collect();
     let outcome = fixes::fix(file, edits).and_then(|(changed, tree)| {
         if !changed.is_empty() {
-            fixes::test(file, &changed)
-                .map_err(|error| format!("nothing is written: with the changes {error}"))?;
+            fixes::test(file, &changed).map_err(fixes::unloadable)?;
         }
         if !dry {
             fixes::write(&changed)?;
@@ -142,10 +141,7 @@ fn fix(file: &Path, habits: bool, dry: bool) -> ExitCode {
     });
     let (changed, left) = match outcome {
         Ok(done) => done,
-        Err(message) => {
-            eprintln!("weir lint: {message}");
-            return ExitCode::from(UNREADABLE);
-        }
+        Err(error) => return error.report("lint", UNREADABLE),
     };
     let mut out = String::new();
     for one in &changed {

@@ -11,7 +11,7 @@ use crate::features;
 use crate::flags::{Ask, FLAGS, Flag};
 
 /// Prints the texts that the switches ask for. Returns whether that was all that they ask for.
-pub fn show(typed: &Typed) -> bool {
+pub(crate) fn show(typed: &Typed) -> bool {
     if !typed.version {
         return false;
     }
@@ -36,7 +36,7 @@ fn version(is_nginx: bool) -> String {
 }
 
 /// The text of `-V` after the version of Weir.
-pub fn build() -> String {
+pub(crate) fn build() -> String {
     format!("nginx version: nginx/{NGINX_VERSION}\n{}", built())
 }
 
@@ -79,21 +79,21 @@ fn doc(flag: &Flag) -> String {
 }
 
 /// The switches as the first lines of help show them: `[-?hvVtTq] [-s signal] …`.
-pub fn usage() -> Vec<String> {
+pub(crate) fn usage() -> Vec<String> {
     let plain: String = FLAGS.iter().filter(|f| f.arg.is_none()).map(|f| f.letters).collect();
     let valued = FLAGS.iter().filter(|f| f.arg.is_some()).map(|f| format!("[{}]", form(f)));
     [format!("[-{plain}]")].into_iter().chain(valued).collect()
 }
 
 /// Command lines that most users begin with.
-pub const EXAMPLES: &[(&str, &str)] = &[
+pub(crate) const EXAMPLES: &[(&str, &str)] = &[
     ("weir -t -c /etc/nginx/nginx.conf", "does this configuration load?"),
     ("weir -c /etc/nginx/nginx.conf", "serve it, as nginx would"),
     ("weir serve ./public", "serve a folder, no file needed"),
 ];
 
 /// The text of `-h` after the version: nginx's, then the commands.
-pub fn help() -> String {
+pub(crate) fn help() -> String {
     let words = usage();
     let (first, second) = words.split_at(words.len().min(3));
     let mut text = format!("Usage: weir {}\n", first.join(" "));

@@ -18,6 +18,7 @@ use server::directives;
 use server::layout::layout;
 
 use crate::declared::{Command, PLAIN, Run};
+use crate::error::Error;
 use crate::rewrite::Changed;
 use crate::sign_in::{self, Written};
 use crate::{fixes, line};
@@ -34,7 +35,7 @@ const DATA: &[&str] = &["types", "map", "geo", "geoip2", "split_clients", "chars
 const MARK: &str = "# configuration file ";
 
 /// `weir migrate`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "migrate",
     doc: "report what a move of a configuration from nginx to Weir changes",
     about: "For a move from nginx. Lists directives and modules that Weir lacks, with what to use \
@@ -79,10 +80,7 @@ fn run(matches: &ArgMatches) -> ExitCode {
     };
     let used = match done.and_then(|()| statements(&file)) {
         Ok(used) => used,
-        Err(message) => {
-            eprintln!("weir migrate: {message}");
-            return ExitCode::from(UNREADABLE);
-        }
+        Err(error) => return error.report("migrate", UNREADABLE),
     };
     let Found { used, better, sign_in } = used;
     let report = Report { sign_in, ..Report::new(&used, better) };
@@ -96,15 +94,14 @@ fn run(matches: &ArgMatches) -> ExitCode {
 }
 
 /// `--fix`: returns the differences, or the names of the files that were written.
-fn fix(file: &Path, dry: bool) -> Result<String, String> {
+fn fix(file: &Path, dry: bool) -> Result<String, Error> {
     if file == Path::new("-") {
-        return Err("--fix needs a file, not standard input".to_owned());
+        return Err(Error::usage("--fix needs a file, not standard input"));
     }
     let (changed, _) =
         fixes::fix(file, |tree| native(tree).into_iter().flat_map(|f| f.fix).collect())?;
     if !changed.is_empty() {
-        fixes::test(file, &changed)
-            .map_err(|error| format!("nothing is written: with the changes {error}"))?;
+        fixes::test(file, &changed).map_err(fixes::unloadable)?;
     }
     if dry {
         return Ok(changed.iter().map(Changed::diff).collect());
@@ -208,26 +205,28 @@ struct Found {
 }
 
 /// Reads a configuration with its includes, or the output of `nginx -T` (`-`: from standard input).
-fn statements(file: &Path) -> Result<Found, String> {
+fn statements(file: &Path) -> Result<Found, Error> {
     let (mut found, names) = (Found::default(), directives::names());
     let mut text = Vec::new();
     if file == Path::new("-") {
-        std::io::stdin().read_to_end(&mut text).map_err(|e| format!("standard input: {e}"))?;
+        std::io::stdin()
+            .read_to_end(&mut text)
+            .map_err(|e| Error::usage(format!("standard input: {e}")))?;
     } else {
-        text = std::fs::read(file).map_err(|e| format!("{}: {e}", file.display()))?;
+        text = std::fs::read(file).map_err(Error::file(&file))?;
     }
     let dump = String::from_utf8_lossy(&text);
     if !dump.lines().any(|line| line.starts_with(MARK)) && file != Path::new("-") {
         let conf_prefix = file.parent().unwrap_or(Path::new("")).to_owned();
         let options = Options { conf_prefix, ..Options::default() };
-        let tree = parse_file(file, &options).map_err(|e| e.to_string())?;
+        let tree = parse_file(file, &options)?;
         add(&tree.nodes, &names, &mut found.used);
         return Ok(Found { better: better(&tree), sign_in: sign_in::written(&tree), ..found });
     }
     let options = Options { keep_includes: true, ..Options::default() };
     for (name, part) in parts(&dump) {
         let text = Bytes::copy_from_slice(part.as_bytes());
-        let tree = parse_bytes(Path::new(name), text, &options).map_err(|e| e.to_string())?;
+        let tree = parse_bytes(Path::new(name), text, &options)?;
         add(&tree.nodes, &names, &mut found.used);
         found.better.extend(better(&tree));
         found.sign_in.extend(sign_in::written(&tree));

@@ -14,10 +14,11 @@ use server::layout::layout;
 
 use crate::commands::{COMMANDS, root};
 use crate::declared::{Command, Entries, PLAIN, Run, print};
+use crate::error::Error;
 use crate::{line, manual};
 
 /// `weir man`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "man",
     doc: "print a manual page",
     about: "In roff, for man or a package. Without COMMAND, prints weir(8), the page of the server \
@@ -42,35 +43,37 @@ fn run(matches: &ArgMatches) -> ExitCode {
     let done = match (matches.get_one::<PathBuf>("directory"), matches.get_one("COMMAND")) {
         (Some(folder), _) => write_all(folder).map(|()| String::new()),
         (None, Some(name)) => of_command(name),
-        (None, None) => of_server().map_err(|e| e.to_string()),
+        (None, None) => of_server().map_err(unmade),
     };
     match done {
         Ok(text) => print(&text),
-        Err(message) => {
-            eprintln!("weir man: {message}");
-            ExitCode::FAILURE
-        }
+        Err(error) => error.report("man", 1),
     }
 }
 
-fn write_all(folder: &Path) -> Result<(), String> {
+/// A page cannot be made.
+fn unmade(error: io::Error) -> Error {
+    Error::system(error.to_string())
+}
+
+fn write_all(folder: &Path) -> Result<(), Error> {
     let write = |name: String, text: String| {
         let path = folder.join(name);
-        fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
+        fs::write(&path, text).map_err(Error::file(&path))
     };
-    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    write("weir.8".to_owned(), of_server().map_err(|e| e.to_string())?)?;
+    fs::create_dir_all(folder).map_err(Error::file(&folder))?;
+    write("weir.8".to_owned(), of_server().map_err(unmade)?)?;
     for command in COMMANDS {
-        let text = page(command).map_err(|e| e.to_string())?;
+        let text = page(command).map_err(unmade)?;
         write(format!("weir-{}.1", command.name), text)?;
     }
     Ok(())
 }
 
-fn of_command(name: &String) -> Result<String, String> {
+fn of_command(name: &String) -> Result<String, Error> {
     let command = COMMANDS.iter().find(|command| command.name == name);
-    let command = command.ok_or_else(|| format!("there is no command \"{name}\""))?;
-    page(command).map_err(|e| e.to_string())
+    let command = command.ok_or_else(|| Error::usage(format!("there is no command \"{name}\"")))?;
+    page(command).map_err(unmade)
 }
 
 /// The files of the server, for its page.

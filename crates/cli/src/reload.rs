@@ -13,6 +13,7 @@ use server::control::{Answer, Status};
 use server::load::{Purpose, Refused};
 
 use crate::declared::{Command, PLAIN, Run};
+use crate::error::Error;
 use crate::line;
 use crate::target::{Arguments, Target, asked};
 
@@ -22,7 +23,7 @@ const NOT_ASKED: u8 = 2;
 const SOME_SERVE: u8 = 3;
 
 /// The outcome of the command.
-pub enum End {
+pub(crate) enum End {
     /// The configuration fails its test: the server was not asked.
     TestFailed(Vec<String>),
     /// The server could not be asked.
@@ -32,7 +33,7 @@ pub enum End {
 }
 
 /// `weir reload`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "reload",
     doc: "test the configuration, reload it, and report whether it serves",
     about: "For deployments: unlike the switch -s reload, it waits until the new workers serve, \
@@ -57,10 +58,7 @@ pub const COMMAND: Command = Command {
 fn run(matches: &ArgMatches) -> ExitCode {
     let args = match Arguments::new(matches) {
         Ok(args) => args,
-        Err(message) => {
-            eprintln!("weir reload: {message}");
-            return ExitCode::from(NOT_ASKED);
-        }
+        Err(error) => return error.report("reload", NOT_ASKED),
     };
     let end = reload(&args);
     let written = match args.has("json") {
@@ -75,10 +73,10 @@ fn run(matches: &ArgMatches) -> ExitCode {
 }
 
 /// Tests the configuration, and has the server reload it.
-pub fn reload(args: &Arguments) -> End {
+pub(crate) fn reload(args: &Arguments) -> End {
     let target = match Target::new(&args.typed, Level::Info) {
         Ok(target) => target,
-        Err(message) => return End::NotAsked(message),
+        Err(error) => return End::NotAsked(error.to_string()),
     };
     if let Err(reasons) = test(&target) {
         return End::TestFailed(reasons);
@@ -88,7 +86,7 @@ pub fn reload(args: &Arguments) -> End {
         same_file(&target.loader.paths.conf_file, &status)?;
         asked(&socket, "reload")
     });
-    answered.map_or_else(End::NotAsked, End::Answered)
+    answered.map_or_else(|error| End::NotAsked(error.to_string()), End::Answered)
 }
 
 /// Tests the configuration as `-t` does.
@@ -105,16 +103,16 @@ fn test(target: &Target) -> Result<(), Vec<String>> {
 }
 
 /// The server reads the file that it was started with, and no other one.
-fn same_file(file: &Path, status: &Answer) -> Result<(), String> {
+fn same_file(file: &Path, status: &Answer) -> Result<(), Error> {
     let running = Path::new(status.get("file").unwrap_or_default());
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match real(file) == real(running) {
         true => Ok(()),
-        false => Err(format!(
+        false => Err(Error::server(format!(
             "the server with this pid file runs {}, and not {}",
             running.display(),
             file.display()
-        )),
+        ))),
     }
 }
 
@@ -137,7 +135,7 @@ fn moved(answer: &Answer) -> String {
 
 impl End {
     /// The exit status.
-    pub fn code(&self) -> u8 {
+    pub(crate) fn code(&self) -> u8 {
         match self {
             End::TestFailed(_) => 1,
             End::NotAsked(_) => NOT_ASKED,
@@ -158,7 +156,7 @@ impl End {
     }
 
     /// The reasons of a refusal.
-    pub fn reasons(&self) -> Vec<String> {
+    pub(crate) fn reasons(&self) -> Vec<String> {
         match self {
             End::TestFailed(reasons) => reasons.clone(),
             End::NotAsked(reason) => vec![reason.clone()],

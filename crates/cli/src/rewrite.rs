@@ -9,24 +9,25 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use crate::diff::unified;
+use crate::error::Error;
 
 /// Names that are tried for the temporary file.
 const NAMES_MAX: u32 = 100;
 
 /// A file with another text.
 #[derive(Debug)]
-pub struct Changed {
+pub(crate) struct Changed {
     /// Its path, as the command or an `include` names it.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The text on disk.
-    pub old: Bytes,
+    pub(crate) old: Bytes,
     /// The text that it gets.
-    pub new: Bytes,
+    pub(crate) new: Bytes,
 }
 
 impl Changed {
     /// The difference, as a unified diff.
-    pub fn diff(&self) -> String {
+    pub(crate) fn diff(&self) -> String {
         let (old, new) = (String::from_utf8_lossy(&self.old), String::from_utf8_lossy(&self.new));
         let old: Vec<&str> = old.split_terminator('\n').collect();
         let new: Vec<&str> = new.split_terminator('\n').collect();
@@ -37,9 +38,9 @@ impl Changed {
     /// Replaces the file: a temporary file in the same folder takes its name, mode and owner.
     ///
     /// # Errors
-    /// The text of the message. The file is as it was.
-    pub fn write(&self) -> Result<(), String> {
-        replace(&self.path, &self.new).map_err(|e| format!("{}: {e}", self.path.display()))
+    /// The file cannot be replaced, and is as it was.
+    pub(crate) fn write(&self) -> Result<(), Error> {
+        replace(&self.path, &self.new).map_err(Error::file(&self.path))
     }
 }
 
@@ -108,6 +109,6 @@ mod tests {
         let shown = changed.diff();
         assert!(shown.ends_with("@@ -1,1 +1,1 @@\n-old\n+new\n"), "{shown}");
         let folder = Changed { path: folder.to_path_buf(), ..changed };
-        assert!(folder.write().unwrap_err().contains("not a regular file"));
+        assert!(folder.write().unwrap_err().to_string().contains("not a regular file"));
     }
 }

@@ -10,10 +10,10 @@ use conf::{Node, Pos, Tree};
 
 /// Directives for a place of the configuration.
 pub(crate) struct Written {
-    pub at: Pos,
+    pub(crate) at: Pos,
     /// What the script is.
-    pub of: &'static str,
-    pub text: String,
+    pub(crate) of: &'static str,
+    pub(crate) text: String,
 }
 
 /// The directives for all scripts that are known.

@@ -9,10 +9,14 @@ use std::os::unix::ffi::OsStringExt;
 
 use server::typed::Typed;
 
+use crate::error::Error;
 use crate::flags::{self, Ask, Flag};
 
-/// Reads the arguments after the program's name. The error is the text behind `weir: `.
-pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Typed, String> {
+/// Reads the arguments after the program's name.
+///
+/// # Errors
+/// There is no such switch, or it lacks its value, in nginx's words.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Typed, Error> {
     let mut typed = Typed::default();
     let mut args = args.into_iter().map(OsString::into_vec);
     while let Some(word) = args.next() {
@@ -29,12 +33,15 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Typed, String> 
             _ => {}
         }
         let Some(letters) = word.strip_prefix(b"-") else {
-            return Err(format!("invalid option: \"{}\"", String::from_utf8_lossy(&word)));
+            return Err(Error::usage(format!(
+                "invalid option: \"{}\"",
+                String::from_utf8_lossy(&word)
+            )));
         };
         for (i, &letter) in letters.iter().enumerate() {
             let Some(flag) = flags::find(letter) else {
                 let letter = String::from_utf8_lossy(&letters[i..i + 1]);
-                return Err(format!("invalid option: \"{letter}\""));
+                return Err(Error::usage(format!("invalid option: \"{letter}\"")));
             };
             let Some(arg) = flag.arg else {
                 switch(&mut typed, flag.ask);
@@ -47,7 +54,10 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Typed, String> 
             };
             let Some(value) = value else {
                 let letter = char::from(letter);
-                return Err(format!("option \"-{letter}\" requires {}", arg.requires));
+                return Err(Error::usage(format!(
+                    "option \"-{letter}\" requires {}",
+                    arg.requires
+                )));
             };
             set_value(&mut typed, flag, value)?;
             break;
@@ -57,7 +67,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Typed, String> 
 }
 
 /// Does what a switch without a value asks for.
-pub fn switch(typed: &mut Typed, ask: Ask) {
+pub(crate) fn switch(typed: &mut Typed, ask: Ask) {
     match ask {
         Ask::Help => (typed.version, typed.help) = (true, true),
         Ask::Version => typed.version = true,
@@ -74,7 +84,7 @@ pub fn switch(typed: &mut Typed, ask: Ask) {
 ///
 /// # Errors
 /// The signal is none.
-pub fn set_value(typed: &mut Typed, flag: &Flag, value: Vec<u8>) -> Result<(), String> {
+pub(crate) fn set_value(typed: &mut Typed, flag: &Flag, value: Vec<u8>) -> Result<(), Error> {
     match flag.ask {
         Ask::Prefix => typed.prefix = Some(value),
         Ask::ErrorLog if value == b"stderr" => typed.error_log = Some(Vec::new()),
@@ -85,7 +95,7 @@ pub fn set_value(typed: &mut Typed, flag: &Flag, value: Vec<u8>) -> Result<(), S
             let known = flags::SIGNALS.iter().find(|(name, _)| name.as_bytes() == value);
             let Some((_, signal)) = known else {
                 let value = String::from_utf8_lossy(&value);
-                return Err(format!("invalid option: \"-s {value}\""));
+                return Err(Error::usage(format!("invalid option: \"-s {value}\"")));
             };
             typed.signal = Some(*signal);
         }
@@ -100,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    fn read(args: &[&str]) -> Result<Typed, String> {
+    fn read(args: &[&str]) -> Result<Typed, Error> {
         parse(args.iter().map(OsString::from))
     }
 
@@ -133,7 +143,7 @@ mod tests {
             (&["-e"], "option \"-e\" requires file name"),
             (&["-g"], "option \"-g\" requires parameter"),
         ] {
-            assert_eq!(read(args).unwrap_err(), message);
+            assert_eq!(read(args).unwrap_err().to_string(), message);
         }
     }
 }

@@ -7,9 +7,10 @@ use clap::ArgMatches;
 use server::control::Status;
 
 use crate::declared::{Command, PLAIN, Run};
+use crate::error::Error;
 use crate::line::{option, valued};
 use crate::target::{Arguments, asked};
-use crate::watching::{self, failed, print, socket};
+use crate::watching::{self, NOT_ASKED, print, socket};
 
 /// The interval between two questions.
 const EVERY: Duration = Duration::from_millis(250);
@@ -18,7 +19,7 @@ const EVERY: Duration = Duration::from_millis(250);
 const LAST: u64 = 10;
 
 /// `weir tail`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "tail",
     doc: "print slow and failed requests as they end",
     about: "For finding out where the time of a request goes. The configuration needs the \
@@ -40,17 +41,19 @@ pub const COMMAND: Command = Command {
 fn run(matches: &ArgMatches) -> ExitCode {
     match Arguments::new(matches).and_then(|args| tail(&args)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => failed("tail", &message),
+        Err(error) => error.report("tail", NOT_ASKED),
     }
 }
 
-fn tail(args: &Arguments) -> Result<(), String> {
+fn tail(args: &Arguments) -> Result<(), Error> {
     if !args.has("slow") {
-        return Err("--slow is needed: there is nothing else to follow yet".to_owned());
+        return Err(Error::usage("--slow is needed: there is nothing else to follow yet"));
     }
     let mut last = match args.value("last") {
         None => LAST,
-        Some(text) => text.parse().map_err(|_| format!("invalid number \"{text}\""))?,
+        Some(text) => {
+            text.parse().map_err(|_| Error::usage(format!("invalid number \"{text}\"")))?
+        }
     };
     let format = if args.has("json") { "json" } else { "text" };
     let socket = socket(args)?;
@@ -58,7 +61,7 @@ fn tail(args: &Arguments) -> Result<(), String> {
     loop {
         let answer = asked(&socket, &format!("slow {since} {last} {format}"))?;
         if answer.status != Status::Ok {
-            return Err(answer.lines().join("; "));
+            return Err(Error::server(answer.lines().join("; ")));
         }
         if !print(&answer.body) || args.has("once") {
             return Ok(());

@@ -17,13 +17,14 @@ use server::paths::Paths;
 use server::typed::Typed;
 use server::{settings, startlog};
 
+use crate::error::Error;
 use crate::line;
 
 /// The arguments of a command, read.
 #[derive(Debug)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// nginx's switches.
-    pub typed: Typed,
+    pub(crate) typed: Typed,
     matches: ArgMatches,
 }
 
@@ -31,48 +32,48 @@ impl Arguments {
     /// Takes the arguments that clap has read.
     ///
     /// # Errors
-    /// The text of the message.
-    pub fn new(matches: &ArgMatches) -> Result<Arguments, String> {
+    /// A switch has a wrong value.
+    pub(crate) fn new(matches: &ArgMatches) -> Result<Arguments, Error> {
         Ok(Arguments { typed: line::typed(matches)?, matches: matches.clone() })
     }
 
     /// Whether an option was given.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.matches.get_flag(name)
     }
 
     /// The last value of an option.
-    pub fn value(&self, name: &str) -> Option<&str> {
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
         self.values(name).last()
     }
 
     /// All values of an option.
-    pub fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+    pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = &str> {
         self.matches.get_many::<String>(name).into_iter().flatten().map(String::as_str)
     }
 }
 
 /// A configuration, not yet read.
-pub struct Target {
+pub(crate) struct Target {
     /// Reads it.
-    pub loader: Loader,
+    pub(crate) loader: Loader,
     /// The log of what happens meanwhile.
-    pub log: Log,
+    pub(crate) log: Log,
 }
 
 impl Target {
     /// The configuration that the switches mean. Messages from `level` up go to the terminal and
     /// to the file of `-e`.
-    pub fn new(typed: &Typed, level: Level) -> Result<Target, String> {
+    pub(crate) fn new(typed: &Typed, level: Level) -> Result<Target, Error> {
         let paths = Paths::new(typed, &Environ::capture());
         let log = startlog::open(&paths, level);
         log::set_default(log.clone());
-        let lasting = Lasting::new().map_err(|e| format!("mmap() failed {e}"))?;
+        let lasting = Lasting::new().map_err(|e| Error::system(format!("mmap() failed {e}")))?;
         Ok(Target { loader: Loader::new(paths, typed.directives.clone(), lasting), log })
     }
 
     /// Its text, unless its syntax is wrong.
-    pub fn tree(&self) -> Option<Tree> {
+    pub(crate) fn tree(&self) -> Option<Tree> {
         let paths = &self.loader.paths;
         let conf_prefix = paths.conf_prefix.clone();
         let environment = Environment::IfSet;
@@ -82,7 +83,7 @@ impl Target {
 
     /// The control socket of the server that runs with it. Its settings may be wrong, and its pid
     /// file is found all the same, if the syntax is right.
-    pub fn socket(&self, pid_file: Option<&str>) -> Result<PathBuf, String> {
+    pub(crate) fn socket(&self, pid_file: Option<&str>) -> Result<PathBuf, Error> {
         let paths = &self.loader.paths;
         let pid_file = match pid_file {
             Some(path) => PathBuf::from(path),
@@ -94,7 +95,7 @@ impl Target {
                 settings::pid_file(paths, named.as_deref())
             }
         };
-        socket_of(&pid_file).ok_or_else(|| "the server has no pid file".to_owned())
+        socket_of(&pid_file).ok_or_else(|| Error::server("the server has no pid file"))
     }
 }
 
@@ -105,8 +106,8 @@ fn pid_of(tree: &Tree) -> Option<Vec<u8>> {
 }
 
 /// Asks the running server, and explains a failure.
-pub fn asked(socket: &Path, question: &str) -> Result<Answer, String> {
-    ask(socket, question).map_err(|e| match e {
+pub(crate) fn asked(socket: &Path, question: &str) -> Result<Answer, Error> {
+    ask(socket, question).map_err(|e| Error::server(match e {
         NoAnswer::Unreachable(_, ref error) => {
             let hint = match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {
@@ -120,11 +121,11 @@ pub fn asked(socket: &Path, question: &str) -> Result<Answer, String> {
             format!("{e}: {hint}")
         }
         NoAnswer::Cut => e.to_string(),
-    })
+    }))
 }
 
 /// The text of the running configuration, from the answer to `config`.
-pub fn running_files(answer: &Answer) -> Option<Vec<SourceFile>> {
+pub(crate) fn running_files(answer: &Answer) -> Option<Vec<SourceFile>> {
     let mut files = Vec::new();
     let mut rest = &answer.body[..];
     while !rest.is_empty() {
@@ -145,9 +146,10 @@ mod tests {
     use super::*;
     use std::ffi::OsString;
 
-    fn sorted(args: &[&str]) -> Result<Arguments, String> {
+    fn sorted(args: &[&str]) -> Result<Arguments, Error> {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        let matches = crate::explain::COMMAND.parse(&args).map_err(|e| e.to_string())?;
+        let matches =
+            crate::explain::COMMAND.parse(&args).map_err(|e| Error::usage(e.to_string()))?;
         Arguments::new(&matches)
     }
 

@@ -9,10 +9,11 @@ use clap::ArgMatches;
 
 use crate::authority::{self, Authority};
 use crate::declared::{Command, Run};
+use crate::error::Error;
 use crate::line;
 
 /// `weir trust`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "trust",
     doc: "have this machine trust the certificates of weir serve --https",
     about: "For local development over HTTPS. Installs the certificate of your own authority, \
@@ -42,8 +43,8 @@ fn run(matches: &ArgMatches) -> ExitCode {
         let store = Store::find();
         match (store, os::process::geteuid().is_root()) {
             (Some(store), true) => store.change(&authority, remove),
-            (Some(store), false) => Err(store.command(&authority, remove)),
-            (None, _) => Err(unknown(&authority)),
+            (Some(store), false) => Err(Error::system(store.command(&authority, remove))),
+            (None, _) => Err(Error::system(unknown(&authority))),
         }
     });
     match done {
@@ -51,10 +52,7 @@ fn run(matches: &ArgMatches) -> ExitCode {
             println!("{text}");
             ExitCode::SUCCESS
         }
-        Err(message) => {
-            eprintln!("weir trust: {message}");
-            ExitCode::FAILURE
-        }
+        Err(error) => error.report("trust", 1),
     }
 }
 
@@ -113,7 +111,7 @@ fn file_name(authority: &Authority) -> String {
 }
 
 /// Whether the system's store has the certificate.
-pub fn is_trusted(authority: &Authority) -> bool {
+pub(crate) fn is_trusted(authority: &Authority) -> bool {
     let Ok(own) = fs::read(authority.certificate()) else { return false };
     FOLDERS.iter().any(|store| match store {
         Store::Folder { path, .. } => {
@@ -167,27 +165,27 @@ impl Store {
     }
 
     /// Changes the store; returns what was done.
-    fn change(&self, authority: &Authority, remove: bool) -> Result<String, String> {
+    fn change(&self, authority: &Authority, remove: bool) -> Result<String, Error> {
         let certificate = authority.certificate();
         if let Store::Folder { path, .. } = self {
             let there = Path::new(path).join(file_name(authority));
-            let failed = |e: std::io::Error| format!("{}: {e}", there.display());
             match remove {
                 true if !there.exists() => {
                     return Ok("the system's store does not have the certificate".to_owned());
                 }
-                true => fs::remove_file(&there).map_err(failed)?,
-                false => fs::copy(&certificate, &there).map(|_| ()).map_err(failed)?,
+                true => fs::remove_file(&there).map_err(Error::file(&there))?,
+                false => fs::copy(&certificate, &there).map(|_| ()).map_err(Error::file(&there))?,
             }
         }
         let words = self.update(authority, remove);
-        let (name, arguments) = words.split_first().ok_or("no program")?;
-        let file = program(name).ok_or_else(|| format!("{name} is not installed"))?;
+        let (name, arguments) = words.split_first().ok_or_else(|| Error::system("no program"))?;
+        let file =
+            program(name).ok_or_else(|| Error::system(format!("{name} is not installed")))?;
         let output = process::Command::new(&file).args(arguments).output();
-        let output = output.map_err(|e| format!("{}: {e}", file.display()))?;
+        let output = output.map_err(Error::file(&file))?;
         if !output.status.success() {
             let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(format!("{} failed: {error}", words.join(" ")));
+            return Err(Error::system(format!("{} failed: {error}", words.join(" "))));
         }
         let shown = certificate.display();
         Ok(match remove {

@@ -13,7 +13,7 @@ use crate::declared::{Command, PLAIN, Run};
 use crate::line;
 
 /// `weir validate`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "validate",
     doc: "test a configuration: does it load?",
     about: "The same as the switch -t: reads the configuration with its includes, opens the log \
@@ -35,10 +35,7 @@ pub const COMMAND: Command = Command {
 fn run(matches: &ArgMatches) -> ExitCode {
     let typed = match line::typed(matches) {
         Ok(typed) => typed,
-        Err(message) => {
-            eprintln!("weir validate: {message}");
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return error.report("validate", 1),
     };
     // A word is a path as the shell has it, and -c one below the prefix.
     let file = match matches.get_one::<PathBuf>("FILE").map(std::path::absolute) {

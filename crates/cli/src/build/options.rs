@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches};
 
+use crate::error::Error;
 use crate::line::{option, valued};
 
 /// The declared arguments.
-pub fn args() -> Vec<Arg> {
+pub(crate) fn args() -> Vec<Arg> {
     let path = |name, value, doc| valued(name, value, doc).value_parser(ValueParser::path_buf());
     let with = "A crate of the registry, a version of one (1.2, =1.2.3), or one in a folder; may \
                 be repeated";
@@ -37,16 +38,16 @@ pub fn args() -> Vec<Arg> {
 
 /// A requested module.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct With {
+pub(crate) struct With {
     /// The name of its crate.
-    pub name: String,
+    pub(crate) name: String,
     /// Its source.
-    pub from: From,
+    pub(crate) from: From,
 }
 
 /// See [`With`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum From {
+pub(crate) enum From {
     /// The registry, any version.
     Registry,
     /// The registry, with a version as cargo reads it.
@@ -57,7 +58,7 @@ pub enum From {
 
 /// How the server is optimized.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Profile {
+pub(crate) enum Profile {
     /// Hardly optimized, which keeps the loop of writing a module short.
     Quick,
     /// As packages are: optimized as a whole while it is linked.
@@ -68,7 +69,7 @@ pub enum Profile {
 
 impl Profile {
     /// Its name in the manifest.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Profile::Quick => "quick",
             Profile::Release => "release",
@@ -77,7 +78,7 @@ impl Profile {
     }
 
     /// Its folder below cargo's target folder.
-    pub fn folder(self) -> &'static str {
+    pub(crate) fn folder(self) -> &'static str {
         match self {
             Profile::Debug => "debug",
             other => other.name(),
@@ -86,19 +87,19 @@ impl Profile {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// The modules, in order.
-    pub with: Vec<With>,
+    pub(crate) with: Vec<With>,
     /// Where the program goes.
-    pub output: PathBuf,
+    pub(crate) output: PathBuf,
     /// `--weir`
-    pub sources: Option<PathBuf>,
-    pub folder: Option<PathBuf>,
+    pub(crate) sources: Option<PathBuf>,
+    pub(crate) folder: Option<PathBuf>,
     /// `--target-dir`
-    pub target: Option<PathBuf>,
+    pub(crate) target: Option<PathBuf>,
     /// `--release` or `--debug`
-    pub profile: Profile,
-    pub offline: bool,
+    pub(crate) profile: Profile,
+    pub(crate) offline: bool,
 }
 
 impl Options {
@@ -106,7 +107,7 @@ impl Options {
     ///
     /// # Errors
     /// A module's specification is malformed.
-    pub fn read(matches: &ArgMatches) -> Result<Options, String> {
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Options, Error> {
         let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
         let with = matches.get_many::<OsString>("with").into_iter().flatten().map(with);
         let options = Options {
@@ -124,35 +125,40 @@ impl Options {
         };
         for (i, module) in options.with.iter().enumerate() {
             if options.with[..i].iter().any(|other| other.name == module.name) {
-                return Err(format!("{} is named twice", module.name));
+                return Err(Error::usage(format!("{} is named twice", module.name)));
             }
         }
         Ok(options)
     }
 }
 
-fn with(spec: &OsString) -> Result<With, String> {
+fn with(spec: &OsString) -> Result<With, Error> {
     let bytes = spec.as_bytes();
     let end = bytes.iter().position(|b| matches!(b, b'@' | b'='));
     let (name, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
     let name = String::from_utf8_lossy(name).into_owned();
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(fits) {
-        return Err(format!("\"{name}\" is not the name of a crate"));
+        return Err(Error::usage(format!("\"{name}\" is not the name of a crate")));
     }
     let from = match rest.split_first() {
         None => From::Registry,
         Some((_, [])) => {
-            return Err(format!(
+            return Err(Error::usage(format!(
                 "the version or path is missing in \"{}\"",
                 spec.to_string_lossy()
-            ));
+            )));
         }
         Some((b'@', version)) => match std::str::from_utf8(version) {
             Ok(v) if v.chars().all(|c| c.is_ascii_alphanumeric() || ".=^~<>-+*, ".contains(c)) => {
                 From::Version(v.to_owned())
             }
-            _ => return Err(format!("\"{}\" has no valid version", spec.to_string_lossy())),
+            _ => {
+                return Err(Error::usage(format!(
+                    "\"{}\" has no valid version",
+                    spec.to_string_lossy()
+                )));
+            }
         },
         Some((_, path)) => From::Path(OsString::from_vec(path.to_vec()).into()),
     };
@@ -163,9 +169,10 @@ fn with(spec: &OsString) -> Result<With, String> {
 mod tests {
     use super::*;
 
-    fn read(args: &[&str]) -> Result<Options, String> {
+    fn read(args: &[&str]) -> Result<Options, Error> {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        Options::read(&crate::build::COMMAND.parse(&args).map_err(|e| e.to_string())?)
+        let matches = crate::build::COMMAND.parse(&args);
+        Options::read(&matches.map_err(|e| Error::usage(e.to_string()))?)
     }
 
     #[test]
@@ -210,7 +217,7 @@ mod tests {
             (&["--with", "a", "--with", "a=b"], "a is named twice"),
             (&["--fast"], "unexpected argument '--fast'"),
         ] {
-            let error = read(args).unwrap_err();
+            let error = read(args).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
     }

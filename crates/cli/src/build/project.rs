@@ -6,20 +6,22 @@ use std::path::{Path, PathBuf};
 
 use super::options::{From, With};
 
+use crate::error::Error;
+
 /// The name of the crate and of its program: not `weir`, so that it can be compiled into a folder
 /// that has the server of the sources.
-pub const PROGRAM: &str = "weir-with-modules";
+pub(crate) const PROGRAM: &str = "weir-with-modules";
 
 /// A module that is built in.
-pub struct Module {
+pub(crate) struct Module {
     /// The name of its crate.
-    pub name: String,
+    pub(crate) name: String,
     /// The text behind the name in the manifest.
     requirement: String,
     /// Its folder, where it has one.
     path: Option<PathBuf>,
     /// Its version, once cargo has chosen.
-    pub version: String,
+    pub(crate) version: String,
 }
 
 impl fmt::Display for Module {
@@ -37,25 +39,33 @@ impl Module {
     ///
     /// # Errors
     /// There is no crate of that name in that folder.
-    pub fn find(with: &With) -> Result<Module, String> {
+    pub(crate) fn find(with: &With) -> Result<Module, Error> {
         let name = with.name.clone();
         let (requirement, path) = match &with.from {
             From::Registry => (quoted("*"), None),
             From::Version(version) => (quoted(version), None),
             From::Path(path) => {
                 let shown = path.display();
-                let path = fs::canonicalize(path).map_err(|e| format!("{shown}: {e}"))?;
+                let path =
+                    fs::canonicalize(path).map_err(|e| Error::usage(format!("{shown}: {e}")))?;
                 let manifest = path.join("Cargo.toml");
-                let text = fs::read_to_string(&manifest)
-                    .map_err(|e| format!("{}: {e}", manifest.display()))?;
+                let text = fs::read_to_string(&manifest).map_err(Error::file(&manifest))?;
                 match package(&text, "name") {
                     Some(found) if found == name => {}
                     Some(found) => {
-                        return Err(format!("{shown} is the crate {found}, not {name}"));
+                        return Err(Error::usage(format!(
+                            "{shown} is the crate {found}, not {name}"
+                        )));
                     }
-                    None => return Err(format!("{}: no package found", manifest.display())),
+                    None => {
+                        return Err(Error::usage(format!(
+                            "{}: no package found",
+                            manifest.display()
+                        )));
+                    }
                 }
-                let folder = path.to_str().ok_or_else(|| format!("{shown}: not UTF-8"))?;
+                let folder =
+                    path.to_str().ok_or_else(|| Error::usage(format!("{shown}: not UTF-8")))?;
                 (format!("{{ path = {} }}", quoted(folder)), Some(path))
             }
         };
@@ -81,24 +91,25 @@ fn package(manifest: &str, key: &str) -> Option<String> {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn interface_of(sources: &Path) -> Result<String, String> {
+pub(crate) fn interface_of(sources: &Path) -> Result<String, Error> {
     let manifest = sources.join("crates/module/Cargo.toml");
-    let text = fs::read_to_string(&manifest).map_err(|e| format!("{}: {e}", manifest.display()))?;
-    package(&text, "version").ok_or_else(|| format!("{}: no version there", manifest.display()))
+    let text = fs::read_to_string(&manifest).map_err(Error::file(&manifest))?;
+    package(&text, "version")
+        .ok_or_else(|| Error::usage(format!("{}: no version there", manifest.display())))
 }
 
 /// Writes the crate, but for the versions of its modules.
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write(folder: &Path, sources: &Path, modules: &[Module]) -> Result<(), String> {
+pub(crate) fn write(folder: &Path, sources: &Path, modules: &[Module]) -> Result<(), Error> {
     let made = folder.join("src");
-    fs::create_dir_all(&made).map_err(|e| format!("{}: {e}", made.display()))?;
+    fs::create_dir_all(&made).map_err(Error::file(&made))?;
     put(&folder.join("Cargo.toml"), &manifest(sources, modules)?)?;
     // The versions that weir itself was tested with; those of the modules are added.
     let (lock, own) = (folder.join("Cargo.lock"), sources.join("Cargo.lock"));
     if own.is_file() {
-        fs::copy(&own, &lock).map_err(|e| format!("{}: {e}", lock.display()))?;
+        fs::copy(&own, &lock).map_err(Error::file(&lock))?;
     }
     write_main(folder, modules)
 }
@@ -107,16 +118,16 @@ pub fn write(folder: &Path, sources: &Path, modules: &[Module]) -> Result<(), St
 ///
 /// # Errors
 /// As [`write`].
-pub fn write_main(folder: &Path, modules: &[Module]) -> Result<(), String> {
+pub(crate) fn write_main(folder: &Path, modules: &[Module]) -> Result<(), Error> {
     put(&folder.join("src/main.rs"), &main(modules))
 }
 
 /// Writes a file unless it has the text already, so that cargo need not compile it again.
-fn put(file: &Path, text: &str) -> Result<(), String> {
+fn put(file: &Path, text: &str) -> Result<(), Error> {
     if fs::read(file).is_ok_and(|old| old == text.as_bytes()) {
         return Ok(());
     }
-    fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))
+    fs::write(file, text).map_err(Error::file(&file))
 }
 
 /// The manifest of the workspace, whose profiles the generated one repeats: cargo reads profiles
@@ -128,10 +139,11 @@ fn profiles() -> &'static str {
     WORKSPACE.find("[profile.release]").map_or("", |at| &WORKSPACE[at..])
 }
 
-fn manifest(sources: &Path, modules: &[Module]) -> Result<String, String> {
-    let of = |name: &str| -> Result<String, String> {
+fn manifest(sources: &Path, modules: &[Module]) -> Result<String, Error> {
+    let of = |name: &str| -> Result<String, Error> {
         let path = sources.join("crates").join(name);
-        let text = path.to_str().ok_or_else(|| format!("{}: not UTF-8", path.display()))?;
+        let text =
+            path.to_str().ok_or_else(|| Error::usage(format!("{}: not UTF-8", path.display())))?;
         Ok(quoted(text))
     };
     let mut text = format!(
@@ -170,7 +182,7 @@ fn main(modules: &[Module]) -> String {
 }
 
 /// The version that `cargo tree` gives for a crate: `NAME vVERSION (PATH)`.
-pub fn version_in(tree: &str, name: &str) -> Option<String> {
+pub(crate) fn version_in(tree: &str, name: &str) -> Option<String> {
     tree.lines().find_map(|line| {
         let mut words = line.split(' ');
         let version = (words.next()? == name).then(|| words.next())??;

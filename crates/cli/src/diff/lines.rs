@@ -15,7 +15,7 @@ enum Edit {
 }
 
 /// The difference as hunks of a unified diff; empty when the texts are the same.
-pub fn unified(old: &[&str], new: &[&str]) -> String {
+pub(crate) fn unified(old: &[&str], new: &[&str]) -> String {
     let edits = edits(old, new);
     let mut out = String::new();
     let (mut at, mut i, mut j) = (0, 0, 0);

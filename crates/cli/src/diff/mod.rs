@@ -16,16 +16,17 @@ use conf::SourceFile;
 use server::added;
 
 use crate::declared::{Command, PLAIN, Run};
+use crate::error::Error;
 use crate::target::{Arguments, Target, asked, running_files};
 use crate::watching;
 
-pub use lines::unified;
+pub(crate) use lines::unified;
 
 /// The exit status in trouble, as diff(1)'s.
 const TROUBLE: u8 = 2;
 
 /// `weir diff`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "diff",
     doc: "compare the configuration on disk with the running one",
     about: "For checking what a reload would change. Prints a unified diff, with secrets starred.",
@@ -48,16 +49,14 @@ fn run(matches: &ArgMatches) -> ExitCode {
             Ok(()) if text.is_empty() => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,
         },
-        Err(message) => {
-            eprintln!("weir diff: {message}");
-            ExitCode::from(TROUBLE)
-        }
+        Err(error) => error.report("diff", TROUBLE),
     }
 }
 
-fn compare(target: &Target, pid_file: Option<&str>) -> Result<Vec<u8>, String> {
+fn compare(target: &Target, pid_file: Option<&str>) -> Result<Vec<u8>, Error> {
     let answer = asked(&target.socket(pid_file)?, "config")?;
-    let running = running_files(&answer).ok_or("the server's answer makes no sense")?;
+    let running = running_files(&answer)
+        .ok_or_else(|| Error::server("the server's answer makes no sense"))?;
     let main = running.first().map_or_else(PathBuf::new, |file| file.path.to_path_buf());
     // A text with a wrong syntax says which files it includes only up to there. The files that run
     // are compared all the same.

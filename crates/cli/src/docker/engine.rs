@@ -12,11 +12,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LIST_MAX: u64 = 64 << 20;
 
 /// The events of containers, as they come.
-pub struct Events(BufReader<UnixStream>);
+pub(crate) struct Events(BufReader<UnixStream>);
 
 /// A word about the containers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub(crate) enum Heard {
     /// Something has changed.
     Change,
     /// Nothing has changed for so long.
@@ -27,7 +27,7 @@ pub enum Heard {
 ///
 /// # Errors
 /// The engine cannot be reached, or answers with an error.
-pub fn containers(socket: &Path) -> io::Result<String> {
+pub(crate) fn containers(socket: &Path) -> io::Result<String> {
     let mut answer = ask(socket, "/containers/json")?;
     let mut text = String::new();
     answer.by_ref().take(LIST_MAX).read_to_string(&mut text)?;
@@ -38,7 +38,7 @@ pub fn containers(socket: &Path) -> io::Result<String> {
 ///
 /// # Errors
 /// As [`containers`].
-pub fn events(socket: &Path) -> io::Result<Events> {
+pub(crate) fn events(socket: &Path) -> io::Result<Events> {
     // {"type":["container"]}
     let answer = ask(socket, "/events?filters=%7B%22type%22%3A%5B%22container%22%5D%7D")?;
     Ok(Events(answer))
@@ -49,7 +49,7 @@ impl Events {
     ///
     /// # Errors
     /// The engine has ended the connection.
-    pub fn wait(&mut self, limit: Duration) -> io::Result<Heard> {
+    pub(crate) fn wait(&mut self, limit: Duration) -> io::Result<Heard> {
         let mut heard = Heard::Silence;
         let mut limit = limit;
         loop {

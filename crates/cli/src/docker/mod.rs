@@ -23,6 +23,7 @@ use self::engine::{Events, Heard};
 use self::render::{Style, render};
 use self::services::Services;
 use crate::declared::{Command, PLAIN, Run, print};
+use crate::error::Error;
 use crate::line;
 use crate::reload::{self, End};
 use crate::target::Arguments;
@@ -34,7 +35,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(2);
 
 /// `weir docker`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "docker",
     doc: "make virtual servers and upstreams from the labels of containers",
     about: "Reads the labels of running containers from the engine's socket (Docker, or Podman's \
@@ -66,7 +67,7 @@ pub const COMMAND: Command = Command {
 fn run(matches: &ArgMatches) -> ExitCode {
     let args = match Arguments::new(matches) {
         Ok(args) => args,
-        Err(message) => return failed(&message),
+        Err(error) => return failed(&error),
     };
     let of = |name: &str| args.values(name).map(str::to_owned).collect::<Vec<_>>();
     let (mut listens, includes) = (of("listen"), of("include"));
@@ -75,13 +76,13 @@ fn run(matches: &ArgMatches) -> ExitCode {
     }
     let has_end = |word: &String| word.contains([';', '{', '}', '\n', '"', '#']);
     if let Some(word) = listens.iter().find(|word| has_end(word)) {
-        return failed(&format!("invalid address \"{word}\""));
+        return failed(&Error::usage(format!("invalid address \"{word}\"")));
     }
     let socket = PathBuf::from(args.value("socket").unwrap_or("/var/run/docker.sock"));
     let style = Style { listens: &listens, includes: &includes };
     let Some(output) = args.value("output").map(PathBuf::from) else {
         return match list(&socket) {
-            Err(message) => failed(&message),
+            Err(error) => failed(&error),
             Ok(services) => {
                 let (text, faults) = render(&services, &style);
                 faults.iter().for_each(|fault| tell(fault));
@@ -102,15 +103,14 @@ fn run(matches: &ArgMatches) -> ExitCode {
         return match list(&socket).and_then(|services| provider.update(services)) {
             Ok(()) if provider.asked => ExitCode::SUCCESS,
             Ok(()) => ExitCode::FAILURE,
-            Err(message) => failed(&message),
+            Err(error) => failed(&error),
         };
     }
     provider.watch(&socket)
 }
 
-fn failed(message: &str) -> ExitCode {
-    tell(message);
-    ExitCode::FAILURE
+fn failed(error: &Error) -> ExitCode {
+    error.report("docker", 1)
 }
 
 fn tell(message: &str) {
@@ -118,8 +118,8 @@ fn tell(message: &str) {
 }
 
 /// The services of the engine's containers; those with wrong labels are told.
-fn list(socket: &Path) -> Result<Services, String> {
-    let list = engine::containers(socket).map_err(|e| format!("{}: {e}", socket.display()))?;
+fn list(socket: &Path) -> Result<Services, Error> {
+    let list = engine::containers(socket).map_err(Error::file(&socket))?;
     let (services, faults) = services::read(&list)?;
     faults.iter().for_each(|fault| tell(fault));
     Ok(services)
@@ -147,11 +147,10 @@ impl Provider<'_> {
         loop {
             // Events are listened to before the list is read, so that no change falls between.
             let done = engine::events(socket)
-                .map_err(|e| format!("{}: {e}", socket.display()))
+                .map_err(Error::file(&socket))
                 .and_then(|events| self.follow(socket, events));
-            if let Err(message) = done
-                && message != told
-            {
+            let message = done.err().map(|error| error.to_string());
+            if let Some(message) = message.filter(|message| *message != told) {
                 tell(&message);
                 told = message;
             }
@@ -160,22 +159,22 @@ impl Provider<'_> {
     }
 
     /// Follows the changes until the engine ends the connection.
-    fn follow(&mut self, socket: &Path, mut events: Events) -> Result<(), String> {
+    fn follow(&mut self, socket: &Path, mut events: Events) -> Result<(), Error> {
         loop {
             let services = list(socket)?;
-            if let Err(message) = self.update(services) {
-                tell(&message);
+            if let Err(error) = self.update(services) {
+                failed(&error);
             }
             let limit = if self.asked { SILENCE } else { RETRY };
             match events.wait(limit) {
                 Ok(Heard::Change | Heard::Silence) => {}
-                Err(e) => return Err(format!("{}: {e}", socket.display())),
+                Err(e) => return Err(Error::file(socket)(e)),
             }
         }
     }
 
     /// Brings the file and the server up to date.
-    fn update(&mut self, services: Services) -> Result<(), String> {
+    fn update(&mut self, services: Services) -> Result<(), Error> {
         if self.tried.as_ref() == Some(&services) && self.asked {
             return Ok(());
         }
@@ -201,18 +200,18 @@ impl Provider<'_> {
         }
         match self.load(&good)? {
             true => Ok(()),
-            false => Err("the configuration does not load; the file is as it was".to_owned()),
+            false => Err(Error::usage("the configuration does not load; the file is as it was")),
         }
     }
 
     /// Writes the file and has the server read it. False: it does not load, and the file is as it
     /// was.
-    fn load(&mut self, services: &Services) -> Result<bool, String> {
+    fn load(&mut self, services: &Services) -> Result<bool, Error> {
         let (text, faults) = render(services, &self.style);
         let before = match fs::read(&self.output) {
             Ok(bytes) => Some(bytes),
             Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-            Err(e) => return Err(format!("{}: {e}", self.output.display())),
+            Err(e) => return Err(Error::file(&self.output)(e)),
         };
         if before.as_deref() == Some(text.as_bytes()) && self.asked {
             self.good.clone_from(services);
@@ -248,21 +247,19 @@ impl Provider<'_> {
         }
     }
 
-    fn restore(&self, before: Option<Vec<u8>>) -> Result<(), String> {
+    fn restore(&self, before: Option<Vec<u8>>) -> Result<(), Error> {
         match before {
             Some(bytes) => self.write(&bytes),
-            None => {
-                fs::remove_file(&self.output).map_err(|e| format!("{}: {e}", self.output.display()))
-            }
+            None => fs::remove_file(&self.output).map_err(Error::file(&self.output)),
         }
     }
 
     /// Replaces the file in one step.
-    fn write(&self, bytes: &[u8]) -> Result<(), String> {
+    fn write(&self, bytes: &[u8]) -> Result<(), Error> {
         let mut name = self.output.clone().into_os_string();
         name.push(".new");
         let new = PathBuf::from(name);
         let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, &self.output));
-        written.map_err(|e| format!("{}: {e}", self.output.display()))
+        written.map_err(Error::file(&self.output))
     }
 }

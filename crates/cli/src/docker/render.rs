@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use super::services::{Protocol, Service, Services};
 
 /// What all virtual servers have.
-pub struct Style<'a> {
+pub(crate) struct Style<'a> {
     /// The arguments of their `listen`.
-    pub listens: &'a [String],
+    pub(crate) listens: &'a [String],
     /// Files that each of them includes.
-    pub includes: &'a [String],
+    pub(crate) includes: &'a [String],
 }
 
 /// Fields that tell a service who asks, and by which name. `Connection` is for WebSockets.
@@ -23,7 +23,7 @@ const FIELDS: &str = "\
 ";
 
 /// The text of the file, and a line for each service that another one keeps from its place.
-pub fn render(services: &Services, style: &Style<'_>) -> (String, Vec<String>) {
+pub(crate) fn render(services: &Services, style: &Style<'_>) -> (String, Vec<String>) {
     let mut out = String::from(
         "# Made by weir docker from the labels of containers; do not edit.\n\
          map $http_upgrade $docker_connection {\n    default upgrade;\n    \"\" \"\";\n}\n",

@@ -1,8 +1,11 @@
 //! The services that containers offer by their labels.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde_json::Value;
+
+use crate::error::Error;
 
 /// Directives that a label may set in its location. Others could read files of the proxy's machine,
 /// or write some.
@@ -34,7 +37,7 @@ const DIRECTIVE: &str = "weir.directive.";
 
 /// How a service is spoken to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Protocol {
+pub(crate) enum Protocol {
     #[default]
     Http,
     Https,
@@ -43,40 +46,78 @@ pub enum Protocol {
 
 /// A server of a service: a container.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Server {
+pub(crate) struct Server {
     /// Address and port.
-    pub address: String,
+    pub(crate) address: String,
     /// `weir.weight`
-    pub weight: u32,
+    pub(crate) weight: u32,
 }
 
 /// A service: containers that answer the same requests.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Service {
+pub(crate) struct Service {
     /// Its containers.
-    pub servers: Vec<Server>,
+    pub(crate) servers: Vec<Server>,
     /// The names of its virtual servers; none where only the group of servers is wanted.
-    pub hosts: Vec<String>,
+    pub(crate) hosts: Vec<String>,
     /// The path below which it answers.
-    pub path: String,
+    pub(crate) path: String,
     /// `weir.proto`
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// Directives of its location: names and arguments.
-    pub directives: Vec<(String, Vec<String>)>,
+    pub(crate) directives: Vec<(String, Vec<String>)>,
 }
 
 /// Services by the names of their groups.
-pub type Services = BTreeMap<String, Service>;
+pub(crate) type Services = BTreeMap<String, Service>;
+
+/// What is wrong with the labels of a container.
+#[derive(Debug, PartialEq, Eq)]
+enum Fault {
+    /// The value of a label is not what the text says.
+    Value {
+        label: &'static str,
+        value: String,
+        wanted: &'static str,
+    },
+    /// A directive that labels must not set.
+    Directive(String),
+    /// The container is not in the network that its label names.
+    Network(String),
+    NoAddress,
+    NoPort,
+}
+
+impl Fault {
+    fn value(label: &'static str, value: &str, wanted: &'static str) -> Fault {
+        Fault::Value { label, value: value.to_owned(), wanted }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Value { label, value, wanted } => write!(f, "{label}: \"{value}\" is {wanted}"),
+            Fault::Directive(name) => {
+                write!(f, "the directive {name} cannot be set by a label")
+            }
+            Fault::Network(name) => write!(f, "it is not in the network \"{name}\""),
+            Fault::NoAddress => f.write_str("it has no address"),
+            Fault::NoPort => f.write_str("it exposes no port, and has no label weir.port"),
+        }
+    }
+}
 
 /// Reads the engine's list of containers. Also gives a line for each container whose labels are
 /// wrong, which is left out.
 ///
 /// # Errors
 /// It is no such list.
-pub fn read(list: &str) -> Result<(Services, Vec<String>), String> {
-    let containers: Value = serde_json::from_str(list).map_err(|e| format!("no JSON: {e}"))?;
+pub(crate) fn read(list: &str) -> Result<(Services, Vec<String>), Error> {
+    let containers: Value =
+        serde_json::from_str(list).map_err(|e| Error::peer(format!("no JSON: {e}")))?;
     let Value::Array(mut containers) = containers else {
-        return Err("not a list of containers".to_owned());
+        return Err(Error::peer("not a list of containers"));
     };
     containers.sort_by_key(name_of);
     let (mut services, mut faults) = (Services::new(), Vec::new());
@@ -121,12 +162,12 @@ impl<'a> Labels<'a> {
         self.get("weir.host").is_some() || self.get("weir.upstream").is_some()
     }
 
-    fn directives(&self) -> Result<Vec<(String, Vec<String>)>, String> {
+    fn directives(&self) -> Result<Vec<(String, Vec<String>)>, Fault> {
         let mut all = Vec::new();
         for (label, value) in self.0["Labels"].as_object().into_iter().flatten() {
             let Some(name) = label.strip_prefix(DIRECTIVE) else { continue };
             if !DIRECTIVES.contains(&name) {
-                return Err(format!("the directive {name} cannot be set by a label"));
+                return Err(Fault::Directive(name.to_owned()));
             }
             let words = value.as_str().unwrap_or_default().split_whitespace();
             all.push((name.to_owned(), words.map(str::to_owned).collect()));
@@ -135,28 +176,28 @@ impl<'a> Labels<'a> {
     }
 }
 
-fn service_of(container: &Value, labels: &Labels<'_>) -> Result<(String, Service), String> {
+fn service_of(container: &Value, labels: &Labels<'_>) -> Result<(String, Service), Fault> {
     let hosts = labels.get("weir.host").unwrap_or_default().split([',', ' ']);
     let hosts: Vec<String> =
         hosts.filter(|host| !host.is_empty()).map(str::to_ascii_lowercase).collect();
     if let Some(host) = hosts.iter().find(|host| !is_host(host)) {
-        return Err(format!("weir.host: \"{host}\" is no name of a host"));
+        return Err(Fault::value("weir.host", host, "no name of a host"));
     }
     let path = labels.get("weir.path").unwrap_or("/");
     if !path.starts_with('/') || path.chars().any(char::is_control) {
-        return Err(format!("weir.path: \"{path}\" is no path"));
+        return Err(Fault::value("weir.path", path, "no path"));
     }
     let protocol = match labels.get("weir.proto") {
         None | Some("http") => Protocol::Http,
         Some("https") => Protocol::Https,
         Some("grpc") => Protocol::Grpc,
-        Some(other) => return Err(format!("weir.proto: \"{other}\" is not http, https or grpc")),
+        Some(other) => return Err(Fault::value("weir.proto", other, "not http, https or grpc")),
     };
     let weight = match labels.get("weir.weight") {
         None => 1,
         Some(text) => match text.parse() {
             Ok(weight @ 1..=1000) => weight,
-            _ => return Err(format!("weir.weight: \"{text}\" is no number from 1 to 1000")),
+            _ => return Err(Fault::value("weir.weight", text, "no number from 1 to 1000")),
         },
     };
     let server = Server { address: address_of(container, labels)?, weight };
@@ -173,12 +214,12 @@ fn is_host(host: &str) -> bool {
 }
 
 /// The name of the group: the label's, the service's of a compose file, or the container's.
-fn group_of(container: &Value, labels: &Labels<'_>) -> Result<String, String> {
+fn group_of(container: &Value, labels: &Labels<'_>) -> Result<String, Fault> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     if let Some(name) = labels.get("weir.upstream") {
         return match name.chars().all(fits) {
             true => Ok(name.to_owned()),
-            false => Err(format!("weir.upstream: \"{name}\" is no name of an upstream")),
+            false => Err(Fault::value("weir.upstream", name, "no name of an upstream")),
         };
     }
     let (project, service) = ("com.docker.compose.project", "com.docker.compose.service");
@@ -190,7 +231,7 @@ fn group_of(container: &Value, labels: &Labels<'_>) -> Result<String, String> {
 }
 
 /// The address in the network that is named, or in the first by name.
-fn address_of(container: &Value, labels: &Labels<'_>) -> Result<String, String> {
+fn address_of(container: &Value, labels: &Labels<'_>) -> Result<String, Fault> {
     let port = port_of(container, labels)?;
     let networks = container["NetworkSettings"]["Networks"].as_object();
     let mut networks: Vec<_> = networks.into_iter().flatten().collect();
@@ -198,7 +239,7 @@ fn address_of(container: &Value, labels: &Labels<'_>) -> Result<String, String> 
     if let Some(wanted) = labels.get("weir.network") {
         networks.retain(|(name, _)| *name == wanted);
         if networks.is_empty() {
-            return Err(format!("it is not in the network \"{wanted}\""));
+            return Err(Fault::Network(wanted.to_owned()));
         }
     }
     for (name, network) in networks {
@@ -209,19 +250,19 @@ fn address_of(container: &Value, labels: &Labels<'_>) -> Result<String, String> 
             None => {}
         }
     }
-    Err("it has no address".to_owned())
+    Err(Fault::NoAddress)
 }
 
 /// The port of the label, or the lowest one over TCP that the image exposes.
-fn port_of(container: &Value, labels: &Labels<'_>) -> Result<u16, String> {
+fn port_of(container: &Value, labels: &Labels<'_>) -> Result<u16, Fault> {
     if let Some(text) = labels.get("weir.port") {
         let port = text.parse().ok().filter(|port| *port > 0);
-        return port.ok_or_else(|| format!("weir.port: \"{text}\" is no port"));
+        return port.ok_or_else(|| Fault::value("weir.port", text, "no port"));
     }
     let ports = container["Ports"].as_array().into_iter().flatten();
     let over_tcp = ports.filter(|port| port["Type"].as_str().is_none_or(|kind| kind == "tcp"));
     let exposed = over_tcp.filter_map(|port| u16::try_from(port["PrivatePort"].as_u64()?).ok());
-    exposed.min().ok_or_else(|| "it exposes no port, and has no label weir.port".to_owned())
+    exposed.min().ok_or(Fault::NoPort)
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ use conf::{Node, Pos, Tree};
 use server::{added, engines};
 
 /// A directive that holds, and those that it hides.
-pub struct Effect<'a> {
+pub(crate) struct Effect<'a> {
     /// The directive.
-    pub node: &'a Node,
+    pub(crate) node: &'a Node,
     /// The directives of levels around that it replaces.
-    pub hides: Vec<&'a Node>,
+    pub(crate) hides: Vec<&'a Node>,
 }
 
 /// Directives that hold on their own level alone.
@@ -36,7 +36,7 @@ const HANDLERS: &[&str] = &[
 const FAMILIES: &[&[&str]] = &[&["allow", "deny"], &["root", "alias"]];
 
 /// The directives that hold in the block at a place: its own, then those of the blocks around.
-pub fn effects<'a>(tree: &'a Tree, at: &Pos) -> Vec<Effect<'a>> {
+pub(crate) fn effects<'a>(tree: &'a Tree, at: &Pos) -> Vec<Effect<'a>> {
     let mut way = Vec::new();
     find(&tree.nodes, at, &mut way);
     let known: Vec<(&str, Contexts)> = engines::directives().collect();
@@ -89,7 +89,7 @@ fn find<'a>(nodes: &'a [Node], at: &Pos, way: &mut Vec<&'a Node>) -> bool {
 }
 
 /// The arguments of a directive as written; secrets are starred.
-pub fn words(node: &Node) -> Vec<String> {
+pub(crate) fn words(node: &Node) -> Vec<String> {
     let mut secrets = added::modules().iter().flat_map(|m| m.secrets);
     if secrets.any(|secret| node.name == **secret) {
         return vec!["***".to_owned()];
@@ -98,14 +98,14 @@ pub fn words(node: &Node) -> Vec<String> {
 }
 
 /// The `upstream` block of a name.
-pub fn upstream<'a>(tree: &'a Tree, name: &str) -> Option<&'a Node> {
+pub(crate) fn upstream<'a>(tree: &'a Tree, name: &str) -> Option<&'a Node> {
     let http = tree.nodes.iter().filter(|node| node.name == *"http");
     http.flat_map(Node::children)
         .find(|n| n.name == *"upstream" && n.args.first().is_some_and(|word| *word == *name))
 }
 
 /// The balancing method of an `upstream` block.
-pub fn method(upstream: &Node) -> String {
+pub(crate) fn method(upstream: &Node) -> String {
     const METHODS: &[&str] =
         &["least_conn", "least_time", "ip_hash", "hash", "random", "sticky", "random_two"];
     let lines = upstream.children().iter().filter(|n| METHODS.iter().any(|m| n.name == **m));
@@ -114,7 +114,7 @@ pub fn method(upstream: &Node) -> String {
 }
 
 /// A directive on one line.
-pub fn line(node: &Node) -> String {
+pub(crate) fn line(node: &Node) -> String {
     let mut out = node.name.lossy().into_owned();
     for word in words(node) {
         let plain = !word.is_empty() && !word.contains([' ', ';', '{', '}', '"']);

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use conf::{Node, Tree};
 use serde_json::Value;
 
+use crate::error::Error;
+
 /// The predefined format of nginx.
 const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status \
                         $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
@@ -27,26 +29,26 @@ const LEFT_OUT: &[&str] = &[
 
 /// The request of a line, as far as the line has it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Logged {
+pub(crate) struct Logged {
     /// The name of the format.
-    pub format: String,
-    pub method: String,
+    pub(crate) format: String,
+    pub(crate) method: String,
     /// Path and arguments, or a whole URL.
-    pub target: String,
+    pub(crate) target: String,
     /// The name that the client asked for.
-    pub host: Option<String>,
+    pub(crate) host: Option<String>,
     /// The port that it connected to.
-    pub port: Option<u16>,
+    pub(crate) port: Option<u16>,
     /// Whether it was HTTPS.
-    pub tls: Option<bool>,
+    pub(crate) tls: Option<bool>,
     /// The client's address.
-    pub from: Option<String>,
+    pub(crate) from: Option<String>,
     /// The address that the client connected to.
-    pub to: Option<String>,
+    pub(crate) to: Option<String>,
     /// The status of the response.
-    pub status: Option<String>,
+    pub(crate) status: Option<String>,
     /// Further headers.
-    pub headers: Vec<(String, String)>,
+    pub(crate) headers: Vec<(String, String)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,13 +73,13 @@ enum Form {
 
 /// A format of lines.
 #[derive(Debug)]
-pub struct Format {
+pub(crate) struct Format {
     name: String,
     form: Form,
 }
 
 /// The formats of a configuration, then the predefined ones.
-pub fn formats(tree: &Tree) -> Vec<Format> {
+pub(crate) fn formats(tree: &Tree) -> Vec<Format> {
     let mut all = Vec::new();
     let http = tree.nodes.iter().filter(|node| node.name == *"http");
     for node in http.flat_map(Node::children) {
@@ -156,7 +158,7 @@ fn joined(parts: Vec<Part>) -> Vec<Part> {
 ///
 /// # Errors
 /// None fits, or the line does not say what was requested.
-pub fn read(line: &str, formats: &[Format]) -> Result<Logged, String> {
+pub(crate) fn read(line: &str, formats: &[Format]) -> Result<Logged, Error> {
     let line = line.trim_end_matches(['\r', '\n']);
     for format in formats {
         if let Some(values) = format.values(line) {
@@ -164,7 +166,7 @@ pub fn read(line: &str, formats: &[Format]) -> Result<Logged, String> {
         }
     }
     let names: Vec<&str> = formats.iter().map(|format| format.name.as_str()).collect();
-    Err(format!("the line fits none of the log formats {}", names.join(", ")))
+    Err(Error::usage(format!("the line fits none of the log formats {}", names.join(", "))))
 }
 
 type Values = BTreeMap<String, String>;
@@ -300,7 +302,7 @@ fn unescape(raw: &str, escape: Escape) -> Option<String> {
 }
 
 /// The request that values of variables describe.
-fn request(format: &str, values: &Values) -> Result<Logged, String> {
+fn request(format: &str, values: &Values) -> Result<Logged, Error> {
     let get = |name: &str| values.get(name).cloned();
     let mut logged = Logged { format: format.to_owned(), ..Logged::default() };
     let line = get("request");
@@ -308,11 +310,13 @@ fn request(format: &str, values: &Values) -> Result<Logged, String> {
         Some([method, target] | [method, target, _]) => {
             (logged.method, logged.target) = ((*method).to_owned(), (*target).to_owned());
         }
-        Some(_) => return Err("the request in the line is malformed".to_owned()),
+        Some(_) => return Err(Error::usage("the request in the line is malformed")),
         None => {
             logged.method = get("request_method").unwrap_or_else(|| "GET".to_owned());
             logged.target = target(values).ok_or_else(|| {
-                format!("lines of the format \"{format}\" do not say what was requested")
+                Error::usage(format!(
+                    "lines of the format \"{format}\" do not say what was requested"
+                ))
             })?;
         }
     }
@@ -369,7 +373,7 @@ mod tests {
 
     use super::*;
 
-    fn of(conf: &str, line: &str) -> Result<Logged, String> {
+    fn of(conf: &str, line: &str) -> Result<Logged, Error> {
         let text = format!("http {{ {conf} }}").into();
         let options = conf::parse::Options::default();
         let tree = conf::parse::parse_bytes(Path::new("f"), text, &options).unwrap();
@@ -387,9 +391,14 @@ mod tests {
         assert_eq!(logged.status.as_deref(), Some("404"));
         let agent = ("user-agent".to_owned(), "Mozilla/5.0 (X11) \"q\"".to_owned());
         assert_eq!((logged.headers, logged.host), (vec![agent], None));
-        assert!(of("", "hello").unwrap_err().contains("none of the log formats combined, json"));
+        assert!(
+            of("", "hello")
+                .unwrap_err()
+                .to_string()
+                .contains("none of the log formats combined, json")
+        );
         let bad = line.replace("GET /a?b=\\x22c HTTP/1.1", "\\x16\\x03\\x01");
-        assert!(of("", &bad).unwrap_err().contains("malformed"));
+        assert!(of("", &bad).unwrap_err().to_string().contains("malformed"));
     }
 
     #[test]
@@ -412,7 +421,7 @@ mod tests {
         // Other values without a text between them cannot be told apart.
         assert!(of("log_format n '$request_uri$status';", "/a200").is_err());
         let none = of("log_format n '$status';", "200").unwrap_err();
-        assert!(none.contains("do not say what was requested"), "{none}");
+        assert!(none.to_string().contains("do not say what was requested"), "{none}");
     }
 
     #[test]

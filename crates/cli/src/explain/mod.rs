@@ -25,6 +25,7 @@ use http::server::HttpMain;
 use server::load::Refused;
 
 use crate::declared::{Command, PLAIN, Run};
+use crate::error::Error;
 use crate::line::{self, option, valued};
 use crate::target::{Arguments, Target};
 use logline::Logged;
@@ -76,7 +77,7 @@ impl Story {
 }
 
 /// `weir explain`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "explain",
     doc: "show how the configuration answers a request, without a server",
     about: "For finding out why a request ends up where it does. Prints the server and location \
@@ -132,16 +133,11 @@ fn run(matches: &ArgMatches) -> ExitCode {
             // The reader has closed its end.
             Err(_) => ExitCode::FAILURE,
         },
-        Err(message) => {
-            if !message.is_empty() {
-                eprintln!("weir explain: {message}");
-            }
-            ExitCode::from(NO_ANSWER)
-        }
+        Err(error) => error.report("explain", NO_ANSWER),
     }
 }
 
-fn explain(args: &Arguments) -> Result<Story, String> {
+fn explain(args: &Arguments) -> Result<Story, Error> {
     let url = args.value("URL");
     let line = args.value("log");
     let asked = match line {
@@ -150,12 +146,14 @@ fn explain(args: &Arguments) -> Result<Story, String> {
     };
     let Target { loader, log } = Target::new(&args.typed, Level::Error)?;
     // The fault of the configuration has been logged.
-    let parsed = loader.parse(None, &log, || {}).map_err(|Refused| String::new())?;
+    let parsed = loader.parse(None, &log, || {}).map_err(|Refused| Error::Logged)?;
     let engines = parsed.engines.iter().map(|engine| &**engine as &dyn std::any::Any);
     let main = engines.filter_map(|any| any.downcast_ref::<HttpEngine>()).next();
-    let main = main.ok_or("the configuration has no http block")?.main().clone();
+    let main =
+        main.ok_or_else(|| Error::usage("the configuration has no http block"))?.main().clone();
     let target = Target { loader, log };
-    let tree = target.tree().ok_or("the configuration has changed meanwhile")?;
+    let tree =
+        target.tree().ok_or_else(|| Error::usage("the configuration has changed meanwhile"))?;
     let (question, logged) = match (asked, line) {
         (Some(question), _) => (question, None),
         (None, line) => {
@@ -167,7 +165,7 @@ fn explain(args: &Arguments) -> Result<Story, String> {
     let chosen = question.choose(&main)?;
     parsed.settings.pools.install();
     let (steps, answer) = ask(&main, &question, &chosen)
-        .map_err(|e| format!("the request could not be made: {e}"))?;
+        .map_err(|e| Error::system(format!("the request could not be made: {e}")))?;
     Ok(Story { question, chosen, steps, logged, answer, tree })
 }
 

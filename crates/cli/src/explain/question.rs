@@ -6,75 +6,77 @@ use http::server::HttpMain;
 use os::SockAddr;
 
 use super::logline::Logged;
+use crate::error::Error;
 use crate::target::Arguments;
 
 /// A request.
-pub struct Question {
-    pub method: String,
+pub(crate) struct Question {
+    pub(crate) method: String,
     /// `https`.
-    pub tls: bool,
+    pub(crate) tls: bool,
     /// The host of the URL, without brackets.
-    pub host: String,
+    pub(crate) host: String,
     /// The port of the URL.
-    pub port: u16,
+    pub(crate) port: u16,
     /// Path and arguments, as typed.
-    pub path: String,
+    pub(crate) path: String,
     /// Further fields.
     headers: Vec<(String, String)>,
     /// The client's address.
-    pub from: SockAddr,
+    pub(crate) from: SockAddr,
     /// The address that it connects to, where that was named.
     to: Option<SockAddr>,
 }
 
 /// The listening socket of a request.
-pub struct Chosen {
+pub(crate) struct Chosen {
     /// Its number.
-    pub listen: usize,
+    pub(crate) listen: usize,
     /// The address that the client connects to.
-    pub local: SockAddr,
+    pub(crate) local: SockAddr,
     /// The address as configured.
-    pub address: String,
+    pub(crate) address: String,
     /// The number of servers at this address, if there are names to choose by.
-    pub has_names: bool,
+    pub(crate) has_names: bool,
     /// The connection begins with a header of the PROXY protocol.
     proxy_protocol: bool,
     /// Other addresses with the same port.
-    pub others: Vec<String>,
+    pub(crate) others: Vec<String>,
 }
 
 /// The port of clients that are not named in full.
 const CLIENT_PORT: u16 = 50_000;
 /// A name that no server has, where a line names no host: the default server answers.
-pub const NO_HOST: &str = "host.invalid";
+pub(crate) const NO_HOST: &str = "host.invalid";
 
 impl Question {
     /// Reads a URL and the options that go with it.
-    pub fn new(url: &str, args: &Arguments) -> Result<Question, String> {
+    pub(crate) fn new(url: &str, args: &Arguments) -> Result<Question, Error> {
         let (tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (false, rest),
             (_, Some(rest)) => (true, rest),
-            _ => return Err("the URL begins with http:// or https://".to_owned()),
+            _ => return Err(Error::usage("the URL begins with http:// or https://")),
         };
         let rest = rest.split('#').next().unwrap_or(rest);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         if let Some(wrong) = url.bytes().find(|b| *b <= b' ' || *b == 0x7f) {
-            return Err(format!(
+            return Err(Error::usage(format!(
                 "the URL holds a character {wrong:#04x}: write it as %{wrong:02X}"
-            ));
+            )));
         }
         let (host, port) = split_port(authority)?;
         if host.is_empty() {
-            return Err("the URL has no host".to_owned());
+            return Err(Error::usage("the URL has no host"));
         }
         let mut headers = Vec::new();
         for field in args.values("H") {
-            let (name, value) =
-                field.split_once(':').ok_or_else(|| format!("-H \"{field}\" has no colon"))?;
+            let (name, value) = field
+                .split_once(':')
+                .ok_or_else(|| Error::usage(format!("-H \"{field}\" has no colon")))?;
             if field.contains(['\r', '\n']) {
-                return Err("a field of -H has a line break".to_owned());
+                return Err(Error::usage("a field of -H has a line break"));
             }
             headers.push((name.to_owned(), value.trim().to_owned()));
         }
@@ -84,7 +86,9 @@ impl Question {
                 let bare = || Some(SockAddr::ip(text.parse().ok()?, port));
                 let is_socket = |addr: &SockAddr| addr.is_unix() && name == "to";
                 let found = found.filter(|addr| addr.port() != 0 || is_socket(addr)).or_else(bare);
-                found.map(Some).ok_or_else(|| format!("--{name} \"{text}\" is no address"))
+                found
+                    .map(Some)
+                    .ok_or_else(|| Error::usage(format!("--{name} \"{text}\" is no address")))
             }
             None => Ok(None),
         };
@@ -92,7 +96,7 @@ impl Question {
         let here = SockAddr::ip(IpAddr::from([127, 0, 0, 1]), CLIENT_PORT);
         let method = args.value("X").unwrap_or("GET").to_owned();
         if method.is_empty() || !method.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-') {
-            return Err(format!("-X \"{method}\" is no method"));
+            return Err(Error::usage(format!("-X \"{method}\" is no method")));
         }
         let (from, to) = (address("from", CLIENT_PORT)?.unwrap_or(here), address("to", port)?);
         Ok(Question { method, tls, host, port, path, headers, from, to })
@@ -100,19 +104,19 @@ impl Question {
 
     /// Reads a line of an access log. `base` has the scheme, host and port where the line has none;
     /// options win over the line.
-    pub fn of_line(
+    pub(crate) fn of_line(
         logged: &Logged,
         base: Option<&str>,
         main: &HttpMain,
         args: &Arguments,
-    ) -> Result<Question, String> {
+    ) -> Result<Question, Error> {
         let target = &logged.target;
         let url = match base {
             _ if target.starts_with("http://") || target.starts_with("https://") => target.clone(),
             _ if !target.starts_with('/') => {
-                return Err(format!(
+                return Err(Error::usage(format!(
                     "\"{target}\" is requested by no URL, and cannot be explained"
-                ));
+                )));
             }
             Some(base) => {
                 let of_base = Question::new(base, args)?;
@@ -149,7 +153,7 @@ impl Question {
     }
 
     /// Scheme, host and port of a line; those that it lacks are of the first socket that fits.
-    fn address_of(logged: &Logged, main: &HttpMain) -> Result<String, String> {
+    fn address_of(logged: &Logged, main: &HttpMain) -> Result<String, Error> {
         let addresses = main.listens.iter().filter(|l| !l.spec.quic).flat_map(|l| &l.addresses);
         let mut fitting = addresses.filter(|address| {
             logged.tls.is_none_or(|tls| tls == address.ssl)
@@ -167,7 +171,7 @@ impl Question {
         Ok(format!("{scheme}://{host}:{port}"))
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         format!("{scheme}://{}{}", self.authority(), self.path)
     }
@@ -184,7 +188,7 @@ impl Question {
     }
 
     /// The socket that a client of the URL comes to.
-    pub fn choose(&self, main: &HttpMain) -> Result<Chosen, String> {
+    pub(crate) fn choose(&self, main: &HttpMain) -> Result<Chosen, Error> {
         let literal: Option<IpAddr> = self.host.parse().ok();
         let literal = literal.map(|ip| SockAddr::ip(ip, self.port));
         let wanted = self.to.clone().or(literal);
@@ -223,7 +227,9 @@ impl Question {
                 None => format!("on port {port}"),
             };
             let all = all.join(", ");
-            return Err(format!("nothing listens for {kind} {place}; there is: {all}"));
+            return Err(Error::usage(format!(
+                "nothing listens for {kind} {place}; there is: {all}"
+            )));
         };
         let local = match (&wanted, address.addr.is_wildcard()) {
             (Some(wanted), _) => wanted.clone(),
@@ -242,7 +248,7 @@ impl Question {
     }
 
     /// The request as a client sends it.
-    pub fn text(&self, chosen: &Chosen) -> String {
+    pub(crate) fn text(&self, chosen: &Chosen) -> String {
         let mut out = String::new();
         if chosen.proxy_protocol {
             // A proxy in front of a unix socket tells of its own.
@@ -273,17 +279,19 @@ impl Question {
 }
 
 /// The host of an authority without brackets, and its port.
-fn split_port(authority: &str) -> Result<(String, Option<u16>), String> {
+fn split_port(authority: &str) -> Result<(String, Option<u16>), Error> {
     let authority = authority.rsplit('@').next().unwrap_or(authority);
     let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').ok_or("the URL's host lacks its \"]\"")?,
+        Some(rest) => {
+            rest.split_once(']').ok_or_else(|| Error::usage("the URL's host lacks its \"]\""))?
+        }
         None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
     };
     let port = match port.strip_prefix(':') {
         None | Some("") => None,
         Some(port) => {
             let number = port.parse().ok().filter(|port| *port != 0);
-            Some(number.ok_or_else(|| format!("\"{port}\" is no port"))?)
+            Some(number.ok_or_else(|| Error::usage(format!("\"{port}\" is no port")))?)
         }
     };
     Ok((host.to_owned(), port))
@@ -294,9 +302,10 @@ mod tests {
     use super::*;
     use std::ffi::OsString;
 
-    fn question(args: &[&str]) -> Result<Question, String> {
+    fn question(args: &[&str]) -> Result<Question, Error> {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        let matches = crate::explain::COMMAND.parse(&args).map_err(|e| e.to_string())?;
+        let matches =
+            crate::explain::COMMAND.parse(&args).map_err(|e| Error::usage(e.to_string()))?;
         let args = Arguments::new(&matches)?;
         Question::new(args.value("URL").unwrap_or_default(), &args)
     }

@@ -75,7 +75,7 @@ fn why_server(host: Option<&str>, named: bool, has_names: bool) -> String {
 }
 
 /// The explanation for people.
-pub fn text(story: &Story) -> String {
+pub(crate) fn text(story: &Story) -> String {
     let q = &story.question;
     let mut out = format!("{} {}\n\n", q.method, q.url());
     let mut put = |label: &str, text: &str| {
@@ -179,7 +179,7 @@ fn place_object(o: &mut Object<'_>, place: &Place) {
 }
 
 /// The explanation for programs.
-pub fn json(story: &Story) -> Vec<u8> {
+pub(crate) fn json(story: &Story) -> Vec<u8> {
     let mut out = Vec::new();
     let q = &story.question;
     Object::write(&mut out, |o| {

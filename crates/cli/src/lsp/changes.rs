@@ -14,7 +14,7 @@ use super::project::View;
 use crate::fixes::by_file;
 
 /// The changes that format a text; null if its syntax is wrong.
-pub fn format(document: &Document) -> Value {
+pub(crate) fn format(document: &Document) -> Value {
     let name = document.path.as_deref().unwrap_or(Path::new(&document.uri));
     let old = Bytes::copy_from_slice(document.text.as_bytes());
     let Ok(new) = conf::format::format(name, &old) else { return Value::Null };
@@ -27,7 +27,7 @@ pub fn format(document: &Document) -> Value {
 }
 
 /// The fixes of findings in a part of a text, and one of all findings of the text.
-pub fn actions(documents: &[Document], view: &View<'_>, start: usize, end: usize) -> Value {
+pub(crate) fn actions(documents: &[Document], view: &View<'_>, start: usize, end: usize) -> Value {
     let own = |finding: &Finding| {
         let (uri, _) = place(&finding.pos.file, documents, view);
         uri == view.document.uri && !finding.fix.is_empty()

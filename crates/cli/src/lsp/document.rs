@@ -8,31 +8,31 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 /// A file by device and inode, whatever its name.
-pub type Identity = (u64, u64);
+pub(crate) type Identity = (u64, u64);
 
 /// A text that is open in the editor.
 #[derive(Debug)]
-pub struct Document {
+pub(crate) struct Document {
     /// The editor's name for it.
-    pub uri: String,
+    pub(crate) uri: String,
     /// Its file, if it is one.
-    pub path: Option<PathBuf>,
-    pub text: String,
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) text: String,
 }
 
 impl Document {
     /// A text by its name.
-    pub fn new(uri: &str, text: &str) -> Document {
+    pub(crate) fn new(uri: &str, text: &str) -> Document {
         Document { uri: uri.to_owned(), path: path_of(uri), text: text.to_owned() }
     }
 
     /// Its file on disk.
-    pub fn identity(&self) -> Option<Identity> {
+    pub(crate) fn identity(&self) -> Option<Identity> {
         identity(self.path.as_deref()?)
     }
 
     /// The byte at a position of the editor's.
-    pub fn offset(&self, position: &Value) -> usize {
+    pub(crate) fn offset(&self, position: &Value) -> usize {
         let number = |name: &str| {
             let number = position.get(name).and_then(Value::as_u64).unwrap_or(0);
             usize::try_from(number).unwrap_or(usize::MAX)
@@ -59,7 +59,7 @@ impl Document {
 }
 
 /// A file's device and inode.
-pub fn identity(path: &Path) -> Option<Identity> {
+pub(crate) fn identity(path: &Path) -> Option<Identity> {
     let metadata = fs::metadata(path).ok()?;
     Some((metadata.dev(), metadata.ino()))
 }
@@ -87,7 +87,7 @@ fn path_of(uri: &str) -> Option<PathBuf> {
 }
 
 /// The `file:` URI of a path.
-pub fn uri_of(path: &Path) -> String {
+pub(crate) fn uri_of(path: &Path) -> String {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut uri = "file://".to_owned();
     for &byte in whole.as_os_str().as_bytes() {
@@ -102,7 +102,7 @@ pub fn uri_of(path: &Path) -> String {
 }
 
 /// The editor's range of bytes of a text.
-pub fn range(text: &str, start: usize, end: usize) -> Value {
+pub(crate) fn range(text: &str, start: usize, end: usize) -> Value {
     json!({"start": position(text, start), "end": position(text, end.max(start))})
 }
 
@@ -118,7 +118,7 @@ fn position(text: &str, offset: usize) -> Value {
 }
 
 /// The byte of a line and a column, both from 1; a column of 0 is the line's first word.
-pub fn offset_of(text: &str, line: u32, column: u32) -> usize {
+pub(crate) fn offset_of(text: &str, line: u32, column: u32) -> usize {
     let before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
     let mut starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
     let start = starts.nth(before).unwrap_or(text.len());

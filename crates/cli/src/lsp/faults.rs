@@ -19,7 +19,7 @@ use super::project::{Unsaved, View};
 const QUICK: Duration = Duration::from_millis(200);
 
 /// The diagnostics of texts, by their names.
-pub type Published = HashMap<String, Vec<Value>>;
+pub(crate) type Published = HashMap<String, Vec<Value>>;
 
 /// A configuration that is checked again and again.
 struct Checked {
@@ -29,7 +29,7 @@ struct Checked {
 
 /// The reader of configurations as `-t` reads them.
 #[derive(Default)]
-pub struct Checker {
+pub(crate) struct Checker {
     loaders: HashMap<PathBuf, Checked>,
 }
 
@@ -51,7 +51,7 @@ const NOTE: u8 = 3;
 
 impl Checker {
     /// The diagnostics of all open texts, and of the files of their configurations.
-    pub fn publish(
+    pub(crate) fn publish(
         &mut self,
         documents: &[Document],
         views: &[View<'_>],
@@ -158,7 +158,7 @@ fn of_finding(finding: conf::lint::Finding) -> Fault {
 }
 
 /// The editor's name of a file, and its text.
-pub fn place(file: &Path, documents: &[Document], view: &View<'_>) -> (String, String) {
+pub(crate) fn place(file: &Path, documents: &[Document], view: &View<'_>) -> (String, String) {
     let own = view.document;
     if view.paths.is_none() {
         return (own.uri.clone(), own.text.clone());
@@ -171,7 +171,7 @@ pub fn place(file: &Path, documents: &[Document], view: &View<'_>) -> (String, S
 }
 
 /// The text of a file of a configuration.
-pub fn text_of(file: &Path, tree: &Tree) -> String {
+pub(crate) fn text_of(file: &Path, tree: &Tree) -> String {
     let source = tree.files.iter().find(|source| *source.path == *file);
     source.map(|s| String::from_utf8_lossy(&s.bytes).into_owned()).unwrap_or_default()
 }

@@ -11,7 +11,7 @@ const BODY_MAX: usize = 64 << 20;
 
 /// The next message.
 #[derive(Debug)]
-pub enum Frame {
+pub(crate) enum Frame {
     /// JSON.
     Message(Value),
     /// No JSON, or no head with a length: the reader goes on behind it.
@@ -24,7 +24,7 @@ pub enum Frame {
 ///
 /// # Errors
 /// Errors of the reader.
-pub fn read(from: &mut impl BufRead) -> io::Result<Frame> {
+pub(crate) fn read(from: &mut impl BufRead) -> io::Result<Frame> {
     let mut length = None;
     let mut head = 0;
     loop {
@@ -77,7 +77,7 @@ fn line(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
 ///
 /// # Errors
 /// Errors of the writer.
-pub fn write(to: &mut impl Write, message: &Value) -> io::Result<()> {
+pub(crate) fn write(to: &mut impl Write, message: &Value) -> io::Result<()> {
     let body = message.to_string();
     write!(to, "Content-Length: {}\r\n\r\n{body}", body.len())?;
     to.flush()

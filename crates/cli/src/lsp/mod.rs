@@ -23,15 +23,17 @@ use server::typed::Typed;
 use server::{added, directives, engines};
 
 use crate::declared::{Command, PLAIN, Run};
+use crate::error::Error;
 use crate::line;
 
 use document::Document;
 use faults::Checker;
 use frames::Frame;
 use project::{Unsaved, View};
+use rename::Refusal;
 use words::Facts;
 
-pub use document::{Identity, identity};
+pub(crate) use document::{Identity, identity};
 
 /// Errors of JSON-RPC and LSP.
 const PARSE_ERROR: i32 = -32700;
@@ -41,7 +43,7 @@ const NOT_INITIALIZED: i32 = -32002;
 const REQUEST_FAILED: i32 = -32803;
 
 /// `weir lsp`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "lsp",
     doc: "run a language server for editors",
     about: "For editors, which start it and talk to it over standard input and output (Language \
@@ -61,19 +63,14 @@ pub const COMMAND: Command = Command {
 fn run(matches: &ArgMatches) -> ExitCode {
     let typed = match line::typed(matches) {
         Ok(typed) => typed,
-        Err(message) => return refuse(&message),
+        Err(error) => return error.report("lsp", 1),
     };
     let mut server = Server::new(typed);
     match server.serve(&mut io::stdin().lock(), &mut io::stdout().lock()) {
         Ok(()) if server.state == State::Down => ExitCode::SUCCESS,
         Ok(()) => ExitCode::FAILURE,
-        Err(e) => refuse(&e.to_string()),
+        Err(e) => Error::system(e.to_string()).report("lsp", 1),
     }
-}
-
-fn refuse(message: &str) -> ExitCode {
-    eprintln!("weir lsp: {message}");
-    ExitCode::FAILURE
 }
 
 /// The stages of a session.
@@ -227,14 +224,14 @@ impl Server {
     fn try_at(
         &self,
         params: &Value,
-        answer: impl Fn(&View<'_>, usize) -> Result<Value, String>,
+        answer: impl Fn(&View<'_>, usize) -> Result<Value, Refusal>,
     ) -> Result<Value, (i32, String)> {
         let Some(document) = self.index(params).map(|at| &self.documents[at]) else {
             return Ok(Value::Null);
         };
         let offset = document.offset(params.get("position").unwrap_or(&Value::Null));
         let view = View::new(document, &self.typed, &self.unsaved());
-        answer(&view, offset).map_err(|why| (REQUEST_FAILED, why))
+        answer(&view, offset).map_err(|why| (REQUEST_FAILED, why.to_string()))
     }
 
     /// The changes that the editor may offer for a part of a text.

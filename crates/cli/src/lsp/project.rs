@@ -21,23 +21,23 @@ use super::scan::Scan;
 const ABOVE_MAX: usize = 4;
 
 /// Texts of the editor's that are files.
-pub type Unsaved = HashMap<Identity, Bytes>;
+pub(crate) type Unsaved = HashMap<Identity, Bytes>;
 
 /// A text with the configuration around it.
-pub struct View<'a> {
+pub(crate) struct View<'a> {
     /// The text.
-    pub document: &'a Document,
+    pub(crate) document: &'a Document,
     /// The main file of the configuration, if one includes the text.
-    pub paths: Option<Paths>,
+    pub(crate) paths: Option<Paths>,
     /// The configuration, or the text alone.
-    pub tree: Tree,
+    pub(crate) tree: Tree,
     /// The contexts of the text's outermost level.
-    pub base: Contexts,
+    pub(crate) base: Contexts,
 }
 
 impl<'a> View<'a> {
     /// Finds the configuration of a text. `typed` are the command's switches, which may name it.
-    pub fn new(document: &'a Document, typed: &Typed, unsaved: &Unsaved) -> View<'a> {
+    pub(crate) fn new(document: &'a Document, typed: &Typed, unsaved: &Unsaved) -> View<'a> {
         let scan = Scan::new(&document.text);
         let found = candidates(document, &scan, typed).into_iter().find_map(|paths| {
             let tree = read(&paths, unsaved)?;
@@ -60,14 +60,17 @@ impl<'a> View<'a> {
     }
 
     /// The folder that relative includes start from.
-    pub fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         let own = || self.document.path.as_deref().and_then(Path::parent).map(Path::to_owned);
         let of_main = self.paths.as_ref().map(|paths| paths.conf_prefix.clone());
         of_main.or_else(own).unwrap_or_default()
     }
 
     /// The contexts of what stands in these blocks of the text; `None` where no directives are.
-    pub fn context<'n>(&self, blocks: impl IntoIterator<Item = &'n str>) -> Option<Contexts> {
+    pub(crate) fn context<'n>(
+        &self,
+        blocks: impl IntoIterator<Item = &'n str>,
+    ) -> Option<Contexts> {
         blocks.into_iter().try_fold(self.base, Contexts::inside)
     }
 }
@@ -94,7 +97,7 @@ fn candidates(document: &Document, scan: &Scan, typed: &Typed) -> Vec<Paths> {
 }
 
 /// Reads a configuration with the editor's texts in it.
-pub fn read(paths: &Paths, unsaved: &Unsaved) -> Option<Tree> {
+pub(crate) fn read(paths: &Paths, unsaved: &Unsaved) -> Option<Tree> {
     let options = Options {
         conf_prefix: paths.conf_prefix.clone(),
         keep_broken: true,

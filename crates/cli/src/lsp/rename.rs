@@ -1,11 +1,12 @@
 //! Uses of a variable or an upstream group in all files of a configuration, and its renaming.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
 
 use conf::tokens::{Kind, Tokens};
-use conf::{Node, SourceFile, Word};
+use conf::{ConfError, Node, SourceFile, Word};
 use serde_json::{Map, Value, json};
 
 use super::document::{Document, range};
@@ -35,7 +36,7 @@ impl Name {
 type Uses = Vec<(Rc<Path>, usize, usize)>;
 
 /// The places where the name at a place of a text is used, its definitions among them.
-pub fn references(documents: &[Document], view: &View<'_>, offset: usize) -> Value {
+pub(crate) fn references(documents: &[Document], view: &View<'_>, offset: usize) -> Value {
     let Some(name) = name_at(view, offset) else { return Value::Null };
     let uses = uses(view, &name).unwrap_or_default();
     let one = |(file, start, end): &(Rc<Path>, usize, usize)| {
@@ -45,16 +46,56 @@ pub fn references(documents: &[Document], view: &View<'_>, offset: usize) -> Val
     json!(uses.iter().map(one).collect::<Vec<_>>())
 }
 
+/// The reason why a name cannot be renamed.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// No variable or upstream group is at the place.
+    NoName,
+    /// The place is next to a name, and not in it.
+    NotHere,
+    BuiltIn(String),
+    /// The configuration does not define the variable.
+    UnknownVariable(String),
+    UnknownUpstream(String),
+    /// The new name has characters that names cannot have.
+    Malformed(String),
+    /// Something else has the new name.
+    Taken(String),
+    /// A file cannot be read to its end.
+    Unreadable(ConfError),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::NoName => f.write_str("only variables and upstream groups can be renamed"),
+            Refusal::NotHere => f.write_str("there is no name at this place"),
+            Refusal::BuiltIn(name) => write!(f, "\"${name}\" is built in"),
+            Refusal::UnknownVariable(name) => {
+                write!(f, "\"${name}\" is not defined in this configuration")
+            }
+            Refusal::UnknownUpstream(name) => {
+                write!(f, "there is no upstream \"{name}\" in this configuration")
+            }
+            Refusal::Malformed(name) => {
+                write!(f, "\"{name}\" is no name: letters, digits and underscores make one")
+            }
+            Refusal::Taken(name) => write!(f, "\"{name}\" exists already"),
+            Refusal::Unreadable(error) => error.fmt(f),
+        }
+    }
+}
+
 /// The name at a place, if it can be renamed: its range and its text.
 ///
 /// # Errors
 /// The reason why it cannot be renamed.
-pub fn prepare(view: &View<'_>, facts: &Facts, offset: usize) -> Result<Value, String> {
+pub(crate) fn prepare(view: &View<'_>, facts: &Facts, offset: usize) -> Result<Value, Refusal> {
     let name = renameable(view, facts, offset)?;
     let own = uses(view, &name)?
         .into_iter()
         .find(|(file, start, end)| (*start..=*end).contains(&offset) && is_own(view, file));
-    let (_, start, end) = own.ok_or("there is no name at this place")?;
+    let (_, start, end) = own.ok_or(Refusal::NotHere)?;
     let text = &view.document.text;
     Ok(json!({"range": range(text, start, end), "placeholder": name.text()}))
 }
@@ -63,13 +104,13 @@ pub fn prepare(view: &View<'_>, facts: &Facts, offset: usize) -> Result<Value, S
 ///
 /// # Errors
 /// The reason why it cannot be renamed.
-pub fn rename(
+pub(crate) fn rename(
     documents: &[Document],
     view: &View<'_>,
     facts: &Facts,
     offset: usize,
     new: &str,
-) -> Result<Value, String> {
+) -> Result<Value, Refusal> {
     let name = renameable(view, facts, offset)?;
     let new = match &name {
         Name::Variable(_) => new.strip_prefix('$').unwrap_or(new),
@@ -90,34 +131,34 @@ pub fn rename(
     Ok(json!({"changes": changes}))
 }
 
-fn renameable(view: &View<'_>, facts: &Facts, offset: usize) -> Result<Name, String> {
-    let name = name_at(view, offset).ok_or("only variables and upstream groups can be renamed")?;
+fn renameable(view: &View<'_>, facts: &Facts, offset: usize) -> Result<Name, Refusal> {
+    let name = name_at(view, offset).ok_or(Refusal::NoName)?;
     match &name {
-        Name::Variable(text) if is_built_in(facts, text) => Err(format!("\"${text}\" is built in")),
+        Name::Variable(text) if is_built_in(facts, text) => Err(Refusal::BuiltIn(text.clone())),
         Name::Variable(text) if !variables(view).contains(text.as_str()) => {
-            Err(format!("\"${text}\" is not defined in this configuration"))
+            Err(Refusal::UnknownVariable(text.clone()))
         }
         Name::Upstream(text) if !upstreams(view).contains(text.as_str()) => {
-            Err(format!("there is no upstream \"{text}\" in this configuration"))
+            Err(Refusal::UnknownUpstream(text.clone()))
         }
         _ => Ok(name),
     }
 }
 
-fn check_new(view: &View<'_>, facts: &Facts, name: &Name, new: &str) -> Result<(), String> {
+fn check_new(view: &View<'_>, facts: &Facts, name: &Name, new: &str) -> Result<(), Refusal> {
     let fits = |byte: u8| match name {
         Name::Variable(_) => byte.is_ascii_alphanumeric() || byte == b'_',
         Name::Upstream(_) => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'),
     };
     if new.is_empty() || !new.bytes().all(fits) {
-        return Err(format!("\"{new}\" is no name: letters, digits and underscores make one"));
+        return Err(Refusal::Malformed(new.to_owned()));
     }
     let taken = match name {
         Name::Variable(_) => is_built_in(facts, new) || variables(view).contains(new),
         Name::Upstream(_) => upstreams(view).contains(new),
     };
     match taken && name.text() != new {
-        true => Err(format!("\"{new}\" exists already")),
+        true => Err(Refusal::Taken(new.to_owned())),
         false => Ok(()),
     }
 }
@@ -211,12 +252,12 @@ fn host(text: &str) -> (usize, &str) {
 ///
 /// # Errors
 /// A file cannot be read to its end.
-fn uses(view: &View<'_>, name: &Name) -> Result<Uses, String> {
+fn uses(view: &View<'_>, name: &Name) -> Result<Uses, Refusal> {
     let mut found = Uses::new();
     let carriers = carriers(view);
     for source in own_sources(view) {
         let tokens = Tokens::new(&source.path, source.bytes.clone());
-        let tokens = tokens.map_err(|error| error.to_string())?;
+        let tokens = tokens.map_err(Refusal::Unreadable)?;
         let mut place = Place::default();
         for token in &tokens.list {
             let text = String::from_utf8_lossy(token.of(&tokens.text)).into_owned();

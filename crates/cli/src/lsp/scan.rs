@@ -3,44 +3,44 @@
 
 /// A word with its place in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Token {
+pub(crate) struct Token {
     /// The text without quotes.
-    pub text: String,
+    pub(crate) text: String,
     /// Its first byte, a quote included.
-    pub start: usize,
+    pub(crate) start: usize,
     /// The offset after its last byte.
-    pub end: usize,
+    pub(crate) end: usize,
 }
 
 /// A directive.
 #[derive(Clone, Debug)]
-pub struct Statement {
+pub(crate) struct Statement {
     /// The name and the arguments.
-    pub words: Vec<Token>,
+    pub(crate) words: Vec<Token>,
     /// The statement whose block it stands in.
-    pub parent: Option<usize>,
+    pub(crate) parent: Option<usize>,
     /// It was ended by `;` or `{`.
-    pub ended: bool,
+    pub(crate) ended: bool,
     /// A block belongs to it.
-    pub is_block: bool,
+    pub(crate) is_block: bool,
     /// Behind its last byte, which is that of its block if it has one that is closed.
-    pub end: usize,
+    pub(crate) end: usize,
 }
 
 /// A text, read.
 #[derive(Debug, Default)]
-pub struct Scan {
+pub(crate) struct Scan {
     /// The statements in the order of the text.
-    pub statements: Vec<Statement>,
+    pub(crate) statements: Vec<Statement>,
     /// Blocks that are open at the end, the outermost first.
-    pub open: Vec<usize>,
+    pub(crate) open: Vec<usize>,
     /// The end is within a comment.
-    pub in_comment: bool,
+    pub(crate) in_comment: bool,
 }
 
 impl Scan {
     /// Reads a text.
-    pub fn new(text: &str) -> Scan {
+    pub(crate) fn new(text: &str) -> Scan {
         let mut scan = Scan::default();
         let bytes = text.as_bytes();
         let mut words: Vec<Token> = Vec::new();
@@ -94,7 +94,7 @@ impl Scan {
     }
 
     /// The blocks around a statement, the outermost first.
-    pub fn around(&self, statement: usize) -> Vec<&Statement> {
+    pub(crate) fn around(&self, statement: usize) -> Vec<&Statement> {
         let mut blocks = Vec::new();
         let mut next = self.statements.get(statement).and_then(|one| one.parent);
         while let Some(block) = next.and_then(|at| self.statements.get(at)) {
@@ -106,7 +106,7 @@ impl Scan {
     }
 
     /// The statement and the word at a place.
-    pub fn word_at(&self, offset: usize) -> Option<(usize, usize)> {
+    pub(crate) fn word_at(&self, offset: usize) -> Option<(usize, usize)> {
         self.statements.iter().enumerate().find_map(|(at, statement)| {
             let here = |word: &Token| (word.start..=word.end).contains(&offset);
             Some((at, statement.words.iter().position(here)?))
@@ -115,7 +115,7 @@ impl Scan {
 }
 
 impl Statement {
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.words.first().map_or("", |word| word.text.as_str())
     }
 }

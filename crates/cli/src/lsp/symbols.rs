@@ -14,7 +14,7 @@ const VARIABLE: u8 = 13;
 const STRUCT: u8 = 23;
 
 /// The blocks of a text, each with those inside.
-pub fn outline(text: &str) -> Value {
+pub(crate) fn outline(text: &str) -> Value {
     let scan = Scan::new(text);
     json!(children(text, &scan, None))
 }

@@ -24,11 +24,11 @@ const KEYWORD: u8 = 14;
 const REFERENCE: u8 = 18;
 
 /// The directives and variables of this program.
-pub struct Facts {
+pub(crate) struct Facts {
     /// All directives.
-    pub entries: Vec<Entry>,
+    pub(crate) entries: Vec<Entry>,
     /// All variables, without the dollar.
-    pub variables: Vec<&'static str>,
+    pub(crate) variables: Vec<&'static str>,
 }
 
 fn item(label: &str, kind: u8, detail: &str, text: &str) -> Value {
@@ -43,7 +43,7 @@ fn unfinished<'s>(scan: &'s Scan, text: &str) -> Option<(&'s Statement, bool)> {
 }
 
 /// The completions at a place.
-pub fn complete(view: &View<'_>, facts: &Facts, offset: usize) -> Vec<Value> {
+pub(crate) fn complete(view: &View<'_>, facts: &Facts, offset: usize) -> Vec<Value> {
     let text = view.document.text.get(..offset).unwrap_or_default();
     let scan = Scan::new(text);
     if scan.in_comment {
@@ -118,7 +118,7 @@ fn variables(view: &View<'_>, facts: &Facts) -> Vec<Value> {
 }
 
 /// Calls a function for each directive, however deep.
-pub fn each<'n>(nodes: &'n [Node], look: &mut dyn FnMut(&'n Node)) {
+pub(crate) fn each<'n>(nodes: &'n [Node], look: &mut dyn FnMut(&'n Node)) {
     for node in nodes {
         look(node);
         each(node.children(), look);
@@ -126,7 +126,7 @@ pub fn each<'n>(nodes: &'n [Node], look: &mut dyn FnMut(&'n Node)) {
 }
 
 /// The variable that a directive defines, if it does.
-pub fn defined(node: &Node) -> Option<&Word> {
+pub(crate) fn defined(node: &Node) -> Option<&Word> {
     let at = match node.name.bytes() {
         b"set" | b"auth_request_set" | b"perl_set" => 0,
         b"map" | b"split_clients" => 1,
@@ -137,7 +137,7 @@ pub fn defined(node: &Node) -> Option<&Word> {
 }
 
 /// The variable at a place of a word, without the dollar.
-pub fn variable_at(text: &str, at: usize) -> Option<&str> {
+pub(crate) fn variable_at(text: &str, at: usize) -> Option<&str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let head = text.get(..at)?.trim_end_matches(is_name);
     let head = head.strip_suffix('{').unwrap_or(head);
@@ -172,7 +172,7 @@ fn spot<'s>(view: &View<'_>, scan: &'s Scan, text: &'s str, offset: usize) -> Op
 }
 
 /// The documentation of the word at a place, as Markdown.
-pub fn hover(view: &View<'_>, facts: &Facts, offset: usize) -> Option<String> {
+pub(crate) fn hover(view: &View<'_>, facts: &Facts, offset: usize) -> Option<String> {
     let text = &view.document.text;
     let scan = Scan::new(text);
     let spot = spot(view, &scan, text, offset)?;
@@ -236,7 +236,7 @@ fn of_variable(view: &View<'_>, facts: &Facts, name: &str) -> Option<String> {
 }
 
 /// The places where the word at a place is defined.
-pub fn define(view: &View<'_>, offset: usize) -> Vec<Value> {
+pub(crate) fn define(view: &View<'_>, offset: usize) -> Vec<Value> {
     let text = &view.document.text;
     let scan = Scan::new(text);
     let Some(spot) = spot(view, &scan, text, offset) else { return Vec::new() };

@@ -5,11 +5,13 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use crate::error::Error;
+
 /// An account, by the names that the configuration takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Account {
-    pub name: String,
-    pub group: String,
+pub(crate) struct Account {
+    pub(crate) name: String,
+    pub(crate) group: String,
     uid: u32,
     gid: u32,
 }
@@ -19,27 +21,29 @@ pub struct Account {
 ///
 /// # Errors
 /// There is no such account, or it cannot reach the content.
-pub fn choose(named: Option<&str>, content: Option<&Path>) -> Result<Account, String> {
-    let read = |path: &str| fs::read_to_string(path).map_err(|e| format!("{path}: {e}"));
+pub(crate) fn choose(named: Option<&str>, content: Option<&Path>) -> Result<Account, Error> {
+    let read = |path: &str| fs::read_to_string(path).map_err(Error::file(path));
     let (users, groups) = (read("/etc/passwd")?, read("/etc/group")?);
     let owner = content.and_then(|path| fs::metadata(path).ok()).map(|meta| meta.uid());
     let account = match named {
         Some(name) => by(&users, &groups, |user, _| user == name)
-            .ok_or_else(|| format!("--user: there is no account \"{name}\""))?,
+            .ok_or_else(|| Error::usage(format!("--user: there is no account \"{name}\"")))?,
         None => owner
             .filter(|uid| *uid != 0)
             .and_then(|owner| by(&users, &groups, |_, uid| uid == owner))
             .or_else(|| by(&users, &groups, |user, _| user == "nobody"))
-            .ok_or("this system has no account nobody: name one with --user")?,
+            .ok_or_else(|| {
+                Error::system("this system has no account nobody: name one with --user")
+            })?,
     };
     match content.and_then(|path| obstacle(path, &account)) {
         None => Ok(account),
-        Some(obstacle) => Err(format!(
+        Some(obstacle) => Err(Error::system(format!(
             "{} cannot be read by user {}, and a server that root starts gives up root's rights: \
              serve another folder, or name a user (--user root keeps them)",
             obstacle.display(),
             account.name
-        )),
+        ))),
     }
 }
 

@@ -6,31 +6,33 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSock
 
 use pki::issue::local::is_local;
 
+use crate::error::Error;
+
 /// Ports that are tried when none is named.
 const TRIED: u16 = 10;
 
 /// The options about addresses, as they were typed.
 #[derive(Default, Debug, PartialEq, Eq)]
-pub struct Asked {
-    pub listen: Option<String>,
-    pub port: Option<u16>,
-    pub lan: bool,
+pub(crate) struct Asked {
+    pub(crate) listen: Option<String>,
+    pub(crate) port: Option<u16>,
+    pub(crate) lan: bool,
 }
 
 /// An address that is ours.
 #[derive(Debug)]
-pub struct Chosen {
-    pub address: SocketAddr,
+pub(crate) struct Chosen {
+    pub(crate) address: SocketAddr,
     /// The socket that listens there already: otherwise another program could take the port
     /// between this choice and the start of the server.
-    pub socket: TcpListener,
+    pub(crate) socket: TcpListener,
     /// The usual port, if another program has it.
-    pub taken: Option<u16>,
+    pub(crate) taken: Option<u16>,
 }
 
 impl Chosen {
     /// Host and port of a URL under TLS on this machine.
-    pub fn host(&self) -> String {
+    pub(crate) fn host(&self) -> String {
         let ip = self.address.ip();
         match ip.is_loopback() || ip.is_unspecified() {
             true => format!("localhost:{}", self.address.port()),
@@ -39,7 +41,7 @@ impl Chosen {
     }
 
     /// The addresses that a certificate needs besides those of this machine alone.
-    pub fn certified(&self) -> Vec<IpAddr> {
+    pub(crate) fn certified(&self) -> Vec<IpAddr> {
         let ip = self.address.ip();
         let own = if ip.is_unspecified() { in_network() } else { Some(ip) };
         own.filter(|ip| !ip.is_loopback() && is_local(*ip)).into_iter().collect()
@@ -51,7 +53,7 @@ impl Asked {
     ///
     /// # Errors
     /// It is no address, or the named one cannot be had; then the message names a free port.
-    pub fn choose(&self, usual: u16) -> Result<Chosen, String> {
+    pub(crate) fn choose(&self, usual: u16) -> Result<Chosen, Error> {
         if let Some(text) = &self.listen {
             return named(parse(text, usual)?);
         }
@@ -60,7 +62,8 @@ impl Asked {
             return named(SocketAddr::new(host, port));
         }
         let (socket, address) = free_from(SocketAddr::new(host, usual)).ok_or_else(|| {
-            format!("ports {usual} to {} are taken: name one with --port", usual + TRIED - 1)
+            let last = usual + TRIED - 1;
+            Error::system(format!("ports {usual} to {last} are taken: name one with --port"))
         })?;
         Ok(Chosen { address, socket, taken: (address.port() != usual).then_some(usual) })
     }
@@ -68,7 +71,7 @@ impl Asked {
 
 /// An address that was named. That it cannot be had is found out here, because the server's
 /// announcement is the first that people read.
-fn named(address: SocketAddr) -> Result<Chosen, String> {
+fn named(address: SocketAddr) -> Result<Chosen, Error> {
     let error = match TcpListener::bind(address) {
         // Port 0 is any free one.
         Ok(socket) => {
@@ -85,7 +88,10 @@ fn named(address: SocketAddr) -> Result<Chosen, String> {
         }
         _ => None,
     };
-    Err(format!("{address}: {error}{}", hint.map(|hint| format!("; {hint}")).unwrap_or_default()))
+    Err(Error::system(format!(
+        "{address}: {error}{}",
+        hint.map(|hint| format!("; {hint}")).unwrap_or_default()
+    )))
 }
 
 /// The first address from this one up whose port is free, and a socket that has it.
@@ -96,7 +102,7 @@ fn free_from(first: SocketAddr) -> Option<(TcpListener, SocketAddr)> {
 }
 
 /// `8080`, `:8080`, `127.0.0.1`, `localhost:8080` and so on, as an address with a port.
-fn parse(text: &str, usual: u16) -> Result<SocketAddr, String> {
+fn parse(text: &str, usual: u16) -> Result<SocketAddr, Error> {
     let typed = text.trim_start_matches("http://").trim_start_matches("https://");
     let typed = typed.trim_end_matches('/');
     let full = match typed.parse::<u16>() {
@@ -107,14 +113,14 @@ fn parse(text: &str, usual: u16) -> Result<SocketAddr, String> {
     };
     match full.to_socket_addrs().map(|mut all| all.next()) {
         Ok(Some(address)) => Ok(address),
-        _ => Err(format!("\"{text}\" is not an address to listen on")),
+        _ => Err(Error::usage(format!("\"{text}\" is not an address to listen on"))),
     }
 }
 
 /// This machine's address in its network: that of packets to elsewhere. Nothing is sent, because
 /// the address belongs to documentation (RFC 5737) and connecting a datagram socket only chooses a
 /// route.
-pub fn in_network() -> Option<IpAddr> {
+pub(crate) fn in_network() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
     let ip = socket.local_addr().ok()?.ip();
@@ -122,7 +128,7 @@ pub fn in_network() -> Option<IpAddr> {
 }
 
 /// The address for a browser on this machine: wildcards are reached through the loopback address.
-pub fn local(address: SocketAddr) -> SocketAddr {
+pub(crate) fn local(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from(std::net::Ipv6Addr::LOCALHOST),
@@ -161,7 +167,8 @@ mod tests {
         let chosen = Asked::default().choose(port).unwrap();
         assert_eq!((chosen.address.port(), chosen.taken), (port + 1, Some(port)));
         drop(chosen);
-        let error = Asked { port: Some(port), ..Asked::default() }.choose(8080).unwrap_err();
+        let error =
+            Asked { port: Some(port), ..Asked::default() }.choose(8080).unwrap_err().to_string();
         assert!(error.contains("in use") && error.contains("; port "), "{error}");
         assert!(error.ends_with(&format!("{} is free", port + 1)), "{error}");
         drop(socket);
@@ -169,6 +176,6 @@ mod tests {
         let held = named.choose(8080).unwrap();
         assert_eq!((held.address.port(), held.taken), (port, None));
         // Who comes next finds it taken, although no server has begun.
-        assert!(named.choose(8080).unwrap_err().contains("in use"));
+        assert!(named.choose(8080).unwrap_err().to_string().contains("in use"));
     }
 }

@@ -27,7 +27,7 @@ access_log /dev/stdout weir;
 "#;
 
 /// The text of the configuration.
-pub fn text(site: &Site) -> Vec<u8> {
+pub(crate) fn text(site: &Site) -> Vec<u8> {
     let Site { content, door, account, lines } = site;
     // Workers are to hold no key of the account, and not root's rights.
     let process = match (door, account) {

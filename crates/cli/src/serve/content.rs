@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 
 use super::proxy::Proxied;
 
+use crate::error::Error;
+
 /// The content of the site.
 #[derive(Debug)]
-pub enum Content {
+pub(crate) enum Content {
     /// A page takes the place of the current folder, for this reason.
     Welcome(String),
     Folder {
@@ -25,13 +27,13 @@ pub enum Content {
 }
 
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub struct FolderOptions {
+pub(crate) struct FolderOptions {
     /// Folders without index.html are not listed.
-    pub no_browse: bool,
+    pub(crate) no_browse: bool,
     /// Unknown paths get index.html.
-    pub spa: bool,
+    pub(crate) spa: bool,
     /// Files and folders whose names begin with a dot are served.
-    pub hidden: bool,
+    pub(crate) hidden: bool,
 }
 
 /// Files that a listing would show.
@@ -50,29 +52,28 @@ impl Content {
     ///
     /// # Errors
     /// It cannot be read, or the options do not fit.
-    pub fn local(path: Option<&Path>, options: FolderOptions) -> Result<Content, String> {
+    pub(crate) fn local(path: Option<&Path>, options: FolderOptions) -> Result<Content, Error> {
         let named = path.unwrap_or(Path::new("."));
-        let fail = |e: io::Error| format!("{}: {e}", named.display());
-        let full = named.canonicalize().map_err(fail)?;
-        if fs::metadata(&full).map_err(fail)?.is_file() {
-            fs::File::open(&full).map_err(fail)?;
+        let full = named.canonicalize().map_err(Error::file(named))?;
+        if fs::metadata(&full).map_err(Error::file(named))?.is_file() {
+            fs::File::open(&full).map_err(Error::file(named))?;
             return match options == FolderOptions::default() {
                 true => Ok(Content::File { path: full }),
-                false => Err("--no-browse, --spa and --hidden are for folders".to_owned()),
+                false => Err(Error::usage("--no-browse, --spa and --hidden are for folders")),
             };
         }
-        let empty = is_empty(&full).map_err(fail)?;
+        let empty = is_empty(&full).map_err(Error::file(named))?;
         if path.is_none() && empty {
             return Ok(Content::Welcome("This folder has no files".to_owned()));
         }
         if options.spa && !full.join("index.html").is_file() {
-            return Err(format!("--spa: {} has no index.html", full.display()));
+            return Err(Error::usage(format!("--spa: {} has no index.html", full.display())));
         }
         Ok(Content::Folder { path: full, options })
     }
 
     /// The files that are served.
-    pub fn path(&self) -> Option<&Path> {
+    pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Content::Folder { path, .. } | Content::File { path } => Some(path),
             Content::Welcome(_) | Content::Proxied(_) => None,
@@ -80,7 +81,7 @@ impl Content {
     }
 
     /// What it is, after "Weir", and further lines.
-    pub fn explain(&self) -> (String, String) {
+    pub(crate) fn explain(&self) -> (String, String) {
         match self {
             Content::Welcome(why) => {
                 let more = format!("{why}. A welcome page takes its place.\n");
@@ -104,7 +105,7 @@ impl Content {
     }
 
     /// The path of the URL that is printed, without its slash.
-    pub fn url_path(&self) -> String {
+    pub(crate) fn url_path(&self) -> String {
         match self {
             Content::File { path } => encoded(path.file_name().unwrap_or_default().as_bytes()),
             _ => String::new(),
@@ -112,7 +113,7 @@ impl Content {
     }
 
     /// The directives of `http` that its server needs.
-    pub fn around(&self) -> &'static str {
+    pub(crate) fn around(&self) -> &'static str {
         match self {
             // The values of geo are taken as they stand.
             Content::Folder { .. } | Content::File { .. } => {
@@ -124,7 +125,7 @@ impl Content {
     }
 
     /// The directives of the server.
-    pub fn server(&self) -> Vec<u8> {
+    pub(crate) fn server(&self) -> Vec<u8> {
         match self {
             Content::Welcome(_) => b"location / { welcome_page; }\n".to_vec(),
             Content::Proxied(to) => to.location().into_bytes(),
@@ -223,7 +224,7 @@ mod tests {
         let plain = FolderOptions::default();
         let spa = FolderOptions { spa: true, ..plain };
         assert!(matches!(of("", plain), Ok(Content::Folder { .. })));
-        assert!(of("", spa).unwrap_err().contains("has no index.html"));
+        assert!(of("", spa).unwrap_err().to_string().contains("has no index.html"));
         assert!(is_empty(&folder).unwrap());
         folder.write(".hidden", "");
         assert!(is_empty(&folder).unwrap());

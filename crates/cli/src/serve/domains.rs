@@ -8,14 +8,16 @@ use net::resolver::system_servers;
 use server::environ::Environ;
 use server::places::state_folder;
 
+use crate::error::Error;
+
 /// The authority of servers that name none.
 const DIRECTORY: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
 /// The switches that go with domains, as they were typed.
 #[derive(Default, Debug, PartialEq, Eq)]
-pub struct Domains {
+pub(crate) struct Domains {
     /// In lower case.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     http: Option<String>,
     email: Option<String>,
     directory: Option<String>,
@@ -24,7 +26,7 @@ pub struct Domains {
 }
 
 /// Whether an argument looks like a domain: two labels at least, and nothing of a path.
-pub fn is_domain(text: &str) -> bool {
+pub(crate) fn is_domain(text: &str) -> bool {
     let is_label = |label: &str| {
         let mut bytes = label.bytes();
         !label.is_empty() && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'-')
@@ -35,7 +37,7 @@ pub fn is_domain(text: &str) -> bool {
 
 impl Domains {
     /// The options, by their names.
-    pub fn new(option: impl Fn(&str) -> Option<String>) -> Domains {
+    pub(crate) fn new(option: impl Fn(&str) -> Option<String>) -> Domains {
         Domains {
             names: Vec::new(),
             http: option("http"),
@@ -47,13 +49,13 @@ impl Domains {
     }
 
     /// Whether there are switches and no domain.
-    pub fn lacks_names(&self) -> bool {
+    pub(crate) fn lacks_names(&self) -> bool {
         self.names.is_empty() && *self != Domains::default()
     }
 }
 
 /// A server under TLS, checked against the system.
-pub struct Https {
+pub(crate) struct Https {
     names: Vec<String>,
     /// The addresses of redirects and challenges, and those under TLS.
     plain: Vec<String>,
@@ -66,7 +68,7 @@ pub struct Https {
 }
 
 /// The addresses to listen on: that one, or all with the default port.
-fn addresses(typed: Option<String>, port: u16) -> Result<Vec<String>, String> {
+fn addresses(typed: Option<String>, port: u16) -> Result<Vec<String>, Error> {
     let Some(typed) = typed else {
         let mut all = vec![format!("0.0.0.0:{port}")];
         if TcpListener::bind("[::1]:0").is_ok() {
@@ -81,16 +83,16 @@ fn addresses(typed: Option<String>, port: u16) -> Result<Vec<String>, String> {
     };
     match full.to_socket_addrs().map(|mut all| all.next()) {
         Ok(Some(address)) => Ok(vec![address.to_string()]),
-        _ => Err(format!("\"{typed}\" is not an address to listen on")),
+        _ => Err(Error::usage(format!("\"{typed}\" is not an address to listen on"))),
     }
 }
 
 /// A text for the configuration, in which nothing may have a meaning.
-fn plain(name: &str, text: String) -> Result<String, String> {
+fn plain(name: &str, text: String) -> Result<String, Error> {
     let is_plain = |c: char| c.is_ascii_graphic() && !"\"'\\$;{}#".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {
         true => Ok(text),
-        false => Err(format!("{name}: \"{text}\" cannot be used")),
+        false => Err(Error::usage(format!("{name}: \"{text}\" cannot be used"))),
     }
 }
 
@@ -99,7 +101,11 @@ impl Https {
     ///
     /// # Errors
     /// An address is none, or there is no place for keys, or no name server.
-    pub fn new(asked: Domains, listen: Option<String>, environ: &Environ) -> Result<Https, String> {
+    pub(crate) fn new(
+        asked: Domains,
+        listen: Option<String>,
+        environ: &Environ,
+    ) -> Result<Https, Error> {
         let check = |name, value: Option<String>| value.map(|v| plain(name, v)).transpose();
         let directory = check("--directory", asked.directory)?;
         let directory = directory.unwrap_or_else(|| DIRECTORY.to_owned());
@@ -110,11 +116,12 @@ impl Https {
             .map(|c| if c == ':' { '-' } else { c })
             .collect();
         if host.is_empty() {
-            return Err(format!("--directory: \"{directory}\" is no URL"));
+            return Err(Error::usage(format!("--directory: \"{directory}\" is no URL")));
         }
-        let place = state_folder(environ).ok_or("no folder for keys can be made")?;
-        place.make().map_err(|e| format!("the folder for keys: {e}"))?;
-        let Place::Folder(folder) = place else { return Err("no folder for keys".to_owned()) };
+        let place =
+            state_folder(environ).ok_or_else(|| Error::system("no folder for keys can be made"))?;
+        place.make().map_err(|e| Error::system(format!("the folder for keys: {e}")))?;
+        let Place::Folder(folder) = place else { return Err(Error::system("no folder for keys")) };
         let folder = folder.join(format!("acme-{host}"));
         plain("the folder for keys", folder.to_string_lossy().into_owned())?;
         let resolvers = match check("--resolver", asked.resolver)? {
@@ -125,7 +132,7 @@ impl Https {
             }
         };
         if resolvers.is_empty() {
-            return Err("/etc/resolv.conf names no server: --resolver ADDR does".to_owned());
+            return Err(Error::system("/etc/resolv.conf names no server: --resolver ADDR does"));
         }
         let ca = check("--directory-ca", asked.directory_ca)?.map(std::path::absolute);
         Ok(Https {
@@ -134,7 +141,9 @@ impl Https {
             secured: addresses(listen, 443)?,
             email: check("--email", asked.email)?,
             directory,
-            directory_ca: ca.transpose().map_err(|e| format!("--directory-ca: {e}"))?,
+            directory_ca: ca
+                .transpose()
+                .map_err(|e| Error::usage(format!("--directory-ca: {e}")))?,
             resolvers,
             folder,
         })
@@ -147,12 +156,12 @@ impl Https {
     }
 
     /// The address for a browser.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         format!("https://{}{}/", self.names.join(" "), self.port())
     }
 
     /// The lines about certificates at the start.
-    pub fn explain(&self) -> String {
+    pub(crate) fn explain(&self) -> String {
         let (directory, folder) = (&self.directory, self.folder.display());
         format!(
             "Certificates come from {directory}; running this accepts its terms of service.\n\
@@ -162,7 +171,7 @@ impl Https {
     }
 
     /// The issuer, and the server of redirects.
-    pub fn http(&self) -> String {
+    pub(crate) fn http(&self) -> String {
         let listens: String = self.plain.iter().map(|at| format!("listen {at};\n")).collect();
         let email = self.email.as_ref().map(|email| format!("contact {email};\n"));
         let ca = self.directory_ca.as_ref();
@@ -182,7 +191,7 @@ impl Https {
     }
 
     /// The first lines of the server under TLS.
-    pub fn server(&self) -> String {
+    pub(crate) fn server(&self) -> String {
         let listens: String = self.secured.iter().map(|at| format!("listen {at} ssl;\n")).collect();
         format!(
             "{listens}http2 on;\nserver_name {};\nacme_certificate weir;\n\

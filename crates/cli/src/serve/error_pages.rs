@@ -19,7 +19,7 @@ const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:34em;marg
     {body{color:#e6e9ee;background:#101317}small{color:#98a1ae}}";
 
 /// The directives of a server.
-pub fn directives() -> String {
+pub(crate) fn directives() -> String {
     let mut out = String::new();
     for (status, title, text) in PAGES {
         let page = format!(

@@ -32,6 +32,7 @@ use server::typed::Typed;
 
 use crate::authority::{self, Authority};
 use crate::declared::{Command, PLAIN, Run};
+use crate::error::Error;
 use crate::{line, trust};
 use account::Account;
 use content::{Content, FolderOptions};
@@ -44,7 +45,7 @@ const PORT: u16 = 8080;
 const HTTPS_PORT: u16 = 8443;
 
 /// `weir serve`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "serve",
     doc: "serve a folder or file, or proxy a server, without a configuration file",
     about: "For local development, to try Weir, and for a site that needs no configuration. \
@@ -164,21 +165,21 @@ fn run(matches: &ArgMatches) -> ExitCode {
     let environ = Environ::capture();
     let site = match parse(matches).and_then(|asked| Site::new(asked, &environ)) {
         Ok(site) => site,
-        Err(message) => return refuse(&message),
+        Err(error) => return refuse(&error),
     };
     let shared = site.account.is_some() || matches!(site.door, Door::Secured(_));
     let place = match SiteFolder::make(shared) {
         Ok(place) => place,
-        Err(e) => return refuse(&format!("no folder for temporary files: {e}")),
+        Err(e) => return refuse(&Error::system(format!("no folder for temporary files: {e}"))),
     };
     let conf_file = place.0.join("nginx.conf");
     if let Err(e) = fs::write(&conf_file, configuration::text(&site)) {
-        return refuse(&format!("{}: {e}", conf_file.display()));
+        return refuse(&Error::File(conf_file, e));
     }
     if let Door::Local(at, authority) = &site.door
-        && let Err(message) = authority.certify(&at.certified(), &place.0)
+        && let Err(error) = authority.certify(&at.certified(), &place.0)
     {
-        return refuse(&message);
+        return refuse(&error);
     }
     print!("{}", site.announcement());
     let typed = Typed {
@@ -191,12 +192,11 @@ fn run(matches: &ArgMatches) -> ExitCode {
     start::run_on(opened, &typed, std::env::args_os().collect(), environ)
 }
 
-fn refuse(message: &str) -> ExitCode {
-    eprintln!("weir serve: {message}");
-    ExitCode::FAILURE
+fn refuse(error: &Error) -> ExitCode {
+    error.report("serve", 1)
 }
 
-fn parse(matches: &ArgMatches) -> Result<Asked, String> {
+fn parse(matches: &ArgMatches) -> Result<Asked, Error> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let mut asked = Asked {
         path: None,
@@ -227,12 +227,12 @@ fn parse(matches: &ArgMatches) -> Result<Asked, String> {
         }
     }
     if let [first, second, ..] = &paths[..] {
-        return Err(format!(
+        return Err(Error::usage(format!(
             "one folder or file at a time, not {} and {}: serve the folder that holds them, or run \
              one server for each",
             first.display(),
             second.display()
-        ));
+        )));
     }
     asked.path = paths.pop();
     let of_folder = asked.folder != FolderOptions::default();
@@ -249,12 +249,12 @@ fn parse(matches: &ArgMatches) -> Result<Asked, String> {
         }
         _ => return Ok(asked),
     };
-    Err(message.to_owned())
+    Err(Error::usage(message))
 }
 
 impl Site {
     /// Checks what was typed against the system.
-    fn new(asked: Asked, environ: &Environ) -> Result<Site, String> {
+    fn new(asked: Asked, environ: &Environ) -> Result<Site, Error> {
         let mut content = match &asked.proxy {
             Some(url) => Content::Proxied(Proxied::new(url, Trust::choose(asked.insecure))?),
             None => Content::local(asked.path.as_deref(), asked.folder)?,
@@ -264,22 +264,22 @@ impl Site {
                 Ok(account) => account,
                 // Nobody has asked for this folder: a first try as root shows something.
                 Err(why) if asked.path.is_none() && asked.folder == FolderOptions::default() => {
-                    content = Content::Welcome(why);
+                    content = Content::Welcome(why.to_string());
                     account::choose(named.as_deref(), None)?
                 }
                 Err(why) => return Err(why),
             }),
             (false, None) => None,
-            (false, Some(_)) => return Err("--user is for root".to_owned()),
+            (false, Some(_)) => return Err(Error::usage("--user is for root")),
         };
         let door = match asked.domains.names.is_empty() {
             true if asked.https => {
                 let at = asked.address.choose(HTTPS_PORT)?;
                 if !at.address.ip().is_unspecified() && !is_local(at.address.ip()) {
-                    return Err(format!(
+                    return Err(Error::usage(format!(
                         "--https: {} is not an address of this machine or of a private network",
                         at.address.ip()
-                    ));
+                    )));
                 }
                 Door::Local(at, Authority::open(authority::folder()?)?)
             }
@@ -414,9 +414,9 @@ impl Drop for SiteFolder {
 mod tests {
     use super::*;
 
-    fn asked(args: &[&str]) -> Result<Asked, String> {
+    fn asked(args: &[&str]) -> Result<Asked, Error> {
         let args: Vec<OsString> = args.iter().map(OsString::from).collect();
-        parse(&COMMAND.parse(&args).map_err(|e| e.to_string())?)
+        parse(&COMMAND.parse(&args).map_err(|e| Error::usage(e.to_string()))?)
     }
 
     #[test]
@@ -449,7 +449,7 @@ mod tests {
         ] {
             assert!(asked(wrong).is_err(), "{wrong:?}");
         }
-        let error = asked(&["a", "b"]).unwrap_err();
+        let error = asked(&["a", "b"]).unwrap_err().to_string();
         assert!(error.contains("one folder or file at a time, not a and b"), "{error}");
     }
 }

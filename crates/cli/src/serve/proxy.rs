@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use engine::tls_files::system_bundle;
 
+use crate::error::Error;
+
 /// The verification of a server's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trust {
+pub(crate) enum Trust {
     /// By the certificates in this file.
     Bundle(PathBuf),
     /// Not at all.
@@ -18,7 +20,7 @@ pub enum Trust {
 
 impl Trust {
     /// The system's bundle, unless `insecure` asks for none.
-    pub fn choose(insecure: bool) -> Trust {
+    pub(crate) fn choose(insecure: bool) -> Trust {
         match insecure {
             true => Trust::Any,
             false => system_bundle().map_or(Trust::Unknown, Trust::Bundle),
@@ -28,7 +30,7 @@ impl Trust {
 
 /// A server to pass requests on to.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Proxied {
+pub(crate) struct Proxied {
     url: String,
     is_secured: bool,
     trust: Trust,
@@ -39,8 +41,8 @@ impl Proxied {
     ///
     /// # Errors
     /// The text is none of these forms, the name has no address, or certificates cannot be judged.
-    pub fn new(typed: &str, trust: Trust) -> Result<Proxied, String> {
-        let bad = || format!("\"{typed}\" is not a URL to proxy");
+    pub(crate) fn new(typed: &str, trust: Trust) -> Result<Proxied, Error> {
+        let bad = || Error::usage(format!("\"{typed}\" is not a URL to proxy"));
         // Nothing of it may have a meaning in the configuration's language.
         let plain = |c: char| c.is_ascii_graphic() && !"\"'\\$;{}#".contains(c);
         if !typed.chars().all(plain) {
@@ -67,11 +69,11 @@ impl Proxied {
             return Err(bad());
         }
         if !named_port && format!("{authority}:{port}").to_socket_addrs().is_err() {
-            return Err(format!("no address for \"{authority}\""));
+            return Err(Error::usage(format!("no address for \"{authority}\"")));
         }
         if is_secured && trust == Trust::Unknown {
             let m = "this system has no CA bundle; --insecure skips the check";
-            return Err(m.to_owned());
+            return Err(Error::system(m));
         }
         // The path takes the place of the site's first slash.
         let slash = if path.is_empty() || path.ends_with('/') { "" } else { "/" };
@@ -80,12 +82,12 @@ impl Proxied {
     }
 
     /// The server's URL.
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
     /// The lines about it that are printed at the start.
-    pub fn explain(&self) -> String {
+    pub(crate) fn explain(&self) -> String {
         let host = match self.is_secured {
             true => "The server gets its own name as Host",
             false => "The server gets the client's Host",
@@ -101,7 +103,7 @@ impl Proxied {
     }
 
     /// The location of the configuration.
-    pub fn location(&self) -> String {
+    pub(crate) fn location(&self) -> String {
         let host = if self.is_secured { "$proxy_host" } else { "$http_host" };
         let verify = match &self.trust {
             Trust::Bundle(path) if self.is_secured => verify(path),
@@ -122,7 +124,7 @@ impl Proxied {
     }
 
     /// The directives that its location needs outside of the server.
-    pub fn around(&self) -> &'static str {
+    pub(crate) fn around(&self) -> &'static str {
         "map $http_upgrade $weir_connection { default upgrade; \"\" \"\"; }\n"
     }
 }
@@ -138,8 +140,8 @@ fn verify(bundle: &Path) -> String {
 mod tests {
     use super::*;
 
-    fn url(typed: &str) -> Result<String, String> {
-        Proxied::new(typed, Trust::Any).map(|to| to.url)
+    fn url(typed: &str) -> Option<String> {
+        Proxied::new(typed, Trust::Any).ok().map(|to| to.url)
     }
 
     #[test]
@@ -153,19 +155,19 @@ mod tests {
             ("https://127.0.0.1/app", "https://127.0.0.1/app/"),
             ("http://[::1]:81/a/", "http://[::1]:81/a/"),
         ] {
-            assert_eq!(url(typed).as_deref(), Ok(want), "{typed}");
+            assert_eq!(url(typed).as_deref(), Some(want), "{typed}");
         }
         for bad in
             ["", "ftp://localhost", "a b", "http://a;b", "http://$x", "http://u@127.0.0.1", "1/?q"]
         {
-            assert!(url(bad).is_err(), "{bad}");
+            assert!(url(bad).is_none(), "{bad}");
         }
     }
 
     #[test]
     fn certificates_are_checked_unless_told_otherwise() {
         let of = |trust| Proxied::new("https://127.0.0.1", trust);
-        assert!(of(Trust::Unknown).unwrap_err().contains("--insecure"));
+        assert!(of(Trust::Unknown).unwrap_err().to_string().contains("--insecure"));
         let checked = of(Trust::Bundle("/certs".into())).unwrap();
         assert!(checked.location().contains("proxy_ssl_trusted_certificate /certs;"));
         assert!(checked.explain().contains("/certs"));

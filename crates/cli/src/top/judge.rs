@@ -26,59 +26,59 @@ const STOPPED_AFTER: Duration = Duration::from_millis(900);
 
 /// The state of the watched server at a moment.
 #[derive(Debug)]
-pub struct View {
+pub(crate) struct View {
     /// The counters.
-    pub sample: Sample,
+    pub(crate) sample: Sample,
     /// Requests a second.
-    pub rate: f64,
+    pub(crate) rate: f64,
     /// Slow and failed requests since the sample before.
-    pub slow: u64,
+    pub(crate) slow: u64,
     /// The servers of upstreams, the worst first.
-    pub servers: Vec<Judged>,
+    pub(crate) servers: Vec<Judged>,
     /// The workers with their requests a second.
-    pub workers: Vec<(Worker, f64)>,
+    pub(crate) workers: Vec<(Worker, f64)>,
     /// The functions of scripts, those first that take the most time.
-    pub functions: Vec<Busy>,
+    pub(crate) functions: Vec<Busy>,
     /// The faults found, the worst first.
-    pub troubles: Vec<String>,
+    pub(crate) troubles: Vec<String>,
 }
 
 /// A function of scripts, by what it did since the sample before.
 #[derive(Debug)]
-pub struct Busy {
+pub(crate) struct Busy {
     /// Its counters.
-    pub function: Function,
+    pub(crate) function: Function,
     /// Calls a second.
-    pub rate: f64,
+    pub(crate) rate: f64,
     /// Calls that failed.
-    pub failures: u64,
+    pub(crate) failures: u64,
     /// The share of one processor that it took.
-    pub share: f64,
+    pub(crate) share: f64,
 }
 
 /// A server of an upstream.
 #[derive(Debug)]
-pub struct Judged {
+pub(crate) struct Judged {
     /// Its counters.
-    pub server: Server,
+    pub(crate) server: Server,
     /// Exchanges a second.
-    pub rate: f64,
+    pub(crate) rate: f64,
     /// The share of those that failed.
-    pub errors: f64,
+    pub(crate) errors: f64,
     /// Half of the latest times are not above this, microseconds; `None` without any, or beyond
     /// the last bound.
-    pub p50_us: Option<u64>,
+    pub(crate) p50_us: Option<u64>,
     /// The same for 99 of 100.
-    pub p99_us: Option<u64>,
+    pub(crate) p99_us: Option<u64>,
     /// It has times at all.
-    pub is_timed: bool,
+    pub(crate) is_timed: bool,
     /// Its fault, in words.
-    pub trouble: Option<Trouble>,
+    pub(crate) trouble: Option<Trouble>,
 }
 
 impl Judged {
     /// The worse of two servers comes first, then the busier one.
-    pub fn worse_than(&self, other: &Judged) -> Ordering {
+    pub(crate) fn worse_than(&self, other: &Judged) -> Ordering {
         let rank = |judged: &Judged| (judged.trouble, judged.rate);
         rank(other).partial_cmp(&rank(self)).unwrap_or(Ordering::Equal)
     }
@@ -86,7 +86,7 @@ impl Judged {
 
 /// A server's fault. The later ones are worse.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]
-pub enum Trouble {
+pub(crate) enum Trouble {
     /// Its exchanges take that long, microseconds.
     Slow(u64),
     /// This share of them fails.
@@ -107,19 +107,19 @@ struct Past {
 }
 
 /// The samples so far.
-pub struct Watch {
+pub(crate) struct Watch {
     window: VecDeque<Sample>,
     past: HashMap<(String, String, String), Past>,
 }
 
 impl Watch {
     /// A watch that begins with this sample.
-    pub fn new(first: Sample) -> Watch {
+    pub(crate) fn new(first: Sample) -> Watch {
         Watch { window: VecDeque::from([first]), past: HashMap::new() }
     }
 
     /// The state at the next sample.
-    pub fn next(&mut self, now: Sample) -> View {
+    pub(crate) fn next(&mut self, now: Sample) -> View {
         let before = self.window.back().cloned().unwrap_or_else(|| now.clone());
         let first = self.window.front().cloned().unwrap_or_else(|| now.clone());
         let elapsed = now.at.saturating_duration_since(before.at);

@@ -14,9 +14,10 @@ use clap::ArgMatches;
 use server::control::Status;
 
 use crate::declared::{Command, PLAIN, Run};
+use crate::error::Error;
 use crate::line::valued;
 use crate::target::{Arguments, asked};
-use crate::watching::{self, failed, print, socket, time};
+use crate::watching::{self, NOT_ASKED, print, socket, time};
 use judge::{View, Watch};
 use os::signal::{Signal, SignalSet};
 use os::terminal::Keys;
@@ -36,7 +37,7 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(250);
 const CLEAR: &str = "\x1b[2J";
 
 /// `weir top`
-pub const COMMAND: Command = Command {
+pub(crate) const COMMAND: Command = Command {
     name: "top",
     doc: "show live requests per second, upstream servers and workers",
     about: "For watching a running server at a terminal. Problems are listed first: servers that \
@@ -60,22 +61,24 @@ pub const COMMAND: Command = Command {
 fn run(matches: &ArgMatches) -> ExitCode {
     match Arguments::new(matches).and_then(|args| top(&args)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => failed("top", &message),
+        Err(error) => error.report("top", NOT_ASKED),
     }
 }
 
-fn top(args: &Arguments) -> Result<(), String> {
+fn top(args: &Arguments) -> Result<(), Error> {
     let interval = args.value("interval").map_or(Ok(USUAL_MS), time)?.max(LEAST_MS);
     let count = match args.value("count") {
         None => u64::MAX,
-        Some(text) => text.parse().map_err(|_| format!("invalid number \"{text}\""))?,
+        Some(text) => {
+            text.parse().map_err(|_| Error::usage(format!("invalid number \"{text}\"")))?
+        }
     };
     let socket = socket(args)?;
     let look = || {
         let answer = asked(&socket, "top")?;
         match answer.status {
             Status::Ok => Ok(Sample::read(Instant::now(), &answer)),
-            _ => Err("the server that runs does not know this question".to_owned()),
+            _ => Err(Error::server("the server that runs does not know this question")),
         }
     };
     let mut watch = Watch::new(look()?);

@@ -7,70 +7,70 @@ use server::control::Answer;
 
 /// The counters at a moment.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// The moment.
-    pub at: Instant,
+    pub(crate) at: Instant,
     /// The server's version.
-    pub version: String,
+    pub(crate) version: String,
     /// The number of its configuration.
-    pub generation: u64,
+    pub(crate) generation: u64,
     /// Servers of upstreams are counted.
-    pub is_counted: bool,
+    pub(crate) is_counted: bool,
     /// Lines that the logs lost.
-    pub dropped: u64,
+    pub(crate) dropped: u64,
     /// Processes that took the place of others.
-    pub respawned: u64,
+    pub(crate) respawned: u64,
     /// Slow and failed requests.
-    pub slow: u64,
+    pub(crate) slow: u64,
     /// The state of `shared_state` in words; empty without one.
-    pub shared_state: String,
-    pub workers: Vec<Worker>,
+    pub(crate) shared_state: String,
+    pub(crate) workers: Vec<Worker>,
     /// The servers of upstreams.
-    pub servers: Vec<Server>,
+    pub(crate) servers: Vec<Server>,
     /// The functions of scripts.
-    pub functions: Vec<Function>,
+    pub(crate) functions: Vec<Function>,
 }
 
 /// A function of scripts that a directive names.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Function {
+pub(crate) struct Function {
     /// `http` or `stream`.
-    pub engine: String,
+    pub(crate) engine: String,
     /// The directive.
-    pub directive: String,
+    pub(crate) directive: String,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its calls.
-    pub calls: u64,
+    pub(crate) calls: u64,
     /// Of these, failed.
-    pub failures: u64,
+    pub(crate) failures: u64,
     /// Processor time, microseconds.
-    pub usec: u64,
+    pub(crate) usec: u64,
 }
 
 impl Function {
     /// A name that no other one has.
-    pub fn key(&self) -> (&str, &str, &str) {
+    pub(crate) fn key(&self) -> (&str, &str, &str) {
         (&self.engine, &self.directive, &self.name)
     }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Worker {
+pub(crate) struct Worker {
     /// Its process.
-    pub pid: u64,
+    pub(crate) pid: u64,
     /// Its open connections.
-    pub open: u64,
+    pub(crate) open: u64,
     /// The connections without a request.
-    pub idle: u64,
+    pub(crate) idle: u64,
     /// Requests under way.
-    pub under_way: u64,
+    pub(crate) under_way: u64,
     /// Requests so far.
-    pub requests: u64,
+    pub(crate) requests: u64,
     /// The longest turn of its loop, milliseconds.
-    pub longest_ms: u64,
+    pub(crate) longest_ms: u64,
     /// The time since its loop turned last.
-    pub silent_ms: u64,
+    pub(crate) silent_ms: u64,
 }
 
 /// A worker that is silent for so long stands still, milliseconds.
@@ -78,47 +78,47 @@ const STILL_MS: u64 = 1_500;
 
 impl Worker {
     /// Its loop does not turn.
-    pub fn is_still(&self) -> bool {
+    pub(crate) fn is_still(&self) -> bool {
         self.silent_ms > STILL_MS
     }
 }
 
 /// A server of an upstream.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Server {
+pub(crate) struct Server {
     /// `http` or `stream`.
-    pub engine: String,
+    pub(crate) engine: String,
     /// The upstream.
-    pub group: String,
-    pub address: String,
+    pub(crate) group: String,
+    pub(crate) address: String,
     /// Its state in nginx's words; `-` where each worker has one of its own.
-    pub state: String,
+    pub(crate) state: String,
     /// Exchanges under way.
-    pub active: u64,
+    pub(crate) active: u64,
     /// The exchanges whose answer has begun.
-    pub answering: u64,
+    pub(crate) answering: u64,
     /// Exchanges that ended.
-    pub done: u64,
+    pub(crate) done: u64,
     /// The ended exchanges that failed or were answered with 5xx.
-    pub fails: u64,
+    pub(crate) fails: u64,
     /// The ended exchanges that had an answer.
-    pub heads: u64,
+    pub(crate) heads: u64,
     /// The sum of the times until the heads of answers, microseconds.
-    pub head_us: u64,
+    pub(crate) head_us: u64,
     /// The histogram of the whole times.
-    pub times: Vec<u64>,
+    pub(crate) times: Vec<u64>,
 }
 
 impl Server {
     /// A name that no other one has.
-    pub fn key(&self) -> (&str, &str, &str) {
+    pub(crate) fn key(&self) -> (&str, &str, &str) {
         (&self.engine, &self.group, &self.address)
     }
 }
 
 impl Sample {
     /// Reads an answer to the question `top`. Lines of kinds that are not known are left out.
-    pub fn read(at: Instant, answer: &Answer) -> Sample {
+    pub(crate) fn read(at: Instant, answer: &Answer) -> Sample {
         let (mut workers, mut servers, mut functions) = (Vec::new(), Vec::new(), Vec::new());
         for line in answer.lines() {
             let fields: Vec<&str> = line.split('\t').collect();
@@ -145,7 +145,7 @@ impl Sample {
     }
 
     /// Requests so far.
-    pub fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.workers.iter().map(|worker| worker.requests).sum()
     }
 }

@@ -6,7 +6,7 @@ use super::judge::Judged;
 
 /// The order of the servers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub enum Sort {
+pub(crate) enum Sort {
     /// Those in trouble, the worst first, then by requests a second.
     #[default]
     Worst,
@@ -15,7 +15,7 @@ pub enum Sort {
 }
 
 /// The columns of servers: their titles, widths, and whether they are texts.
-pub const COLUMNS: [(&str, usize, bool); 8] = [
+pub(crate) const COLUMNS: [(&str, usize, bool); 8] = [
     ("UPSTREAM", 16, true),
     ("SERVER", 22, true),
     ("STATE", 10, true),
@@ -28,7 +28,7 @@ pub const COLUMNS: [(&str, usize, bool); 8] = [
 
 /// What a key makes the command do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Act {
+pub(crate) enum Act {
     /// Nothing.
     None,
     /// Show the same view again, in another way.
@@ -39,20 +39,20 @@ pub enum Act {
 
 /// The choices.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Screen {
+pub(crate) struct Screen {
     /// The order of servers.
-    pub sort: Sort,
+    pub(crate) sort: Sort,
     /// The other way round.
-    pub is_reversed: bool,
+    pub(crate) is_reversed: bool,
     /// The view stays as it is.
-    pub is_paused: bool,
+    pub(crate) is_paused: bool,
     /// The keys are shown.
-    pub shows_help: bool,
+    pub(crate) shows_help: bool,
 }
 
 impl Screen {
     /// Takes the bytes of keys.
-    pub fn keys(&mut self, mut bytes: &[u8]) -> Act {
+    pub(crate) fn keys(&mut self, mut bytes: &[u8]) -> Act {
         let mut act = Act::None;
         while let Some((&first, rest)) = bytes.split_first() {
             let (key, rest) = match bytes {
@@ -103,12 +103,12 @@ impl Screen {
     }
 
     /// Whether a column is the one that orders, and grows downwards.
-    pub fn mark(&self, column: usize) -> Option<bool> {
+    pub(crate) fn mark(&self, column: usize) -> Option<bool> {
         (self.sort == Sort::Column(column)).then_some(COLUMNS[column].2 != self.is_reversed)
     }
 
     /// The order of two servers.
-    pub fn order(&self, a: &Judged, b: &Judged) -> Ordering {
+    pub(crate) fn order(&self, a: &Judged, b: &Judged) -> Ordering {
         let numbers = |of: fn(&Judged) -> f64| of(b).total_cmp(&of(a));
         // A time beyond the last bound is longer than any; a server without times comes last.
         let time = |judged: &Judged, us: Option<u64>| match us {

@@ -21,7 +21,7 @@ const HELP: &[&str] = &[
 
 /// The meaning of a line, which has a colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Tone {
+pub(crate) enum Tone {
     /// None.
     Plain,
     /// Titles of columns.
@@ -52,10 +52,10 @@ impl Tone {
 
 /// A line of a view.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Line {
+pub(crate) struct Line {
     /// Its meaning.
-    pub tone: Tone,
-    pub text: String,
+    pub(crate) tone: Tone,
+    pub(crate) text: String,
 }
 
 fn line(tone: Tone, text: impl Into<String>) -> Line {
@@ -63,7 +63,7 @@ fn line(tone: Tone, text: impl Into<String>) -> Line {
 }
 
 /// A time in the unit that suits it.
-pub fn time(us: u64) -> String {
+pub(crate) fn time(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} us"),
         1_000..1_000_000 => format!("{} ms", us as f64 / 1000.0),
@@ -76,7 +76,7 @@ fn rate(per_second: f64) -> String {
 }
 
 /// The lines of a view, at most `rows` of them, the rows of servers cut first.
-pub fn frame(view: &View, rows: usize, screen: &Screen) -> Vec<Line> {
+pub(crate) fn frame(view: &View, rows: usize, screen: &Screen) -> Vec<Line> {
     let sample = &view.sample;
     let sum = |of: fn(&super::sample::Worker) -> u64| sample.workers.iter().map(of).sum::<u64>();
     let (open, idle, under_way) = (sum(|w| w.open), sum(|w| w.idle), sum(|w| w.under_way));
@@ -149,7 +149,7 @@ fn functions_of(out: &mut Vec<Line>, functions: &[Busy]) {
 }
 
 /// Lines as text alone.
-pub fn plain(lines: &[Line]) -> String {
+pub(crate) fn plain(lines: &[Line]) -> String {
     lines.iter().map(|line| format!("{}\n", line.text)).collect()
 }
 
@@ -223,7 +223,7 @@ fn row(judged: &Judged) -> Line {
 }
 
 /// The lines from the terminal's first line on, over what is there; each is cut to the width.
-pub fn on_terminal(lines: &[Line], columns: usize, has_colours: bool) -> String {
+pub(crate) fn on_terminal(lines: &[Line], columns: usize, has_colours: bool) -> String {
     const HOME: &str = "\x1b[H";
     const REST_OF_LINE: &str = "\x1b[K\r\n";
     const REST: &str = "\x1b[J";
