@@ -28,6 +28,7 @@ use std::rc::Weak;
 use base::log;
 use base::log::{Level, Log, os_error};
 use pki::pem::{Secret, read_secret};
+use tls::ConfigError;
 use tls::certified::Certified;
 
 use crate::shared::Shared;
@@ -44,7 +45,7 @@ impl Pair {
     ///
     /// # Errors
     /// It does not, or one of them cannot be parsed.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), ConfigError> {
         Certified::from_pem(&self.chain, &self.private).map(drop)
     }
 }

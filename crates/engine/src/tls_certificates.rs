@@ -2,12 +2,14 @@
 //! thread, and kept for the next ones (`ssl_certificate_cache`).
 
 use std::cell::RefCell;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use conf::{ConfError, Node};
-use pki::pem::{Passwords, Source};
+use pki::pem::{self, Passwords, Source};
+use tls::ConfigError;
 use tls::certified::Certified;
 
 use crate::tls_files::load;
@@ -67,6 +69,45 @@ type Names = (Bytes, Bytes);
 /// The numbers and times of two files; none where there is no file.
 type State = [Option<FileState>; 2];
 
+/// Why a certificate that a variable names cannot be shown; for the log. Names are those that
+/// messages may have.
+#[derive(Debug)]
+pub enum Unusable {
+    /// The certificate of this name cannot be read.
+    Certificate(String, pem::Error),
+    /// The key of this name cannot be read.
+    Key(String, pem::Error),
+    /// The key does not belong to the certificate, or cannot sign.
+    Pair(ConfigError),
+    /// No thread could read the files.
+    Thread(event::pool::TaskError),
+    /// There was no file before, and is none now.
+    Missing,
+    /// The key is too small for the level of security.
+    Weak(String),
+    /// The settings around it make no configuration.
+    Settings(String),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unusable::Certificate(name, e) => {
+                write!(f, "cannot load certificate \"{name}\": {e}")
+            }
+            Unusable::Key(name, e) => write!(f, "cannot load certificate key \"{name}\": {e}"),
+            Unusable::Pair(e) => write!(f, "SSL_use_PrivateKey() failed ({e})"),
+            Unusable::Thread(e) => e.fmt(f),
+            Unusable::Missing => f.write_str("no certificate"),
+            Unusable::Weak(name) => {
+                let why = "SSL: error:0A00018F:SSL routines::ee key too small";
+                write!(f, "SSL_CTX_use_certificate(\"{name}\") failed ({why})")
+            }
+            Unusable::Settings(why) => f.write_str(why),
+        }
+    }
+}
+
 /// Certificates whose files are named by variables, and the passwords of their keys.
 pub struct Certificates {
     files: Arc<Files>,
@@ -102,8 +143,8 @@ impl Certificates {
     /// The certificate of these names, and its key. Files are read by a thread.
     ///
     /// # Errors
-    /// A file cannot be read or used; for the log.
-    pub async fn get(&self, name: &Bytes, key: &Bytes) -> Result<Certified, String> {
+    /// A file cannot be read or used.
+    pub async fn get(&self, name: &Bytes, key: &Bytes) -> Result<Certified, Unusable> {
         let names = (name.clone(), key.clone());
         let found = self.find(&names);
         let before = match &found {
@@ -116,7 +157,7 @@ impl Certificates {
             false => {
                 let (files, names) = (self.files.clone(), names.clone());
                 let reading = event::pool::default().run_short(move || files.read(&names, before));
-                reading.await.map_err(|e| e.to_string())??
+                reading.await.map_err(Unusable::Thread)??
             }
         };
         Ok(match (read, found) {
@@ -131,7 +172,7 @@ impl Certificates {
                 certified
             }
             // Files are the same only where there were some before.
-            (None, _) => return Err("no certificate".to_owned()),
+            (None, _) => return Err(Unusable::Missing),
         })
     }
 
@@ -185,7 +226,7 @@ struct Loaded {
 
 impl Files {
     /// Reads a certificate and its key; `None` if the files are as they were `before`.
-    fn read(&self, names: &Names, before: Option<State>) -> Result<Option<Loaded>, String> {
+    fn read(&self, names: &Names, before: Option<State>) -> Result<Option<Loaded>, Unusable> {
         // Before the reading: a file that changes meanwhile is then read once more.
         let state = self.state(names);
         if before == Some(state) {
@@ -196,11 +237,9 @@ impl Files {
         let of = |name: &str| (name.to_owned(), self.folder.join(name));
         let loaded = load(of(&name), of(&key), &self.passwords);
         let certified = loaded.map_err(|e| match e {
-            NotLoaded::Certificate(e) => {
-                format!("cannot load certificate \"{}\": {e}", shown(&name))
-            }
-            NotLoaded::Key(e) => format!("cannot load certificate key \"{}\": {e}", shown(&key)),
-            NotLoaded::Pair(e) => format!("SSL_use_PrivateKey() failed ({e})"),
+            NotLoaded::Certificate(e) => Unusable::Certificate(shown(&name).to_owned(), e),
+            NotLoaded::Key(e) => Unusable::Key(shown(&key).to_owned(), e),
+            NotLoaded::Pair(e) => Unusable::Pair(e),
         })?;
         let is_secret = Source::key(&key, |name| self.folder.join(name)).is_encrypted();
         Ok(Some(Loaded { certified, state, is_secret }))
@@ -272,11 +311,11 @@ mod tests {
     fn keys_do_not_get_into_messages() {
         let of = Certificates::new(PathBuf::new(), Passwords::none(), None);
         let names = (Bytes::from_static(b"/dev/null"), Bytes::from_static(b"data:secret"));
-        let error = of.files.read(&names, None).map(drop).unwrap_err();
+        let error = of.files.read(&names, None).map(drop).unwrap_err().to_string();
         assert!(error.starts_with("cannot load certificate \"/dev/null\": "), "{error}");
         for secret in ["data:secret", "data:-----BEGIN PRIVATE KEY-----\nsecret"] {
             let names = (Bytes::from_static(b"data:secret"), Bytes::from(secret));
-            let error = of.files.read(&names, None).map(drop).unwrap_err();
+            let error = of.files.read(&names, None).map(drop).unwrap_err().to_string();
             assert!(error.contains("\"data:...\"") && !error.contains("secret"), "{error}");
         }
     }

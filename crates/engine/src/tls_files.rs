@@ -117,7 +117,7 @@ pub fn system_bundle() -> Option<PathBuf> {
 /// # Errors
 /// It cannot be read, in nginx's words.
 pub fn passwords(named: &Named) -> Result<Passwords, ConfError> {
-    Passwords::load(&named.path).map_err(|e| ConfError::at(&named.word, e))
+    Passwords::load(&named.path).map_err(|e| ConfError::at(&named.word, e.to_string()))
 }
 
 /// Reads a certificate with its chain, and the key that belongs to it.

@@ -199,14 +199,14 @@ pub enum NotLoaded {
     /// The key cannot be read.
     Key(pem::Error),
     /// They do not belong together.
-    Pair(String),
+    Pair(tls::ConfigError),
 }
 
 impl std::fmt::Display for NotLoaded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             NotLoaded::Certificate(e) | NotLoaded::Key(e) => e.fmt(f),
-            NotLoaded::Pair(e) => f.write_str(e),
+            NotLoaded::Pair(e) => e.fmt(f),
         }
     }
 }

@@ -69,7 +69,7 @@ pub fn protocols(node: &Node) -> Result<Vec<Version>, ConfError> {
             .ok_or_else(|| ConfError::at(word, format!("invalid value \"{}\"", word.lossy())))
     };
     let asked = node.args.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let protocols = Protocols::new(&asked).map_err(|m| ConfError::at(&node.name, m))?;
+    let protocols = Protocols::new(&asked).map_err(|e| ConfError::at(&node.name, e.to_string()))?;
     if let Some(warning) = protocols.warning {
         conf::warn(&node.name, warning);
     }

@@ -7,6 +7,7 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
 
+use crate::ConfigError;
 use crate::signatures::Noting;
 use pki::pem;
 use pki::x509::{Certificate, private_rsa_bits};
@@ -30,8 +31,8 @@ struct Stapled {
 }
 
 /// The sizes of RSA keys that the library signs with.
-const RSA_BITS_MIN: u32 = 2048;
-const RSA_BITS_MAX: u32 = 8192;
+pub(crate) const RSA_BITS_MIN: u32 = 2048;
+pub(crate) const RSA_BITS_MAX: u32 = 8192;
 
 /// A private key that is ready to sign. Clones share it, so that its numbers lie in memory once
 /// however many servers have it.
@@ -43,14 +44,14 @@ impl SignKey {
     ///
     /// # Errors
     /// It is of a kind that is not supported.
-    pub fn new(der: &[u8]) -> Result<SignKey, String> {
-        let der = PrivateKeyDer::try_from(der).map_err(str::to_owned)?;
+    pub fn new(der: &[u8]) -> Result<SignKey, ConfigError> {
+        let der = PrivateKeyDer::try_from(der).map_err(|e| ConfigError::Key(e.to_owned()))?;
         // The library does not say that a key is too small.
         any_supported_type(&der).map(SignKey).map_err(|e| match private_rsa_bits(&der) {
-            Some(bits) if !(RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits) => format!(
-                "the RSA key has {bits} bits: {RSA_BITS_MIN} to {RSA_BITS_MAX} are supported"
-            ),
-            _ => e.to_string(),
+            Some(bits) if !(RSA_BITS_MIN..=RSA_BITS_MAX).contains(&bits) => {
+                ConfigError::RsaBits(bits)
+            }
+            _ => ConfigError::Key(e.to_string()),
         })
     }
 }
@@ -61,7 +62,7 @@ impl Certified {
     /// # Errors
     /// The key is of a kind that is not supported, or it is not the certificate's; in OpenSSL's
     /// words where it has some.
-    pub fn new(chain: Vec<Vec<u8>>, key: &[u8]) -> Result<Certified, String> {
+    pub fn new(chain: Vec<Vec<u8>>, key: &[u8]) -> Result<Certified, ConfigError> {
         Certified::with_key(chain, SignKey::new(key)?)
     }
 
@@ -69,12 +70,13 @@ impl Certified {
     ///
     /// # Errors
     /// The key is not the certificate's.
-    pub fn with_key(chain: Vec<Vec<u8>>, SignKey(key): SignKey) -> Result<Certified, String> {
-        let first = chain.first().ok_or("no certificate")?;
-        let certificate = Certificate::parse(first.clone().into()).map_err(|e| e.to_string())?;
-        let public = key.public_key().ok_or("the key has no public part")?;
+    pub fn with_key(chain: Vec<Vec<u8>>, SignKey(key): SignKey) -> Result<Certified, ConfigError> {
+        let first = chain.first().ok_or(ConfigError::NoCertificate)?;
+        let certificate =
+            Certificate::parse(first.clone().into()).map_err(ConfigError::Certificate)?;
+        let public = key.public_key().ok_or(ConfigError::NoPublicPart)?;
         if certificate.public_key().der() != public.as_ref() {
-            return Err(MISMATCH.to_owned());
+            return Err(ConfigError::Mismatch);
         }
         let chain = chain.into_iter().map(CertificateDer::from).collect();
         let key = Arc::new(CertifiedKey::new(chain, Arc::new(Noting(key))));
@@ -85,9 +87,9 @@ impl Certified {
     ///
     /// # Errors
     /// One cannot be read, or they do not belong together.
-    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Certified, String> {
-        let chain = pem::certificates(chain).map_err(|e| e.to_string())?;
-        let key = pem::private_key(key, &pem::Passwords::none()).map_err(|e| e.to_string())?;
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Certified, ConfigError> {
+        let chain = pem::certificates(chain)?;
+        let key = pem::private_key(key, &pem::Passwords::none())?;
         Certified::new(chain, key.der())
     }
 
@@ -146,9 +148,6 @@ impl Certified {
     }
 }
 
-/// OpenSSL's words for a key of another certificate.
-const MISMATCH: &str = "SSL: error:05800074:x509 certificate routines::key values mismatch";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,6 +157,6 @@ mod tests {
         let pem = include_bytes!("../tests/certificates/rsa1024.pem");
         let refused = Certified::from_pem(pem, pem).err();
         let wanted = "the RSA key has 1024 bits: 2048 to 8192 are supported";
-        assert_eq!(refused.as_deref(), Some(wanted));
+        assert_eq!(refused.map(|e| e.to_string()).as_deref(), Some(wanted));
     }
 }

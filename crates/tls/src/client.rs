@@ -7,12 +7,12 @@ use rustls::SignatureScheme;
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::sign::CertifiedKey;
 
-use crate::KeyLog;
 use crate::certified::Certified;
 use crate::peer::SignatureOnly;
 use crate::server::{provider, versions};
 use crate::session::Capturing;
 use crate::signatures::Schemes;
+use crate::{ConfigError, KeyLog};
 
 /// The settings of a client's sessions.
 #[derive(Default)]
@@ -51,12 +51,12 @@ impl ClientConfig {
     ///
     /// # Errors
     /// No version or suite that can be had is left.
-    pub fn new(options: ClientOptions) -> Result<ClientConfig, String> {
+    pub fn new(options: ClientOptions) -> Result<ClientConfig, ConfigError> {
         let schemes = Schemes::new(&options.signatures);
         let provider = Arc::new(provider(&options.suites, &options.groups)?);
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions(&options.versions))
-            .map_err(|e| e.to_string())?
+            .map_err(|e| ConfigError::Library(e.to_string()))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(SignatureOnly {
                 authorities: Vec::new(),

@@ -31,6 +31,7 @@ pub mod ciphers;
 mod client;
 pub mod client_sessions;
 pub mod conf_command;
+mod config_error;
 mod error;
 pub mod groups;
 mod info;
@@ -51,6 +52,7 @@ pub mod tickets;
 
 pub use client::{ClientConfig, ClientOptions};
 pub use client_sessions::ClientSessions;
+pub use config_error::ConfigError;
 pub use error::Error;
 pub use info::{Info, Own};
 pub use key_log::KeyLog;

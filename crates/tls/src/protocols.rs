@@ -1,5 +1,7 @@
 //! Versions of the protocol, as `ssl_protocols` and commands name them.
 
+use crate::ConfigError;
+
 /// A version that can be had.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Version {
@@ -80,7 +82,7 @@ impl Protocols {
     ///
     /// # Errors
     /// None of them can be had.
-    pub fn new(asked: &[Protocol]) -> Result<Protocols, String> {
+    pub fn new(asked: &[Protocol]) -> Result<Protocols, ConfigError> {
         let names = |protocols: &[&Protocol]| {
             protocols.iter().map(|one| one.name()).collect::<Vec<_>>().join(" ")
         };
@@ -88,10 +90,7 @@ impl Protocols {
             Version::ALL.into_iter().filter(|one| asked.contains(&Protocol::Tls(*one))).collect();
         let old: Vec<_> = asked.iter().filter(|one| !matches!(one, Protocol::Tls(_))).collect();
         if versions.is_empty() {
-            let asked = names(&asked.iter().collect::<Vec<_>>());
-            return Err(format!(
-                "no supported protocol in \"{asked}\": there are TLSv1.2, TLSv1.3"
-            ));
+            return Err(ConfigError::NoProtocol(asked.to_vec()));
         }
         let warning =
             (!old.is_empty()).then(|| format!("protocols not supported, ignored: {}", names(&old)));
@@ -127,7 +126,7 @@ mod tests {
         assert_eq!(old.versions, [Version::Tls12]);
         assert_eq!(old.warning.unwrap(), "protocols not supported, ignored: TLSv1 TLSv1.1");
         assert_eq!(
-            of("SSLv3 TLSv1").unwrap_err(),
+            of("SSLv3 TLSv1").unwrap_err().to_string(),
             "no supported protocol in \"SSLv3 TLSv1\": there are TLSv1.2, TLSv1.3"
         );
         assert!(of("").is_err());

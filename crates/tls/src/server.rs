@@ -14,7 +14,7 @@ use crate::peer::SignatureOnly;
 use crate::record::MAX_PLAIN;
 use crate::session::Capturing;
 use crate::signatures::Schemes;
-use crate::{KeyLog, SessionCache, Tickets};
+use crate::{ConfigError, KeyLog, SessionCache, Tickets};
 
 /// Whether the client is asked for a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,11 +96,11 @@ impl ServerConfig {
     ///
     /// # Errors
     /// No version, suite or group that can be had is left.
-    pub fn new(options: ServerOptions) -> Result<ServerConfig, String> {
+    pub fn new(options: ServerOptions) -> Result<ServerConfig, ConfigError> {
         let provider = Arc::new(provider(&options.suites, &options.groups)?);
         let builder = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&versions(&options.versions))
-            .map_err(|e| e.to_string())?;
+            .map_err(|e| ConfigError::Library(e.to_string()))?;
         let schemes = Schemes::new(&options.signatures);
         let builder = match options.verify {
             VerifyMode::Off => builder.with_no_client_auth(),
@@ -206,7 +206,7 @@ pub(crate) fn versions(numbers: &[u16]) -> Vec<&'static rustls::SupportedProtoco
 }
 
 /// The library's algorithms, in the order of the settings.
-pub(crate) fn provider(suites: &[u16], groups: &[u16]) -> Result<CryptoProvider, String> {
+pub(crate) fn provider(suites: &[u16], groups: &[u16]) -> Result<CryptoProvider, ConfigError> {
     let mut provider = aws_lc_rs::default_provider();
     let all = crate::kdf::suites();
     let find = |n: u16| all.iter().find(|s| u16::from(s.suite()) == n).copied();
@@ -216,7 +216,7 @@ pub(crate) fn provider(suites: &[u16], groups: &[u16]) -> Result<CryptoProvider,
     } else {
         provider.cipher_suites = suites.iter().filter_map(|&n| find(n)).collect();
         if provider.cipher_suites.is_empty() {
-            return Err("no cipher match".to_owned());
+            return Err(ConfigError::NoCipher);
         }
     }
     if !groups.is_empty() {
@@ -224,7 +224,7 @@ pub(crate) fn provider(suites: &[u16], groups: &[u16]) -> Result<CryptoProvider,
             |n: &u16| aws_lc_rs::ALL_KX_GROUPS.iter().find(|g| u16::from(g.name()) == *n).copied();
         provider.kx_groups = groups.iter().filter_map(find).collect();
         if provider.kx_groups.is_empty() {
-            return Err("no group match".to_owned());
+            return Err(ConfigError::NoGroup);
         }
     }
     Ok(provider)

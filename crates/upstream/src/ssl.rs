@@ -1,6 +1,7 @@
 //! TLS to upstreams: its settings, and the handshake of a connection.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use conf::ConfError;
 use conf::template::Template;
 use engine::metrics::word;
-use engine::tls_certificates::{CacheTerms, Certificates};
+use engine::tls_certificates::{CacheTerms, Certificates, Unusable};
 use engine::tls_files::{self as files, Named};
 use engine::tls_objects::Trust;
 use engine::tls_settings::{self, Algorithms};
@@ -20,8 +21,8 @@ use event::{Deadline, Either};
 use net::Transport;
 use os::SockAddr;
 use pki::pem::Passwords;
-use pki::verify::{Purpose, Rules, check_address, check_host};
-use pki::x509::Certificate;
+use pki::verify::{self, Purpose, Rules, check_address, check_host};
+use pki::x509::{Certificate, Malformed};
 use tls::certified::Certified;
 use tls::ciphers::Ciphers;
 use tls::conf_command::Command;
@@ -227,8 +228,8 @@ impl SslDraft {
             Some(true) => Some(self.verification(prefix, algorithms.security_level)?),
             _ => None,
         };
-        let config =
-            config(certificate, &algorithms, &self.key_log, alpn).map_err(ConfError::new)?;
+        let config = config(certificate, &algorithms, &self.key_log, alpn)
+            .map_err(|e| ConfError::new(e.to_string()))?;
         let sessions = self.session_reuse.unwrap_or(true);
         Ok(UpstreamTls {
             sessions: sessions.then(|| ClientSessions::new(config.clone())),
@@ -258,7 +259,7 @@ fn config(
     algorithms: &Algorithms,
     key_log: &Option<KeyLog>,
     alpn: Vec<Vec<u8>>,
-) -> Result<ClientConfig, String> {
+) -> Result<ClientConfig, tls::ConfigError> {
     let Algorithms { versions, suites, groups, signatures, .. } = algorithms.clone();
     ClientConfig::new(ClientOptions {
         certificate,
@@ -273,7 +274,7 @@ fn config(
 
 impl Changing {
     /// The configuration with a certificate of these names; an empty name stands for none.
-    async fn config(&self, certificate: &Bytes, key: &Bytes) -> Result<ClientConfig, String> {
+    async fn config(&self, certificate: &Bytes, key: &Bytes) -> Result<ClientConfig, Unusable> {
         let certified = match certificate.is_empty() {
             true => None,
             false => Some(self.certificates.get(certificate, key).await?),
@@ -286,7 +287,8 @@ impl Changing {
         {
             return Ok(last.config.clone());
         }
-        let config = config(certified, &self.algorithms, &self.key_log, self.alpn.clone())?;
+        let config = config(certified, &self.algorithms, &self.key_log, self.alpn.clone());
+        let config = config.map_err(|e| Unusable::Settings(e.to_string()))?;
         *self.last.borrow_mut() = Some(Last { names, chain, config: config.clone() });
         Ok(config)
     }
@@ -359,7 +361,9 @@ impl UpstreamTls {
                 let loading = changing.config(certificate, key);
                 let done = event::race(pin!(loading), event::sleep_until(shake.deadline)).await;
                 match done {
-                    Either::First(config) => config.map_err(NoSession::NoCertificate)?,
+                    Either::First(config) => {
+                        config.map_err(|e| NoSession::NoCertificate(e.to_string()))?
+                    }
                     Either::Second(()) => return Err(NoSession::TimedOut),
                 }
             }
@@ -379,32 +383,49 @@ impl UpstreamTls {
         }
         let info = transport.take_session_info().unwrap_or_default();
         if let Some(verify) = &self.verify {
-            verify.check(&info, name).map_err(|m| failed(Level::Error, m))?;
+            verify.check(&info, name).map_err(|e| failed(Level::Error, e.to_string()))?;
         }
         Ok((transport, info.is_resumed))
     }
 }
 
+/// Why a server's certificate is not accepted.
+enum NotTrusted {
+    /// One of the chain cannot be parsed.
+    Unread(Malformed),
+    /// Nobody vouches for it.
+    Verify(verify::Error),
+    /// It is for another name.
+    Name(String),
+}
+
+impl fmt::Display for NotTrusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("upstream SSL certificate ")?;
+        match self {
+            NotTrusted::Unread(e) => write!(f, "cannot be read: {e}"),
+            NotTrusted::Verify(e) => write!(f, "verify error: ({}:{})", e.number(), e.text()),
+            NotTrusted::Name(name) => write!(f, "does not match \"{name}\""),
+        }
+    }
+}
+
 impl Verify {
-    fn check(&self, info: &tls::Info, name: &[u8]) -> Result<(), String> {
+    fn check(&self, info: &tls::Info, name: &[u8]) -> Result<(), NotTrusted> {
         let sent = info.peer_certificates.as_deref().unwrap_or_default();
         let parse = |der: &[u8]| Certificate::parse(Bytes::copy_from_slice(der)).map(Arc::new);
         let chain = sent.iter().map(|der| parse(der)).collect::<Result<Vec<_>, _>>();
-        let chain = chain.map_err(|e| format!("upstream SSL certificate cannot be read: {e}"))?;
+        let chain = chain.map_err(NotTrusted::Unread)?;
         let now = base::time::unix_secs().cast_signed();
         let rules = Rules { purpose: Purpose::Server, depth: self.depth, now };
         if let Some(error) = self.trust.store.verify(&chain, &rules).error() {
-            let (number, text) = (error.number(), error.text());
-            return Err(format!("upstream SSL certificate verify error: ({number}:{text})"));
+            return Err(NotTrusted::Verify(error));
         }
         // A server may be named by its address (RFC 6125 section 1.7.2, RFC 9110 section 4.3.5).
         let is_named = |own: &Arc<Certificate>| check_host(own, name) || check_address(own, name);
         match chain.first().is_some_and(is_named) {
             true => Ok(()),
-            false => {
-                let name = base::log::lossy(name);
-                Err(format!("upstream SSL certificate does not match \"{name}\""))
-            }
+            false => Err(NotTrusted::Name(base::log::lossy(name).into_owned())),
         }
     }
 }

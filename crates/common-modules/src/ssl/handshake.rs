@@ -258,7 +258,9 @@ pub async fn config(
         (Some(changing), Some(names)) => {
             let loading = Box::pin(tls.config_with(changing, &names));
             match event::race(loading, event::sleep_until(until)).await {
-                Either::First(config) => Some(config.map_err(|m| failed(Level::Error, m))?),
+                Either::First(config) => {
+                    Some(config.map_err(|e| failed(Level::Error, e.to_string()))?)
+                }
                 Either::Second(()) => {
                     let m = "the certificates were not read in time".to_owned();
                     return Err(failed(Level::Error, m));
@@ -305,13 +307,13 @@ pub fn begin_challenge(certificate: Option<(&[u8], &[u8])>) -> Result<Session, R
     let Some((certificate, key)) = certificate else {
         return Err(refused("no challenge is there for this server name".to_owned()));
     };
-    let certified = Certified::from_pem(certificate, key).map_err(refused)?;
+    let certified = Certified::from_pem(certificate, key).map_err(|e| refused(e.to_string()))?;
     let options = ServerOptions {
         certificates: vec![certified],
         alpn: vec![CHALLENGE.to_vec()],
         ..ServerOptions::default()
     };
-    let config = ServerConfig::new(options).map_err(refused)?;
+    let config = ServerConfig::new(options).map_err(|e| refused(e.to_string()))?;
     Session::server(&config).map_err(|e| refused(e.to_string()))
 }
 

@@ -9,7 +9,7 @@ use conf::template::Template;
 use conf::{ConfError, Word};
 use engine::Session;
 use engine::settings::ConfSet;
-use engine::tls_certificates::{Certificates, shown};
+use engine::tls_certificates::{Certificates, Unusable, shown};
 use engine::tls_files::{self as files, Named};
 use engine::tls_objects::Trust;
 use engine::tls_settings::{self, Algorithms};
@@ -200,7 +200,7 @@ fn compile(
         let certified = files::certified(name, key, &passwords)?;
         recipe
             .check_strength(&certified, &name.shown())
-            .map_err(|m| ConfError::at(&name.word, m))?;
+            .map_err(|e| ConfError::at(&name.word, e.to_string()))?;
         Ok(certified)
     };
     let mut certificates = pairs.iter().map(load).collect::<Result<Vec<_>, _>>()?;
@@ -244,13 +244,12 @@ struct Recipe {
 
 impl Recipe {
     /// Checks that a certificate reaches the level of security, in the words of nginx.
-    fn check_strength(&self, certified: &Certified, name: &str) -> Result<(), String> {
+    fn check_strength(&self, certified: &Certified, name: &str) -> Result<(), Unusable> {
         let bits = self.algorithms.security_bits();
         if bits == 0 || certified.security_bits() >= bits {
             return Ok(());
         }
-        let why = "SSL: error:0A00018F:SSL routines::ee key too small";
-        Err(format!("SSL_CTX_use_certificate(\"{name}\") failed ({why})"))
+        Err(Unusable::Weak(name.to_owned()))
     }
 
     fn config(
@@ -299,7 +298,7 @@ impl Recipe {
             sessions: Some(sessions(s, shared, context, timeout_s)),
             key_log: s.key_log.clone(),
         };
-        ServerConfig::new(options).map_err(ConfError::new)
+        ServerConfig::new(options).map_err(|e| ConfError::new(e.to_string()))
     }
 }
 
@@ -335,12 +334,12 @@ impl ServerTls {
     /// The configuration with certificates of these names ([`Changing::names_for`]).
     ///
     /// # Errors
-    /// A file cannot be read or used; for the log.
+    /// A file cannot be read or used.
     pub(crate) async fn config_with(
         &self,
         changing: &Changing,
         names: &[(Bytes, Bytes)],
-    ) -> Result<ServerConfig, String> {
+    ) -> Result<ServerConfig, Unusable> {
         let is_data = |name: &Bytes| name.starts_with(b"data:");
         let is_fixed = names.iter().all(|(name, key)| is_data(name) && is_data(key));
         if is_fixed
@@ -361,7 +360,8 @@ impl ServerTls {
             staplers.extend(stapler);
         }
         staplers.iter().for_each(|stapler| stapler.shown());
-        let config = changing.recipe.config(certificates, &self.verify).map_err(|e| e.message)?;
+        let config = changing.recipe.config(certificates, &self.verify);
+        let config = config.map_err(|e| Unusable::Settings(e.message))?;
         if is_fixed {
             let mut made = changing.made.borrow_mut();
             if made.len() >= MADE_MAX {
@@ -449,8 +449,9 @@ fn tickets(
         return Ok(None);
     }
     if let Some(files) = &s.ticket_keys {
-        let load =
-            |named: &Named| TicketKey::load(&named.path).map_err(|e| ConfError::at(&named.word, e));
+        let load = |named: &Named| {
+            TicketKey::load(&named.path).map_err(|e| ConfError::at(&named.word, e.to_string()))
+        };
         let keys = files.iter().map(load).collect::<Result<Vec<_>, _>>()?;
         return Ok(Tickets::with_keys(keys, context, timeout_s));
     }

@@ -17,7 +17,7 @@ use engine::tls_files::Named;
 use pki::ocsp::{Query, Signers, has_issued, response_of_file};
 use pki::stapling::Staple;
 use pki::verify::Store;
-use pki::x509::Certificate;
+use pki::x509::{Certificate, Malformed};
 use tls::certified::Certified;
 use upstream::names::Lookup;
 use upstream::ocsp_client::{self, Journal, Responder};
@@ -71,7 +71,7 @@ pub(super) fn staplers(
                 staplers.push(Rc::new(stapler));
             }
             Err(why) => {
-                let why = why.replace("{certificate}", &format!("certificate \"{shown}\""));
+                let why = why.of(&shown);
                 conf::warn(&name.word, format!("\"ssl_stapling\" ignored, {why}"));
             }
         }
@@ -122,7 +122,7 @@ impl Changing {
             None => match stapler(s, certified.with_staples(), store, name.to_owned()) {
                 Ok(stapler) => Some(Rc::new(stapler)),
                 Err(why) => {
-                    let why = why.replace("{certificate}", &format!("certificate \"{name}\""));
+                    let why = why.of(name);
                     let log = base::log::default();
                     base::log!(log, Level::Info, None, "\"ssl_stapling\" ignored, {why}");
                     None
@@ -159,28 +159,52 @@ fn of_file(file: &Named) -> Result<Bytes, ConfError> {
     })
 }
 
-/// # Errors
-/// The reason why there are no staples, in nginx's words.
+/// Why a certificate has no staples.
+enum NoStaples {
+    /// A certificate of its chain cannot be parsed.
+    Chain(Malformed),
+    NoIssuer,
+    NoUrl,
+    /// The URL of the responder is of no use, for this reason.
+    Responder(&'static str, Bytes),
+}
+
+impl NoStaples {
+    /// The reason in nginx's words, for the certificate of this name.
+    fn of(&self, name: &str) -> String {
+        match self {
+            NoStaples::Chain(e) => format!("{e} in the chain of certificate \"{name}\""),
+            NoStaples::NoIssuer => {
+                format!("issuer certificate not found for certificate \"{name}\"")
+            }
+            NoStaples::NoUrl => format!("no OCSP responder URL in the certificate \"{name}\""),
+            NoStaples::Responder(why, url) => {
+                let url = base::log::lossy(url);
+                format!("{why} in OCSP responder \"{url}\" in the certificate \"{name}\"")
+            }
+        }
+    }
+}
+
 fn stapler(
     s: &SslSettings,
     certified: Certified,
     store: &Store,
     name: String,
-) -> Result<Stapler, String> {
+) -> Result<Stapler, NoStaples> {
     let chain: Result<Vec<_>, _> =
         certified.chain().map(|der| Certificate::parse(Bytes::copy_from_slice(der))).collect();
-    let mut chain = chain.map_err(|e| format!("{e} in the chain of {{certificate}}"))?;
+    let mut chain = chain.map_err(NoStaples::Chain)?;
     let own = chain.remove(0);
     let trusted = store.certificates().iter().map(|c| &**c);
     let mut issuers = chain.iter().chain(trusted).filter(|c| has_issued(c, &own));
-    let issuer = issuers.next().ok_or("issuer certificate not found for {certificate}")?;
+    let issuer = issuers.next().ok_or(NoStaples::NoIssuer)?;
     let query = Query::new(&own, issuer);
-    let none = "no OCSP responder URL in the {certificate}";
     let url = match &s.stapling_responder {
         Some(word) => word.text.clone(),
-        None => Bytes::copy_from_slice(own.ocsp_responders().next().ok_or(none)?),
+        None => Bytes::copy_from_slice(own.ocsp_responders().next().ok_or(NoStaples::NoUrl)?),
     };
-    let responder = Responder::parse(&url).map_err(|why| of_responder(why, &url))?;
+    let responder = Responder::parse(&url).map_err(|why| NoStaples::Responder(why, url.clone()))?;
     Ok(Stapler {
         staple: RefCell::new(Staple::to_fetch()),
         is_shown: Cell::new(false),
@@ -194,20 +218,15 @@ fn stapler(
     })
 }
 
-fn of_responder(why: &str, url: &[u8]) -> String {
-    let url = base::log::lossy(url);
-    format!("{why} in OCSP responder \"{url}\" in the {{certificate}}")
-}
-
 fn now() -> i64 {
     unix_secs().cast_signed()
 }
 
 impl Stapler {
     /// With the responder's addresses, for configurations without a `resolver`. Waits.
-    fn resolved(mut self) -> Result<Stapler, String> {
+    fn resolved(mut self) -> Result<Stapler, NoStaples> {
         let resolved = self.responder.resolve();
-        resolved.map_err(|why| of_responder(why, &self.url))?;
+        resolved.map_err(|why| NoStaples::Responder(why, self.url.clone()))?;
         Ok(self)
     }
 

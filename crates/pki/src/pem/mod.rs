@@ -15,7 +15,7 @@ mod source;
 
 pub use error::Error;
 pub use key::PrivateKey;
-pub use passwords::Passwords;
+pub use passwords::{BadPasswords, Passwords};
 pub use source::{Secret, Source, read_secret};
 
 pub(crate) use block::{Block, Blocks};

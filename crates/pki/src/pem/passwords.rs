@@ -1,7 +1,8 @@
 //! The passwords of `ssl_password_file`.
 
+use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
@@ -12,6 +13,31 @@ use super::key::PrivateKey;
 const LINE_MAX: usize = 4096;
 /// OpenSSL's buffer for a password, bytes: the rest of a longer one does not count.
 const PASSWORD_MAX: usize = 1024;
+
+/// Why a file has no passwords. `Display` has nginx's words.
+#[derive(Debug)]
+pub enum BadPasswords {
+    /// A system call that failed.
+    Failed(&'static str, PathBuf, io::Error),
+    /// A line has 4,096 bytes or more.
+    LongLine(PathBuf),
+}
+
+impl fmt::Display for BadPasswords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadPasswords::Failed(call, path, error) => {
+                let number = error.raw_os_error().unwrap_or_default();
+                let text = error.to_string();
+                let text = text.split(" (os error").next().unwrap_or_default();
+                write!(f, "{call} \"{}\" failed ({number}: {text})", path.display())
+            }
+            BadPasswords::LongLine(path) => write!(f, "too long line in \"{}\"", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for BadPasswords {}
 
 /// Passwords in the order in which they are tried. Their memory is overwritten when they are
 /// dropped.
@@ -52,18 +78,12 @@ impl Passwords {
     /// Reads a file of passwords.
     ///
     /// # Errors
-    /// nginx's message: the file cannot be read, or has a line of 4,096 bytes or more.
-    pub fn load(path: &Path) -> Result<Passwords, String> {
-        let name = path.display();
-        let failed = |call: &str, error: io::Error| {
-            let number = error.raw_os_error().unwrap_or_default();
-            let text = error.to_string();
-            let text = text.split(" (os error").next().unwrap_or_default();
-            format!("{call} \"{name}\" failed ({number}: {text})")
-        };
-        let file = std::fs::File::open(path).map_err(|error| failed("open()", error))?;
-        let text = super::source::read_secret(file).map_err(|error| failed("read()", error))?;
-        Passwords::parse(&text).ok_or_else(|| format!("too long line in \"{name}\""))
+    /// See [`BadPasswords`].
+    pub fn load(path: &Path) -> Result<Passwords, BadPasswords> {
+        let failed = |call| move |error| BadPasswords::Failed(call, path.to_owned(), error);
+        let file = std::fs::File::open(path).map_err(failed("open()"))?;
+        let text = super::source::read_secret(file).map_err(failed("read()"))?;
+        Passwords::parse(&text).ok_or_else(|| BadPasswords::LongLine(path.to_owned()))
     }
 
     /// Tries the passwords; gives what the last of them gives, if none opens the key.

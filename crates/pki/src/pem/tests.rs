@@ -149,9 +149,9 @@ fn lines_of_passwords() {
     let encrypted = openssl(&format!("ec -aes256 -passout pass:{long}"), &ec);
     same(&encrypted, &passwords(&format!("{long}and more")), &der);
     assert_eq!(format!("{:?}", passwords("secret\nother")), "Passwords(2)");
-    let missing = Passwords::load("/nonexistent/passwords".as_ref()).unwrap_err();
+    let missing = Passwords::load("/nonexistent/passwords".as_ref()).unwrap_err().to_string();
     assert_eq!(missing, "open() \"/nonexistent/passwords\" failed (2: No such file or directory)");
-    let directory = Passwords::load("/".as_ref()).unwrap_err();
+    let directory = Passwords::load("/".as_ref()).unwrap_err().to_string();
     assert_eq!(directory, "read() \"/\" failed (21: Is a directory)");
 }
 

@@ -1,6 +1,8 @@
 //! One key: its forms in files, and the sealing of tickets with it.
 
-use std::path::Path;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::{hkdf, rand};
@@ -17,6 +19,46 @@ const FILE_LENS: [usize; 2] = [48, 80];
 
 const CREATED_LEN: usize = 8;
 const SEALED_AT: usize = NAME_LEN + NONCE_LEN;
+
+/// Why a file of `ssl_session_ticket_key` has no key. `Display` has nginx's words.
+#[derive(Debug)]
+pub enum BadKeyFile {
+    /// A system call that failed.
+    Failed(&'static str, PathBuf, io::Error),
+    /// The file has neither 48 nor 80 bytes.
+    Length(PathBuf),
+    /// The file became shorter while it was read.
+    Short {
+        /// The file.
+        path: PathBuf,
+        /// The bytes that were read.
+        read: usize,
+        /// The bytes that it had before.
+        len: usize,
+    },
+    /// The library makes no key of it.
+    NoKey(PathBuf),
+}
+
+impl fmt::Display for BadKeyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadKeyFile::Failed(call, path, e) => {
+                write!(f, "{call} \"{}\" failed {}", path.display(), os_error(e))
+            }
+            BadKeyFile::Length(path) => {
+                write!(f, "\"{}\" must be 48 or 80 bytes", path.display())
+            }
+            BadKeyFile::Short { path, read, len } => {
+                let path = path.display();
+                write!(f, "pread() \"{path}\" returned only {read} bytes instead of {len}")
+            }
+            BadKeyFile::NoKey(path) => write!(f, "\"{}\" gives no key", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for BadKeyFile {}
 
 /// A key that seals and opens tickets.
 pub struct TicketKey {
@@ -39,28 +81,22 @@ impl TicketKey {
     /// Reads a file of `ssl_session_ticket_key`.
     ///
     /// # Errors
-    /// The file cannot be read, or has not the length of a key: the message, in nginx's words.
-    pub fn load(path: &Path) -> Result<TicketKey, String> {
-        let name = path.display();
-        let file = std::fs::File::open(path)
-            .map_err(|e| format!("open() \"{name}\" failed {}", os_error(&e)))?;
-        let len = file
-            .metadata()
-            .map_err(|e| format!("fstat() \"{name}\" failed {}", os_error(&e)))?
-            .len();
+    /// The file cannot be read, or has not the length of a key.
+    pub fn load(path: &Path) -> Result<TicketKey, BadKeyFile> {
+        let failed = |call| move |e| BadKeyFile::Failed(call, path.to_owned(), e);
+        let file = std::fs::File::open(path).map_err(failed("open()"))?;
+        let len = file.metadata().map_err(failed("fstat()"))?.len();
         let len = FILE_LENS.into_iter().find(|known| *known as u64 == len);
         let Some(len) = len else {
-            return Err(format!("\"{name}\" must be 48 or 80 bytes"));
+            return Err(BadKeyFile::Length(path.to_owned()));
         };
         let mut content = Zeroizing::new([0; FILE_LENS[1]]);
-        let read = os::file::read_at(&file, &mut content[..len], 0)
-            .map_err(|e| format!("pread() \"{name}\" failed {}", os_error(&e)))?;
+        let read = os::file::read_at(&file, &mut content[..len], 0).map_err(failed("pread()"))?;
         if read != len {
-            let message = format!("returned only {read} bytes instead of {len}");
-            return Err(format!("pread() \"{name}\" {message}"));
+            return Err(BadKeyFile::Short { path: path.to_owned(), read, len });
         }
         let key = TicketKey::from_bytes(&content[..len]);
-        key.ok_or_else(|| format!("\"{name}\" gives no key"))
+        key.ok_or_else(|| BadKeyFile::NoKey(path.to_owned()))
     }
 
     /// The key derived from secret bytes. `None` if the library refuses, which it does not for

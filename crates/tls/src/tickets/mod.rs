@@ -13,7 +13,7 @@
 mod key;
 mod shared;
 
-pub use key::TicketKey;
+pub use key::{BadKeyFile, TicketKey};
 pub use shared::SharedKeys;
 
 use std::fmt;
