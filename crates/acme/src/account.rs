@@ -112,12 +112,12 @@ impl Session {
                     ExternalKey::Data(key) => key.clone(),
                     ExternalKey::File(_) => match issuer.secrets.external_key.get() {
                         Some(Ok(key)) => key.clone(),
-                        Some(Err(e)) => return Err(Trouble::permanent(e.clone())),
+                        Some(Err(trouble)) => return Err(trouble.clone()),
                         None => return Err(Trouble::new("the external account's key is not read")),
                     },
                 };
-                let mac = |message: &[u8]| Ok(hmac_sha256(&key, message));
-                Some(external_account(kid, mac, &*self.key, &directory.new_account)?)
+                let mac = |message: &[u8]| hmac_sha256(&key, message);
+                Some(external_account(kid, mac, &*self.key, &directory.new_account))
             }
         };
         let payload = new_account(&issuer.contacts, issuer.agrees, binding.as_deref());
@@ -216,7 +216,7 @@ pub(crate) async fn key(issuer: &Issuer, folder: &Folder) -> Result<(Key, bool),
         AccountKey::File(path) => {
             let text = match issuer.secrets.account_key.get() {
                 Some(Ok(text)) => text,
-                Some(Err(e)) => return Err(Trouble::permanent(e.clone())),
+                Some(Err(trouble)) => return Err(trouble.clone()),
                 None => return Err(Trouble::new("the account's key is not read")),
             };
             return Key::from_pem(text).map(|key| (key, false)).map_err(|e| {

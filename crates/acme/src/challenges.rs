@@ -97,7 +97,7 @@ pub(crate) async fn answer(
                 run(program, "present", one).await?;
             }
         } else {
-            shown = answers(&text).map_err(Trouble::new)?;
+            shown = answers(&text)?;
             stage.board.add_answers(shown.clone());
             if stage.folder.is_kept() {
                 stage.folder.write(&file, text.as_bytes());
@@ -123,7 +123,7 @@ pub(crate) async fn answer(
 
 /// Parses a file of challenge responses: lines of `TYPE NAME KEY-AUTHORIZATION`. Other hosts read
 /// these files, and so does a restarted process. Creates the certificates for tls-alpn-01.
-pub(crate) fn answers(text: &str) -> Result<Vec<Answer>, String> {
+pub(crate) fn answers(text: &str) -> Result<Vec<Answer>, pki::issue::Error> {
     let mut found = Vec::new();
     for line in text.lines() {
         let mut words = line.split(' ');

@@ -261,7 +261,7 @@ fn account_key(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         Some(kind) => AccountKey::Generate(kind),
         None => {
             let path = cx.env.conf_path(word.bytes());
-            let tried = read(&path).and_then(|text| Key::from_pem(&text));
+            let tried = read(&path).and_then(|text| Key::from_pem(&text).map_err(BadKeyFile::Key));
             tried.map_err(|e| {
                 let m = format!("cannot load account key \"{}\": {e}", path.display());
                 ConfError::at(word, m)
@@ -291,7 +291,7 @@ fn state_path(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     // As with the account's key, the master does not keep it.
     let tried = read(&key).and_then(|text| match text.len() {
         SECRET_MIN.. => Ok(()),
-        _ => Err(format!("it has fewer than {SECRET_MIN} bytes")),
+        _ => Err(BadKeyFile::Short),
     });
     tried.map_err(|e| {
         ConfError::at(parameter, format!("cannot load key \"{}\": {e}", key.display()))
@@ -301,11 +301,33 @@ fn state_path(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
+/// Why a file has no key.
+#[derive(Debug)]
+pub(crate) enum BadKeyFile {
+    Unread(std::io::Error),
+    /// It is no key for signatures.
+    Key(pki::issue::Error),
+    /// It is no key of an external account.
+    External(&'static str),
+    /// It is too short for a secret that several servers share.
+    Short,
+}
+
+impl std::fmt::Display for BadKeyFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BadKeyFile::Unread(e) => write!(f, "open() failed {}", base::log::os_error(e)),
+            BadKeyFile::Key(e) => e.fmt(f),
+            BadKeyFile::External(why) => f.write_str(why),
+            BadKeyFile::Short => write!(f, "it has fewer than {SECRET_MIN} bytes"),
+        }
+    }
+}
+
 /// Reads a file with a secret.
-pub(crate) fn read(path: &std::path::Path) -> Result<Secret, String> {
+pub(crate) fn read(path: &std::path::Path) -> Result<Secret, BadKeyFile> {
     let file = std::fs::File::open(path);
-    let text = file.and_then(read_secret);
-    text.map_err(|e| format!("open() failed {}", base::log::os_error(&e)))
+    file.and_then(read_secret).map_err(BadKeyFile::Unread)
 }
 
 fn challenge(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
@@ -359,7 +381,8 @@ fn external_account_key(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         Some(data) => ExternalKey::Data(decode_key(data).map_err(|m| ConfError::directive(n, m))?),
         None => {
             let path = cx.env.conf_path(word.bytes());
-            let tried = read(&path).and_then(|text| decode_key(&text).map_err(str::to_owned));
+            let tried =
+                read(&path).and_then(|text| decode_key(&text).map_err(BadKeyFile::External));
             tried.map_err(|e| {
                 let m = format!("cannot load external account key \"{}\": {e}", path.display());
                 ConfError::at(word, m)

@@ -9,9 +9,10 @@ use engine::{Help, Seat};
 use http::server::HttpMain;
 
 use crate::board::Board;
-use crate::directives::{Acme, decode_key, read};
+use crate::directives::{Acme, BadKeyFile, decode_key, read};
 use crate::issuer::{AccountKey, ExternalKey};
 use crate::keep::Keeper;
+use crate::session::Trouble;
 
 /// In the master: whether an acme process is needed, that is whether any certificate is to be
 /// ordered.
@@ -26,12 +27,16 @@ pub(crate) fn wants(main: &HttpMain) -> bool {
 pub(crate) fn prepare(main: &HttpMain) {
     for issuer in main.confs.get::<Acme>().iter().flat_map(|acme| &acme.issuers) {
         if let AccountKey::File(path) = &issuer.account_key {
-            let text = read(path).map_err(|e| format!("account key \"{}\": {e}", path.display()));
+            let text = read(path).map_err(|e| {
+                Trouble::permanent(format!("account key \"{}\": {e}", path.display()))
+            });
             let _ = issuer.secrets.account_key.set(text);
         }
         if let Some((_, ExternalKey::File(path))) = &issuer.external {
-            let key = read(path).and_then(|text| decode_key(&text).map_err(str::to_owned));
-            let key = key.map_err(|e| format!("external account key \"{}\": {e}", path.display()));
+            let key = read(path).and_then(|text| decode_key(&text).map_err(BadKeyFile::External));
+            let key = key.map_err(|e| {
+                Trouble::permanent(format!("external account key \"{}\": {e}", path.display()))
+            });
             let _ = issuer.secrets.external_key.set(key);
         }
         if let Some(shared) = &issuer.shared {

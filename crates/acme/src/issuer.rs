@@ -11,6 +11,8 @@ use proto::acme::Identifier;
 use upstream::names::Lookup;
 use upstream::ssl::UpstreamTls;
 
+use crate::session::Trouble;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AccountKey {
     /// Generated once and stored in `state_path`.
@@ -55,9 +57,9 @@ pub(crate) enum ExternalKey {
 #[derive(Default)]
 pub(crate) struct Secrets {
     /// The content of `account_key`'s file, or the error of reading it.
-    pub account_key: OnceCell<Result<Secret, String>>,
+    pub account_key: OnceCell<Result<Secret, Trouble>>,
     /// The key in `external_account_key`'s file, or the error of reading it.
-    pub external_key: OnceCell<Result<Secret, String>>,
+    pub external_key: OnceCell<Result<Secret, Trouble>>,
     /// The contents of the files that `shared_state` and `sync=` name, or the error of reading one.
     pub shared: OnceCell<Result<(fleet_link::Secrets, Secret), String>>,
 }

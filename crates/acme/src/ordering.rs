@@ -217,7 +217,7 @@ impl Ordering<'_> {
                 OrderStep::Finalize(url) => {
                     let names = &self.order.names;
                     let request = key.request(names, self.stage.issuer.common_name_in_csr);
-                    let request = request.map_err(|e| over(Trouble::permanent(e)))?;
+                    let request = request.map_err(|e| over(Trouble::permanent(e.to_string())))?;
                     let payload = finalize(&request);
                     if let Err(trouble) = self.session.call(&url, Some(&payload)).await {
                         let kind = trouble.problem.as_ref().map(|problem| problem.kind.as_str());

@@ -5,16 +5,18 @@ use std::rc::Rc;
 
 use base::log::Log;
 use base::time::{now_ms, unix_secs};
-use pki::issue::Key;
-use proto::acme::{Ask, Call, Directory, Failure, Malformed, Nonces, Problem, Reply};
+use pki::issue::{self, Key};
+use proto::acme::{
+    Ask, Call, Directory, Failure, Malformed, Nonces, NotAsked, Problem, Reply, SignFailed,
+};
 
 use crate::account;
 use crate::folder::Folder;
 use crate::issuer::Issuer;
-use crate::wire::Wire;
+use crate::wire::{NotSent, Wire};
 
 /// The error of an operation.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Trouble {
     /// The text for the log.
     pub message: String,
@@ -43,9 +45,27 @@ impl Trouble {
     }
 }
 
-impl From<String> for Trouble {
-    fn from(message: String) -> Trouble {
-        Trouble::new(message)
+impl From<NotSent> for Trouble {
+    fn from(error: NotSent) -> Trouble {
+        Trouble::new(error.to_string())
+    }
+}
+
+impl From<NotAsked> for Trouble {
+    fn from(error: NotAsked) -> Trouble {
+        Trouble::new(error.to_string())
+    }
+}
+
+impl From<SignFailed> for Trouble {
+    fn from(error: SignFailed) -> Trouble {
+        Trouble::new(error.to_string())
+    }
+}
+
+impl From<issue::Error> for Trouble {
+    fn from(error: issue::Error) -> Trouble {
+        Trouble::new(error.to_string())
     }
 }
 

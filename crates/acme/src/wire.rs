@@ -1,9 +1,11 @@
 //! HTTP requests to an ACME server.
 
+use std::fmt;
 use std::rc::Rc;
 
 use bytes::Bytes;
 use http_wire::h1::FieldId;
+use net::resolver::Failure;
 use os::SockAddr;
 use proto::acme::{ANSWER_MAX, Answer, Ask, Method, resolve};
 use upstream::http_client::{Body, Client, Error, Request, Response, Timeout};
@@ -29,6 +31,48 @@ pub(crate) struct Wire {
     issuer: Rc<Issuer>,
 }
 
+/// Why a request has no response.
+#[derive(Debug)]
+pub(crate) enum NotSent {
+    /// The URL is none of HTTP.
+    NotHttp(String),
+    /// The URL is malformed, for this reason.
+    Malformed(&'static str, String),
+    Redirects(String),
+    NoAddress(String),
+    /// A setting of TLS has variables; the name of the directive behind its prefix.
+    Variables(&'static str),
+    NoResolver,
+    Unresolved(String, Failure),
+    /// The exchange with a server at this address failed.
+    Exchange(Error, SockAddr),
+    /// The response of the server at this address was cut.
+    NotWhole(SockAddr),
+}
+
+impl fmt::Display for NotSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotSent::NotHttp(url) => write!(f, "\"{url}\" is no URL of HTTP"),
+            NotSent::Malformed(why, url) => write!(f, "{why} in \"{url}\""),
+            NotSent::Redirects(url) => write!(f, "too many redirects from \"{url}\""),
+            NotSent::NoAddress(host) => write!(f, "{host} has no address"),
+            NotSent::Variables(setting) => write!(f, "acme{setting} depends on a request"),
+            NotSent::NoResolver => f.write_str("no resolver is configured"),
+            NotSent::Unresolved(host, failure) => {
+                write!(f, "{host} could not be resolved ({failure})")
+            }
+            NotSent::Exchange(e, address) if e.is_timeout() => {
+                write!(f, "the server timed out ({address})")
+            }
+            NotSent::Exchange(e, address) => write!(f, "{e} ({address})"),
+            NotSent::NotWhole(address) => {
+                write!(f, "the server's answer is not whole ({address})")
+            }
+        }
+    }
+}
+
 /// A parsed URL.
 struct Target {
     is_secured: bool,
@@ -41,22 +85,23 @@ struct Target {
 }
 
 impl Target {
-    fn parse(text: &str) -> Result<Target, String> {
+    fn parse(text: &str) -> Result<Target, NotSent> {
+        let not_http = || NotSent::NotHttp(text.to_owned());
         let (is_secured, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://"))
         {
             (Some(rest), _) => (true, rest),
             (_, Some(rest)) => (false, rest),
-            _ => return Err(format!("\"{text}\" is no URL of HTTP")),
+            _ => return Err(not_http()),
         };
         // A URL from the server must not make us write to a local socket (`http://unix:/…`).
         let is_unix = rest.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("unix:"));
         if is_unix || rest.contains('@') {
-            return Err(format!("\"{text}\" is no URL of HTTP"));
+            return Err(not_http());
         }
         let default_port = if is_secured { 443 } else { 80 };
         let rest = Bytes::copy_from_slice(rest.as_bytes());
         let parsed = url::parse(&rest, default_port, true);
-        let parsed = parsed.map_err(|why| format!("{why} in \"{text}\""))?;
+        let parsed = parsed.map_err(|why| NotSent::Malformed(why, text.to_owned()))?;
         let authority = rest[..rest.len() - parsed.uri.len()].to_vec();
         let uri = match parsed.uri.first() {
             Some(b'/') => parsed.uri,
@@ -76,8 +121,8 @@ impl Wire {
     /// because a signature covers the URL.
     ///
     /// # Errors
-    /// There is no response. The text is for the log.
-    pub async fn send(&self, ask: &Ask) -> Result<Answer, String> {
+    /// There is no response.
+    pub async fn send(&self, ask: &Ask) -> Result<Answer, NotSent> {
         let mut url = ask.url.clone();
         for _ in 0..REDIRECTS_MAX {
             let answer = self.send_to(&url, ask).await?;
@@ -87,10 +132,10 @@ impl Wire {
                 _ => return Ok(answer),
             }
         }
-        Err(format!("too many redirects from \"{}\"", ask.url))
+        Err(NotSent::Redirects(ask.url.clone()))
     }
 
-    async fn send_to(&self, url: &str, ask: &Ask) -> Result<Answer, String> {
+    async fn send_to(&self, url: &str, ask: &Ask) -> Result<Answer, NotSent> {
         let target = Target::parse(url)?;
         let request = Request {
             method: match ask.method {
@@ -116,12 +161,12 @@ impl Wire {
             body_max: Some(ANSWER_MAX),
         };
         let shown = base::log::lossy(&target.host);
-        let mut last = format!("{shown} has no address");
+        let mut last = NotSent::NoAddress(shown.into_owned());
         for address in self.addresses(&target).await? {
             let connected = match target.is_secured {
                 true => {
                     let tls = Fixed::new(&self.issuer.tls, &target.host);
-                    let tls = tls.map_err(|e| format!("acme{e} depends on a request"))?;
+                    let tls = tls.map_err(NotSent::Variables)?;
                     client.connect_tls(&address, &tls).await
                 }
                 false => client.connect(&address).await,
@@ -129,41 +174,39 @@ impl Wire {
             match connected {
                 // The next address is only tried if nothing was sent, because a signed request must
                 // not be sent twice.
-                Err(e) => last = format!("{} ({address})", describe(&e)),
+                Err(e) => last = NotSent::Exchange(e, address),
                 Ok(conn) => {
                     let exchanged = client.exchange(conn, &message).await;
-                    let (response, _) =
-                        exchanged.map_err(|e| format!("{} ({address})", describe(&e)))?;
-                    return answer_of(response).map_err(|why| format!("{why} ({address})"));
+                    return match exchanged {
+                        Ok((response, _)) => answer_of(response).ok_or(NotSent::NotWhole(address)),
+                        Err(e) => Err(NotSent::Exchange(e, address)),
+                    };
                 }
             }
         }
         Err(last)
     }
 
-    async fn addresses(&self, target: &Target) -> Result<Vec<SockAddr>, String> {
+    async fn addresses(&self, target: &Target) -> Result<Vec<SockAddr>, NotSent> {
         if let Some(addr) = &target.addr {
             return Ok(vec![addr.clone()]);
         }
         let shown = base::log::lossy(&target.host);
         let lookup = &self.issuer.lookup;
-        let resolver = lookup.resolver.as_ref().ok_or("no resolver is configured")?;
+        let resolver = lookup.resolver.as_ref().ok_or(NotSent::NoResolver)?;
         match resolver.addresses(&target.host, lookup.timeout_ms).await {
             Ok(found) => Ok(found
                 .list
                 .into_iter()
                 .map(|address| SockAddr::ip(address, target.port))
                 .collect()),
-            Err(failure) => Err(format!("{shown} could not be resolved ({failure})")),
+            Err(failure) => Err(NotSent::Unresolved(shown.into_owned(), failure)),
         }
     }
 }
 
-fn describe(e: &Error) -> String {
-    if e.is_timeout() { "the server timed out".to_owned() } else { e.to_string() }
-}
-
-fn answer_of(response: Response) -> Result<Answer, String> {
+/// The parts of a response that the protocol reads; `None` if its body is not whole.
+fn answer_of(response: Response) -> Option<Answer> {
     let Response { head, text, body } = response;
     let mut answer = Answer { status: head.status, ..Answer::default() };
     let string = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
@@ -180,9 +223,9 @@ fn answer_of(response: Response) -> Result<Answer, String> {
     }
     match body {
         Body::Whole(bytes) => answer.body = bytes,
-        Body::Part(..) => return Err("the server's answer is not whole".to_owned()),
+        Body::Part(..) => return None,
     }
-    Ok(answer)
+    Some(answer)
 }
 
 #[cfg(test)]

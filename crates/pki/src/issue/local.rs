@@ -13,7 +13,7 @@ use rcgen::{
     PublicKeyData, date_time_ymd,
 };
 
-use super::{Key, KeyKind, params};
+use super::{Error, Key, KeyKind, params};
 use crate::pem::Secret;
 
 /// Clocks differ: certificates are valid a little earlier.
@@ -66,7 +66,7 @@ impl Authority {
     ///
     /// # Errors
     /// The system has no random numbers.
-    pub fn generate() -> Result<Authority, String> {
+    pub fn generate() -> Result<Authority, Error> {
         Ok(Authority { key: Key::generate(KeyKind::Ecdsa(256))? })
     }
 
@@ -74,7 +74,7 @@ impl Authority {
     ///
     /// # Errors
     /// It is no key.
-    pub fn from_key(pem: &[u8]) -> Result<Authority, String> {
+    pub fn from_key(pem: &[u8]) -> Result<Authority, Error> {
         Ok(Authority { key: Key::from_pem(pem)? })
     }
 
@@ -87,9 +87,9 @@ impl Authority {
     ///
     /// # Errors
     /// The key does not sign.
-    pub fn certificate(&self, now: u64) -> Result<Vec<u8>, String> {
+    pub fn certificate(&self, now: u64) -> Result<Vec<u8>, Error> {
         let params = self.params(now)?;
-        let certificate = params.self_signed(&self.key.rcgen()?).map_err(|e| e.to_string())?;
+        let certificate = params.self_signed(&self.key.rcgen()?)?;
         Ok(crate::x509::pem::write(certificate.der()))
     }
 
@@ -97,20 +97,20 @@ impl Authority {
     ///
     /// # Errors
     /// A name is not ASCII, or the key does not sign.
-    pub fn certify(&self, key: &Key, names: &[Identifier], now: u64) -> Result<Vec<u8>, String> {
+    pub fn certify(&self, key: &Key, names: &[Identifier], now: u64) -> Result<Vec<u8>, Error> {
         let mut params = params(names)?;
-        let name = names.first().ok_or("no name")?;
+        let name = names.first().ok_or(Error::NoName)?;
         params.distinguished_name.push(DnType::CommonName, name.value());
         set_times(&mut params, now, SERVER_LASTS);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         let issuer = Issuer::new(self.params(now)?, self.key.rcgen()?);
-        let certificate = params.signed_by(&key.rcgen()?, &issuer).map_err(|e| e.to_string())?;
+        let certificate = params.signed_by(&key.rcgen()?, &issuer)?;
         Ok(crate::x509::pem::write(certificate.der()))
     }
 
-    fn params(&self, now: u64) -> Result<CertificateParams, String> {
+    fn params(&self, now: u64) -> Result<CertificateParams, Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         // Two authorities in one store differ by name.

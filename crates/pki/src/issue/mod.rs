@@ -14,7 +14,7 @@ use aws_lc_rs::signature::{
     ECDSA_P521_SHA512_FIXED_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair as _,
     RSA_PKCS1_SHA256, RsaKeyPair,
 };
-use proto::acme::{Identifier, Signer};
+use proto::acme::{Identifier, SignFailed, Signer};
 use rcgen::{
     CertificateParams, CustomExtension, DistinguishedName, DnType, PKCS_ECDSA_P256_SHA256,
     PKCS_ECDSA_P384_SHA384, PKCS_ECDSA_P521_SHA512, PKCS_RSA_SHA256, RsaKeySize, SanType,
@@ -32,6 +32,50 @@ pub enum KeyKind {
     Ecdsa(u32),
     /// 2048, 3072 or 4096.
     Rsa(u32),
+}
+
+/// Why a key, a request or a certificate cannot be made.
+#[derive(Debug)]
+pub enum Error {
+    /// There is no curve of this size.
+    NoCurve,
+    /// RSA keys of this size are not made.
+    NoSize,
+    /// The library makes no key: the system has no random numbers.
+    Generate,
+    /// The text is no PEM.
+    Pem(pem::Error),
+    /// The key is of another kind than those of [`KeyKind`].
+    Unsupported,
+    /// A certificate for nobody.
+    NoName,
+    /// The key has none of the forms of DER; the parser's reason.
+    Der(&'static str),
+    /// The request or certificate cannot be encoded or signed.
+    Encode(rcgen::Error),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Error::NoCurve => "no such curve",
+            Error::NoSize => "no such size of a key",
+            Error::Generate => "making a key failed",
+            Error::Pem(error) => return error.fmt(f),
+            Error::Unsupported => "unsupported key",
+            Error::NoName => "no name",
+            Error::Der(reason) => reason,
+            Error::Encode(error) => return error.fmt(f),
+        })
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<rcgen::Error> for Error {
+    fn from(error: rcgen::Error) -> Error {
+        Error::Encode(error)
+    }
 }
 
 /// The means of a key's signatures.
@@ -66,12 +110,12 @@ impl Key {
     ///
     /// # Errors
     /// There is no such kind, or the system has no random numbers.
-    pub fn generate(kind: KeyKind) -> Result<Key, String> {
-        let (rng, failed) = (SystemRandom::new(), |_| "making a key failed".to_owned());
+    pub fn generate(kind: KeyKind) -> Result<Key, Error> {
+        let (rng, failed) = (SystemRandom::new(), |_| Error::Generate);
         let der = match kind {
             KeyKind::Ecdsa(bits) => {
                 let curve = CURVES.iter().find(|curve| curve.0 == bits);
-                let (.., algorithm) = curve.ok_or("no such curve")?;
+                let (.., algorithm) = curve.ok_or(Error::NoCurve)?;
                 let der = EcdsaKeyPair::generate_pkcs8(algorithm, &rng).map_err(failed)?;
                 Zeroizing::new(der.as_ref().to_vec())
             }
@@ -80,22 +124,22 @@ impl Key {
                     2048 => RsaKeySize::_2048,
                     3072 => RsaKeySize::_3072,
                     4096 => RsaKeySize::_4096,
-                    _ => return Err("no such size of a key".to_owned()),
+                    _ => return Err(Error::NoSize),
                 };
                 let key = rcgen::KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, size);
-                Zeroizing::new(key.map_err(|e| e.to_string())?.serialized_der().to_vec())
+                Zeroizing::new(key?.serialized_der().to_vec())
             }
         };
-        Key::from_der(&der).ok_or("making a key failed".to_owned())
+        Key::from_der(&der).ok_or(Error::Generate)
     }
 
     /// Reads the first key of a text in PEM.
     ///
     /// # Errors
     /// There is none, or it is of another kind.
-    pub fn from_pem(text: &[u8]) -> Result<Key, String> {
-        let key = pem::private_key(text, &Passwords::none()).map_err(|e| e.to_string())?;
-        Key::from_der(key.der()).ok_or("unsupported key".to_owned())
+    pub fn from_pem(text: &[u8]) -> Result<Key, Error> {
+        let key = pem::private_key(text, &Passwords::none()).map_err(Error::Pem)?;
+        Key::from_der(key.der()).ok_or(Error::Unsupported)
     }
 
     fn from_der(der: &[u8]) -> Option<Key> {
@@ -150,14 +194,14 @@ impl Key {
     ///
     /// # Errors
     /// A name is not ASCII, or the key does not sign.
-    pub fn request(&self, names: &[Identifier], common_name: bool) -> Result<Vec<u8>, String> {
+    pub fn request(&self, names: &[Identifier], common_name: bool) -> Result<Vec<u8>, Error> {
         let mut params = params(names)?;
         if common_name {
             let is_name = |name: &&Identifier| matches!(name, Identifier::Dns(_));
-            let first = names.iter().find(is_name).or(names.first()).ok_or("no name")?;
+            let first = names.iter().find(is_name).or(names.first()).ok_or(Error::NoName)?;
             params.distinguished_name.push(DnType::CommonName, first.value());
         }
-        let request = params.serialize_request(&self.rcgen()?).map_err(|e| e.to_string())?;
+        let request = params.serialize_request(&self.rcgen()?)?;
         Ok(request.der().to_vec())
     }
 
@@ -169,24 +213,24 @@ impl Key {
         &self,
         name: &Identifier,
         key_authorization: &str,
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, Error> {
         let mut params = params(std::slice::from_ref(name))?;
         params.distinguished_name.push(DnType::CommonName, "ACME challenge");
         let hash = digest(&SHA256, key_authorization.as_bytes());
         params.custom_extensions = vec![CustomExtension::new_acme_identifier(hash.as_ref())];
-        let certificate = params.self_signed(&self.rcgen()?).map_err(|e| e.to_string())?;
+        let certificate = params.self_signed(&self.rcgen()?)?;
         Ok(crate::x509::pem::write(certificate.der()))
     }
 
-    fn rcgen(&self) -> Result<rcgen::KeyPair, String> {
+    fn rcgen(&self) -> Result<rcgen::KeyPair, Error> {
         let algorithm = match self.kind() {
             KeyKind::Ecdsa(256) => &PKCS_ECDSA_P256_SHA256,
             KeyKind::Ecdsa(384) => &PKCS_ECDSA_P384_SHA384,
             KeyKind::Ecdsa(_) => &PKCS_ECDSA_P521_SHA512,
             KeyKind::Rsa(_) => &PKCS_RSA_SHA256,
         };
-        let der = PrivateKeyDer::try_from(&self.der[..])?;
-        rcgen::KeyPair::from_der_and_sign_algo(&der, algorithm).map_err(|e| e.to_string())
+        let der = PrivateKeyDer::try_from(&self.der[..]).map_err(Error::Der)?;
+        Ok(rcgen::KeyPair::from_der_and_sign_algo(&der, algorithm)?)
     }
 
     /// Modulus and exponent of an RSA key.
@@ -202,14 +246,12 @@ impl Key {
     }
 }
 
-fn params(names: &[Identifier]) -> Result<CertificateParams, String> {
+fn params(names: &[Identifier]) -> Result<CertificateParams, Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     for name in names {
         params.subject_alt_names.push(match name {
-            Identifier::Dns(name) => {
-                SanType::DnsName(name.as_str().try_into().map_err(|e: rcgen::Error| e.to_string())?)
-            }
+            Identifier::Dns(name) => SanType::DnsName(name.as_str().try_into()?),
             Identifier::Ip(address) => SanType::IpAddress(*address),
         });
     }
@@ -248,8 +290,8 @@ impl Signer for Key {
         }
     }
 
-    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, String> {
-        let (rng, failed) = (SystemRandom::new(), |_| "signing failed".to_owned());
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, SignFailed> {
+        let (rng, failed) = (SystemRandom::new(), |_| SignFailed);
         match &self.pair {
             Pair::Ecdsa(pair, _) => Ok(pair.sign(&rng, message).map_err(failed)?.as_ref().to_vec()),
             Pair::Rsa(pair) => {

@@ -1,6 +1,6 @@
 //! One signed exchange with the server, repeated as its nonces ask for.
 
-use super::jws::{self, By, Signer};
+use super::jws::{self, By, SignFailed, Signer};
 use super::{Directory, Problem, links, retry_after};
 
 /// How often a request whose nonce was refused is repeated: a server that refuses every one must
@@ -120,6 +120,26 @@ pub struct Call<'a> {
     dry: bool,
 }
 
+/// Why there are no bytes to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAsked {
+    /// The server has answered a request for a nonce without one.
+    NoNonce,
+    /// The key does not sign.
+    Sign(SignFailed),
+}
+
+impl std::fmt::Display for NotAsked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NotAsked::NoNonce => f.write_str("the server gives no nonce"),
+            NotAsked::Sign(failed) => failed.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NotAsked {}
+
 impl<'a> Call<'a> {
     /// A request of an account, known by its URL. Without a payload it asks for the resource.
     pub fn of_account(
@@ -139,18 +159,19 @@ impl<'a> Call<'a> {
     /// The next bytes to send: for a nonce, or the request itself.
     ///
     /// # Errors
-    /// The key does not sign, or the server gives no nonces; for the log.
-    pub fn ask(&mut self, directory: &Directory, nonces: &mut Nonces) -> Result<Ask, String> {
+    /// The key does not sign, or the server gives no nonces.
+    pub fn ask(&mut self, directory: &Directory, nonces: &mut Nonces) -> Result<Ask, NotAsked> {
         let Some(nonce) = nonces.take() else {
             if std::mem::replace(&mut self.dry, true) {
-                return Err("the server gives no nonce".to_owned());
+                return Err(NotAsked::NoNonce);
             }
             let url = directory.new_nonce.clone();
             return Ok(Ask { method: Method::Head, url, body: None });
         };
         self.dry = false;
         self.tries += 1;
-        let body = jws::request(self.key, self.by, Some(&nonce), self.url, self.payload)?;
+        let body = jws::request(self.key, self.by, Some(&nonce), self.url, self.payload);
+        let body = body.map_err(NotAsked::Sign)?;
         Ok(Ask { method: Method::Post, url: self.url.to_owned(), body: Some(body) })
     }
 

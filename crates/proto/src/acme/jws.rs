@@ -18,9 +18,21 @@ pub trait Signer {
     /// The signature of a message.
     ///
     /// # Errors
-    /// The key does not sign; for the log.
-    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, String>;
+    /// The key does not sign.
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, SignFailed>;
 }
+
+/// A key that has not signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignFailed;
+
+impl std::fmt::Display for SignFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("signing failed")
+    }
+}
+
+impl std::error::Error for SignFailed {}
 
 /// The fingerprint of a public key.
 pub fn thumbprint(key: &dyn Signer) -> String {
@@ -48,7 +60,7 @@ pub(super) fn request(
     nonce: Option<&str>,
     url: &str,
     payload: Option<&str>,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, SignFailed> {
     let jwk = matches!(by, By::Key).then(|| key.jwk());
     let header = header(key.algorithm(), jwk.as_deref(), |o| {
         if let By::Account(account) = by {
@@ -59,26 +71,25 @@ pub(super) fn request(
         }
         o.text("url", url.as_bytes());
     });
-    signed(&header, payload.unwrap_or_default(), |message| key.sign(message))
+    let unsigned = Unsigned::new(&header, payload.unwrap_or_default());
+    Ok(unsigned.with(&key.sign(unsigned.message().as_bytes())?))
 }
 
 /// The binding of a new account to one that its owner has with the server already (RFC 8555 section
 /// 7.3.4). `mac` is HMAC with SHA-256 under the key that the server gave for `kid`.
-///
-/// # Errors
-/// The errors of `mac`.
 pub fn external_account(
     kid: &str,
-    mac: impl Fn(&[u8]) -> Result<Vec<u8>, String>,
+    mac: impl Fn(&[u8]) -> Vec<u8>,
     account: &dyn Signer,
     url: &str,
-) -> Result<String, String> {
+) -> String {
     let header = header("HS256", None, |o| {
         o.text("kid", kid.as_bytes());
         o.text("url", url.as_bytes());
     });
-    let jws = signed(&header, &account.jwk(), mac)?;
-    Ok(String::from_utf8(jws).expect("base64 within JSON is ASCII"))
+    let unsigned = Unsigned::new(&header, &account.jwk());
+    let jws = unsigned.with(&mac(unsigned.message().as_bytes()));
+    String::from_utf8(jws).expect("base64 within JSON is ASCII")
 }
 
 /// A protected header. The key is JSON itself, so it comes as the last member.
@@ -97,18 +108,31 @@ fn header(algorithm: &str, jwk: Option<&str>, fill: impl FnOnce(&mut Object<'_>)
     out
 }
 
-fn signed(
-    header: &[u8],
-    payload: &str,
-    sign: impl Fn(&[u8]) -> Result<Vec<u8>, String>,
-) -> Result<Vec<u8>, String> {
-    let (header, payload) = (base64url(header), base64url(payload.as_bytes()));
-    let signature = base64url(&sign(format!("{header}.{payload}").as_bytes())?);
-    let mut out = Vec::new();
-    Object::write(&mut out, |o| {
-        o.text("protected", header.as_bytes());
-        o.text("payload", payload.as_bytes());
-        o.text("signature", signature.as_bytes());
-    });
-    Ok(out)
+/// A request before its signature: header and payload, each in base64.
+struct Unsigned {
+    header: String,
+    payload: String,
+}
+
+impl Unsigned {
+    fn new(header: &[u8], payload: &str) -> Unsigned {
+        Unsigned { header: base64url(header), payload: base64url(payload.as_bytes()) }
+    }
+
+    /// The text that is signed.
+    fn message(&self) -> String {
+        format!("{}.{}", self.header, self.payload)
+    }
+
+    /// The whole in JSON.
+    fn with(&self, signature: &[u8]) -> Vec<u8> {
+        let signature = base64url(signature);
+        let mut out = Vec::new();
+        Object::write(&mut out, |o| {
+            o.text("protected", self.header.as_bytes());
+            o.text("payload", self.payload.as_bytes());
+            o.text("signature", signature.as_bytes());
+        });
+        out
+    }
 }

@@ -22,9 +22,9 @@ mod renewal;
 mod resources;
 mod timing;
 
-pub use call::{Answer, Ask, Call, Failure, Method, Nonces, Reply};
+pub use call::{Answer, Ask, Call, Failure, Method, Nonces, NotAsked, Reply};
 pub use identifier::{BadIdentifier, Identifier};
-pub use jws::{Signer, external_account, key_authorization, thumbprint};
+pub use jws::{SignFailed, Signer, external_account, key_authorization, thumbprint};
 pub use links::resolve;
 pub use payload::{finalize, find_account, key_change, new_account, new_order};
 pub use problem::Problem;

@@ -2,7 +2,7 @@
 
 use base::json::{Object, escape};
 
-use super::jws::{self, By, Signer};
+use super::jws::{self, By, SignFailed, Signer};
 use super::{Identifier, base64url};
 
 /// Texts as a JSON list.
@@ -85,7 +85,7 @@ pub fn key_change(
     old: &dyn Signer,
     new: &dyn Signer,
     url: &str,
-) -> Result<String, String> {
+) -> Result<String, SignFailed> {
     let mut name = Vec::new();
     escape(account.as_bytes(), &mut name);
     let name = String::from_utf8_lossy(&name).into_owned();

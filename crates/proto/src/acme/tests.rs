@@ -12,7 +12,7 @@ impl Signer for Plain {
         r#"{"kty":"test"}"#.to_owned()
     }
 
-    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, String> {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, SignFailed> {
         Ok(message.to_vec())
     }
 }
@@ -34,8 +34,8 @@ impl Signer for Rsa {
         format!(r#"{{"e":"AQAB","kty":"RSA","n":"{n}"}}"#)
     }
 
-    fn sign(&self, _: &[u8]) -> Result<Vec<u8>, String> {
-        Err("no private key".to_owned())
+    fn sign(&self, _: &[u8]) -> Result<Vec<u8>, SignFailed> {
+        Err(SignFailed)
     }
 }
 
@@ -226,8 +226,8 @@ fn payloads() {
         r#"{"identifiers":[{"type":"dns","value":"a.test"},{"type":"ip","value":"192.0.2.1"}],"profile":"short","replaces":"id"}"#
     );
     assert_eq!(finalize(b"\xff\xff"), r#"{"csr":"__8"}"#);
-    let mac = |message: &[u8]| Ok(message.to_vec());
-    let binding = external_account("kid-1", mac, &Plain, "https://a.test/acc").unwrap();
+    let mac = |message: &[u8]| message.to_vec();
+    let binding = external_account("kid-1", mac, &Plain, "https://a.test/acc");
     let (header, payload, _) = decoded(binding.as_bytes());
     assert_eq!(header, r#"{"alg":"HS256","kid":"kid-1","url":"https://a.test/acc"}"#);
     assert_eq!(payload, r#"{"kty":"test"}"#);
