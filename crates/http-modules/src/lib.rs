@@ -167,6 +167,37 @@ pub static MODULES: Modules = &[
 /// The name of the module that those from outside stand before.
 const BEFORE: &str = "random_index";
 
+/// A module from outside that cannot be built in.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Clash {
+    /// A module of this name is built in already.
+    Module(&'static str),
+    /// Another module has a directive of this name already.
+    Directive {
+        /// The directive.
+        name: &'static str,
+        /// The module from outside.
+        module: &'static str,
+        /// The module that has the directive already.
+        other: &'static str,
+    },
+}
+
+impl std::fmt::Display for Clash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Clash::Module(name) => write!(f, "module \"{name}\" is built in already"),
+            Clash::Directive { name, module, other } => write!(
+                f,
+                "directive \"{name}\" of module \"{module}\" belongs to module \"{other}\" \
+                 already"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Clash {}
+
 /// A list with modules from outside the project in it, in the order given: behind the project's
 /// handlers of the access phase and before those that look for files, and so before the project's
 /// filters. Made once a process, and kept to its end.
@@ -176,20 +207,21 @@ const BEFORE: &str = "random_index";
 pub fn with(
     modules: Modules,
     added: impl Iterator<Item = &'static Module>,
-) -> Result<Modules, String> {
+) -> Result<Modules, Clash> {
     let mut list = modules.to_vec();
     let first = list.iter().position(|m| m.name == BEFORE).unwrap_or(list.len());
     for (place, module) in (first..).zip(added) {
         for other in &list {
             if other.name == module.name {
-                return Err(format!("module \"{}\" is built in already", module.name));
+                return Err(Clash::Module(module.name));
             }
             let taken = |name| other.directives.iter().any(|d| d.name == name);
             if let Some(d) = module.directives.iter().find(|d| taken(d.name)) {
-                return Err(format!(
-                    "directive \"{}\" of module \"{}\" belongs to module \"{}\" already",
-                    d.name, module.name, other.name
-                ));
+                return Err(Clash::Directive {
+                    name: d.name,
+                    module: module.name,
+                    other: other.name,
+                });
             }
         }
         list.insert(place, Box::leak(Box::new(module.added())));
@@ -219,7 +251,7 @@ mod tests {
 
     #[test]
     fn names_that_are_taken_are_refused() {
-        let said = |m| with(MODULES, [m].into_iter()).err().unwrap();
+        let said = |m| with(MODULES, [m].into_iter()).err().unwrap().to_string();
         assert_eq!(said(&NAMED), "module \"index\" is built in already");
         assert_eq!(
             said(&THIEF),

@@ -10,7 +10,7 @@ use crate::store::Pair;
 ///
 /// # Errors
 /// The text is no JSON object, or a member stands twice.
-pub fn members(text: &[u8]) -> Result<Vec<(String, Value)>, String> {
+pub fn members(text: &[u8]) -> Result<Vec<(String, Value)>, serde_json::Error> {
     struct Members;
 
     impl<'de> Visitor<'de> for Members {
@@ -35,8 +35,8 @@ pub fn members(text: &[u8]) -> Result<Vec<(String, Value)>, String> {
     }
 
     let mut reader = serde_json::Deserializer::from_slice(text);
-    let all = reader.deserialize_map(Members).map_err(|e| e.to_string())?;
-    reader.end().map_err(|e| e.to_string())?;
+    let all = reader.deserialize_map(Members)?;
+    reader.end()?;
     Ok(all)
 }
 

@@ -1,6 +1,7 @@
 //! The state file of a table: a JSON object of its pairs, written whole and read at the start.
 
 use std::cell::Cell;
+use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,25 @@ pub enum Format {
         /// The lifetime of pairs that the file gives none.
         timeout_ms: Option<u64>,
     },
+}
+
+/// Why the pairs of a state file are not taken.
+enum Unusable {
+    Unread(io::Error),
+    /// The text is not one JSON object.
+    Malformed(serde_json::Error),
+    /// A member does not have the form of a pair.
+    NoPair,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unusable::Unread(error) => os_error(error).fmt(f),
+            Unusable::Malformed(error) => error.fmt(f),
+            Unusable::NoPair => f.write_str("a member is no pair"),
+        }
+    }
 }
 
 pub struct StateFile {
@@ -57,17 +77,18 @@ impl StateFile {
         base::log!(base::log::default(), Level::Error, None, "state file \"{path}\": {told}");
     }
 
-    fn try_load(&self, store: &Store) -> Result<usize, String> {
+    fn try_load(&self, store: &Store) -> Result<usize, Unusable> {
         let text = match std::fs::read(&self.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
-            Err(e) => return Err(os_error(&e).to_string()),
+            Err(e) => return Err(Unusable::Unread(e)),
             Ok(text) => text,
         };
         let (now_ms, mut left_out) = (base::time::unix_ms(), 0);
         let members = match self.format {
-            Format::Keyval => pairs::members(&text)?,
-            Format::Script { .. } => pairs::members(&pairs::without_last_comma(&text))?,
+            Format::Keyval => pairs::members(&text),
+            Format::Script { .. } => pairs::members(&pairs::without_last_comma(&text)),
         };
+        let members = members.map_err(Unusable::Malformed)?;
         let read = |(name, value): &(String, _)| match self.format {
             Format::Keyval => pairs::read_state(name, value),
             Format::Script { numbers, timeout_ms } => {
@@ -79,7 +100,7 @@ impl StateFile {
             }
         };
         let pairs: Option<Vec<_>> = members.iter().map(read).collect();
-        for pair in pairs.ok_or("a member is no pair")? {
+        for pair in pairs.ok_or(Unusable::NoPair)? {
             if pair.expires_ms != 0 && pair.expires_ms <= now_ms {
                 continue;
             }

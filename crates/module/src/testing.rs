@@ -199,7 +199,8 @@ fn build(
     let tree = conf::parse::parse_bytes(Path::new("test.conf"), Bytes::from(text), &options)
         .map_err(|e| e.to_string())?;
     let env = http::LoadEnv::alone(folder, log.clone()).map_err(|e| e.to_string())?;
-    let modules = http_modules::with(http_modules::MODULES, std::iter::once(module))?;
+    let modules = http_modules::with(http_modules::MODULES, std::iter::once(module))
+        .map_err(|e| e.to_string())?;
     http::build::build(&tree.nodes[0], env, modules).map_err(|e| e.to_string())
 }
 

@@ -23,17 +23,36 @@ struct Installed {
 
 static INSTALLED: OnceLock<Installed> = OnceLock::new();
 
+/// Why the modules of a program cannot be installed; for its builder.
+#[derive(Debug)]
+pub enum NotInstalled {
+    /// Two modules, or two directives, have one name.
+    Clash(http_modules::Clash),
+    /// The process has a list of modules already.
+    Twice,
+}
+
+impl std::fmt::Display for NotInstalled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NotInstalled::Clash(clash) => clash.fmt(f),
+            NotInstalled::Twice => f.write_str("modules were added twice"),
+        }
+    }
+}
+
 /// Joins the added modules to the project's own.
 ///
 /// # Errors
-/// Two modules, or two directives, of one name: a message for the builder of the program.
-pub fn install(modules: Modules, added: &'static [Added]) -> Result<(), String> {
+/// See [`NotInstalled`].
+pub fn install(modules: Modules, added: &'static [Added]) -> Result<(), NotInstalled> {
     let modules = match added {
         [] => modules,
-        _ => http_modules::with(modules, added.iter().map(|a| a.module))?,
+        _ => http_modules::with(modules, added.iter().map(|a| a.module))
+            .map_err(NotInstalled::Clash)?,
     };
     let installed = Installed { added, modules };
-    INSTALLED.set(installed).map_err(|_| "modules were added twice".to_owned())
+    INSTALLED.set(installed).map_err(|_| NotInstalled::Twice)
 }
 
 /// All modules of this program, in order.

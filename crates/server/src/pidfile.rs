@@ -1,9 +1,10 @@
 //! The file that names the master process.
 
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base::log;
 use base::log::{Level, Log, os_error};
@@ -72,18 +73,42 @@ pub fn remove(path: &Path, log: &Log) {
     }
 }
 
-/// The process id that the file holds.
-pub fn read(path: &Path) -> Result<i32, String> {
-    if is_none(path) {
-        return Err("there is no pid file: none is configured, and no folder can be written".into());
+/// Why a pid file names no process.
+#[derive(Debug)]
+pub enum NoPid {
+    /// None is configured, and no folder can be written.
+    NoFile,
+    Unread(PathBuf, io::Error),
+    /// The text of the file is no positive number.
+    Invalid(PathBuf, String),
+}
+
+impl fmt::Display for NoPid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoPid::NoFile => f.write_str(
+                "there is no pid file: none is configured, and no folder can be written",
+            ),
+            NoPid::Unread(path, error) => f.write_str(&failed("open()", path, error).message),
+            NoPid::Invalid(path, text) => {
+                write!(f, "invalid PID number \"{text}\" in \"{}\"", path.display())
+            }
+        }
     }
-    let bytes = fs::read(path).map_err(|e| failed("open()", path, &e).message)?;
+}
+
+/// The process id that the file holds.
+pub fn read(path: &Path) -> Result<i32, NoPid> {
+    if is_none(path) {
+        return Err(NoPid::NoFile);
+    }
+    let bytes = fs::read(path).map_err(|e| NoPid::Unread(path.to_owned(), e))?;
     let end = bytes.iter().rposition(|b| !matches!(b, b'\r' | b'\n')).map_or(0, |i| i + 1);
     let digits = &bytes[..end.min(32)];
     let pid = base::ascii::parse_u64(digits).and_then(|n| i32::try_from(n).ok());
     pid.filter(|n| *n > 0).ok_or_else(|| {
-        let text = String::from_utf8_lossy(digits);
-        format!("invalid PID number \"{text}\" in \"{}\"", path.display())
+        let text = String::from_utf8_lossy(digits).into_owned();
+        NoPid::Invalid(path.to_owned(), text)
     })
 }
 
@@ -97,10 +122,10 @@ mod tests {
         let (one, two) = (dir.join("one"), dir.join("two"));
         test(&one).unwrap();
         assert_eq!(fs::read(&one).unwrap(), b"");
-        assert!(read(&one).unwrap_err().starts_with("invalid PID number \"\" in "));
+        assert!(read(&one).unwrap_err().to_string().starts_with("invalid PID number \"\" in "));
         write(&one).unwrap();
         test(&one).unwrap();
-        assert_eq!(read(&one), Ok(std::process::id() as i32));
+        assert_eq!(read(&one).unwrap(), std::process::id() as i32);
         take_over(&one, &two).unwrap();
         assert!(!one.exists());
         assert!(take_over(&two, &dir.join("no/where")).is_err());
@@ -109,6 +134,8 @@ mod tests {
             fs::write(&one, bad).unwrap();
             assert!(read(&one).is_err(), "{bad}");
         }
-        assert!(read(&dir.join("none")).unwrap_err().contains("failed (2: No such file"));
+        assert!(
+            read(&dir.join("none")).unwrap_err().to_string().contains("failed (2: No such file")
+        );
     }
 }

@@ -40,8 +40,8 @@ pub fn send(log: &Log, pid_file: &std::path::Path, signal: Signal) -> bool {
     log!(log, Level::Notice, None, "signal process started");
     let pid = match crate::pidfile::read(pid_file) {
         Ok(pid) => pid,
-        Err(message) => {
-            log!(log, Level::Error, None, "{message}");
+        Err(error) => {
+            log!(log, Level::Error, None, "{error}");
             return false;
         }
     };

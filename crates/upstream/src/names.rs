@@ -1,6 +1,7 @@
 //! Names that become addresses at run time: those that variables name, when a session needs them,
 //! and those of `server … resolve`, whenever their answers expire.
 
+use std::fmt;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -57,37 +58,68 @@ impl Lookup {
     }
 }
 
+/// A name without addresses.
+#[derive(Clone, Debug)]
+pub struct Unresolved {
+    host: Bytes,
+    why: Why,
+}
+
+/// See [`Unresolved`].
+#[derive(Clone, Debug)]
+enum Why {
+    /// The configured resolver has no answer.
+    Resolver(Failure),
+    /// The system's resolver has none.
+    System,
+    /// No answer came in time.
+    Deadline,
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} could not be resolved", lossy(&self.host))?;
+        match &self.why {
+            Why::Resolver(failure) => write!(f, " ({failure})"),
+            Why::System => Ok(()),
+            Why::Deadline => f.write_str(" in time"),
+        }
+    }
+}
+
 impl Lookup {
     /// The addresses of a server that this one talks to of its own accord, from `resolver`, or else
     /// from the system's resolver, which blocks and so runs in a thread.
     ///
     /// # Errors
-    /// There are none until the deadline; a text for the log.
-    pub async fn find(&self, target: &Url, deadline: Deadline) -> Result<Vec<SockAddr>, String> {
+    /// There are none until the deadline.
+    pub async fn find(
+        &self,
+        target: &Url,
+        deadline: Deadline,
+    ) -> Result<Vec<SockAddr>, Unresolved> {
         if let Some(address) = &target.addr {
             return Ok(vec![address.clone()]);
         }
         match race(pin!(self.resolve(target)), event::sleep_until(deadline)).await {
             Either::First(found) => found,
-            Either::Second(()) => {
-                Err(format!("{} could not be resolved in time", lossy(&target.host)))
-            }
+            Either::Second(()) => Err(Unresolved { host: target.host.clone(), why: Why::Deadline }),
         }
     }
 
-    async fn resolve(&self, target: &Url) -> Result<Vec<SockAddr>, String> {
+    async fn resolve(&self, target: &Url) -> Result<Vec<SockAddr>, Unresolved> {
         let (host, port) = (target.host.clone(), target.port);
-        let shown = lossy(&host).into_owned();
+        let unresolved = |why| Unresolved { host: target.host.clone(), why };
         match &self.resolver {
             Some(resolver) => match resolver.addresses(&host, self.timeout_ms).await {
                 Ok(found) => Ok(found.list.into_iter().map(|ip| SockAddr::ip(ip, port)).collect()),
-                Err(e) => Err(format!("{shown} could not be resolved ({e})")),
+                Err(failure) => Err(unresolved(Why::Resolver(failure))),
             },
             None => {
                 let asked = event::pool::default().run_short(move || url::resolve(&host, port));
                 match asked.await {
                     Ok(list) if !list.is_empty() => Ok(list),
-                    _ => Err(format!("{shown} could not be resolved")),
+                    _ => Err(unresolved(Why::System)),
                 }
             }
         }

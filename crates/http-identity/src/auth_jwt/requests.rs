@@ -7,6 +7,7 @@
 //! but no more often than [`UNKNOWN_KID_MS`].
 
 use std::cell::RefCell;
+use std::fmt;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -192,8 +193,25 @@ impl KeyRequest {
     }
 }
 
-/// Makes the subrequest. The inner error is a text for the log.
-async fn ask(r: &mut Request, uri: &Bytes) -> Result<Result<KeySet, String>, Verdict> {
+/// Why a subrequest has brought no keys.
+enum NoKeys {
+    NoSubrequest,
+    Status(u16),
+    Malformed(jose::Error),
+}
+
+impl fmt::Display for NoKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoKeys::NoSubrequest => f.write_str("no subrequest"),
+            NoKeys::Status(status) => write!(f, "the status is {status}"),
+            NoKeys::Malformed(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Makes the subrequest. The outer error is the answer to the client's request.
+async fn ask(r: &mut Request, uri: &Bytes) -> Result<Result<KeySet, NoKeys>, Verdict> {
     let (path, args) = match memchr::memchr(b'?', uri) {
         Some(at) => (uri.slice(..at), uri.slice(at + 1..)),
         None => (uri.clone(), Bytes::new()),
@@ -204,17 +222,17 @@ async fn ask(r: &mut Request, uri: &Bytes) -> Result<Result<KeySet, String>, Ver
         is_aside: true,
         ..Subrequest::new(path, args)
     };
-    let Ok(handle) = r.subrequest(ask) else { return Ok(Err("no subrequest".to_owned())) };
+    let Ok(handle) = r.subrequest(ask) else { return Ok(Err(NoKeys::NoSubrequest)) };
     r.await_subrequest(&handle).await?;
     if handle.status() != 200 {
-        return Ok(Err(format!("the status is {}", handle.status())));
+        return Ok(Err(NoKeys::Status(handle.status())));
     }
     let mut body = handle.body();
     let mut text = Vec::new();
     while let Some(piece) = body.pop_front() {
         text.extend_from_slice(piece.memory().unwrap_or_default());
     }
-    Ok(KeySet::parse(&text).map_err(|e| e.to_string()))
+    Ok(KeySet::parse(&text).map_err(NoKeys::Malformed))
 }
 
 #[cfg(test)]

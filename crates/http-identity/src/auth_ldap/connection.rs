@@ -155,7 +155,7 @@ impl Server {
         let deadline = Deadline::in_ms(self.timeouts.connect).or(until);
         let addresses = self.lookup.find(&self.target, deadline).await;
         let mut last = Failure::down("the host has no address");
-        for address in addresses.map_err(Failure::down)? {
+        for address in addresses.map_err(|e| Failure::down(e.to_string()))? {
             match self.connect_to(&address, deadline).await {
                 Ok(connection) => return Ok(connection),
                 Err(e) => last = Failure { text: format!("{e} ({address})"), ..e },

@@ -423,7 +423,7 @@ fn oidc_provider(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         metadata: Default::default(),
         keys: Default::default(),
     };
-    provider.check().map_err(|m| ConfError::at(word, m))?;
+    provider.check(word)?;
     cx.main::<Oidc>().defined.push((word.clone(), provider));
     Ok(())
 }

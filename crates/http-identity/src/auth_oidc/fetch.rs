@@ -127,7 +127,7 @@ impl Provider {
         let mut last = format!("{host} has no address");
         let deadline = Deadline::in_ms(TIMEOUT_MS);
         let addresses = self.lookup.find(&target, deadline).await;
-        for address in addresses.map_err(Failure::Away)? {
+        for address in addresses.map_err(|e| Failure::Away(e.to_string()))? {
             let conn = match client.connect_tls(&address, &tls).await {
                 Ok(conn) => conn,
                 Err(e) => {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use base::time::unix_secs;
 use bytes::Bytes;
+use conf::{ConfError, Word};
 use http::request::Request;
 use jose::KeySet;
 use keyval::Zone;
@@ -85,13 +86,14 @@ impl Provider {
     /// Checks settings that only together can be wrong.
     ///
     /// # Errors
-    /// The message.
-    pub(super) fn check(&self) -> Result<(), String> {
+    /// Two endpoints have one path.
+    pub(super) fn check(&self, word: &Word) -> Result<(), ConfError> {
         let all: Vec<_> = self.endpoints().into_iter().filter_map(|(_, path)| path).collect();
         for (i, path) in all.iter().enumerate() {
             if all[..i].contains(path) {
                 let (name, path) = (&self.client.provider, base::log::lossy(path));
-                return Err(format!("oidc_provider \"{name}\" has two uses for \"{path}\""));
+                let m = format!("oidc_provider \"{name}\" has two uses for \"{path}\"");
+                return Err(ConfError::at(word, m));
             }
         }
         Ok(())

@@ -20,12 +20,16 @@ impl Named {
     }
 }
 
+/// A part of an argument that has no name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unnamed(pub String);
+
 /// Appends the parameters of an argument of `xslt_stylesheet`: `NAME=EXPRESSION`, with colons
-/// between several and `%XX` in expressions. An error is the part without a name.
-pub(super) fn parse(argument: &[u8], out: &mut Vec<Parameter>) -> Result<(), String> {
+/// between several and `%XX` in expressions.
+pub(super) fn parse(argument: &[u8], out: &mut Vec<Parameter>) -> Result<(), Unnamed> {
     let mut rest = argument;
     while !rest.is_empty() {
-        let Some(end) = memchr::memchr(b'=', rest) else { return Err(text(rest)) };
+        let Some(end) = memchr::memchr(b'=', rest) else { return Err(Unnamed(text(rest))) };
         let (name, value) = (&rest[..end], &rest[end + 1..]);
         let end = memchr::memchr(b':', value).unwrap_or(value.len());
         rest = value.get(end + 1..).unwrap_or_default();
@@ -68,7 +72,7 @@ mod tests {
             let parsed = parse(argument.as_bytes(), &mut out);
             match argument.contains('\0') {
                 true => assert_eq!(out[0].name, ""),
-                false => assert_eq!(parsed, Err(part.to_owned()), "{argument}"),
+                false => assert_eq!(parsed, Err(Unnamed(part.to_owned())), "{argument}"),
             }
         }
         let mut out = Vec::new();

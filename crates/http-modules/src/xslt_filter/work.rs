@@ -17,7 +17,7 @@ use http::types::TypeList;
 use http_wire::h1::Method;
 use xslt::{Bounds, Entities, Parameter, Parsing, Sheet, Transformed};
 
-use super::parameters::{Named, parse};
+use super::parameters::{Named, Unnamed, parse};
 
 /// `xslt_stylesheet`
 #[derive(Clone)]
@@ -125,7 +125,7 @@ impl Settings {
         }
         let transformed = match self.parameters(r) {
             Ok(parameters) => self.transform(r, document, parameters).await,
-            Err(part) => Err(Failed::Because(format!("invalid parameter \"{part}\""))),
+            Err(Unnamed(part)) => Err(Failed::Because(format!("invalid parameter \"{part}\""))),
         };
         let transformed = match transformed {
             Ok(transformed) => transformed,
@@ -153,8 +153,8 @@ impl Settings {
     }
 
     /// The parameters of each stylesheet. Of those with one name the last one counts: the
-    /// stylesheet's own. An error is what is no parameter.
-    fn parameters(&self, r: &mut Request) -> Result<Vec<Vec<Parameter>>, String> {
+    /// stylesheet's own.
+    fn parameters(&self, r: &mut Request) -> Result<Vec<Vec<Parameter>>, Unnamed> {
         let mut of_stage = |stage: &Stage| {
             let mut all = Vec::with_capacity(self.parameters.len() + stage.parameters.len());
             all.extend(self.parameters.iter().map(|p| p.parameter(&r.eval(&p.value))));

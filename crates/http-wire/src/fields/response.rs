@@ -2,7 +2,62 @@
 //! (RFC 9113 section 8.3.2, RFC 9114 section 4.3.2), the one that HTTP/1 fills: what comes behind
 //! it knows no protocol. Faults are in nginx's words.
 
+use std::fmt;
+
 use crate::h1::{FieldId, ResponseHead, Span, Version, add_response_field, is_value, show};
+
+/// Why fields make no response, or no trailers. Values are quoted, with escapes; `Display` has
+/// nginx's words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BadFields {
+    /// More bytes than the limit for response headers.
+    TooBig,
+    /// More bytes than the limit for trailers.
+    TrailersTooBig,
+    /// A field comes before `:status`, or there is none.
+    NoStatus,
+    /// `:status` stands twice.
+    DuplicateStatus,
+    /// `:status` is not a number of three digits.
+    InvalidStatus(String),
+    /// 101, which HTTP/2 and HTTP/3 do not have.
+    UnexpectedStatus(String),
+    /// A pseudo-header other than `:status`.
+    InvalidPseudo(String),
+    /// A header with characters or a name that responses must not have.
+    InvalidHeader(String),
+    /// The same for a trailer, or a pseudo-header among them.
+    InvalidTrailer(String),
+    /// A field without a name.
+    EmptyName,
+    /// A field that HTTP/1 does not take either, with the message of its parser.
+    Field(String),
+}
+
+impl fmt::Display for BadFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The parser of HTTP/1 has whole sentences.
+        if let BadFields::Field(message) = self {
+            return f.write_str(message);
+        }
+        f.write_str("upstream sent ")?;
+        match self {
+            BadFields::TooBig => f.write_str("too big header"),
+            BadFields::TrailersTooBig => f.write_str("too big trailers"),
+            BadFields::NoStatus => f.write_str("no :status header"),
+            BadFields::DuplicateStatus => f.write_str("duplicate :status header"),
+            BadFields::InvalidStatus(value) => write!(f, "invalid :status {value}"),
+            BadFields::UnexpectedStatus(value) => write!(f, "unexpected :status {value}"),
+            BadFields::InvalidPseudo(field) => write!(f, "invalid header {field}"),
+            BadFields::InvalidHeader(field) => write!(f, "invalid header: {field}"),
+            BadFields::InvalidTrailer(field) => write!(f, "invalid trailer {field}"),
+            BadFields::EmptyName => f.write_str("zero http2 header name length"),
+            BadFields::Field(_) => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for BadFields {}
 
 /// Makes a head of the fields of a block or section, in the order in which they come. Their text
 /// goes to the end of a vector, which must be empty at first: spans of the head point into it.
@@ -11,7 +66,7 @@ pub struct ResponseBuilder<'a> {
     text: &'a mut Vec<u8>,
     room: usize,
     has_status: bool,
-    fault: Option<String>,
+    fault: Option<BadFields>,
 }
 
 impl<'a> ResponseBuilder<'a> {
@@ -36,18 +91,19 @@ impl<'a> ResponseBuilder<'a> {
         }
     }
 
-    fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), String> {
+    fn take(&mut self, name: &[u8], value: &[u8]) -> Result<(), BadFields> {
         let room = self.room.checked_sub(name.len() + value.len());
-        self.room = room.ok_or_else(|| "upstream sent too big header".to_owned())?;
+        self.room = room.ok_or(BadFields::TooBig)?;
         if name.first() == Some(&b':') {
             return self.status(name, value);
         }
         if !self.has_status {
-            return Err("upstream sent no :status header".to_owned());
+            return Err(BadFields::NoStatus);
         }
-        check(name, value, "upstream sent invalid header: ")?;
+        check(name, value, BadFields::InvalidHeader)?;
         let (name, value) = (self.push(name), self.push(value));
-        add_response_field(name, value, self.text, self.head).map_err(|e| e.message(self.text))
+        add_response_field(name, value, self.text, self.head)
+            .map_err(|e| BadFields::Field(e.message(self.text)))
     }
 
     fn push(&mut self, bytes: &[u8]) -> Span {
@@ -56,23 +112,23 @@ impl<'a> ResponseBuilder<'a> {
         Span::new(start, self.text.len())
     }
 
-    fn status(&mut self, name: &[u8], value: &[u8]) -> Result<(), String> {
+    fn status(&mut self, name: &[u8], value: &[u8]) -> Result<(), BadFields> {
         if name != b":status" {
-            return Err(shown("upstream sent invalid header ", name, value));
+            return Err(BadFields::InvalidPseudo(shown(name, value)));
         }
         if self.has_status {
-            return Err("upstream sent duplicate :status header".to_owned());
+            return Err(BadFields::DuplicateStatus);
         }
         let code = match value {
             [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
                 let digit = |byte: &u8| u16::from(byte - b'0');
                 digit(a) * 100 + digit(b) * 10 + digit(c)
             }
-            _ => return Err(quoted("upstream sent invalid :status ", value)),
+            _ => return Err(BadFields::InvalidStatus(quoted(value))),
         };
         // There is no switch of protocols (RFC 9113 section 8.6, RFC 9114 section 4.5).
         if code == 101 {
-            return Err(quoted("upstream sent unexpected :status ", value));
+            return Err(BadFields::UnexpectedStatus(quoted(value)));
         }
         self.has_status = true;
         self.head.status = code;
@@ -83,11 +139,11 @@ impl<'a> ResponseBuilder<'a> {
     /// Ends the head.
     ///
     /// # Errors
-    /// The reason why the head is not valid, for the log.
-    pub fn finish(self) -> Result<(), String> {
+    /// The head is not valid.
+    pub fn finish(self) -> Result<(), BadFields> {
         match self.fault {
             Some(fault) => Err(fault),
-            None if !self.has_status => Err("upstream sent no :status header".to_owned()),
+            None if !self.has_status => Err(BadFields::NoStatus),
             None => Ok(()),
         }
     }
@@ -101,7 +157,7 @@ pub type Trailer = (Vec<u8>, Vec<u8>);
 pub struct TrailerBuilder {
     fields: Vec<Trailer>,
     room: usize,
-    fault: Option<String>,
+    fault: Option<BadFields>,
 }
 
 impl TrailerBuilder {
@@ -112,18 +168,17 @@ impl TrailerBuilder {
 
     /// Takes a field.
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
-        const INVALID: &str = "upstream sent invalid trailer ";
         if self.fault.is_some() {
             return;
         }
         let Some(room) = self.room.checked_sub(name.len() + value.len()) else {
-            self.fault = Some("upstream sent too big trailers".to_owned());
+            self.fault = Some(BadFields::TrailersTooBig);
             return;
         };
         self.room = room;
         if name.first() == Some(&b':') {
-            self.fault = Some(shown(INVALID, name, value));
-        } else if let Err(fault) = check(name, value, INVALID) {
+            self.fault = Some(BadFields::InvalidTrailer(shown(name, value)));
+        } else if let Err(fault) = check(name, value, BadFields::InvalidTrailer) {
             self.fault = Some(fault);
         } else {
             self.fields.push((name.to_vec(), value.to_vec()));
@@ -133,8 +188,8 @@ impl TrailerBuilder {
     /// The fields.
     ///
     /// # Errors
-    /// The reason why they are not taken, for the log.
-    pub fn finish(self) -> Result<Vec<Trailer>, String> {
+    /// One of them is not valid.
+    pub fn finish(self) -> Result<Vec<Trailer>, BadFields> {
         self.fault.map_or(Ok(self.fields), Err)
     }
 }
@@ -142,7 +197,7 @@ impl TrailerBuilder {
 /// Checks a field's characters: upper case and control characters make a response malformed (RFC
 /// 9113 section 8.2.1), as fields of the connection do (section 8.2.2), which no client may hear.
 #[inline]
-fn check(name: &[u8], value: &[u8], message: &str) -> Result<(), String> {
+fn check(name: &[u8], value: &[u8], invalid: fn(String) -> BadFields) -> Result<(), BadFields> {
     // Most fields are known, and none of their names has a letter of upper case.
     let id = FieldId::lookup(name);
     let is_harmless = !matches!(
@@ -154,10 +209,14 @@ fn check(name: &[u8], value: &[u8], message: &str) -> Result<(), String> {
             | FieldId::ProxyConnection
     );
     let is_known = id != FieldId::Other && is_harmless && name == id.name().as_bytes();
-    if is_known && is_value(value) { Ok(()) } else { check_bytes(name, value, message) }
+    if is_known && is_value(value) { Ok(()) } else { check_bytes(name, value, invalid) }
 }
 
-fn check_bytes(name: &[u8], value: &[u8], message: &str) -> Result<(), String> {
+fn check_bytes(
+    name: &[u8],
+    value: &[u8],
+    invalid: fn(String) -> BadFields,
+) -> Result<(), BadFields> {
     let is_bad_in_name = |b: &u8| matches!(b, b'A'..=b'Z' | ..=0x20 | 0x7f | b':');
     let is_bad_in_value = |b: &u8| matches!(b, 0 | b'\r' | b'\n');
     let is_of_connection = matches!(
@@ -165,23 +224,23 @@ fn check_bytes(name: &[u8], value: &[u8], message: &str) -> Result<(), String> {
         b"connection" | b"transfer-encoding" | b"upgrade" | b"keep-alive" | b"proxy-connection"
     );
     if name.is_empty() {
-        return Err("upstream sent zero http2 header name length".to_owned());
+        return Err(BadFields::EmptyName);
     }
     if is_of_connection || name.iter().any(is_bad_in_name) || value.iter().any(is_bad_in_value) {
-        return Err(shown(message, name, value));
+        return Err(invalid(shown(name, value)));
     }
     Ok(())
 }
 
-fn quoted(message: &str, value: &[u8]) -> String {
-    let mut out = format!("{message}\"");
+fn quoted(value: &[u8]) -> String {
+    let mut out = "\"".to_owned();
     show(value, &mut out);
     out.push('"');
     out
 }
 
-fn shown(message: &str, name: &[u8], value: &[u8]) -> String {
-    let mut out = format!("{message}\"");
+fn shown(name: &[u8], value: &[u8]) -> String {
+    let mut out = "\"".to_owned();
     show(name, &mut out);
     out.push_str(": ");
     show(value, &mut out);
@@ -193,7 +252,7 @@ fn shown(message: &str, name: &[u8], value: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn built(fields: &[(&str, &str)]) -> Result<(ResponseHead, Vec<u8>), String> {
+    fn built(fields: &[(&str, &str)]) -> Result<(ResponseHead, Vec<u8>), BadFields> {
         let (mut head, mut text) = (ResponseHead::new(), Vec::new());
         let mut builder = ResponseBuilder::new(&mut head, &mut text, 100, Version::HTTP_20);
         fields.iter().for_each(|(n, v)| builder.field(n.as_bytes(), v.as_bytes()));
@@ -234,10 +293,10 @@ mod tests {
             (&[status, ("n", &large)], "upstream sent too big header"),
         ];
         for (fields, message) in cases {
-            assert_eq!(built(fields).unwrap_err(), *message);
+            assert_eq!(built(fields).unwrap_err().to_string(), *message);
         }
         let twice = built(&[status, ("content-length", "1"), ("content-length", "1")]);
-        assert!(twice.unwrap_err().starts_with("upstream sent duplicate header line"));
+        assert!(twice.unwrap_err().to_string().starts_with("upstream sent duplicate header line"));
     }
 
     #[test]
@@ -248,6 +307,6 @@ mod tests {
         let mut list = TrailerBuilder::new(100);
         list.field(b":status", b"200");
         let message = "upstream sent invalid trailer \":status: 200\"";
-        assert_eq!(list.finish().unwrap_err(), message);
+        assert_eq!(list.finish().unwrap_err().to_string(), message);
     }
 }

@@ -19,7 +19,7 @@ mod url;
 pub use filter::{Filter, escape};
 pub use request::Scope;
 pub use response::{Message, Operation, Outcome, Parsed};
-pub use url::Url;
+pub use url::{BadUrl, Url};
 
 /// The longest response, bytes. Entries are requested without attributes, so a longer one is no
 /// answer to a request from here.

@@ -1,5 +1,7 @@
 //! URLs of directories (RFC 4516).
 
+use std::fmt;
+
 use super::filter::is_attribute;
 use super::{Filter, Scope};
 
@@ -20,18 +22,61 @@ pub struct Url {
     pub filter: Option<Filter>,
 }
 
+/// Why a text is no URL of a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BadUrl {
+    /// The bytes are no UTF-8.
+    NotUtf8,
+    /// There is no `://`.
+    NoScheme,
+    /// The scheme is neither `ldap` nor `ldaps`.
+    UnknownScheme,
+    /// More than one attribute is named.
+    Attributes,
+    /// The attribute is no name of one.
+    Attribute,
+    /// The scope is none of `base`, `one` and `sub`.
+    Scope(String),
+    /// The filter cannot be parsed, for this reason.
+    Filter(&'static str),
+    /// Extensions, which are not supported.
+    Extensions,
+    /// A percent sign without two hexadecimal digits.
+    Escape,
+}
+
+impl fmt::Display for BadUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadUrl::NotUtf8 => "it is no UTF-8",
+            BadUrl::NoScheme => "it has no \"://\"",
+            BadUrl::UnknownScheme => "it begins with neither \"ldap://\" nor \"ldaps://\"",
+            BadUrl::Attributes => "it has more than one attribute: only that of users' names",
+            BadUrl::Attribute => "its attribute is invalid",
+            BadUrl::Scope(scope) => {
+                return write!(f, "\"{scope}\" is no scope: it is base, one or sub");
+            }
+            BadUrl::Filter(why) => return write!(f, "its filter is invalid: {why}"),
+            BadUrl::Extensions => "it has extensions",
+            BadUrl::Escape => "a \"%\" has no two hexadecimal digits behind it",
+        })
+    }
+}
+
+impl std::error::Error for BadUrl {}
+
 impl Url {
     /// Reads a URL.
     ///
     /// # Errors
-    /// The reason why it is none.
-    pub fn parse(text: &[u8]) -> Result<Url, String> {
-        let text = std::str::from_utf8(text).map_err(|_| "it is no UTF-8".to_owned())?;
-        let (scheme, rest) = text.split_once("://").ok_or("it has no \"://\"")?;
+    /// See [`BadUrl`].
+    pub fn parse(text: &[u8]) -> Result<Url, BadUrl> {
+        let text = std::str::from_utf8(text).map_err(|_| BadUrl::NotUtf8)?;
+        let (scheme, rest) = text.split_once("://").ok_or(BadUrl::NoScheme)?;
         let is_tls = match scheme.to_ascii_lowercase().as_str() {
             "ldap" => false,
             "ldaps" => true,
-            _ => return Err("it begins with neither \"ldap://\" nor \"ldaps://\"".to_owned()),
+            _ => return Err(BadUrl::UnknownScheme),
         };
         let (authority, rest) = match rest.find(['/', '?']) {
             Some(at) => rest.split_at(at),
@@ -42,35 +87,33 @@ impl Url {
         let attributes = decoded(parts.next().unwrap_or_default())?;
         let attribute = match &attributes[..] {
             b"" => None,
-            list if list.contains(&b',') => {
-                return Err("it has more than one attribute: only that of users' names".to_owned());
-            }
+            list if list.contains(&b',') => return Err(BadUrl::Attributes),
             name if is_attribute(name) => String::from_utf8(name.to_vec()).ok(),
-            _ => return Err("its attribute is invalid".to_owned()),
+            _ => return Err(BadUrl::Attribute),
         };
         let scope = parts.next().unwrap_or_default();
         let scope = match scope.to_ascii_lowercase().as_str() {
             "" | "base" => Scope::Base,
             "one" => Scope::One,
             "sub" => Scope::Sub,
-            _ => return Err(format!("\"{scope}\" is no scope: it is base, one or sub")),
+            _ => return Err(BadUrl::Scope(scope.to_owned())),
         };
         let filter = match parts.next().unwrap_or_default() {
             "" => None,
             filter => {
                 let read = Filter::parse(&decoded(filter)?);
-                Some(read.map_err(|why| format!("its filter is invalid: {why}"))?)
+                Some(read.map_err(BadUrl::Filter)?)
             }
         };
         if parts.next().is_some_and(|extensions| !extensions.is_empty()) {
-            return Err("it has extensions".to_owned());
+            return Err(BadUrl::Extensions);
         }
         Ok(Url { is_tls, authority: authority.to_owned(), base, attribute, scope, filter })
     }
 }
 
 /// A part without its percent-encoding.
-fn decoded(text: &str) -> Result<Vec<u8>, String> {
+fn decoded(text: &str) -> Result<Vec<u8>, BadUrl> {
     let (text, mut out, mut at) = (text.as_bytes(), Vec::new(), 0);
     while let Some(&byte) = text.get(at) {
         at += 1;
@@ -80,7 +123,7 @@ fn decoded(text: &str) -> Result<Vec<u8>, String> {
         }
         let digit = |at| text.get(at).and_then(|byte: &u8| char::from(*byte).to_digit(16));
         let (Some(high), Some(low)) = (digit(at), digit(at + 1)) else {
-            return Err("a \"%\" has no two hexadecimal digits behind it".to_owned());
+            return Err(BadUrl::Escape);
         };
         out.push((high << 4 | low) as u8);
         at += 2;

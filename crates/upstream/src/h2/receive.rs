@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
-use http_wire::fields::response::{ResponseBuilder, TrailerBuilder};
+use http_wire::fields::response::{BadFields, ResponseBuilder, TrailerBuilder};
 use http_wire::h1::Version;
 use http_wire::h2::frame::{self, ErrorCode};
 use http_wire::h2::hpack::{self, Decoder};
@@ -214,7 +214,7 @@ fn final_or_interim(
     decoder: &mut Decoder,
     at: usize,
     block: &[u8],
-) -> Result<Result<Received, String>, Fault> {
+) -> Result<Result<Received, BadFields>, Fault> {
     let max = state.streams[at].head_max;
     let mut head = state.fresh_head();
     let changes = decoder.changes();
@@ -256,13 +256,14 @@ fn headers(
         let mut list = TrailerBuilder::new(max);
         decoder.decode(block, |name, value| list.field(name, value)).map_err(compression)?;
         let without_end = || "upstream sent trailer without end stream flag".to_owned();
-        let list = list.finish();
+        let list = list.finish().map_err(|bad| bad.to_string());
         list.and_then(|list| if end_stream { Ok(list) } else { Err(without_end()) }).map(|list| {
             let bytes = |(name, value)| (Bytes::from(name), Bytes::from(value));
             state.streams[at].trailers = list.into_iter().map(bytes).collect();
         })
     } else {
-        final_or_interim(state, decoder, at, block)?.and_then(|received| {
+        let made = final_or_interim(state, decoder, at, block)?;
+        made.map_err(|bad| bad.to_string()).and_then(|received| {
             let is_final = received.0.status >= 200;
             state.streams[at].has_head = is_final;
             if !is_final && end_stream {
