@@ -12,7 +12,8 @@ use engine::{Client, Session};
 use event::Sock;
 use os::SockAddr;
 
-use crate::dialogue::{self, LoggedIn, Over};
+use crate::client::{LoggedIn, Over};
+use crate::dialogue;
 use crate::relay::Relayed;
 use crate::server::MailMain;
 use crate::session::MailSession;

@@ -9,26 +9,13 @@ use common_modules::ssl::NoEntry;
 use engine::Client;
 use event::Deadline;
 use mail_proto::{Action, Credentials, Dialogue, IMPROPER_PIPELINING, Note, Protocol};
-use mem::{Chain, Page};
-use net::Transport;
+use mem::Page;
 
 use crate::auth_http::{self, Answer};
+use crate::client::{LoggedIn, Over, gone, internal_error, send};
 use crate::session::MailSession;
 use crate::ssl::{self, Refused};
 use crate::{client_host, proxy};
-
-/// The session is over; the connection is to be closed.
-pub(crate) struct Over;
-
-/// A client that is logged in at its mail server.
-pub(crate) struct LoggedIn {
-    /// The connection to it.
-    pub server: Transport,
-    /// The bytes that the client is sent before the server's further ones.
-    pub first: Vec<u8>,
-    /// The bytes that the client has sent already.
-    pub pending: Vec<u8>,
-}
 
 /// The dialogue, with the bytes of the client that it has no room for yet.
 struct Talk {
@@ -105,34 +92,6 @@ pub(crate) async fn run(s: &mut MailSession) -> Result<LoggedIn, Over> {
             }
         }
     }
-}
-
-/// Tells the client that something here is wrong: the session is over.
-pub(crate) async fn internal_error(s: &MailSession) -> Over {
-    let text = s.server.dialogue.protocol.internal_error();
-    let until = Deadline::in_ms(s.server.core.timeout);
-    send(s, Bytes::from_static(text), until).await.err().unwrap_or(Over)
-}
-
-/// Sends a text to the client.
-pub(crate) async fn send(s: &MailSession, text: Bytes, until: Deadline) -> Result<(), Over> {
-    let Some(sock) = s.sock() else { return Err(Over) };
-    let mut chain = Chain::new();
-    chain.push_bytes(text);
-    sock.send(&mut chain, until).await.map_err(|e| gone(s, &e, "send()"))
-}
-
-/// Tells the log why a client is gone.
-fn gone(s: &MailSession, e: &io::Error, what: &str) -> Over {
-    if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() {
-        s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
-    } else {
-        match e.kind() {
-            io::ErrorKind::OutOfMemory => s.tell_displaced(),
-            _ => s.log_os(Level::Info, format_args!("{what}"), e),
-        }
-    }
-    Over
 }
 
 /// The words of challenges of APOP and CRAM-MD5 (RFC 1939 section 7, RFC 2195): they are not

@@ -16,6 +16,7 @@
 mod accept;
 mod auth_http;
 pub mod build;
+mod client;
 mod client_host;
 mod core_conf;
 mod core_directives;

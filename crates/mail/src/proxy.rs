@@ -23,7 +23,7 @@ use upstream::ssl::{Shake, SslDraft, UpstreamTls};
 use upstream::ssl_directives::{self, Place};
 
 use crate::auth_http::Destination;
-use crate::dialogue::{LoggedIn, Over, internal_error, send};
+use crate::client::{LoggedIn, Over, internal_error, send};
 use crate::module::{Cx, MS, Module};
 use crate::session::MailSession;
 

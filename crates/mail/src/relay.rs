@@ -14,7 +14,7 @@ use net::moves::{self, Candidate, Kind, unless_due};
 use net::relay::wait::{Event, Times, held};
 use net::relay::{Flow, Moved, Resting, withdraw};
 
-use crate::dialogue::LoggedIn;
+use crate::client::LoggedIn;
 use crate::moved;
 use crate::session::MailSession;
 
