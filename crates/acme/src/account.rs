@@ -134,7 +134,7 @@ impl Session {
     /// Rolls over to a new account key if the key type in the configuration has changed or the
     /// operator requests it (RFC 8555 section 7.3.5). Returns true if the key was changed; this
     /// session then still uses the old one and must be replaced.
-    pub async fn roll_over(&self) -> Result<bool, Trouble> {
+    pub(crate) async fn roll_over(&self) -> Result<bool, Trouble> {
         let AccountKey::Generate(kind) = &self.issuer.account_key else { return Ok(false) };
         let (kind, folder) = (*kind, &self.folder);
         let begun = folder.read(NEXT_KEY_FILE);

@@ -101,7 +101,7 @@ impl Board {
     }
 
     /// Removes the issuer's stand-ins once all of its `orders` have their own certificates.
-    pub fn end_stand_ins(&self, issuer: &str, orders: &[Rc<Order>]) {
+    pub(crate) fn end_stand_ins(&self, issuer: &str, orders: &[Rc<Order>]) {
         let mut view = self.view.borrow_mut();
         let is_issued = |order: &Rc<Order>| {
             view.certificates.iter().any(|s| s.key == order.key && !s.chain.is_empty())
@@ -122,7 +122,7 @@ impl Board {
     /// Publishes challenge responses. Each replaces an older one of the same name, because a
     /// validator for tls-alpn-01 only sends the name, and the older one belongs to a finished
     /// challenge.
-    pub fn add_answers(&self, answers: Vec<Answer>) {
+    pub(crate) fn add_answers(&self, answers: Vec<Answer>) {
         if answers.is_empty() {
             return;
         }
@@ -147,7 +147,7 @@ impl Board {
     }
 
     /// Removes challenge responses.
-    pub fn remove_answers(&self, answers: &[Answer]) {
+    pub(crate) fn remove_answers(&self, answers: &[Answer]) {
         if answers.is_empty() {
             return;
         }
@@ -156,7 +156,7 @@ impl Board {
     }
 
     /// Publishes whether another host leads, which orders certificates for the shared folder.
-    pub fn set_follows(&self, follows: bool) {
+    pub(crate) fn set_follows(&self, follows: bool) {
         if std::mem::replace(&mut self.view.borrow_mut().follows, follows) != follows {
             self.show();
         }

@@ -175,7 +175,7 @@ impl Folder {
 
     /// Whether a process on this host holds the lock, according to the kernel; for example the acme
     /// process of the previous configuration while it exits.
-    pub fn is_locked_here(&self) -> bool {
+    pub(crate) fn is_locked_here(&self) -> bool {
         use std::os::unix::fs::MetadataExt;
         let Some(path) = &self.path else { return false };
         let meta = std::fs::metadata(path.join(format!(".{}.lock", self.issuer)));
@@ -343,7 +343,7 @@ impl Folder {
     }
 
     /// Stores the private key of the order in progress.
-    pub fn keep_next_key(&self, id: &str, text: &[u8]) {
+    pub(crate) fn keep_next_key(&self, id: &str, text: &[u8]) {
         self.write(&format!("{id}.next.key"), text);
     }
 
@@ -356,7 +356,7 @@ impl Folder {
     /// Completes an installation, also one that a crash interrupted. Once `.next.crt` is written
     /// the new pair is complete, so each step can be repeated. Renaming that file is the last step:
     /// after it nothing refers to the order any more.
-    pub fn finish_install(&self, id: &str, settled: &[u8]) {
+    pub(crate) fn finish_install(&self, id: &str, settled: &[u8]) {
         let (next_chain, next_key) = (format!("{id}.next.crt"), format!("{id}.next.key"));
         let Some(chain) = self.read(&next_chain) else { return };
         let key = self.next_key(id).or_else(|| self.read(&format!("{id}.key")));

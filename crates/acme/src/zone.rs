@@ -151,7 +151,7 @@ pub(crate) fn map(
 impl Shared {
     /// A zone of this process alone.
     #[cfg(test)]
-    pub fn of_tests() -> Shared {
+    pub(crate) fn of_tests() -> Shared {
         let rows = Rows::shared(64 << 10, 8000, 1).expect("memory");
         Shared { rows, seen: RefCell::default() }
     }

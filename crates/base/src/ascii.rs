@@ -117,15 +117,6 @@ pub fn write_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(Decimal::new(value).as_bytes());
 }
 
-/// Appends the decimal text of `value`, with a minus sign where it is negative.
-#[inline]
-pub fn write_i64(out: &mut Vec<u8>, value: i64) {
-    if value < 0 {
-        out.push(b'-');
-    }
-    write_u64(out, value.unsigned_abs());
-}
-
 const LOWER_HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// Appends milliseconds as seconds with three decimals: `1.250`.
@@ -217,9 +208,6 @@ mod tests {
             assert_eq!(out, value.to_string().as_bytes());
             assert_eq!(parse_u64(&out), Some(value));
         }
-        out.clear();
-        write_i64(&mut out, i64::MIN);
-        assert_eq!(out, i64::MIN.to_string().as_bytes());
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub struct Faults([Cell<Option<u64>>; CAUSES]);
 
 impl Faults {
     /// Whether a cause is to be logged; it counts as logged then.
-    pub fn is_to_tell(&self, cause: FaultCause) -> bool {
+    pub(crate) fn is_to_tell(&self, cause: FaultCause) -> bool {
         let now = now_ms();
         let last = &self.0[cause as usize];
         let due = last.get().is_none_or(|at| at + QUIET_MS <= now);

@@ -35,10 +35,10 @@ const NO_HEAD: u32 = 1;
 const RFC_9111: u32 = 2;
 
 /// The length of a body that is still being written: such a file has not its name yet.
-pub const UNFINISHED: u64 = u64::MAX;
+pub(crate) const UNFINISHED: u64 = u64::MAX;
 
 /// Smallest file that may be one of ours.
-pub const FILE_MIN: u64 = (FIXED + KEY_MARK.len() + 1) as u64;
+pub(crate) const FILE_MIN: u64 = (FIXED + KEY_MARK.len() + 1) as u64;
 
 /// The header of a file. Times are seconds since 1970.
 #[derive(Clone, PartialEq, Eq, Debug)]

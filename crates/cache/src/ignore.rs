@@ -9,13 +9,13 @@ pub const XA_BUFFERING: u64 = 1 << 3;
 /// `X-Accel-Charset`
 pub const XA_CHARSET: u64 = 1 << 4;
 /// `X-Accel-Expires`
-pub const XA_EXPIRES: u64 = 1 << 5;
+pub(crate) const XA_EXPIRES: u64 = 1 << 5;
 /// `Expires`
 pub const EXPIRES: u64 = 1 << 6;
 /// `Cache-Control`
-pub const CACHE_CONTROL: u64 = 1 << 7;
+pub(crate) const CACHE_CONTROL: u64 = 1 << 7;
 /// `Set-Cookie`
-pub const SET_COOKIE: u64 = 1 << 8;
+pub(crate) const SET_COOKIE: u64 = 1 << 8;
 /// `Vary`
 pub const VARY: u64 = 1 << 9;
 /// The words of the directive.

@@ -26,9 +26,9 @@ const ENTRY: usize = 46;
 /// Longest key that a record can have.
 pub const KEY_MAX: usize = 32 << 10;
 /// Most bytes that the tags of an entry may take.
-pub const TAGS_MAX: usize = 16 << 10;
+pub(crate) const TAGS_MAX: usize = 16 << 10;
 /// Longest record.
-pub const RECORD_MAX: usize = 64 << 10;
+const RECORD_MAX: usize = 64 << 10;
 
 /// The kind of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

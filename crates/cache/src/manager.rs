@@ -16,7 +16,7 @@ use crate::store;
 const REST_MS: u64 = 10_000;
 
 /// Looks after a cache, its index among it, until `leave`.
-pub async fn manage(cache: Rc<Cache>, leave: Gate) {
+pub(crate) async fn manage(cache: Rc<Cache>, leave: Gate) {
     let turns = async {
         loop {
             let rest = turn(&cache).await;

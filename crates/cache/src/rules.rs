@@ -14,7 +14,7 @@ use http_wire::h1::{FieldId, ResponseHead};
 use crate::ignore;
 
 /// Longest `Vary` that is heeded; a response with a longer one is not kept.
-pub const VARY_MAX: usize = 128;
+pub(crate) const VARY_MAX: usize = 128;
 
 /// The verdict of a response's fields.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

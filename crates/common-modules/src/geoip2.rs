@@ -60,7 +60,7 @@ const fn directives<S: Session>() -> [Directive<Cx<S>>; 3] {
 
 /// The proxies that are believed about a client's address.
 #[derive(Default)]
-pub struct GeoIp2Conf {
+pub(crate) struct GeoIp2Conf {
     proxies: Proxies,
 }
 

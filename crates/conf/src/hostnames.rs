@@ -91,7 +91,7 @@ impl<T> HostTable<T> {
     /// # Errors
     ///
     /// [`Refused::Conflict`] for a name that is already there.
-    pub fn add_plain(&mut self, name: &[u8], value: T) -> Result<(), Refused> {
+    pub(crate) fn add_plain(&mut self, name: &[u8], value: T) -> Result<(), Refused> {
         let value = self.value(value);
         put(&mut self.exact, name, value)
     }

@@ -34,7 +34,7 @@ pub enum End {
 }
 
 /// Cuts one file, or the command line's parameters, into statements.
-pub struct Lexer {
+pub(crate) struct Lexer {
     text: Bytes,
     file: Rc<Path>,
     /// Where the next byte is.
@@ -51,12 +51,12 @@ impl Lexer {
     }
 
     /// Reads the argument of `-g`.
-    pub fn for_params(text: Bytes) -> Lexer {
+    pub(crate) fn for_params(text: Bytes) -> Lexer {
         Lexer { text, file: Path::new("command line").into(), at: 0, line: 0, line_start: 0 }
     }
 
     /// The text is the command line's.
-    pub fn is_params(&self) -> bool {
+    pub(crate) fn is_params(&self) -> bool {
         self.line == 0
     }
 
@@ -210,24 +210,24 @@ impl Lexer {
     }
 
     /// An error at the byte that comes next.
-    pub fn error_here(&self, len: u32, message: impl Into<String>) -> ConfError {
+    fn error_here(&self, len: u32, message: impl Into<String>) -> ConfError {
         ConfError::at_pos(self.pos(self.at), len, message)
     }
 
     /// An error at the end of the text, with nginx's line number.
-    pub fn error_at_end(&self, message: impl Into<String>) -> ConfError {
+    pub(crate) fn error_at_end(&self, message: impl Into<String>) -> ConfError {
         let pos = Pos { file: self.file.clone(), line: self.line, column: 0 };
         ConfError::at_pos(pos, 0, message)
     }
 
     /// The error of a `}` without its `{`; the brace has just been read.
-    pub fn unexpected_close(&self) -> ConfError {
+    pub(crate) fn unexpected_close(&self) -> ConfError {
         ConfError::at_pos(self.pos(self.at - 1), 1, "unexpected \"}\"")
     }
 
     /// Adds the line of an error in this file, to be shown.
     #[cold]
-    pub fn with_line(&self, mut error: ConfError) -> ConfError {
+    pub(crate) fn with_line(&self, mut error: ConfError) -> ConfError {
         if let Some(pos) = &error.pos
             && pos.file == self.file
             && error.line_text.is_none()

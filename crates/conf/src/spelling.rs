@@ -5,7 +5,10 @@ const LEN_MAX: usize = 64;
 
 /// The candidate nearest to `wrong`, if one is near: a third of the letters may be off, one at
 /// least. Of equally near ones the first wins.
-pub fn closest<'a>(wrong: &[u8], candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn closest<'a>(
+    wrong: &[u8],
+    candidates: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
     if wrong.is_empty() || wrong.len() > LEN_MAX {
         return None;
     }

@@ -124,7 +124,7 @@ impl Tokens {
     }
 
     /// The index of the `}` that closes the block whose `{` is at `open`.
-    pub fn close_of(&self, open: usize) -> Option<usize> {
+    pub(crate) fn close_of(&self, open: usize) -> Option<usize> {
         let mut depth = 0_usize;
         for (at, token) in self.list.iter().enumerate().skip(open) {
             match token.kind {

@@ -203,7 +203,7 @@ pub fn enumeration<T: Clone>(
 /// # Errors
 ///
 /// `invalid value "x"`, with a suggestion. A word given twice is only warned about.
-pub fn bitmask(node: &Node, values: &[(&str, u64)]) -> Result<u64, ConfError> {
+fn bitmask(node: &Node, values: &[(&str, u64)]) -> Result<u64, ConfError> {
     node.args.iter().try_fold(0, |bits, word| {
         let found = values.iter().find(|(name, _)| word.text.eq_ignore_ascii_case(name.as_bytes()));
         let Some((_, bit)) = found else {

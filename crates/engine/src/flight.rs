@@ -15,10 +15,10 @@ use base::time::format_utc_ms;
 use shm::Latest;
 
 /// The number of requests that are kept.
-pub const RECORDS_MAX: usize = 1024;
+const RECORDS_MAX: usize = 1024;
 
 /// The attempts of a request that are kept, the last ones.
-pub const TRIES_MAX: usize = 4;
+const TRIES_MAX: usize = 4;
 
 /// The longest texts that are kept, in bytes.
 const ADDRESS_MAX: usize = 64;

@@ -56,7 +56,7 @@ pub struct Module<S: Session> {
 }
 
 /// See [`Module::init`].
-pub type Init<S> = fn(&mut Cx<S>) -> Result<(), ConfError>;
+pub(crate) type Init<S> = fn(&mut Cx<S>) -> Result<(), ConfError>;
 
 /// See [`Module::install`].
 pub type Install<S> = fn(&View<'_, S>, &mut <S as Session>::Pipeline) -> Result<(), ConfError>;

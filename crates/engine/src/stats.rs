@@ -60,7 +60,7 @@ enum OfLoop {
 
 /// The fields in the line of a worker's overload: see [`crate::overload`].
 #[derive(Clone, Copy)]
-pub enum OfOverload {
+pub(crate) enum OfOverload {
     /// The step that holds.
     Step,
     // The fields from here on only grow, whichever worker has the line.

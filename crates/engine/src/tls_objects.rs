@@ -45,7 +45,7 @@ pub struct Trust {
 }
 
 /// Files of trusted certificates, one of revocation lists, and the level of security.
-pub type TrustKey = (Vec<PathBuf>, Option<PathBuf>, Option<u8>);
+pub(crate) type TrustKey = (Vec<PathBuf>, Option<PathBuf>, Option<u8>);
 
 /// The content of a file.
 struct Object<T> {

@@ -114,7 +114,7 @@ impl Batch {
     }
 
     /// Takes note of a file in memory, which has the attributes that were asked for.
-    pub fn put_file(&self, path: &[u8], file: &OpenFile) {
+    pub(crate) fn put_file(&self, path: &[u8], file: &OpenFile) {
         if !self.is_open.get() || file.content.is_none() {
             return;
         }

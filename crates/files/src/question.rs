@@ -105,7 +105,7 @@ impl Question {
     }
 
     /// The question with a failure: the pool that a variable names does not exist.
-    pub fn without_pool(self) -> (Question, Answer) {
+    pub(crate) fn without_pool(self) -> (Question, Answer) {
         let answer = self.failed(NoPool.into());
         (self, answer)
     }

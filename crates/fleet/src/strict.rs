@@ -201,7 +201,7 @@ impl Questions {
 
     /// In the master: a process that answers is dead. What it had taken is asked again; the request
     /// may be counted twice.
-    pub fn answerer_died(&self) {
+    pub(crate) fn answerer_died(&self) {
         for place in 0..PLACES {
             self.moves(place, LEFT, FREE);
             self.moves(place, TAKEN, ASKED);

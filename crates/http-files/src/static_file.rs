@@ -43,7 +43,7 @@ impl PhaseHandler for Static {
 }
 
 /// The verdict on a request that cannot be for a file: by its method, or its URI is a folder's.
-pub fn not_a_file(r: &Request, methods: &[Method]) -> Option<Verdict> {
+pub(crate) fn not_a_file(r: &Request, methods: &[Method]) -> Option<Verdict> {
     if !r.method_is(methods) {
         return Some(Verdict::Status(405));
     }

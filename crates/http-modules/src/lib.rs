@@ -11,7 +11,7 @@ pub mod browser;
 pub mod charset;
 pub mod compress;
 pub mod dav;
-pub mod early_read;
+pub(crate) mod early_read;
 pub mod empty_gif;
 pub mod error_log_tag;
 pub mod geo;
@@ -46,7 +46,7 @@ pub mod sub_filter;
 pub mod try_files;
 pub mod userid;
 pub mod welcome;
-pub mod xslt_filter;
+pub(crate) mod xslt_filter;
 pub mod zstd;
 
 pub use http_files::{f4f, flv, hls, mp4, static_file};

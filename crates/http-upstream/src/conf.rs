@@ -29,27 +29,27 @@ pub mod next {
     /// The response is malformed.
     pub const INVALID_HEADER: u64 = 1 << 3;
     /// Status 500.
-    pub const HTTP_500: u64 = 1 << 4;
+    pub(crate) const HTTP_500: u64 = 1 << 4;
     /// Status 502.
-    pub const HTTP_502: u64 = 1 << 5;
+    pub(crate) const HTTP_502: u64 = 1 << 5;
     /// Status 503.
-    pub const HTTP_503: u64 = 1 << 6;
+    pub(crate) const HTTP_503: u64 = 1 << 6;
     /// Status 504.
-    pub const HTTP_504: u64 = 1 << 7;
+    pub(crate) const HTTP_504: u64 = 1 << 7;
     /// Status 403.
-    pub const HTTP_403: u64 = 1 << 8;
+    pub(crate) const HTTP_403: u64 = 1 << 8;
     /// Status 404.
     pub const HTTP_404: u64 = 1 << 9;
     /// Status 429.
-    pub const HTTP_429: u64 = 1 << 10;
+    pub(crate) const HTTP_429: u64 = 1 << 10;
     /// Also retry non-idempotent methods.
-    pub const NON_IDEMPOTENT: u64 = 1 << 11;
+    pub(crate) const NON_IDEMPOTENT: u64 = 1 << 11;
     /// `*_allow_upstream` denies the server.
     pub const DENIED: u64 = 1 << 14;
     /// After all servers, ask them once more.
     pub const AGAIN: u64 = 1 << 15;
     /// No server is available; cannot be configured.
-    pub const NO_LIVE: u64 = 1 << 12;
+    pub(crate) const NO_LIVE: u64 = 1 << 12;
     /// A cached response is being updated; for caches only.
     pub const UPDATING: u64 = 1 << 13;
     /// Never.
@@ -75,7 +75,7 @@ pub mod next {
     ];
 
     /// The words of gateways' directives: without `http_502` and `http_504`, as in nginx.
-    pub const GATEWAY_WORDS: &[(&str, u64)] = &[
+    pub(crate) const GATEWAY_WORDS: &[(&str, u64)] = &[
         ("error", ERROR),
         ("timeout", TIMEOUT),
         ("denied", DENIED),

@@ -25,7 +25,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[directive(
 
 engine::settings! {
     /// The directive's texts.
-    pub struct EarlyHints(Option<Rc<Vec<Template>>>);
+    pub(crate) struct EarlyHints(Option<Rc<Vec<Template>>>);
 }
 
 /// Whether hints go to the client of this request.

@@ -117,7 +117,7 @@ impl RequestBody {
     }
 
     /// Whether it can be sent only once.
-    pub fn is_streamed(&self) -> bool {
+    pub(crate) fn is_streamed(&self) -> bool {
         matches!(self, RequestBody::Streamed { .. })
     }
 

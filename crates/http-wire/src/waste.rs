@@ -117,7 +117,7 @@ impl Waste {
     }
 
     /// Resets that were caused and are not made up for by time.
-    pub fn resets_used(&self) -> u32 {
+    pub(crate) fn resets_used(&self) -> u32 {
         self.resets_max - self.resets
     }
 
@@ -138,7 +138,7 @@ impl Waste {
 /// The account of all connections of an address, beside each one's own: a client that opens many
 /// connections, or one after the other, gets no more for that.
 #[derive(Clone, Copy, Debug)]
-pub struct AddressWaste {
+pub(crate) struct AddressWaste {
     frames: Budget,
     resets: Budget,
 }
@@ -171,7 +171,7 @@ impl AddressWaste {
     }
 
     /// Whether the account is as good as a new one.
-    pub fn is_rested(&mut self, now_ms: u64) -> bool {
+    pub(crate) fn is_rested(&mut self, now_ms: u64) -> bool {
         self.frames.is_full(now_ms) && self.resets.is_full(now_ms)
     }
 }

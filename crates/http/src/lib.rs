@@ -23,7 +23,7 @@ mod core_blocks;
 pub mod core_conf;
 pub mod core_directives;
 mod core_listen;
-pub mod core_pages;
+pub(crate) mod core_pages;
 pub mod core_rates;
 mod core_vars;
 pub mod cx;

@@ -95,7 +95,7 @@ impl<F: Fn(&mut Request) -> Verdict> HeaderFilter for F {
 }
 
 /// See [`Pipeline::resume`].
-pub type Resume = Box<dyn Fn(&mut Request)>;
+pub(crate) type Resume = Box<dyn Fn(&mut Request)>;
 
 /// The handlers and filters of one location, compiled at load.
 #[derive(Default)]
@@ -137,4 +137,4 @@ pub struct Pipeline {
 }
 
 /// Gives the state of a module for a fetch behind the back of this request's client.
-pub type BackgroundState = fn(&Request) -> Option<Box<dyn Any>>;
+pub(crate) type BackgroundState = fn(&Request) -> Option<Box<dyn Any>>;

@@ -152,7 +152,7 @@ impl StateFile {
     }
 
     /// The same in a process without an event loop, at the end of the server.
-    pub fn save_now(&self, store: &Store) {
+    pub(crate) fn save_now(&self, store: &Store) {
         let version = store.version();
         if store.saved() == version {
             return;

@@ -87,7 +87,7 @@ impl Page {
     ///
     /// # Errors
     /// `OutOfMemory`.
-    pub fn try_wide() -> io::Result<Page> {
+    pub(crate) fn try_wide() -> io::Result<Page> {
         let kept = WIDE.try_with(FreeList::take).unwrap_or(None);
         if let Some(inner) = kept {
             return Ok(Page { inner: Some(inner) });

@@ -20,7 +20,7 @@ impl<'a> Table<'a> {
     }
 
     /// The same where something stands before the number of rows, at `at`.
-    pub fn read_behind(
+    pub(crate) fn read_behind(
         name: &str,
         data: &'a [u8],
         at: usize,
@@ -60,7 +60,7 @@ impl<'a> Table<'a> {
     }
 
     /// Writes another table with this one's version and flags.
-    pub fn write_rows<T, R: AsRef<[u8]>>(
+    pub(crate) fn write_rows<T, R: AsRef<[u8]>>(
         &self,
         out: &mut Vec<u8>,
         rows: impl Iterator<Item = T>,
@@ -146,7 +146,7 @@ impl Chosen {
     }
 
     /// The chosen key frames, counted from the first chosen sample as 1.
-    pub fn key_frames<'a>(&self, stss: &Table<'a>) -> impl Iterator<Item = u32> + use<'a> {
+    pub(crate) fn key_frames<'a>(&self, stss: &Table<'a>) -> impl Iterator<Item = u32> + use<'a> {
         let range = self.range();
         stss.numbers().filter_map(move |n| {
             let sample = u64::from(n).checked_sub(1)?;

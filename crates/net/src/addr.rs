@@ -35,7 +35,7 @@ pub struct Address<'a> {
 }
 
 /// The fault of an address, in nginx's words.
-pub type BadAddress = &'static str;
+pub(crate) type BadAddress = &'static str;
 
 /// Reads an address.
 pub fn parse(text: &[u8], options: Options) -> Result<Address<'_>, BadAddress> {

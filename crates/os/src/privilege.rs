@@ -75,7 +75,7 @@ fn grow(rc: i32, buf: &mut Vec<libc::c_char>) -> io::Result<bool> {
 }
 
 /// The call of [`drop_to`] that failed, by its name, with the system's error.
-pub type StepError = (&'static str, io::Error);
+pub(crate) type StepError = (&'static str, io::Error);
 
 /// Becomes `uid` and `gid` for good, with the supplementary groups of `name`, and checks that there
 /// is no way back. To be called while the process has one thread. The change makes the kernel hide

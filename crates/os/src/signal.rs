@@ -32,7 +32,7 @@ impl Signal {
     /// Kill: cannot be caught.
     pub const KILL: Signal = Signal(libc::SIGKILL);
     /// Abort, with a core dump.
-    pub const ABRT: Signal = Signal(libc::SIGABRT);
+    const ABRT: Signal = Signal(libc::SIGABRT);
     /// Stop the process (debugging).
     pub const STOP: Signal = Signal(libc::SIGSTOP);
     /// I/O possible; logged and ignored.

@@ -164,7 +164,7 @@ impl SockAddr {
     }
 
     /// The kernel's form.
-    pub fn to_any(&self) -> io::Result<SocketAddrAny> {
+    pub(crate) fn to_any(&self) -> io::Result<SocketAddrAny> {
         Ok(match self {
             SockAddr::V4(a) => SocketAddrAny::from(*a),
             SockAddr::V6(a) => SocketAddrAny::from(*a),
@@ -177,7 +177,7 @@ impl SockAddr {
     }
 
     /// From the kernel's form; families other than IPv4, IPv6 and unix are refused.
-    pub fn from_any(any: &SocketAddrAny) -> io::Result<SockAddr> {
+    pub(crate) fn from_any(any: &SocketAddrAny) -> io::Result<SockAddr> {
         match any.address_family() {
             AddressFamily::INET => Ok(SockAddr::V4(any.clone().try_into()?)),
             AddressFamily::INET6 => Ok(SockAddr::V6(any.clone().try_into()?)),

@@ -100,7 +100,7 @@ impl Batches {
 
     /// Counts a dropped span; logs at most one line a minute.
     #[cold]
-    pub fn drop_span(&self, r: &Request) {
+    pub(crate) fn drop_span(&self, r: &Request) {
         self.dropped.set(self.dropped.get() + 1);
         self.counts.add(Count::Dropped, 1);
         if self.told.may_tell() {
@@ -111,7 +111,7 @@ impl Batches {
 
     /// Counts a dropped log record; logs at most one line a minute.
     #[cold]
-    pub fn drop_record(&self) {
+    pub(crate) fn drop_record(&self) {
         self.dropped.set(self.dropped.get() + 1);
         self.counts.add(Count::Dropped, 1);
         if self.told.may_tell() {
@@ -121,7 +121,7 @@ impl Batches {
     }
 
     /// Takes the span writer, which [`Batches::add`] takes back.
-    pub fn take_writer(&self) -> SpanWriter {
+    pub(crate) fn take_writer(&self) -> SpanWriter {
         self.writer.take()
     }
 

@@ -14,7 +14,7 @@ use crate::{Otel, TraceConf};
 
 /// `otel_trace_context`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Propagation {
+pub(crate) struct Propagation {
     /// Continue the client's trace.
     extract: bool,
     /// Send the trace context to upstreams.
@@ -199,7 +199,7 @@ pub fn parent_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
     })
 }
 
-pub fn parent_sampled(r: &mut Request, out: &mut Vec<u8>) -> bool {
+pub(crate) fn parent_sampled(r: &mut Request, out: &mut Vec<u8>) -> bool {
     write(r, |context| {
         out.push(if context.parent.is_some_and(|parent| parent.sampled) { b'1' } else { b'0' });
         true

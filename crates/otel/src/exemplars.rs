@@ -29,7 +29,7 @@ pub struct Exemplar {
 
 /// The exemplars of a worker, by zone.
 #[derive(Default)]
-pub struct Exemplars(RefCell<HashMap<RowId, Box<[Option<Exemplar>; BUCKETS]>>>);
+pub(crate) struct Exemplars(RefCell<HashMap<RowId, Box<[Option<Exemplar>; BUCKETS]>>>);
 
 impl Exemplars {
     /// The request is over, and its trace was sampled.

@@ -19,7 +19,7 @@ use crate::Otel;
 use crate::batches::Limits;
 use crate::collector::{Protocol, Target};
 
-pub const ENDPOINT: Directive<Cx> = directive(
+pub(crate) const ENDPOINT: Directive<Cx> = directive(
     "endpoint",
     C::OTEL_EXPORTER,
     Args::T1,
@@ -28,7 +28,7 @@ pub const ENDPOINT: Directive<Cx> = directive(
     |cx, n| set_once(&mut draft(cx).endpoint, n, |n| Ok(n.arg(0)?.clone())),
 );
 
-pub const TRUSTED_CERTIFICATE: Directive<Cx> = directive(
+pub(crate) const TRUSTED_CERTIFICATE: Directive<Cx> = directive(
     "trusted_certificate",
     C::OTEL_EXPORTER,
     Args::T1,
@@ -50,7 +50,7 @@ pub const HEADER: Directive<Cx> = directive(
     header,
 );
 
-pub const INTERVAL: Directive<Cx> = directive(
+pub(crate) const INTERVAL: Directive<Cx> = directive(
     "interval",
     C::OTEL_EXPORTER,
     Args::T1,
@@ -59,7 +59,7 @@ pub const INTERVAL: Directive<Cx> = directive(
     |cx, n| set_msec(&mut draft(cx).interval, n),
 );
 
-pub const BATCH_SIZE: Directive<Cx> = directive(
+pub(crate) const BATCH_SIZE: Directive<Cx> = directive(
     "batch_size",
     C::OTEL_EXPORTER,
     Args::T1,
@@ -68,7 +68,7 @@ pub const BATCH_SIZE: Directive<Cx> = directive(
     |cx, n| set_size(&mut draft(cx).size, n),
 );
 
-pub const BATCH_COUNT: Directive<Cx> = directive(
+pub(crate) const BATCH_COUNT: Directive<Cx> = directive(
     "batch_count",
     C::OTEL_EXPORTER,
     Args::T1,

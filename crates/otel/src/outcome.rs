@@ -48,7 +48,7 @@ pub struct Told(Cell<Option<u64>>);
 
 impl Told {
     /// Whether to log now.
-    pub fn may_tell(&self) -> bool {
+    pub(crate) fn may_tell(&self) -> bool {
         let now = base::time::now_ms();
         let may = self.0.get().is_none_or(|last| now.saturating_sub(last) >= TELL_MS);
         if may {

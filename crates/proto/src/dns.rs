@@ -10,7 +10,7 @@ pub mod kind {
     /// Another name.
     pub const CNAME: u16 = 5;
     /// The start of a zone's authority.
-    pub const SOA: u16 = 6;
+    pub(crate) const SOA: u16 = 6;
     /// The name of an address (RFC 1035 section 3.5).
     pub const PTR: u16 = 12;
     /// An IPv6 address.

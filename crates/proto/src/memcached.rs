@@ -8,7 +8,7 @@ use base::ascii::parse_u64;
 use std::fmt;
 
 /// The bytes behind the data.
-pub const TRAILER: &[u8] = b"\r\nEND\r\n";
+const TRAILER: &[u8] = b"\r\nEND\r\n";
 
 /// The first line of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,10 +12,10 @@ const LENGTH_BYTES_MAX: usize = 4;
 
 /// Bits of the connect flags.
 mod flag {
-    pub const RESERVED: u8 = 0x01;
-    pub const WILL: u8 = 0x04;
-    pub const WILL_QOS: u8 = 0x18;
-    pub const WILL_RETAIN: u8 = 0x20;
+    pub(crate) const RESERVED: u8 = 0x01;
+    pub(crate) const WILL: u8 = 0x04;
+    pub(crate) const WILL_QOS: u8 = 0x18;
+    pub(crate) const WILL_RETAIN: u8 = 0x20;
     pub const PASSWORD: u8 = 0x40;
     pub const USER: u8 = 0x80;
 }

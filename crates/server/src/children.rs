@@ -18,7 +18,7 @@ use crate::worker::{Assignment, Before, FATAL};
 
 /// The kind of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ChildKind {
+pub(crate) enum ChildKind {
     /// A worker, with its number among the workers.
     Worker(usize),
     /// A process beside the workers.
@@ -92,12 +92,12 @@ impl Ended {
     }
 
     /// The number that ended soon, this one included.
-    pub fn early_ends(&self) -> u32 {
+    pub(crate) fn early_ends(&self) -> u32 {
         if self.child.started.elapsed() < SOON { self.child.early_ends + 1 } else { 0 }
     }
 
     /// It could not even begin, and another would not either.
-    pub fn is_fatal(&self) -> bool {
+    pub(crate) fn is_fatal(&self) -> bool {
         self.exit == Exit::Code(FATAL)
     }
 
@@ -145,7 +145,7 @@ impl Children {
     }
 
     /// The workers among them, with their slots.
-    pub fn workers_by_slot(&mut self) -> impl Iterator<Item = (usize, usize, &mut Child)> {
+    pub(crate) fn workers_by_slot(&mut self) -> impl Iterator<Item = (usize, usize, &mut Child)> {
         self.list.iter_mut().enumerate().filter_map(|(slot, child)| match child {
             Some(child) => match child.kind {
                 ChildKind::Worker(index) => Some((slot, index, child)),
@@ -167,7 +167,7 @@ impl Children {
     }
 
     /// The new binary's process id, if one runs.
-    pub fn new_binary(&self) -> Option<i32> {
+    pub(crate) fn new_binary(&self) -> Option<i32> {
         self.all().find(|child| child.kind == ChildKind::NewBinary).map(|child| child.pid)
     }
 
@@ -258,7 +258,7 @@ impl Children {
     }
 
     /// Whether workers of generations before this one have connections that may still move.
-    pub fn are_moving(&mut self, generation: u64) -> bool {
+    pub(crate) fn are_moving(&mut self, generation: u64) -> bool {
         let mut moving = false;
         for child in self.list.iter_mut().flatten().filter(|c| c.generation < generation) {
             // Nothing is written to it: it is readable at its end.
@@ -270,7 +270,7 @@ impl Children {
     }
 
     /// The slots of workers of this generation.
-    pub fn slots_of(&mut self, generation: u64) -> Vec<usize> {
+    pub(crate) fn slots_of(&mut self, generation: u64) -> Vec<usize> {
         let all = self.workers_by_slot();
         all.filter(|(.., child)| child.generation == generation).map(|(slot, ..)| slot).collect()
     }
@@ -283,7 +283,7 @@ impl Children {
 
     /// The value of the variable for live connections, in a child that was just forked for a new
     /// binary.
-    pub fn moves_for_new_binary(&self) -> Option<String> {
+    pub(crate) fn moves_for_new_binary(&self) -> Option<String> {
         self.moves.as_ref()?.for_new_binary().ok()
     }
 
@@ -369,7 +369,7 @@ pub struct Started {
 
 /// Waits until every process with the writing end of a [`Report`](crate::verdict::Report) serves,
 /// or has ended.
-pub fn wait_started(pipe: &OwnedFd) -> Started {
+pub(crate) fn wait_started(pipe: &OwnedFd) -> Started {
     let end = Instant::now() + READY_MAX;
     let mut text = Vec::new();
     loop {

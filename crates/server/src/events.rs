@@ -18,7 +18,7 @@ const OTHER_METHODS: &[&str] = &["kqueue", "devpoll", "/dev/poll", "eventport"];
 
 /// The directives of an `events` block.
 #[derive(Default)]
-pub struct EventsBlock {
+pub(crate) struct EventsBlock {
     pub(crate) driver: Option<DriverKind>,
     pub(crate) connections: Option<usize>,
     pub(crate) multi_accept: Option<bool>,

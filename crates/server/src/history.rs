@@ -195,7 +195,7 @@ impl Master {
     }
 
     /// A process ended with a failure, although the master did not ask it to.
-    pub fn note_end(&self, ended: &Ended) {
+    pub(crate) fn note_end(&self, ended: &Ended) {
         if ended.child.exiting || ended.child.kind == ChildKind::NewBinary {
             return;
         }
@@ -209,7 +209,7 @@ impl Master {
     }
 
     /// A reload is over.
-    pub fn note_reload(&self, verdict: &Verdict) {
+    pub(crate) fn note_reload(&self, verdict: &Verdict) {
         let generation = self.generation();
         let (severity, text) = match verdict.outcome {
             Outcome::Serving if verdict.serving < verdict.configured => {

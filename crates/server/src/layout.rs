@@ -16,9 +16,9 @@ pub const CONF_PATH: &str = "conf/nginx.conf";
 /// The first error log, relative to the prefix.
 pub const ERROR_LOG_PATH: &str = "logs/error.log";
 /// The file with the master's process id, relative to the prefix.
-pub const PID_PATH: &str = "logs/nginx.pid";
+pub(crate) const PID_PATH: &str = "logs/nginx.pid";
 /// The lock file, relative to the prefix.
-pub const LOCK_PATH: &str = "logs/nginx.lock";
+pub(crate) const LOCK_PATH: &str = "logs/nginx.lock";
 
 /// The folders of an installation.
 #[derive(Debug, PartialEq, Eq)]

@@ -465,14 +465,14 @@ impl Cycle {
 
     /// The start is over: messages no longer go to the terminal. Standard error becomes another
     /// name of the error log, unless a log goes to standard error itself.
-    pub fn leave_terminal(&mut self) {
+    pub(crate) fn leave_terminal(&mut self) {
         self.log = Log::new(std::mem::take(&mut self.sinks));
         log::set_default(self.log.clone());
         self.redirect_stderr();
     }
 
     /// Opens the log files again (USR1).
-    pub fn reopen_logs(&self, owner: Option<u32>) {
+    pub(crate) fn reopen_logs(&self, owner: Option<u32>) {
         log!(self.log, Level::Notice, None, "reopening logs");
         self.logs.reopen(owner, &self.log);
         self.redirect_stderr();

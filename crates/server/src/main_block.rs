@@ -509,7 +509,7 @@ fn mask(word: &Word) -> Result<Vec<usize>, ConfError> {
 }
 
 /// Records an engine's block; the engine reads it when the whole outermost level is known.
-pub fn engine_block(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
+pub(crate) fn engine_block(draft: &mut MainBlock, node: &Node) -> Result<(), ConfError> {
     if draft.blocks.contains(&node.name.text) {
         return Err(ConfError::directive(node, "is duplicate"));
     }

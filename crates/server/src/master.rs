@@ -186,7 +186,7 @@ impl Master {
     }
 
     /// The number of workers of the running configuration.
-    pub fn worker_count(&self) -> usize {
+    pub(crate) fn worker_count(&self) -> usize {
         let generation = self.state.generation;
         self.state.children.workers().filter(|child| child.generation == generation).count()
     }
@@ -531,7 +531,10 @@ impl Master {
     }
 
     /// Reloads for a client of the control socket, which is answered when connections have moved.
-    pub fn reload_for_client(&mut self, client: ClientId) -> ControlFlow<End, Option<Answer>> {
+    pub(crate) fn reload_for_client(
+        &mut self,
+        client: ClientId,
+    ) -> ControlFlow<End, Option<Answer>> {
         if self.state.stop != Stop::No {
             return ControlFlow::Continue(Some(Answer::refused("the server is stopping")));
         }
@@ -643,7 +646,7 @@ impl Master {
     }
 
     /// The part of the master that a worker needs; closes the rest.
-    pub fn into_worker(self) -> (Cycle, Environ, Rc<ShmLock>, bool) {
+    pub(crate) fn into_worker(self) -> (Cycle, Environ, Rc<ShmLock>, bool) {
         (self.cycle, self.environ, self.lock, self.daemonized)
     }
 }

@@ -69,7 +69,7 @@ impl Paths {
 
     /// Whether the error log before the configuration's own has a place of its own: `-e`'s, or one
     /// below the prefix. Otherwise it is the terminal.
-    pub fn error_log_is_known(&self) -> bool {
+    pub(crate) fn error_log_is_known(&self) -> bool {
         self.error_log_named || self.homes.logs == Place::Prefix
     }
 

@@ -75,7 +75,7 @@ pub fn remove(path: &Path, log: &Log) {
 
 /// Why a pid file names no process.
 #[derive(Debug)]
-pub enum NoPid {
+pub(crate) enum NoPid {
     /// None is configured, and no folder can be written.
     NoFile,
     Unread(PathBuf, io::Error),

@@ -77,7 +77,12 @@ impl Relays {
     }
 
     /// The relays as a worker that was just forked sees them.
-    pub fn into_worker(self, index: usize, slot: usize, inbox: Option<Inbox>) -> Option<Relay> {
+    pub(crate) fn into_worker(
+        self,
+        index: usize,
+        slot: usize,
+        inbox: Option<Inbox>,
+    ) -> Option<Relay> {
         let Relays { key, half, living, own, before } = self;
         let number = |n: usize| u16::try_from(n).ok();
         let place = Place { index: number(index)?, slot: number(slot)?, half };

@@ -43,7 +43,7 @@ fn uses_accept_lock(settings: &Settings) -> bool {
 }
 
 /// The settings of the loop.
-pub fn loop_options(settings: &Settings, lock: &Rc<ShmLock>) -> event::Options {
+pub(crate) fn loop_options(settings: &Settings, lock: &Rc<ShmLock>) -> event::Options {
     let events = &settings.events;
     let accept_mutex = uses_accept_lock(settings).then(|| {
         let lock = OwnLock { lock: lock.clone(), pid: std::process::id() };
@@ -86,7 +86,7 @@ pub fn alone(before: Before) -> Gate {
 
 /// Starts the engines of a configuration on this process's own descriptors of its sockets.
 /// The relay and the moves are a worker's; the only process of a server has a relay of its own.
-pub fn start_engines(
+pub(crate) fn start_engines(
     cycle: &Cycle,
     (index, slot): (usize, usize),
     alone: Gate,
@@ -136,7 +136,7 @@ pub fn start_engines(
 
 /// Has this worker pass on the datagrams of QUIC's removed addresses to the workers of before. The
 /// tasks end with those, or with this worker's own leave.
-pub fn start_parting(
+pub(crate) fn start_parting(
     cycle: &Cycle,
     index: usize,
     alone: &Gate,
@@ -156,7 +156,7 @@ pub fn start_parting(
 }
 
 /// Starts the watchdog, where a listening socket is steered. The task ends with accepting.
-pub fn start_watchdog(cycle: &Cycle, index: usize) -> Option<TaskId> {
+pub(crate) fn start_watchdog(cycle: &Cycle, index: usize) -> Option<TaskId> {
     let several = cycle.settings.master_process && cycle.settings.worker_processes > 1;
     let watchdog = cycle.listeners.borrow().watchdog(index).filter(|_| several)?;
     // By the number of the address: the engine, and the address's number there.
@@ -174,7 +174,7 @@ pub fn start_watchdog(cycle: &Cycle, index: usize) -> Option<TaskId> {
 
 /// Starts the beat that the master watches, if it does: a task that lasts as long as the worker.
 /// The sockets that it holds are in the list.
-pub fn start_beat(cycle: &Cycle, beats: &'static Beats, place: &Assignment) -> OwnSockets {
+pub(crate) fn start_beat(cycle: &Cycle, beats: &'static Beats, place: &Assignment) -> OwnSockets {
     let sockets = OwnSockets::default();
     if !cycle.settings.master_process || cycle.settings.watchdog_ms.is_none() {
         return sockets;
@@ -200,7 +200,7 @@ pub fn start_beat(cycle: &Cycle, beats: &'static Beats, place: &Assignment) -> O
 }
 
 /// Takes signals from now on, in a task of the loop.
-pub fn watch_signals(mut take: impl FnMut(Received) + 'static) -> io::Result<()> {
+pub(crate) fn watch_signals(mut take: impl FnMut(Received) + 'static) -> io::Result<()> {
     let fd = Fd::new(SignalFd::new(&signals::set())?.into_fd());
     event::spawn(async move {
         loop {
@@ -218,7 +218,7 @@ pub fn watch_signals(mut take: impl FnMut(Received) + 'static) -> io::Result<()>
 }
 
 /// The seat of a process that has no sockets.
-pub fn helper_seat(cycle: &Cycle, slot: usize) -> Seat {
+pub(crate) fn helper_seat(cycle: &Cycle, slot: usize) -> Seat {
     Seat {
         index: 0,
         slot,
@@ -233,7 +233,7 @@ pub fn helper_seat(cycle: &Cycle, slot: usize) -> Seat {
 
 /// Starts the work of the helpers, in the only process of a server without a master. The tasks are
 /// cancelled when another configuration runs.
-pub fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
+pub(crate) fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
     let seat = helper_seat(cycle, 0);
     let wanted = Helper::ALL.into_iter().filter(|helper| cycle.wants(*helper)).flat_map(|helper| {
         cycle.prepare_help(helper);
@@ -246,7 +246,7 @@ pub fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
 const LAST_WORK_MS: u64 = 500;
 
 /// Calls `exit` when what must leave the process before it ends has left it, or its time is over.
-pub fn after_last_work(cycle: &Cycle, exit: impl FnOnce() + 'static) {
+pub(crate) fn after_last_work(cycle: &Cycle, exit: impl FnOnce() + 'static) {
     let last: Vec<_> = cycle.engines.iter().flat_map(|engine| engine.last_work()).collect();
     if last.is_empty() {
         return exit();

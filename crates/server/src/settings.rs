@@ -165,14 +165,14 @@ impl Settings {
 
     /// Whether the configuration asks for core files of workers: their memory, with all keys, stays
     /// open to other processes of their user then.
-    pub fn wants_core(&self) -> bool {
+    pub(crate) fn wants_core(&self) -> bool {
         self.rlimit_core.is_some_and(|bytes| bytes > 0)
             || self.working_directory.is_some()
             || self.debug_points == Some(DebugPoint::Abort)
     }
 
     /// The name that the pid file has while a new binary is tried: nginx's.
-    pub fn old_pid(&self) -> PathBuf {
+    pub(crate) fn old_pid(&self) -> PathBuf {
         let mut path = self.pid.clone().into_os_string();
         if !path.is_empty() {
             path.push(".oldbin");
@@ -181,7 +181,7 @@ impl Settings {
     }
 
     /// The processors of the worker with that number; `None` when it may run on any.
-    pub fn cpus_of(&self, worker: usize) -> Option<Vec<usize>> {
+    pub(crate) fn cpus_of(&self, worker: usize) -> Option<Vec<usize>> {
         match self.affinity.as_ref()? {
             Affinity::Auto(cpus) if cpus.is_empty() => None,
             Affinity::Auto(cpus) => Some(vec![cpus[worker % cpus.len()]]),
@@ -190,7 +190,7 @@ impl Settings {
     }
 
     /// Warns when there will be fewer descriptors than connections.
-    pub fn check_descriptors(&self, log: &Log) {
+    pub(crate) fn check_descriptors(&self, log: &Log) {
         let system = os::limits::get(os::limits::Limit::NoFile);
         let limit = self.rlimit_nofile.unwrap_or(system);
         let connections = self.events.connections;

@@ -64,7 +64,7 @@ pub fn send(log: &Log, pid_file: &std::path::Path, signal: Signal) -> bool {
 /// The name of the program that a process runs, if it is certainly no server: it got the number
 /// of one that ended without removing its pid file. A server says in its title that it is a
 /// master, and with `master_process off` the program is one of this name; nginx counts as well.
-pub fn other_program(pid: i32) -> Option<String> {
+pub(crate) fn other_program(pid: i32) -> Option<String> {
     let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).ok();
     let title = read("cmdline")?;
     // A kernel thread has none, nor has a process that has just ended.

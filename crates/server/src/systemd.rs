@@ -42,7 +42,7 @@ impl Notify {
     }
 
     /// This master ends, and another one takes its place.
-    pub fn main_is(&self, pid: i32) {
+    pub(crate) fn main_is(&self, pid: i32) {
         self.send(&format!("MAINPID={pid}\n"));
     }
 

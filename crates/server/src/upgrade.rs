@@ -35,14 +35,14 @@ pub struct Upgrade {
 
 impl Upgrade {
     /// Whether this is a new binary and the old one still runs.
-    pub fn predecessor_lives(&self) -> bool {
+    pub(crate) fn predecessor_lives(&self) -> bool {
         let parent = os::process::getppid().map(|pid| pid.as_raw_nonzero().get());
         self.predecessor.is_some() && self.predecessor == parent
     }
 
     /// The queue for live connections: the old binary's, or a new one. Without it, each connection
     /// stays with its worker.
-    pub fn take_moves(&mut self, log: &Log) -> Option<Channel> {
+    pub(crate) fn take_moves(&mut self, log: &Log) -> Option<Channel> {
         let made = self.moves.take().map_or_else(Channel::new, Ok);
         let tell = |e: &std::io::Error| {
             let m = "connections cannot move to new workers";
@@ -114,7 +114,7 @@ impl Upgrade {
 }
 
 /// Makes room for the new binary's pid file; false when that failed, which has been logged.
-pub fn move_pid_file(cycle: &Cycle) -> bool {
+pub(crate) fn move_pid_file(cycle: &Cycle) -> bool {
     let (pid, old) = (&cycle.settings.pid, cycle.settings.old_pid());
     if pid.as_os_str().is_empty() {
         return true;
@@ -135,7 +135,7 @@ pub fn move_pid_file(cycle: &Cycle) -> bool {
 }
 
 /// Takes the pid file back when the new binary has ended.
-pub fn restore_pid_file(cycle: &Cycle) {
+pub(crate) fn restore_pid_file(cycle: &Cycle) {
     let (pid, old) = (&cycle.settings.pid, cycle.settings.old_pid());
     if pid.as_os_str().is_empty() {
         return;

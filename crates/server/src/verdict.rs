@@ -50,7 +50,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// A verdict without new workers.
-    pub fn without_workers(outcome: Outcome) -> Verdict {
+    pub(crate) fn without_workers(outcome: Outcome) -> Verdict {
         Verdict { outcome, serving: 0, configured: 0 }
     }
 
@@ -104,7 +104,7 @@ impl Moved {
     }
 
     /// Whether all that has left a worker since then has come to another one.
-    pub fn has_arrived(&self, stats: &Stats) -> bool {
+    pub(crate) fn has_arrived(&self, stats: &Stats) -> bool {
         let since = Moved::so_far(stats).since(self);
         since.sent == since.received.iter().sum::<u64>()
     }

@@ -201,7 +201,7 @@ fn ran_ms(pid: i32) -> Option<u64> {
 
 /// A worker that was just found to stand still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NewlyStuck {
+pub(crate) struct NewlyStuck {
     /// Its process.
     pub pid: i32,
     /// Its number among the workers.
@@ -267,7 +267,7 @@ pub async fn beat(beats: &'static Beats, sockets: OwnSockets) {
 }
 
 /// The sockets that a worker accepts from, until it leaves.
-pub type OwnSockets = Rc<RefCell<Vec<OwnSocket>>>;
+pub(crate) type OwnSockets = Rc<RefCell<Vec<OwnSocket>>>;
 
 /// A socket that a worker accepts from.
 pub struct OwnSocket {

@@ -28,10 +28,10 @@ use crate::watchdog::OwnSockets;
 use crate::{helper, serving, signals};
 
 /// The exit code of a worker that could not begin: it is not started again.
-pub const FATAL: i32 = 2;
+pub(crate) const FATAL: i32 = 2;
 
 /// Time of cut-off connections for their last steps, milliseconds.
-pub const GIVEN_UP_MS: u64 = 500;
+pub(crate) const GIVEN_UP_MS: u64 = 500;
 
 /// For each worker that is to leave its sockets to a new one, a pipe that ends when it receives no
 /// more datagrams.

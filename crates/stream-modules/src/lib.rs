@@ -13,7 +13,7 @@ pub mod limit_conn;
 pub mod limit_req;
 pub mod log;
 pub mod map;
-pub mod mqtt_filter;
+pub(crate) mod mqtt_filter;
 pub mod mqtt_preread;
 pub mod num_map;
 pub mod pass;

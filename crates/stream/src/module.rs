@@ -68,13 +68,13 @@ pub enum Preread {
 pub type Handler = Box<dyn Fn(&mut StreamSession) -> Verdict>;
 
 /// A handler for every datagram of a session after the first: whether to forward it.
-pub type DatagramHandler = Box<dyn Fn(&mut StreamSession) -> bool>;
+pub(crate) type DatagramHandler = Box<dyn Fn(&mut StreamSession) -> bool>;
 
 /// A preread handler: gets the first bytes of a session.
-pub type PrereadHandler = Box<dyn Fn(&mut StreamSession, &[u8]) -> Preread>;
+pub(crate) type PrereadHandler = Box<dyn Fn(&mut StreamSession, &[u8]) -> Preread>;
 
 /// A handler that decides nothing: of the log phase, or of [`Pipeline::resume`].
-pub type LogHandler = Box<dyn Fn(&mut StreamSession)>;
+pub(crate) type LogHandler = Box<dyn Fn(&mut StreamSession)>;
 
 /// A handler of a phase that may wait: the phase continues by its verdict.
 pub trait WaitingHandler {
@@ -157,7 +157,7 @@ pub trait BytesFilter {
 pub type GoingOn<'a> = Pin<Box<dyn Future<Output = Result<(), u16>> + 'a>>;
 
 /// Makes the filter of a session.
-pub type MakeFilter = Box<dyn Fn(&mut StreamSession) -> Box<dyn BytesFilter>>;
+pub(crate) type MakeFilter = Box<dyn Fn(&mut StreamSession) -> Box<dyn BytesFilter>>;
 
 /// Serves a session; resolves to its status.
 pub type Served<'a> = Pin<Box<dyn Future<Output = u16> + 'a>>;

@@ -20,7 +20,7 @@ pub mod status {
     /// An internal error.
     pub const INTERNAL: u16 = 500;
     /// No upstream server could be reached.
-    pub const BAD_GATEWAY: u16 = 502;
+    pub(crate) const BAD_GATEWAY: u16 = 502;
     /// A limit was exceeded.
     pub const UNAVAILABLE: u16 = 503;
 }

@@ -25,7 +25,7 @@ fn groups() -> MutexGuard<'static, Option<HashSet<u32>>> {
 }
 
 /// Has orphans below this process become its children, from now on.
-pub fn adopt_orphans() {
+pub(crate) fn adopt_orphans() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         set_child_subreaper(Some(getpid())).expect("Linux can since 3.4");
@@ -71,7 +71,7 @@ impl Group {
 
     /// Waits until no process of the group is left, or until the time given, and returns whether
     /// that is so. The master must have been waited for: this reaps all that is in the group.
-    pub fn wait_until_empty(&self, until: Instant) -> bool {
+    pub(crate) fn wait_until_empty(&self, until: Instant) -> bool {
         loop {
             if self.is_empty() {
                 return true;
@@ -117,12 +117,12 @@ impl Drop for Group {
 }
 
 /// The pidfd of a process; `None` after its end.
-pub fn pidfd(pid: u32) -> Option<OwnedFd> {
+pub(crate) fn pidfd(pid: u32) -> Option<OwnedFd> {
     pidfd_open(procfs::id(pid), PidfdFlags::empty()).ok()
 }
 
 /// Waits for the end of at least one of these processes, or until the time given.
-pub fn wait_for_one(pids: &[u32], until: Instant) {
+pub(crate) fn wait_for_one(pids: &[u32], until: Instant) {
     let fds: Vec<_> = pids.iter().filter_map(|&pid| pidfd(pid)).collect();
     // One that has no pidfd has ended.
     if fds.len() == pids.len() {

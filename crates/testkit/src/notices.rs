@@ -52,7 +52,7 @@ impl Notices {
     }
 
     /// Waits until the server reports that it serves. `server` is its pidfd.
-    pub fn wait_until_ready(&self, server: BorrowedFd<'_>) -> Result<(), Missing> {
+    pub(crate) fn wait_until_ready(&self, server: BorrowedFd<'_>) -> Result<(), Missing> {
         let until = Instant::now() + PATIENCE;
         while !is_ready(&self.next(server, until)?) {}
         Ok(())
@@ -60,7 +60,7 @@ impl Notices {
 
     /// Waits for the end of a reload that began at `since_usec` of the monotonic clock or later:
     /// one that began before may have read the configuration of before.
-    pub fn wait_until_reloaded(
+    pub(crate) fn wait_until_reloaded(
         &self,
         server: BorrowedFd<'_>,
         since_usec: u64,

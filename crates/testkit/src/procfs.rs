@@ -36,14 +36,14 @@ pub fn children(pid: u32) -> Vec<u32> {
 }
 
 /// The command line, arguments separated by spaces.
-pub fn command_line(pid: u32) -> String {
+pub(crate) fn command_line(pid: u32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let text: String = bytes.iter().map(|&b| if b == 0 { ' ' } else { char::from(b) }).collect();
     text.trim_end().to_string()
 }
 
 /// Whether the process holds a file below `dir` open.
-pub fn has_open_below(pid: u32, dir: &Path) -> bool {
+pub(crate) fn has_open_below(pid: u32, dir: &Path) -> bool {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     entries.flatten().any(|e| fs::read_link(e.path()).is_ok_and(|to| to.starts_with(dir)))
 }

@@ -29,7 +29,7 @@ mod certificate_compression;
 pub mod certified;
 pub mod ciphers;
 mod client;
-pub mod client_sessions;
+pub(crate) mod client_sessions;
 pub mod conf_command;
 mod config_error;
 mod error;

@@ -29,8 +29,8 @@ const SEAL_LIMIT: u64 = 1 << 23;
 
 /// The types of records.
 pub(crate) mod kind {
-    pub const CHANGE_CIPHER_SPEC: u8 = 20;
-    pub const ALERT: u8 = 21;
+    pub(crate) const CHANGE_CIPHER_SPEC: u8 = 20;
+    pub(crate) const ALERT: u8 = 21;
     pub const HANDSHAKE: u8 = 22;
     pub const DATA: u8 = 23;
 }
@@ -236,7 +236,7 @@ impl Keys {
     ///
     /// # Errors
     /// It is too long, or not a header.
-    pub fn fragment_len(&self, header: [u8; HEADER]) -> Result<usize, Error> {
+    pub(crate) fn fragment_len(&self, header: [u8; HEADER]) -> Result<usize, Error> {
         let [kind, major, minor, high, low] = header;
         let len = usize::from(u16::from_be_bytes([high, low]));
         // The version of a TLS 1.3 record is ignored here, but sealed.
@@ -284,17 +284,17 @@ fn unpadded(plain: &mut [u8]) -> Result<(u8, &mut [u8]), Error> {
 
 /// Alerts (RFC 8446 §6).
 pub(crate) mod alert {
-    pub const CLOSE_NOTIFY: u8 = 0;
+    pub(crate) const CLOSE_NOTIFY: u8 = 0;
     pub const UNEXPECTED_MESSAGE: u8 = 10;
-    pub const BAD_RECORD_MAC: u8 = 20;
+    pub(crate) const BAD_RECORD_MAC: u8 = 20;
     pub const RECORD_OVERFLOW: u8 = 22;
     pub const HANDSHAKE_FAILURE: u8 = 40;
     pub const ILLEGAL_PARAMETER: u8 = 47;
     pub const DECODE_ERROR: u8 = 50;
     pub const PROTOCOL_VERSION: u8 = 70;
     pub const INTERNAL_ERROR: u8 = 80;
-    pub const USER_CANCELED: u8 = 90;
-    pub const NO_RENEGOTIATION: u8 = 100;
+    pub(crate) const USER_CANCELED: u8 = 90;
+    pub(crate) const NO_RENEGOTIATION: u8 = 100;
 }
 
 #[cfg(test)]

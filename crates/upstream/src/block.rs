@@ -87,7 +87,7 @@ impl NamedUpstream {
     }
 
     /// The `resolve` lines, with their numbers from 1.
-    pub fn resolve_lines(&self) -> impl Iterator<Item = (u64, &ResolveLine)> {
+    pub(crate) fn resolve_lines(&self) -> impl Iterator<Item = (u64, &ResolveLine)> {
         (1..).zip(self.block.lines.iter().filter_map(|l| l.resolve.as_ref()))
     }
 

@@ -22,19 +22,19 @@ pub mod word {
     /// Backup, and presence of a route.
     pub const FLAGS: usize = 3;
     /// The number of its `resolve` line, from 1; 0 without one.
-    pub const TEMPLATE: usize = 4;
+    pub(crate) const TEMPLATE: usize = 4;
     /// Exchanges under way.
-    pub const CONNS: usize = 5;
+    pub(crate) const CONNS: usize = 5;
     /// Failures in a row.
     pub const FAILS: usize = 6;
     /// Time of the last failure, seconds.
-    pub const ACCESSED: usize = 7;
+    pub(crate) const ACCESSED: usize = 7;
     /// Time of the last try or failure, seconds.
     pub const CHECKED: usize = 8;
     /// The effective weight.
-    pub const EFFECTIVE: usize = 9;
+    pub(crate) const EFFECTIVE: usize = 9;
     /// The balance of smooth round robin.
-    pub const CURRENT: usize = 10;
+    pub(crate) const CURRENT: usize = 10;
     /// See [`super::down`].
     pub const DOWN: usize = 11;
     /// Beginning of the slow start, milliseconds; 0 without one.
@@ -42,25 +42,25 @@ pub mod word {
     /// Settings: see [`super::ServerSpec`].
     pub const WEIGHT: usize = 13;
     /// As above.
-    pub const MAX_CONNS: usize = 14;
+    pub(crate) const MAX_CONNS: usize = 14;
     /// As above.
-    pub const MAX_FAILS: usize = 15;
+    pub(crate) const MAX_FAILS: usize = 15;
     /// As above.
-    pub const FAIL_TIMEOUT: usize = 16;
+    pub(crate) const FAIL_TIMEOUT: usize = 16;
     /// As above.
-    pub const SLOW_START: usize = 17;
+    pub(crate) const SLOW_START: usize = 17;
     /// Averages of `least_time`, milliseconds: until the head.
-    pub const HEADER_TIME: usize = 18;
+    pub(crate) const HEADER_TIME: usize = 18;
     /// As above, until the end.
-    pub const RESPONSE_TIME: usize = 19;
+    pub(crate) const RESPONSE_TIME: usize = 19;
     /// The average age of exchanges under way.
-    pub const INFLIGHT_TIME: usize = 20;
+    pub(crate) const INFLIGHT_TIME: usize = 20;
     /// The sum of these ages when their number changed last.
-    pub const INFLIGHT_LAST: usize = 21;
+    pub(crate) const INFLIGHT_LAST: usize = 21;
     /// The time of that change, milliseconds.
-    pub const INFLIGHT_CHANGED: usize = 22;
+    pub(crate) const INFLIGHT_CHANGED: usize = 22;
     /// The number of these exchanges.
-    pub const INFLIGHT: usize = 23;
+    pub(crate) const INFLIGHT: usize = 23;
     /// Exchanges begun.
     pub const REQUESTS: usize = 24;
     /// Of these, failed.
@@ -70,18 +70,18 @@ pub mod word {
     /// Of these, failed.
     pub const CHECKS_FAILED: usize = 27;
     /// Checks passed in a row.
-    pub const STREAK: usize = 28;
+    pub(crate) const STREAK: usize = 28;
     /// Checks failed in a row.
-    pub const STREAK_BAD: usize = 29;
+    pub(crate) const STREAK_BAD: usize = 29;
     /// The configuration that waits for the first check, by its random number.
-    pub const CHECKED_BY: usize = 30;
+    pub(crate) const CHECKED_BY: usize = 30;
     /// Times that it became unhealthy.
     pub const UNHEALTHY: usize = 31;
     /// The time since which it is out for failures or bad health, milliseconds since 1970; 0 while
     /// it is not.
     pub const OUT_SINCE: usize = 32;
     /// The sum of earlier such times, milliseconds.
-    pub const OUT_MS: usize = 33;
+    pub(crate) const OUT_MS: usize = 33;
     /// Address, server and sid, each ended by a line feed.
     pub const TEXT: usize = 34;
     /// The longest address, name of a server with its port, and route.
@@ -95,13 +95,13 @@ pub(crate) mod state {
     /// Taken out; free when its last exchange ends.
     pub const GONE: u64 = 2;
     /// The state of a `resolve` line; `CHECKED` is the expiry of its addresses.
-    pub const TEMPLATE: u64 = 3;
+    pub(crate) const TEMPLATE: u64 = 3;
 }
 
 pub(crate) mod flag {
-    pub const BACKUP: u64 = 1;
+    pub(crate) const BACKUP: u64 = 1;
     /// It has a `route=`.
-    pub const ROUTE: u64 = 2;
+    pub(crate) const ROUTE: u64 = 2;
 }
 
 /// Reasons not to ask a server, as bits.
@@ -111,9 +111,9 @@ pub mod down {
     /// Health checks fail.
     pub const UNHEALTHY: u64 = 2;
     /// The first health check, which comes before all requests, is not over.
-    pub const UNCHECKED: u64 = 4;
+    pub(crate) const UNCHECKED: u64 = 4;
     /// `drain`: clients bound to it are served still.
-    pub const DRAINING: u64 = 8;
+    pub(crate) const DRAINING: u64 = 8;
 }
 
 /// The settings of a server.

@@ -69,7 +69,7 @@ pub mod debug {
     /// Configuration, signals, processes.
     pub const CORE: u32 = 0x010;
     /// Memory.
-    pub const ALLOC: u32 = 0x020;
+    pub(crate) const ALLOC: u32 = 0x020;
     /// Locks in shared memory.
     pub const MUTEX: u32 = 0x040;
     /// The event loop and sockets.

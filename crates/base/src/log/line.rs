@@ -138,14 +138,6 @@ impl Line {
         self.len += taken.len();
     }
 
-    pub(super) fn make_room(&mut self, room: usize) {
-        let last = LINE_BYTES_MAX - room;
-        if self.len > last {
-            self.len = last;
-            self.put_bytes(b"...");
-        }
-    }
-
     /// The line as text with its line feed, if its message holds control characters: those are
     /// written as `\x0A`, as in access logs. Such a line may be longer than others.
     pub(super) fn escaped(&self, message_start: usize) -> Option<Vec<u8>> {

@@ -21,10 +21,7 @@ pub use self::sinks::{MemorySink, StderrSink, capture};
 
 /// A line is cut to this many bytes, its line feed included, as in nginx. A JSON object holds the
 /// text that is left, and may be longer for its escapes.
-pub const LINE_BYTES_MAX: usize = 2048;
-
-/// Room kept for the system's error text when a message is cut.
-const OS_ERROR_ROOM: usize = 50;
+pub(crate) const LINE_BYTES_MAX: usize = 2048;
 
 /// A destination of lines. Must not block for long, panic, or log in turn.
 pub trait Sink {
@@ -174,25 +171,6 @@ impl Log {
     #[cold]
     pub fn write_debug(&self, part: u32, conn: Option<u64>, message: fmt::Arguments<'_>) {
         self.emit(Level::Debug, part, conn, |line| line.put(message));
-    }
-
-    /// Writes `MESSAGE (2: No such file or directory)CONTEXT`. A message too long for the line is
-    /// cut, so that the error always shows.
-    #[cold]
-    pub fn write_os(
-        &self,
-        level: Level,
-        conn: Option<u64>,
-        message: fmt::Arguments<'_>,
-        error: &io::Error,
-        context: fmt::Arguments<'_>,
-    ) {
-        self.emit(level, debug::ALL, conn, |line| {
-            line.put(message);
-            line.make_room(OS_ERROR_ROOM);
-            line.put(format_args!(" {}", os_error(error)));
-            line.put(context);
-        });
     }
 
     fn emit(&self, level: Level, part: u32, conn: Option<u64>, fill: impl Fn(&mut Line)) {

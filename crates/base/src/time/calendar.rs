@@ -110,7 +110,7 @@ impl<'a> Text<'a> {
         Text { rest }
     }
 
-    pub fn hms(self, t: &Civil) -> Text<'a> {
+    pub(crate) fn hms(self, t: &Civil) -> Text<'a> {
         self.num(t.hour, 2).put(b":").num(t.min, 2).put(b":").num(t.sec, 2)
     }
 }

@@ -70,7 +70,7 @@ thread_local! {
 static START: OnceLock<Instant> = OnceLock::new();
 
 /// The offset of local time from UTC at a moment (Unix seconds), in seconds, east positive.
-pub type ZoneOffset = fn(i64) -> i32;
+pub(crate) type ZoneOffset = fn(i64) -> i32;
 
 static ZONE: OnceLock<ZoneOffset> = OnceLock::new();
 
@@ -187,7 +187,7 @@ pub fn http_date() -> [u8; 29] {
 }
 
 /// Local time as the error log writes it: `2026/11/20 09:53:24`.
-pub fn error_log_time() -> [u8; 19] {
+pub(crate) fn error_log_time() -> [u8; 19] {
     local_text(|clock| clock.error_log.get())
 }
 

@@ -11,7 +11,7 @@ use crate::keys::IndexedEntry;
 
 /// The content of the index's files at a start.
 #[derive(Default)]
-pub struct IndexAtStart {
+pub(crate) struct IndexAtStart {
     /// Entries, the oldest first.
     pub known: Vec<IndexedEntry>,
     /// Purges that are not done.

@@ -19,7 +19,7 @@ use crate::purge_marks::PurgeMark;
 
 /// An entry of the index at a start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct IndexedEntry {
+pub(crate) struct IndexedEntry {
     pub hash: Hash,
     pub blocks: u32,
     /// The order of use.
@@ -31,7 +31,7 @@ pub struct IndexedEntry {
 
 /// The values of an entry in the zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ZoneEntry {
+pub(crate) struct ZoneEntry {
     pub blocks: u32,
     pub expire: u32,
     pub uses: u16,

@@ -86,18 +86,18 @@ impl Node {
     }
 
     /// The same without its file.
-    pub fn without_file(self) -> Node {
+    pub(crate) fn without_file(self) -> Node {
         let flags = self.flags & !(THERE | KNOWN | UNSEEN | TOLD);
         Node { blocks: 0, version: 0, flags, ..self }
     }
 
     /// The file's version.
-    pub fn file_version(&self) -> u32 {
+    pub(crate) fn file_version(&self) -> u32 {
         if self.has(UNSEEN) { 0 } else { self.version }
     }
 
     /// Whether the file with that fingerprint came from the index.
-    pub fn is_told_of(&self, file: u32) -> bool {
+    pub(crate) fn is_told_of(&self, file: u32) -> bool {
         self.has(TOLD) && (!self.has(UNSEEN) || self.version == file)
     }
 
@@ -110,7 +110,7 @@ impl Node {
     }
 
     /// It is being fetched, or its file renamed: the entry stays.
-    pub fn is_in_use(&self) -> bool {
+    pub(crate) fn is_in_use(&self) -> bool {
         self.flags & (UPDATING | PLACING) != 0
     }
 

@@ -51,7 +51,7 @@ impl Keys {
 }
 
 /// A response that this process fetches, published for other processes.
-pub struct PublishedFill {
+pub(crate) struct PublishedFill {
     keys: Rc<Keys>,
     id: streams::StreamId,
     pid: u32,

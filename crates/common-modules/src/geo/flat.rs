@@ -56,7 +56,7 @@ impl<T: Number> Flat<T> {
 
     /// From networks with their numbers of bits and values, each once; 0 is the value outside of
     /// all.
-    pub fn of_networks(mut networks: Vec<(T, u8, u32)>) -> Self {
+    pub(crate) fn of_networks(mut networks: Vec<(T, u8, u32)>) -> Self {
         networks.sort_unstable();
         let mut flat = Flat::new(0);
         // The networks around the place that was reached, the innermost last: their ends and

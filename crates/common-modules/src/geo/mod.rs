@@ -20,7 +20,7 @@ use ranges::Ranges;
 pub use variable::module;
 
 /// A compiled block.
-pub struct Geo {
+pub(crate) struct Geo {
     v4: Flat<u32>,
     v6: Flat<u128>,
     values: Vec<Bytes>,

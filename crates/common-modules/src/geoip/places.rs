@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 /// A country as databases of the older format know it.
-pub struct Country {
+pub(crate) struct Country {
     pub code: &'static str,
     pub code3: &'static str,
     pub continent: &'static str,
@@ -30,7 +30,7 @@ pub fn country(number: usize) -> Option<&'static Country> {
 }
 
 /// The country of a code of two letters.
-pub fn country_of_code(code: &str) -> Option<&'static Country> {
+pub(crate) fn country_of_code(code: &str) -> Option<&'static Country> {
     COUNTRIES.iter().find(|c| c.code == code)
 }
 

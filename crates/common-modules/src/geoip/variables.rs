@@ -98,7 +98,7 @@ const fn variables<S: Session>() -> [VarDef<S>; 16] {
 
 /// The databases that an engine looks addresses up in.
 #[derive(Default)]
-pub struct GeoIpConf {
+pub(crate) struct GeoIpConf {
     country: Option<Database>,
     city: Option<Database>,
     org: Option<Database>,

@@ -151,7 +151,7 @@ pub fn status<S: Session>(s: &mut S, out: &mut Vec<u8>) -> bool {
 
 /// One zone that the sessions of a place are held to.
 #[derive(Clone)]
-pub struct ConnLimit {
+pub(crate) struct ConnLimit {
     zone: Rc<Zone<Count>>,
     connections: u64,
 }

@@ -13,7 +13,7 @@ const FAILED: u64 = 500;
 
 /// Which sessions have a line: a share of all, and those that were slow or failed.
 #[derive(Debug, Default)]
-pub struct Sampling {
+pub(crate) struct Sampling {
     /// The share in hundredths of a percent; `None` without `sample=`.
     share: Option<u64>,
     /// The variable of the time, and the limit in milliseconds.

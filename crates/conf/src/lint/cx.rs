@@ -35,7 +35,7 @@ impl<'a> Cx<'a> {
     }
 
     /// The blocks around, the innermost first.
-    pub fn outward(&self) -> impl Iterator<Item = &'a Node> {
+    pub(crate) fn outward(&self) -> impl Iterator<Item = &'a Node> {
         self.blocks.iter().rev().copied()
     }
 
@@ -55,14 +55,14 @@ impl<'a> Cx<'a> {
     }
 
     /// Whether an `upstream` of that name exists.
-    pub fn is_upstream(&self, name: &[u8]) -> bool {
+    pub(crate) fn is_upstream(&self, name: &[u8]) -> bool {
         let engines = self.tree.nodes.iter().flat_map(|node| node.children());
         let mut groups = engines.filter(|node| node.name == *"upstream");
         groups.any(|group| group.args.first().is_some_and(|word| word.bytes() == name))
     }
 
     /// The values that `set` gives a variable in the blocks around, the innermost that has any.
-    pub fn values_set_around(&self, variable: &[u8]) -> Vec<&'a Word> {
+    pub(crate) fn values_set_around(&self, variable: &[u8]) -> Vec<&'a Word> {
         let is = |node: &&Node| {
             let name = node.args.first().map(Word::bytes);
             name.and_then(|name| name.strip_prefix(b"$")) == Some(variable)

@@ -291,7 +291,7 @@ fn host_ends(branch: &[u8]) -> bool {
 
 /// Whether the group of a location around can hold no dot, colon or slash, as far as its text
 /// tells.
-pub fn is_narrow_group(cx: &Cx<'_>, name: &[u8]) -> bool {
+pub(crate) fn is_narrow_group(cx: &Cx<'_>, name: &[u8]) -> bool {
     let group = cx.outward().filter_map(path_pattern).find_map(|p| group(p.bytes(), name));
     group.is_some_and(|group| {
         let inside = group.strip_prefix(b"?").and_then(|g| g.split(|&b| b == b'>').nth(1));
@@ -367,7 +367,7 @@ fn unescaped_dot(_: &Cx<'_>, n: &Node, found: &mut Found<'_>) {
 }
 
 /// Whether the location's expression is one for PHP's files.
-pub fn is_for_php(n: &Node) -> bool {
+pub(crate) fn is_for_php(n: &Node) -> bool {
     of_location(n).is_some_and(|pattern| has(pattern.bytes(), b"php"))
         && named(n.children(), "fastcgi_pass").next().is_some()
 }

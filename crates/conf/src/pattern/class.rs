@@ -51,7 +51,7 @@ fn complement(ranges: &[(u32, u32)], last: u32) -> Vec<(u32, u32)> {
 
 impl Class {
     /// The class of a shorthand such as `\d` or `\D`, outside of brackets.
-    pub fn of_shorthand(letter: u8) -> Option<Class> {
+    pub(crate) fn of_shorthand(letter: u8) -> Option<Class> {
         let ranges = shorthand(letter.to_ascii_lowercase())?.to_vec();
         Some(Class { negated: letter.is_ascii_uppercase(), ranges, ..Class::default() })
     }

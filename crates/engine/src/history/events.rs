@@ -8,7 +8,7 @@ const SUBJECT_MAX: usize = 128;
 const TEXT_MAX: usize = 256;
 
 /// The longest record: a time, two bytes, and two texts with their lengths.
-pub const EVENT_BYTES: usize = 8 + 2 + 2 + SUBJECT_MAX + 2 + TEXT_MAX;
+pub(crate) const EVENT_BYTES: usize = 8 + 2 + 2 + SUBJECT_MAX + 2 + TEXT_MAX;
 
 /// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -27,10 +27,10 @@ pub const STEP_MS: u64 = 10_000;
 pub const STEPS: usize = 360;
 
 /// The most series that are kept.
-pub const SERIES_MAX: usize = 1024;
+pub(crate) const SERIES_MAX: usize = 1024;
 
 /// The most events that are kept.
-pub const EVENTS_MAX: usize = 512;
+const EVENTS_MAX: usize = 512;
 
 /// The thing that a series is about; the first byte of the series' name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -91,7 +91,7 @@ const ACTIVE_BITS: u32 = 28;
 
 impl Point {
     /// As the words of a cell, two values each.
-    pub fn to_cell(self) -> Cell {
+    pub(crate) fn to_cell(self) -> Cell {
         let active = self.active.min((1 << ACTIVE_BITS) - 1);
         let mut values = [0; CELL_WORDS * 2];
         values[..6].copy_from_slice(&[
@@ -107,7 +107,7 @@ impl Point {
     }
 
     /// The point in a cell.
-    pub fn of_cell(cell: Cell) -> Point {
+    pub(crate) fn of_cell(cell: Cell) -> Point {
         let value = |i: usize| (cell[i / 2] >> (32 * (i % 2))) as u32;
         Point {
             done: value(0),

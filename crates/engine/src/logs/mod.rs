@@ -34,7 +34,7 @@ const MODE: u32 = 0o644;
 const PRIVATE_MODE: u32 = 0o600;
 
 /// Hands over the lines held back for a file, before it is reopened or the process ends.
-pub type Flush = Rc<dyn Fn()>;
+pub(crate) type Flush = Rc<dyn Fn()>;
 
 /// A log file, or standard error.
 pub struct LogFile {

@@ -117,7 +117,7 @@ impl Shared {
     }
 
     /// Makes it a file that nobody but its owner may read; one that others may is not written to.
-    pub fn keep_private(&self) {
+    pub(crate) fn keep_private(&self) {
         self.private.store(true, Ordering::Relaxed);
     }
 
@@ -169,7 +169,7 @@ impl Shared {
     }
 
     /// As [`Shared::put`] for one line that lies elsewhere.
-    pub fn put_line(&self, line: &[u8], limit: usize) -> bool {
+    pub(crate) fn put_line(&self, line: &[u8], limit: usize) -> bool {
         let waiting = &mut *lock(&self.waiting);
         if waiting.bytes > 0 && waiting.bytes.saturating_add(line.len()) > limit {
             return false;
@@ -189,7 +189,7 @@ impl Shared {
     }
 
     /// Adds work that counts like `bytes` bytes.
-    pub fn put_call(&self, call: Call, bytes: usize, limit: usize) -> bool {
+    pub(crate) fn put_call(&self, call: Call, bytes: usize, limit: usize) -> bool {
         let waiting = &mut *lock(&self.waiting);
         if waiting.bytes > 0 && waiting.bytes.saturating_add(bytes) > limit {
             return false;
@@ -199,11 +199,11 @@ impl Shared {
         true
     }
 
-    pub fn put_reopen(&self, owner: Option<u32>) {
+    pub(crate) fn put_reopen(&self, owner: Option<u32>) {
         lock(&self.waiting).entries.push_back(Entry::Reopen(owner));
     }
 
-    pub fn put_stderr(&self) {
+    pub(crate) fn put_stderr(&self) {
         lock(&self.waiting).entries.push_back(Entry::Stderr);
     }
 

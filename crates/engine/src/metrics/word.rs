@@ -33,7 +33,7 @@ pub const CODES_KNOWN: [u16; 51] = [
 ];
 
 /// The first word of the counters of other statuses, one for each class.
-pub const CODES_OTHER: usize = CODES + CODES_KNOWN.len();
+const CODES_OTHER: usize = CODES + CODES_KNOWN.len();
 
 /// The word of each status from 100 on.
 static WORD_OF: [u8; 500] = words_of_codes();
@@ -74,7 +74,7 @@ pub const TIMES: usize = CODES_OTHER + 5;
 /// The upper bounds of the histogram's buckets in microseconds; one more bucket has the rest. From
 /// 61 microseconds on, none is more than 1.2 times the one before, so that a quantile taken from
 /// them is off by a few percent. They include [`SCRAPED_US`] and [`POWERS_US`].
-pub const BOUNDS_US: [u64; 106] = [
+pub(crate) const BOUNDS_US: [u64; 106] = [
     20, 50, 61, 72, 86, 100, 102, 122, 145, 172, 205, 244, 250, 290, 300, 345, 410, 488, 500, 580,
     690, 821, 976, 1_000, 1_161, 1_381, 1_642, 1_953, 2_322, 2_500, 2_762, 3_000, 3_284, 3_906,
     4_645, 5_000, 5_524, 6_569, 7_812, 9_290, 10_000, 11_048, 13_139, 15_625, 18_581, 22_097,
@@ -102,7 +102,7 @@ pub const POWERS_US: [u64; 81] = [
 ];
 
 /// The exponent of the first of [`POWERS_US`], in quarters.
-pub const FIRST_POWER: i32 = -56;
+pub(crate) const FIRST_POWER: i32 = -56;
 
 /// The bounds that Prometheus reads, microseconds: fewer, because each is a time series.
 pub const SCRAPED_US: [u64; 21] = [

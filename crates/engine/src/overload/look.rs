@@ -45,7 +45,7 @@ impl Look {
     }
 
     /// Whether half of what is left beyond the limit is in use.
-    pub fn is_beyond(&self) -> bool {
+    pub(crate) fn is_beyond(&self) -> bool {
         self.limit > 0 && self.used * 200 >= self.of * (100 + self.limit)
     }
 }

@@ -30,7 +30,7 @@ pub type ValueFn<S> = Rc<dyn Fn(&mut S) -> Option<Bytes>>;
 /// The effect of `set $name` on a built-in variable.
 pub type SetFn<S> = fn(&mut S, Bytes);
 /// The effect of `set $name` on a variable that a directive defines (`keyval`).
-pub type AssignFn<S> = Rc<dyn Fn(&mut S, Bytes)>;
+pub(crate) type AssignFn<S> = Rc<dyn Fn(&mut S, Bytes)>;
 
 /// A built-in variable or a family of them.
 pub struct VarDef<S> {

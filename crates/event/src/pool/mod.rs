@@ -46,7 +46,7 @@ use crate::runtime::turn::{try_with, with};
 /// The name of the pool that is used where none is named.
 pub const DEFAULT_NAME: &str = "default";
 /// Threads of the default pool, when the configuration does not say.
-pub const DEFAULT_THREADS: usize = 32;
+const DEFAULT_THREADS: usize = 32;
 /// Tasks that may wait for a thread, where the configuration does not say.
 pub const DEFAULT_QUEUE: usize = 65536;
 

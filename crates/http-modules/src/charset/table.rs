@@ -156,7 +156,13 @@ fn first(text: &str) -> Decoded {
 impl Table {
     /// Recodes `input` to the end of `out`. Where a character begins at its end, `partial` keeps
     /// that for the next piece; with `last` there is none.
-    pub fn recode(&self, input: &[u8], last: bool, partial: &mut Partial, out: &mut Vec<u8>) {
+    pub(crate) fn recode(
+        &self,
+        input: &[u8],
+        last: bool,
+        partial: &mut Partial,
+        out: &mut Vec<u8>,
+    ) {
         match self {
             Table::Bytes(table) => out.extend(input.iter().map(|b| table[usize::from(*b)])),
             Table::ToUtf8(table) => {
@@ -170,7 +176,7 @@ impl Table {
     }
 
     /// Whether bodies keep their length.
-    pub fn keeps_length(&self) -> bool {
+    pub(crate) fn keeps_length(&self) -> bool {
         matches!(self, Table::Bytes(_))
     }
 

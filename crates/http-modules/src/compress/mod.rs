@@ -10,7 +10,7 @@ pub mod body;
 pub mod coder;
 pub mod idle;
 pub mod level;
-pub mod precompressed;
+pub(crate) mod precompressed;
 pub mod settings;
 pub mod weight;
 
@@ -87,7 +87,7 @@ pub struct Offer {
 }
 
 /// The type that is compressed whatever `…_types` say.
-pub const DEFAULT_TYPE: &str = "text/html";
+pub(crate) const DEFAULT_TYPE: &str = "text/html";
 
 fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let offers = [zstd::offer(l), brotli::offer(l), gzip::offer(l)];
@@ -139,7 +139,7 @@ impl Choice {
 
 /// The ratio by which a response was compressed.
 #[derive(Default)]
-pub struct Ratio {
+pub(crate) struct Ratio {
     coding: Option<Coding>,
     before: u64,
     after: u64,

@@ -21,7 +21,7 @@ const GZIP: u8 = 15 + 16;
 pub struct Failure(pub i32, pub &'static str);
 
 /// A decompressor at work on one response.
-pub struct Inflater {
+pub(crate) struct Inflater {
     z: Inflate,
     /// The bytes, packed and unpacked, of the members before the one that is being read.
     before: (u64, u64),

@@ -40,13 +40,13 @@ impl Codes {
 
     /// Writes a literal, or the end of the block.
     #[inline]
-    pub fn put_literal(&self, symbol: usize, bits: &mut Bits) {
+    pub(crate) fn put_literal(&self, symbol: usize, bits: &mut Bits) {
         bits.put(self.literals[symbol].into(), self.literal_bits[symbol].into());
     }
 
     /// Writes that `len` bytes are to be copied from `distance` before.
     #[inline]
-    pub fn put_copy(&self, len: usize, distance: usize, bits: &mut Bits) {
+    pub(crate) fn put_copy(&self, len: usize, distance: usize, bits: &mut Bits) {
         let len = symbols::of_length(len);
         let code_bits = u32::from(self.literal_bits[len.symbol]);
         let code = u32::from(self.literals[len.symbol]);
@@ -110,13 +110,13 @@ impl Plan {
 
     /// A byte as it is.
     #[inline]
-    pub fn count_literal(&mut self, byte: u8) {
+    pub(crate) fn count_literal(&mut self, byte: u8) {
         self.counts.literals[usize::from(byte)] += 1;
     }
 
     /// Bytes that are copied.
     #[inline]
-    pub fn count_copy(&mut self, len: usize, distance: usize) {
+    pub(crate) fn count_copy(&mut self, len: usize, distance: usize) {
         let (len, distance) = (symbols::of_length(len), symbols::of_distance(distance));
         self.counts.literals[len.symbol] += 1;
         self.counts.distances[distance.symbol] += 1;
@@ -134,7 +134,7 @@ impl Plan {
     }
 
     /// The length in bits of the counted symbols, with their extra bits, in these codes.
-    pub fn bits_with(&self, codes: &Codes) -> usize {
+    pub(crate) fn bits_with(&self, codes: &Codes) -> usize {
         let bits = |counts: &[u16], bits: &[u8]| -> u32 {
             counts.iter().zip(bits).map(|(n, bits)| u32::from(*n) * u32::from(*bits)).sum()
         };
@@ -144,7 +144,7 @@ impl Plan {
     }
 
     /// Writes which codes the block has.
-    pub fn write_codes(&self, bits: &mut Bits) {
+    pub(crate) fn write_codes(&self, bits: &mut Bits) {
         self.heading.write(bits);
     }
 

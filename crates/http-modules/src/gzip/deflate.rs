@@ -69,7 +69,7 @@ thread_local! {
 const ROOM: usize = 1024;
 
 /// A compressor at work on one response; when that is whole, it goes back to the others.
-pub struct Compressor {
+pub(crate) struct Compressor {
     settings: Settings,
     /// `None` only while it is being dropped.
     z: Option<Deflate>,

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use super::code::Codes;
 
 /// Literals, the end of a block, and lengths.
-pub const LITERALS: usize = 286;
-pub const DISTANCES: usize = 30;
+pub(crate) const LITERALS: usize = 286;
+pub(crate) const DISTANCES: usize = 30;
 /// The symbol for the end of a block.
 pub const END: usize = 256;
 
@@ -23,7 +23,7 @@ pub struct Symbol {
 
 /// The symbol for a length of 3 to 258.
 #[inline]
-pub fn of_length(len: usize) -> Symbol {
+pub(crate) fn of_length(len: usize) -> Symbol {
     if len == 258 {
         return Symbol { symbol: 285, extra: 0, extra_bits: 0 };
     }
@@ -39,7 +39,7 @@ pub fn of_length(len: usize) -> Symbol {
 
 /// The symbol for a distance of 1 to 32768.
 #[inline]
-pub fn of_distance(distance: usize) -> Symbol {
+pub(crate) fn of_distance(distance: usize) -> Symbol {
     let n = distance as u32 - 1;
     if n < 4 {
         return Symbol { symbol: n as usize, extra: 0, extra_bits: 0 };

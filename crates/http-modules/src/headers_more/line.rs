@@ -104,7 +104,7 @@ impl Line {
     }
 
     /// Whether a content type is on the list; its parameters do not count.
-    pub fn has_type(&self, of: &[u8]) -> bool {
+    pub(crate) fn has_type(&self, of: &[u8]) -> bool {
         let media = of.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
         self.types.iter().any(|t| base::ascii::eq_ignore_case(t, media))
     }

@@ -90,14 +90,14 @@ impl Rewrite {
     }
 
     /// Whether the program, and what its location does, is over here for every request.
-    pub fn always_ends(&self) -> bool {
+    pub(crate) fn always_ends(&self) -> bool {
         let any: [&[u8]; 7] = [b"^", b".*", b"^.*$", b"^(.*)$", b"(.*)", b"^/", b"^/(.*)$"];
         matches!(self.then, AfterMatch::Last | AfterMatch::Redirect(_))
             && any.contains(&&self.regex.text()[..])
     }
 
     /// The same, and the request goes on in another location.
-    pub fn always_leaves(&self) -> bool {
+    pub(crate) fn always_leaves(&self) -> bool {
         self.then == AfterMatch::Last && self.always_ends()
     }
 

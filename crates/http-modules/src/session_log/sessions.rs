@@ -156,7 +156,7 @@ impl Sessions {
     }
 
     /// Takes the sessions that are over; gives the time until the next may be, milliseconds.
-    pub fn take_ended(&self, ended: &mut Vec<Vec<u8>>) -> u64 {
+    pub(crate) fn take_ended(&self, ended: &mut Vec<Vec<u8>>) -> u64 {
         let now = unix_ms();
         let mut table = self.table.lock();
         while let Some(entry) = table.oldest() {

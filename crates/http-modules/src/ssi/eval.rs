@@ -103,7 +103,7 @@ impl Page {
     ///
     /// # Errors
     /// All values of the page together would be too long.
-    pub fn set_included(&self, name: &[u8], value: Bytes) -> Result<(), TooLong> {
+    pub(crate) fn set_included(&self, name: &[u8], value: Bytes) -> Result<(), TooLong> {
         self.included.set(self.included.get().max(value.len()));
         self.set(name, value)
     }
@@ -146,7 +146,7 @@ impl Page {
     ///
     /// # Errors
     /// The page would hold too much: the block is lost.
-    pub fn add_to_block(&self, text: &[u8]) -> Result<(), TooLong> {
+    pub(crate) fn add_to_block(&self, text: &[u8]) -> Result<(), TooLong> {
         let mut blocks = self.blocks.borrow_mut();
         let Some(block) = blocks.last_mut().filter(|b| !b.lost) else { return Ok(()) };
         let held = self.hold(text.len(), 0);

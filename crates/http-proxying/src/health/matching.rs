@@ -98,7 +98,7 @@ impl Matching {
     }
 
     /// Whether the body has to be read.
-    pub fn wants_body(&self) -> bool {
+    pub(crate) fn wants_body(&self) -> bool {
         self.body.is_some()
     }
 

@@ -78,7 +78,7 @@ impl Rewrite {
     }
 
     /// A rule for domains: without the dot at the front, or a regular expression behind `~`.
-    pub fn parse_domain(cx: &mut Cx, from: &Word, to: &Word) -> Result<Rewrite, ConfError> {
+    pub(crate) fn parse_domain(cx: &mut Cx, from: &Word, to: &Word) -> Result<Rewrite, ConfError> {
         let undotted = |w: &Word| {
             let mut w = w.clone();
             if w.bytes().first() == Some(&b'.') {

@@ -197,7 +197,7 @@ impl Head {
     }
 
     /// The head of gRPC's requests: nothing in it is changed but the fields in `set`.
-    pub fn of_grpc(set: &[(Bytes, Template)]) -> Head {
+    pub(crate) fn of_grpc(set: &[(Bytes, Template)]) -> Head {
         let mut own = Own::new(set, Version::Http2, false);
         if !set.iter().any(|(name, _)| eq_ignore_case(name, b"te")) {
             own.push(b"TE", Value::Trailers);
@@ -231,7 +231,7 @@ impl Head {
     }
 
     /// Whether the request is one for WebSocket, as HTTP/1 has it: a GET without a body.
-    pub fn asks_for_websocket(&self, r: &mut Request) -> bool {
+    pub(crate) fn asks_for_websocket(&self, r: &mut Request) -> bool {
         let Some(upgrade) = &self.upgrade else { return false };
         if r.method_name() != b"GET" || !upgrade.eval(r).eq_ignore_ascii_case(websocket::NAME) {
             return false;
@@ -281,7 +281,7 @@ impl Head {
     ///
     /// # Errors
     /// As [`Head::write`].
-    pub fn write_list(
+    pub(crate) fn write_list(
         &self,
         r: &mut Request,
         uri: &Uri,

@@ -81,7 +81,7 @@ impl Cacheability {
     }
 
     /// The response is not cached: releases the lock.
-    pub fn pass_by(mut self) {
+    pub(crate) fn pass_by(mut self) {
         self.ticket.leave_unlocked(now() + UNLOCKED_SECS);
     }
 

@@ -72,7 +72,7 @@ impl<'a> Name<'a> {
     /// A hash of the name with a value. It takes 24 bytes of the value: those that differ between
     /// two dates, and few enough for a policy of a kilobyte to cost what a short value does.
     #[inline]
-    pub fn field_hash(&self, value: &[u8]) -> u32 {
+    pub(crate) fn field_hash(&self, value: &[u8]) -> u32 {
         let Words { first, last } = Words::new(value);
         let middle = match value.len().checked_sub(16).map(|at| value[at..].first_chunk()) {
             Some(Some(chunk)) => u64::from_le_bytes(*chunk),

@@ -57,7 +57,12 @@ impl<const N: usize> StaticNames<N> {
     /// The place of the entry that has the name of the entry `at`, the first of its name, and this
     /// value.
     #[inline]
-    pub fn with_value(&self, entries: &[Entry; N], at: usize, value: &[u8]) -> Option<usize> {
+    pub(crate) fn with_value(
+        &self,
+        entries: &[Entry; N],
+        at: usize,
+        value: &[u8],
+    ) -> Option<usize> {
         let mut next = Some(at);
         while let Some(at) = next {
             if entries.get(at)?.1 == value {

@@ -118,7 +118,7 @@ impl<X: Copy + Default> Table<X> {
     }
 
     #[inline]
-    pub fn extra_mut(&mut self, number: u32) -> Option<&mut X> {
+    pub(crate) fn extra_mut(&mut self, number: u32) -> Option<&mut X> {
         let mask = self.cells.len().wrapping_sub(1);
         self.cells.get_mut(number as usize & mask).map(|cell| &mut cell.extra)
     }
@@ -152,7 +152,7 @@ impl<X: Copy + Default> Table<X> {
     }
 
     /// The name of the entry of this age, if it is one that entries share.
-    pub fn shared_name(&self, age: usize) -> Option<Arc<[u8]>> {
+    pub(crate) fn shared_name(&self, age: usize) -> Option<Arc<[u8]>> {
         let number = self.next.wrapping_sub(age as u32);
         self.long_name(number).cloned()
     }
@@ -197,7 +197,7 @@ impl<X: Copy + Default> Table<X> {
     }
 
     /// Puts the newest entry's name into lower case.
-    pub fn lower_newest(&mut self) {
+    pub(crate) fn lower_newest(&mut self) {
         let number = self.next.wrapping_sub(1);
         let mask = self.cells.len().wrapping_sub(1);
         let Some(cell) = self.cells.get(number as usize & mask) else { return };
@@ -209,7 +209,7 @@ impl<X: Copy + Default> Table<X> {
     }
 
     /// Changes the table's maximum size (RFC 7541 section 4.3). A table of no size holds no memory.
-    pub fn set_size_max(&mut self, size_max: usize) {
+    pub(crate) fn set_size_max(&mut self, size_max: usize) {
         self.size_max = size_max.min(SIZE_MAX);
         self.evict_to(self.size_max);
         if self.size_max == 0 {

@@ -124,7 +124,7 @@ pub fn end(out: &mut [u8], at: usize) {
 }
 
 /// The place of the value of a field that was begun.
-pub fn value_start(out: &[u8], at: usize) -> usize {
+fn value_start(out: &[u8], at: usize) -> usize {
     let name = at.checked_sub(4).and_then(|from| word(out.get(from..)?));
     at + 4 + name.unwrap_or(0) as usize
 }

@@ -418,7 +418,7 @@ fn find_path(head: &mut Head, text: &[u8]) -> bool {
 /// Gives a request, whose method is no CONNECT, the target that `write` appends to its text: the
 /// rest of the head is what it was. `None`: there is none, or it is not taken, and nothing of the
 /// head holds.
-pub fn with_target(
+pub(crate) fn with_target(
     head: &mut Head,
     text: &mut Vec<u8>,
     write: impl FnOnce(&mut Vec<u8>) -> Option<()>,

@@ -156,7 +156,7 @@ impl FieldId {
 
     /// True for fields that a request may carry once only (nginx answers 400 to a second one).
     #[inline]
-    pub const fn is_unique_in_request(self) -> bool {
+    pub(crate) const fn is_unique_in_request(self) -> bool {
         matches!(
             self,
             FieldId::Authorization

@@ -15,11 +15,11 @@ pub(super) mod name {
     /// Letters, digits and `-`.
     pub const VALID: u8 = 0;
     /// `_`
-    pub const UNDERSCORE: u8 = 1;
+    pub(crate) const UNDERSCORE: u8 = 1;
     /// Not of a name, but tolerated: the field is marked.
     pub const INVALID: u8 = 2;
     /// `:`
-    pub const COLON: u8 = 4;
+    pub(crate) const COLON: u8 = 4;
     /// Control characters and space: the line is refused, as is one that ends before its colon.
     pub const CONTROL: u8 = 8;
 

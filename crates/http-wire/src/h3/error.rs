@@ -57,12 +57,6 @@ impl Code {
     pub const fn number(self) -> u64 {
         self as u64
     }
-
-    /// The code with a number that a peer sent. Unknown ones count as NO_ERROR (RFC 9114 section
-    /// 9), which is for the caller to say.
-    pub fn from_number(number: u64) -> Option<Code> {
-        Code::ALL.into_iter().find(|code| code.number() == number)
-    }
 }
 
 /// The extent of a fault.
@@ -108,11 +102,5 @@ mod tests {
         let numbers = Code::ALL.map(Code::number);
         let expected: Vec<u64> = (0x100..=0x110).chain(0x200..=0x202).collect();
         assert_eq!(numbers[..], expected[..]);
-        for code in Code::ALL {
-            assert_eq!(Code::from_number(code.number()), Some(code));
-        }
-        for number in [0, 0xff, 0x111, 0x1ff, 0x203, 0x21, 1 << 61] {
-            assert_eq!(Code::from_number(number), None);
-        }
     }
 }

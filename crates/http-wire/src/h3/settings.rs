@@ -7,9 +7,9 @@ use super::{Code, Fault, varint};
 /// Identifiers of parameters.
 #[allow(missing_docs)]
 pub mod id {
-    pub const QPACK_MAX_TABLE_CAPACITY: u64 = 1;
-    pub const MAX_FIELD_SECTION_SIZE: u64 = 6;
-    pub const QPACK_BLOCKED_STREAMS: u64 = 7;
+    pub(crate) const QPACK_MAX_TABLE_CAPACITY: u64 = 1;
+    pub(crate) const MAX_FIELD_SECTION_SIZE: u64 = 6;
+    pub(crate) const QPACK_BLOCKED_STREAMS: u64 = 7;
     pub const ENABLE_CONNECT_PROTOCOL: u64 = 8;
     /// Settings of HTTP/2 that HTTP/3 has not, which may not be sent (RFC 9114 section 7.2.4.1).
     pub const OF_HTTP_2: [u64; 5] = [0, 2, 3, 4, 5];

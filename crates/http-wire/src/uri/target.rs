@@ -6,17 +6,17 @@ pub(crate) mod class {
     /// Nothing to look at.
     pub const USUAL: u8 = 0;
     /// `/`
-    pub const SLASH: u8 = 1;
+    pub(crate) const SLASH: u8 = 1;
     /// `.`
-    pub const DOT: u8 = 2;
+    pub(crate) const DOT: u8 = 2;
     /// `?`
-    pub const QUESTION: u8 = 3;
+    pub(crate) const QUESTION: u8 = 3;
     /// `%`
-    pub const PERCENT: u8 = 4;
+    pub(crate) const PERCENT: u8 = 4;
     /// `#`
     pub const HASH: u8 = 5;
     /// `+`
-    pub const PLUS: u8 = 6;
+    pub(crate) const PLUS: u8 = 6;
     /// Space and line ends.
     pub const END: u8 = 7;
     /// Control characters: refused.

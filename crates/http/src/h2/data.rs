@@ -19,7 +19,7 @@ const _: () = assert!(PIECE_MAX + HEAD_LEN <= WIDE_SIZE, "the longest frame of a
 
 impl Entry {
     /// Whether a part of a file is in front of the queue.
-    pub fn is_file_next(&self) -> bool {
+    pub(crate) fn is_file_next(&self) -> bool {
         matches!(self.queue.front(), Some(Buf::File { .. }))
     }
 
@@ -61,7 +61,12 @@ impl State {
 
     /// Makes DATA frames of up to `part` bytes of the file in front of a stream's queue, `len`
     /// bytes at most in all, as [`State::data_frame`] does. `None`: they have to be fetched.
-    pub fn file_frames(&mut self, i: usize, part: usize, len: usize) -> Option<(usize, bool)> {
+    pub(crate) fn file_frames(
+        &mut self,
+        i: usize,
+        part: usize,
+        len: usize,
+    ) -> Option<(usize, bool)> {
         let entry = &mut self.streams[i];
         if entry.unread {
             return None;
@@ -127,7 +132,7 @@ impl State {
     }
 
     /// Puts a DATA frame into the output; the windows have room for it.
-    pub fn put_data(&mut self, i: usize, mut part: Chain, n: usize, flags: u8) {
+    pub(crate) fn put_data(&mut self, i: usize, mut part: Chain, n: usize, flags: u8) {
         let entry = &mut self.streams[i];
         let head = FrameHead { len: n as u32, kind: kind::DATA, flags, stream: entry.id };
         self.out_len += HEAD_LEN + n;

@@ -185,12 +185,12 @@ impl Entry {
         }
     }
 
-    pub fn wake_body(&mut self) {
+    pub(crate) fn wake_body(&mut self) {
         wakers::wake(&mut self.body);
     }
 
     /// Wakes the request where it waits to hand more over; says whether it does.
-    pub fn wake_room(&mut self) -> bool {
+    pub(crate) fn wake_room(&mut self) -> bool {
         wakers::wake(&mut self.room)
     }
 
@@ -201,7 +201,7 @@ impl Entry {
     }
 
     /// Whether all of the body came.
-    pub fn has_body_ended(&self) -> bool {
+    pub(crate) fn has_body_ended(&self) -> bool {
         self.remote == Half::Ended
     }
 

@@ -163,7 +163,7 @@ impl Mux {
     }
 
     /// Whether a stream has told something; the connection's task is woken by the next word.
-    pub fn poll_news(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_news(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.news.replace(false) {
             return Poll::Ready(());
         }
@@ -189,7 +189,12 @@ impl Mux {
     }
 
     /// Waits until the queue of a stream has room.
-    pub fn poll_room(&self, key: Key, room: Room, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+    pub(crate) fn poll_room(
+        &self,
+        key: Key,
+        room: Room,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Gone>> {
         self.poll_of(key, |state, i| {
             let entry = &mut state.streams[i];
             if entry.unread {
@@ -208,7 +213,11 @@ impl Mux {
     }
 
     /// Waits for the next piece of a body.
-    pub fn poll_piece(&self, key: Key, cx: &mut Context<'_>) -> Poll<Result<Option<Page>, Gone>> {
+    pub(crate) fn poll_piece(
+        &self,
+        key: Key,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Page>, Gone>> {
         let polled = self.poll_of(key, |state, i| {
             if let Some(page) = state.take_piece(i) {
                 return Poll::Ready(Ok(Some(page)));
@@ -230,7 +239,7 @@ impl Mux {
     }
 
     /// Waits until something of a body is there, or its end.
-    pub fn poll_input(&self, key: Key, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+    pub(crate) fn poll_input(&self, key: Key, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         self.poll_of(key, |state, i| {
             let entry = &mut state.streams[i];
             if !entry.received.is_empty() || entry.has_body_ended() {
@@ -298,7 +307,7 @@ impl Mux {
 
     /// The same, of some streams in each turn of the loop: the ends of a hundred requests would
     /// hold up other connections.
-    pub async fn end_in_turns(&self) {
+    pub(crate) async fn end_in_turns(&self) {
         let streams = self.with(|state| {
             state.set_ended();
             state.streams.len()
@@ -358,7 +367,7 @@ impl State {
     }
 
     /// Whether the client has let several streams time out, and nothing of any other went on since.
-    pub fn is_stalled(&self) -> bool {
+    pub(crate) fn is_stalled(&self) -> bool {
         self.stands_still() && self.stall.is_some_and(|stall| stall.streams > 1)
     }
 
@@ -437,7 +446,7 @@ impl State {
 
     /// Tells clients to stop sending the rest of bodies that nobody reads (RFC 9113 section 8.1).
     /// They have a moment to end them themselves: a fault in them may still be told.
-    pub fn end_lame(&mut self, now_ms: u64) {
+    pub(crate) fn end_lame(&mut self, now_ms: u64) {
         while let Some((key, since)) = self.lame.front().copied() {
             if now_ms < since + LAME_MS {
                 return;
@@ -451,13 +460,13 @@ impl State {
     }
 
     /// Milliseconds until [`State::end_lame`] has something to do.
-    pub fn lame_ms(&self) -> Option<u64> {
+    pub(crate) fn lame_ms(&self) -> Option<u64> {
         let (_, since) = self.lame.front()?;
         Some((since + LAME_MS).saturating_sub(base::time::now_ms()).max(1))
     }
 
     /// The request of a stream ends: its response is whole, or has failed.
-    pub fn request_ended(&mut self, key: Key, failed: Option<ErrorCode>, malformed: bool) {
+    pub(crate) fn request_ended(&mut self, key: Key, failed: Option<ErrorCode>, malformed: bool) {
         let i = key.slot as usize;
         let Some(entry) = self.streams.get_mut(i).filter(|entry| entry.id == key.id) else {
             return;
@@ -481,13 +490,13 @@ impl State {
     }
 
     /// Says that a stream is over, and remembers it for a while.
-    pub fn reset_id(&mut self, id: u32, code: ErrorCode) {
+    pub(crate) fn reset_id(&mut self, id: u32, code: ErrorCode) {
         self.control(|w| frame::write_reset(w, id, code));
         self.reset_ids.insert(id);
     }
 
     /// Whether we reset a stream not long ago.
-    pub fn was_reset_by_us(&self, id: u32) -> bool {
+    pub(crate) fn was_reset_by_us(&self, id: u32) -> bool {
         self.reset_ids.contains(id)
     }
 
@@ -504,7 +513,7 @@ impl State {
     }
 
     /// Drops the part of a body that nothing has read.
-    pub fn drop_body(&mut self, i: usize) {
+    pub(crate) fn drop_body(&mut self, i: usize) {
         let entry = &mut self.streams[i];
         entry.received.clear();
         self.held.sub(std::mem::take(&mut entry.body_held));
@@ -530,7 +539,7 @@ impl State {
     }
 
     /// Takes a piece of a body.
-    pub fn take_piece(&mut self, i: usize) -> Option<Page> {
+    pub(crate) fn take_piece(&mut self, i: usize) -> Option<Page> {
         let entry = &mut self.streams[i];
         let page = entry.received.pop_front()?;
         entry.body_held -= page.len();
@@ -557,7 +566,7 @@ impl State {
     }
 
     /// A handler wants the body: its window becomes `size` at least.
-    pub fn want_body(&mut self, i: usize, size: u32) {
+    pub(crate) fn want_body(&mut self, i: usize, size: u32) {
         let entry = &mut self.streams[i];
         if entry.has_body_ended() || entry.receive_size >= size {
             return;
@@ -576,7 +585,7 @@ impl State {
     }
 
     /// The client's initial window changed.
-    pub fn resize_windows(&mut self, old: u32, new: u32) -> Result<(), Overflow> {
+    pub(crate) fn resize_windows(&mut self, old: u32, new: u32) -> Result<(), Overflow> {
         for i in 0..self.streams.len() {
             if self.streams[i].id != 0 {
                 self.streams[i].send.resize(old, new)?;

@@ -227,14 +227,14 @@ impl Schedule {
     }
 
     /// From now on the order is that of a tree, which knows all streams.
-    pub fn use_tree(&mut self, tree: Tree) {
+    pub(crate) fn use_tree(&mut self, tree: Tree) {
         self.order.clear();
         self.is_ranked = true;
         self.tree = Some(Box::new(tree));
     }
 
     /// All tasks that were woken have run.
-    pub fn next_round(&mut self) {
+    pub(crate) fn next_round(&mut self) {
         self.round = self.round.wrapping_add(1).max(1);
         self.expected = u64::MAX;
     }

@@ -95,7 +95,7 @@ impl Entry {
     }
 
     /// Whether all of the body came.
-    pub fn has_body_ended(&self) -> bool {
+    pub(crate) fn has_body_ended(&self) -> bool {
         self.ended && self.rest.is_empty()
     }
 
@@ -140,7 +140,7 @@ impl Entry {
     }
 
     /// Nobody wants what came of the body, and what comes.
-    pub fn drop_body(&mut self) {
+    pub(crate) fn drop_body(&mut self) {
         self.discards = true;
         self.received.clear();
         self.body_held = 0;
@@ -160,7 +160,7 @@ impl Entry {
         Some(page)
     }
 
-    pub fn wake_room(&mut self) {
+    pub(crate) fn wake_room(&mut self) {
         wakers::wake(&mut self.room);
     }
 
@@ -276,7 +276,7 @@ impl Mux {
     }
 
     /// The next piece of a body.
-    pub fn poll_piece(
+    pub(crate) fn poll_piece(
         &self,
         id: StreamId,
         cx: &mut Context<'_>,
@@ -301,7 +301,7 @@ impl Mux {
     }
 
     /// Waits until something of a body is there, or its end.
-    pub fn poll_input(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+    pub(crate) fn poll_input(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         self.poll_of(id, |entry| {
             if !entry.received.is_empty() || entry.has_body_ended() {
                 return Poll::Ready(Ok(()));
@@ -312,7 +312,7 @@ impl Mux {
     }
 
     /// A piece of a body that is there: `None` where there is none, an empty one at the end.
-    pub fn try_piece(&self, id: StreamId) -> Result<Option<Page>, Gone> {
+    pub(crate) fn try_piece(&self, id: StreamId) -> Result<Option<Page>, Gone> {
         let taken = self.of(id, |entry| match entry.take_piece() {
             None if entry.has_body_ended() => Some(Page::new()),
             piece => piece,
@@ -401,7 +401,7 @@ impl Mux {
     }
 
     /// A request is over; its stream ends with it. With `failed`, the response is not whole.
-    pub fn request_ended(&self, id: StreamId, failed: Option<Code>) {
+    pub(crate) fn request_ended(&self, id: StreamId, failed: Option<Code>) {
         let Some(mut entry) = self.with(|state| state.streams.remove(&id)) else { return };
         entry.wake_all();
         let has_ended = self.with(|state| {

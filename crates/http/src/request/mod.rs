@@ -38,7 +38,7 @@ use crate::subrequest::Subrequests;
 use body::ReqBody;
 
 /// The number of times that a request may change its URI inside the server: more are a circle.
-pub const MAX_URI_CHANGES: u8 = 10;
+pub(crate) const MAX_URI_CHANGES: u8 = 10;
 
 /// Flags of a request's way through the phases; all false at its start.
 #[derive(Default, Clone, Copy, Debug)]

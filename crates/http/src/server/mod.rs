@@ -72,10 +72,10 @@ impl Server {
 }
 
 /// Finds the certificate that answers a challenge (RFC 8737) for a server name, and its key.
-pub type TlsChallenges = Box<dyn Fn(&[u8]) -> Pin<Box<dyn Future<Output = TlsChallenge>>>>;
+pub(crate) type TlsChallenges = Box<dyn Fn(&[u8]) -> Pin<Box<dyn Future<Output = TlsChallenge>>>>;
 
 /// A certificate and its key, both in PEM; none where there is no such challenge.
-pub type TlsChallenge = Option<(Vec<u8>, pki::pem::Secret)>;
+pub(crate) type TlsChallenge = Option<(Vec<u8>, pki::pem::Secret)>;
 
 /// The whole `http` block, as a worker runs it.
 pub struct HttpMain {

@@ -41,7 +41,7 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    pub fn set_charset(&self, charset: Option<Bytes>) {
+    pub(crate) fn set_charset(&self, charset: Option<Bytes>) {
         *self.charset.borrow_mut() = charset;
     }
 
@@ -68,16 +68,16 @@ impl Family {
         self.overflowed.set(true);
     }
 
-    pub fn has_overflowed(&self) -> bool {
+    pub(crate) fn has_overflowed(&self) -> bool {
         self.overflowed.get()
     }
 
-    pub fn one_ended(&self) {
+    pub(crate) fn one_ended(&self) {
         self.live.set(self.live.get().saturating_sub(1));
     }
 
     /// Whether no more of them should run ahead.
-    pub fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         self.live.get() >= AHEAD_MAX
     }
 }

@@ -41,7 +41,7 @@ pub const DEPTH_MAX: u8 = 50;
 
 /// Subrequests that one client's request may lead to, in all. A page that includes itself twice
 /// would be a tree of as many leaves as an attacker likes.
-pub const TOTAL_MAX: u32 = 65_535 - 1_000;
+pub(crate) const TOTAL_MAX: u32 = 65_535 - 1_000;
 
 /// The use of a subrequest's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -53,14 +53,14 @@ impl<'a> Runs<'a> {
     }
 
     /// Moves to a sample, or behind the last.
-    pub fn advance_to_sample(&mut self, sample: u64) {
+    pub(crate) fn advance_to_sample(&mut self, sample: u64) {
         while self.left > 0 && self.sample < sample {
             self.step(self.left.min(sample - self.sample));
         }
     }
 
     /// Moves to the first sample with at least this sum before it, or behind the last.
-    pub fn advance_to_sum(&mut self, sum: u64) {
+    pub(crate) fn advance_to_sum(&mut self, sum: u64) {
         while self.left > 0 && self.sum < sum {
             let needed = match self.value {
                 0 => self.left,

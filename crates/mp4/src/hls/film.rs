@@ -183,19 +183,19 @@ impl<'a> Media<'a> {
     }
 
     /// The first sample at or after a time; behind the last if there is none.
-    pub fn sample_at(&self, ms: u64) -> Runs<'a> {
+    pub(crate) fn sample_at(&self, ms: u64) -> Runs<'a> {
         let mut runs = Runs::new(self.times);
         runs.advance_to_sum(self.ticks_at(ms));
         runs
     }
 
     /// A time in the index: the first tick whose millisecond this is.
-    pub fn ticks_at(&self, ms: u64) -> u64 {
+    pub(crate) fn ticks_at(&self, ms: u64) -> u64 {
         super::ticks_at(ms, self.timescale).saturating_sub(self.shift)
     }
 
     /// The millisecond in which a tick of the index lies, rounded down.
-    pub fn ms_of(&self, ticks: u64) -> u64 {
+    pub(crate) fn ms_of(&self, ticks: u64) -> u64 {
         rescaled(ticks.saturating_add(self.shift), self.timescale, 1000)
     }
 
@@ -218,7 +218,7 @@ impl<'a> Media<'a> {
 
     /// The last key frame at or before a sample. A track whose first frame is none begins with it
     /// all the same.
-    pub fn key_before(&self, sample: u64) -> u64 {
+    pub(crate) fn key_before(&self, sample: u64) -> u64 {
         match self.keys() {
             None => sample,
             Some(keys) => keys.filter(|key| *key <= sample).max().unwrap_or(0),

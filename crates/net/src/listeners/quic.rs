@@ -68,7 +68,7 @@ pub(super) fn check(specs: &[ListenSpec], env: OpenEnv<'_>) -> Result<(), OpenFa
 
 impl Quic {
     /// The same for the next configuration.
-    pub fn for_next(&self, specs: &[ListenSpec], handover: Option<&Handover>) -> Quic {
+    pub(crate) fn for_next(&self, specs: &[ListenSpec], handover: Option<&Handover>) -> Quic {
         let mut next = self.clone();
         if specs.iter().any(|spec| spec.quic) {
             let before = || handover.map_or_else(Key::random, |handover| handover.key.clone());
@@ -78,7 +78,7 @@ impl Quic {
     }
 
     /// Whether sockets that no worker has are kept: where the kernel does not choose them.
-    pub fn keeps_spare(&self) -> bool {
+    pub(crate) fn keeps_spare(&self) -> bool {
         !self.told.get()
     }
 

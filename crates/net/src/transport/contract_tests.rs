@@ -27,7 +27,7 @@ pub enum Kind {
 const KINDS: [Kind; 2] = [Kind::Plain, Kind::Tls];
 
 /// Both ends of a connection, the client's first.
-pub async fn transports(kind: Kind) -> (Transport, Transport) {
+pub(crate) async fn transports(kind: Kind) -> (Transport, Transport) {
     let (near, far) = pair().unwrap();
     match kind {
         Kind::Plain => (near.into(), far.into()),
@@ -105,7 +105,7 @@ pub async fn drain(near: &Transport, far: &Transport, mut left: Chain) -> u64 {
     }
 }
 
-pub async fn to_the_end(transport: &Transport) -> Vec<u8> {
+pub(crate) async fn to_the_end(transport: &Transport) -> Vec<u8> {
     let mut all = Vec::new();
     loop {
         let page = transport.recv(1, Deadline::in_ms(SOON)).await.unwrap();

@@ -209,7 +209,7 @@ impl TlsSock {
     }
 
     /// Whether a receive would give something without the socket.
-    pub fn is_at_hand(&self) -> bool {
+    pub(crate) fn is_at_hand(&self) -> bool {
         let state = &*self.state.borrow();
         !state.plain.is_empty()
             || match &state.mode {

@@ -53,7 +53,7 @@ impl Signal {
 }
 
 /// The default path of an export of spans over HTTP.
-pub const HTTP_PATH: &[u8] = b"/v1/traces";
+pub(crate) const HTTP_PATH: &[u8] = b"/v1/traces";
 
 #[cfg(test)]
 mod tests {

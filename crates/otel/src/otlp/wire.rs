@@ -10,12 +10,12 @@ const BYTES: u8 = 2;
 const FIXED32: u8 = 5;
 
 /// The encoded length of a number, in bytes.
-pub fn varint_len(number: u64) -> usize {
+pub(crate) fn varint_len(number: u64) -> usize {
     (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
 /// The encoded length of a field with `len` bytes, whose field number is below 16.
-pub fn bytes_len(len: usize) -> usize {
+pub(crate) fn bytes_len(len: usize) -> usize {
     1 + varint_len(len as u64) + len
 }
 
@@ -47,7 +47,7 @@ pub fn write_number(out: &mut Vec<u8>, field: u8, number: u64) {
 }
 
 /// Writes a field with eight bytes.
-pub fn write_fixed64(out: &mut Vec<u8>, field: u8, number: u64) {
+pub(crate) fn write_fixed64(out: &mut Vec<u8>, field: u8, number: u64) {
     out.push(field << 3 | FIXED64);
     out.extend_from_slice(&number.to_le_bytes());
 }

@@ -195,7 +195,7 @@ pub fn has_issued(issuer: &Certificate, certificate: &Certificate) -> bool {
 }
 
 /// Key of a status in a cache: hashes of the issuer's name and key, and the serial number.
-pub type CacheKey = [u8; 60];
+pub(crate) type CacheKey = [u8; 60];
 
 fn check_times(single: &Single, now: i64) -> Result<(), Error> {
     if single.this_update > now.saturating_add(SKEW) {

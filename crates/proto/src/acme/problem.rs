@@ -53,7 +53,7 @@ impl Problem {
     }
 
     /// The nonce was refused: the request is to be repeated with the one that came along.
-    pub fn is_bad_nonce(&self) -> bool {
+    pub(crate) fn is_bad_nonce(&self) -> bool {
         self.kind == "badNonce"
     }
 

@@ -6,7 +6,7 @@
 pub(super) mod tag {
     pub const BOOLEAN: u8 = 0x01;
     pub const INTEGER: u8 = 0x02;
-    pub const OCTETS: u8 = 0x04;
+    pub(crate) const OCTETS: u8 = 0x04;
     pub const ENUMERATED: u8 = 0x0a;
     pub const SEQUENCE: u8 = 0x30;
     pub const SET: u8 = 0x31;
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
 
     /// Skips what is left, which must be whole elements: later versions may add some (RFC 4511
     /// section 4).
-    pub fn skip_rest(&mut self) -> Result<(), &'static str> {
+    pub(crate) fn skip_rest(&mut self) -> Result<(), &'static str> {
         while !self.is_empty() {
             self.any()?;
         }

@@ -10,13 +10,13 @@ mod choice {
     pub const AND: u8 = 0xa0;
     pub const OR: u8 = 0xa1;
     pub const NOT: u8 = 0xa2;
-    pub const EQUALITY: u8 = 0xa3;
-    pub const SUBSTRINGS: u8 = 0xa4;
-    pub const GREATER: u8 = 0xa5;
-    pub const LESS: u8 = 0xa6;
-    pub const PRESENT: u8 = 0x87;
-    pub const APPROXIMATE: u8 = 0xa8;
-    pub const EXTENSIBLE: u8 = 0xa9;
+    pub(crate) const EQUALITY: u8 = 0xa3;
+    pub(crate) const SUBSTRINGS: u8 = 0xa4;
+    pub(crate) const GREATER: u8 = 0xa5;
+    pub(crate) const LESS: u8 = 0xa6;
+    pub(crate) const PRESENT: u8 = 0x87;
+    pub(crate) const APPROXIMATE: u8 = 0xa8;
+    pub(crate) const EXTENSIBLE: u8 = 0xa9;
 }
 
 /// A filter in its binary form.

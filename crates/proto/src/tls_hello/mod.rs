@@ -29,21 +29,21 @@ pub mod extension {
     /// Groups for the key exchange.
     pub const SUPPORTED_GROUPS: u16 = 10;
     /// Forms of points on curves.
-    pub const EC_POINT_FORMATS: u16 = 11;
+    pub(crate) const EC_POINT_FORMATS: u16 = 11;
     /// Signature schemes that the client verifies.
     pub const SIGNATURE_ALGORITHMS: u16 = 13;
     /// Application protocols.
     pub const ALPN: u16 = 16;
     /// Algorithms for compressed certificates (RFC 8879).
-    pub const COMPRESS_CERTIFICATE: u16 = 27;
+    pub(crate) const COMPRESS_CERTIFICATE: u16 = 27;
     /// A session ticket of TLS 1.2 (RFC 5077).
     pub const SESSION_TICKET: u16 = 35;
     /// Keys of earlier sessions.
     pub const PRE_SHARED_KEY: u16 = 41;
     /// Data follows the hello at once.
-    pub const EARLY_DATA: u16 = 42;
+    pub(crate) const EARLY_DATA: u16 = 42;
     /// Versions of TLS.
-    pub const SUPPORTED_VERSIONS: u16 = 43;
+    pub(crate) const SUPPORTED_VERSIONS: u16 = 43;
     /// Key shares.
     pub const KEY_SHARE: u16 = 51;
     /// The handshake that this one renegotiates (RFC 5746).
@@ -110,7 +110,7 @@ pub fn parse_message(input: &[u8]) -> Verdict<'_> {
 
 /// Whether a number of a cipher suite, an extension, a group, a signature scheme or a version is
 /// reserved for GREASE (RFC 8701): clients send such numbers to see that servers ignore them.
-pub fn is_grease(number: u16) -> bool {
+pub(crate) fn is_grease(number: u16) -> bool {
     number & 0x0f0f == 0x0a0a && number >> 8 == number & 0xff
 }
 

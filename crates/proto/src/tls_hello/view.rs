@@ -152,7 +152,7 @@ impl<'a> ClientHello<'a> {
     }
 
     /// Whether `supported_versions` is there, which clients of TLS 1.3 send.
-    pub fn has_supported_versions(&self) -> bool {
+    pub(crate) fn has_supported_versions(&self) -> bool {
         self.spans.versions.len() > 0
     }
 
@@ -188,7 +188,7 @@ impl<'a> ClientHello<'a> {
     }
 
     /// The forms of points on curves; empty without the extension.
-    pub fn ec_point_formats(&self) -> &[u8] {
+    pub(crate) fn ec_point_formats(&self) -> &[u8] {
         self.spans.point_formats.of(&self.message)
     }
 
@@ -229,7 +229,7 @@ pub struct U16s<'a>(pub(super) &'a [u8]);
 
 impl<'a> U16s<'a> {
     /// The numbers that GREASE does not reserve.
-    pub fn without_grease(self) -> impl Iterator<Item = u16> + 'a {
+    pub(crate) fn without_grease(self) -> impl Iterator<Item = u16> + 'a {
         self.filter(|number| !is_grease(*number))
     }
 }

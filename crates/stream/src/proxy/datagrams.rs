@@ -64,12 +64,12 @@ pub(crate) struct Marks {
 
 impl Relay {
     /// Returns the session after the exchange has ended.
-    pub fn into_session(self) -> StreamSession {
+    pub(crate) fn into_session(self) -> StreamSession {
         self.s
     }
 
     /// An answer could not be sent to the client: corrects the counter and logs the error.
-    pub fn answer_failed(&self, bytes: u64, e: &io::Error) {
+    pub(crate) fn answer_failed(&self, bytes: u64, e: &io::Error) {
         let s = &self.s;
         s.sent.set(s.sent.get().saturating_sub(bytes));
         let e = base::log::os_error(e);

@@ -202,7 +202,7 @@ impl Exchanges {
     }
 
     /// The first byte has arrived.
-    pub fn first_byte_now(&mut self) {
+    pub(crate) fn first_byte_now(&mut self) {
         if let Some(a) = self.now()
             && a.first_byte_ms().is_none()
         {
@@ -211,7 +211,7 @@ impl Exchanges {
     }
 
     /// The time to the first byte of the current attempt, in milliseconds.
-    pub fn first_byte_ms(&self) -> Option<u64> {
+    pub(crate) fn first_byte_ms(&self) -> Option<u64> {
         self.last.as_ref()?.first_byte_ms()
     }
 
@@ -246,7 +246,7 @@ impl Exchanges {
     }
 
     /// The bytes received from and sent to the server, while connected.
-    pub fn bytes_now(&self) -> Option<(u64, u64)> {
+    pub(crate) fn bytes_now(&self) -> Option<(u64, u64)> {
         let a = self.last.as_ref().filter(|a| a.connect_ms().is_some())?;
         Some((a.received, a.sent))
     }

@@ -190,7 +190,7 @@ impl Client {
     }
 
     /// Whether the session is being evicted.
-    pub fn is_shed(&self) -> bool {
+    pub(crate) fn is_shed(&self) -> bool {
         self.progress.get() == Progress::Shed
     }
 

@@ -162,7 +162,7 @@ impl Endpoint {
     }
 
     /// The local address of a client's datagrams.
-    pub fn local_of(&self, key: &Key) -> Option<SockAddr> {
+    pub(crate) fn local_of(&self, key: &Key) -> Option<SockAddr> {
         match (&self.local, key.local) {
             (Some(local), _) => Some(local.clone()),
             (None, Some(ip)) => Some(SockAddr::ip(ip, self.port())),

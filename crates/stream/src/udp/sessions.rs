@@ -41,7 +41,7 @@ impl Sessions {
     }
 
     /// Whether there are `max` sessions or more.
-    pub fn are_full(&self, max: usize) -> bool {
+    pub(crate) fn are_full(&self, max: usize) -> bool {
         self.count.get() >= max
     }
 

@@ -47,7 +47,7 @@ impl Timers {
     }
 
     /// Whether most timers belong to no session, given `live` sessions.
-    pub fn want_sweep(&self, live: usize) -> bool {
+    pub(crate) fn want_sweep(&self, live: usize) -> bool {
         self.0.len() > 2 * live + OVER_MAX
     }
 

@@ -177,7 +177,7 @@ impl Frame {
     }
 
     /// As on the wire, but for a length of its own in the head.
-    pub fn encode_with_length(&self, length: u32) -> Vec<u8> {
+    fn encode_with_length(&self, length: u32) -> Vec<u8> {
         let mut bytes = length.to_be_bytes()[1..].to_vec();
         bytes.extend([self.kind, self.flags]);
         bytes.extend(self.stream.to_be_bytes());
@@ -197,7 +197,7 @@ impl Frame {
     }
 
     /// The settings of a SETTINGS frame.
-    pub fn settings_of(&self) -> Vec<(u16, u32)> {
+    pub(crate) fn settings_of(&self) -> Vec<(u16, u32)> {
         let entry = |e: &[u8]| {
             (u16::from_be_bytes([e[0], e[1]]), u32::from_be_bytes([e[2], e[3], e[4], e[5]]))
         };

@@ -71,7 +71,7 @@ impl Wire {
 
     /// Over TLS with a configuration and a server's name; the protocol that the server chose is
     /// beside.
-    pub fn tls_with(
+    fn tls_with(
         config: Arc<ClientConfig>,
         name: &str,
         port: u16,

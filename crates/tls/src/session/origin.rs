@@ -35,7 +35,7 @@ impl Captured {
     }
 
     /// Takes those that came since then.
-    pub fn absorb(&mut self) {
+    pub(crate) fn absorb(&mut self) {
         let Captured { client, server } = CAPTURED.take();
         self.client = client.or(self.client.take());
         self.server = server.or(self.server.take());

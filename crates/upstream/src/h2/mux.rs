@@ -183,11 +183,11 @@ impl Entry {
         !self.heads.is_empty() || !self.data.is_empty() || self.remote_ended || self.end.is_some()
     }
 
-    pub fn wake_reader(&mut self) {
+    pub(crate) fn wake_reader(&mut self) {
         self.reader.take().into_iter().for_each(Waker::wake);
     }
 
-    pub fn wake_writer(&mut self) {
+    pub(crate) fn wake_writer(&mut self) {
         self.writer.take().into_iter().for_each(Waker::wake);
     }
 

@@ -177,7 +177,7 @@ fn drop_stale<R: Leaky>(t: &mut Locked<'_, R>, now: u64, rate: i64) {
 
 /// One zone that requests of a place are held to.
 #[derive(Clone)]
-pub struct ReqLimit {
+pub(crate) struct ReqLimit {
     zone: Rc<Zone<Bucket>>,
     /// Thousandths of requests that may be in the bucket.
     burst: i64,

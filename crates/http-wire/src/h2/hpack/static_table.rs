@@ -125,7 +125,7 @@ pub(super) struct Known {
 
 impl Known {
     /// Index of the entry that has `value`, too.
-    pub fn with_value(self, value: &[u8]) -> Option<usize> {
+    pub(crate) fn with_value(self, value: &[u8]) -> Option<usize> {
         NAMES.with_value(&BYTES, self.index - 1, value).map(|at| at + 1)
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// Bytes of memory for the request's head.
-    pub fn head_size(&self, head: &Head) -> usize {
+    pub(crate) fn head_size(&self, head: &Head) -> usize {
         self.text.capacity() + head.fields.len() * size_of::<Field>()
     }
 
@@ -79,23 +79,23 @@ impl Exchange {
     }
 
     /// Whether nothing of the response is on its way, so that another may take its place.
-    pub fn can_retract(&self) -> bool {
+    pub(crate) fn can_retract(&self) -> bool {
         self.head != HeadState::Sent
     }
 
     /// Takes back all of the output but the first `before` bytes.
-    pub fn retract(&mut self, before: u64) {
+    pub(crate) fn retract(&mut self, before: u64) {
         self.output = self.output.split_to(before);
     }
 
     /// Another response is made in place of one that was taken back.
-    pub fn start_anew(&mut self) {
+    pub(crate) fn start_anew(&mut self) {
         self.head = HeadState::Unknown;
         self.output.clear();
     }
 
     /// Whether a response that ends now has only its head, which was kept for its end.
-    pub fn is_head_alone(&self) -> bool {
+    pub(crate) fn is_head_alone(&self) -> bool {
         self.head == HeadState::Begun && self.output.is_empty()
     }
 

@@ -187,12 +187,12 @@ impl Receiver {
         self.rules.leaving
     }
 
-    pub fn set_leaving(&mut self, leaving: Leaving) {
+    pub(crate) fn set_leaving(&mut self, leaving: Leaving) {
         self.rules.leaving = leaving;
     }
 
     /// Whether a client that was told of the end has answered.
-    pub fn knows_leaving(&self) -> bool {
+    pub(crate) fn knows_leaving(&self) -> bool {
         self.rules.knows_leaving
     }
 
