@@ -7,13 +7,13 @@
 //! ```
 //!
 //! - **Exchanges** send the files that were changed here and bring those that others have changed.
-//!   There is one every 400 ms, and one before each request to the authority: so a server that takes
-//!   over, wherever the leader was killed, continues the same order.
+//!   There is one every 400 ms, and one before each request to the authority: so a server that
+//!   takes over, wherever the leader was killed, continues the same order.
 //! - **The lock** lasts five seconds. Without an answer from the engine nobody can know who has it,
 //!   so nothing is ordered while the engine is away; certificates stay in use.
-//! - **Files are encrypted** by AES-256-GCM under a key from the content of `FILE`, with the names of
-//!   the fleet, the issuer and the file as context: who can read the engine learns no key, and who
-//!   can write it can neither forge a file nor put one in the place of another.
+//! - **Files are encrypted** by AES-256-GCM under a key from the content of `FILE`, with the names
+//!   of the fleet, the issuer and the file as context: who can read the engine learns no key, and
+//!   who can write it can neither forge a file nor put one in the place of another.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -30,9 +30,9 @@ pub struct Delta {
 
 /// The buckets of a zone.
 pub trait Buckets {
-    /// Takes the next touched entries, at most `max`; whether none was left. `most` limits an amount to what is in the
-    /// bucket now and that much above it: after a time without the engine, requests of long ago do
-    /// not count.
+    /// Takes the next touched entries, at most `max`; whether none was left. `most` limits an
+    /// amount to what is in the bucket now and that much above it: after a time without the engine,
+    /// requests of long ago do not count.
     fn take(&self, max: usize, now_ms: u64, most: Option<u64>, out: &mut Vec<Delta>) -> bool;
 
     /// Replaces a bucket by the engine's, whose content is that of `sent_ms`; requests that were

@@ -106,7 +106,8 @@ impl Touched {
     }
 
     /// Takes up to `max` entries, in steps so that workers get the table's lock in between. `each`
-    /// makes of an entry and its amount what is sent, if anything. Returns whether nothing was left.
+    /// makes of an entry and its amount what is sent, if anything. Returns whether nothing was
+    /// left.
     pub fn collect<R: Record, T>(
         &self,
         table: &Table<R>,

@@ -1,5 +1,5 @@
-//! What a table that other servers share knows of the change of each entry: two words for each cell,
-//! beside the table, so that the pairs of other tables are no longer for it.
+//! What a table that other servers share knows of the change of each entry: two words for each
+//! cell, beside the table, so that the pairs of other tables are no longer for it.
 //!
 //! ```text
 //!  ┌────────────────────────────────────────────────────────────┬───────────────────────┐
@@ -13,14 +13,31 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use shm::{Entry, Zone};
+use shm::{Entry, Record, Zone};
 
-use crate::store::BITS;
+use crate::store::{BITS, HASH};
 
 /// The generation's place: numbers have 53 bits, which a million changes a second use up in 285
 /// years.
 const SHIFT: u32 = 53;
 const NUMBER: u64 = (1 << SHIFT) - 1;
+
+/// The record of the table: when an entry goes, milliseconds since 1970; 0 for never.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Expiry(pub u64);
+
+impl Record for Expiry {
+    const WORDS: usize = 1;
+    const KEY_LEN: usize = HASH;
+
+    fn to_words(self) -> [u64; 4] {
+        [self.0, 0, 0, 0]
+    }
+
+    fn from_words([expires_ms, ..]: [u64; 4]) -> Expiry {
+        Expiry(expires_ms)
+    }
+}
 
 /// See the head of the file.
 pub(crate) struct Changes {
@@ -69,15 +86,15 @@ mod tests {
 
     #[test]
     fn an_entry_has_its_own_change() {
-        let table = Table::<crate::store::Expiry>::new(4096).unwrap();
+        let table = Table::<Expiry>::new(4096).unwrap();
         let changes = Changes::new(table.bytes() / 64).unwrap();
         let mut t = table.lock();
-        let old = t.insert(table.key(b"a"), crate::store::Expiry(0)).unwrap();
+        let old = t.insert(table.key(b"a"), Expiry(0)).unwrap();
         assert_eq!(changes.get(old), (0, 0));
         changes.set(old, DIRTY | OLD | NUMBER, 7);
         assert_eq!(changes.get(old), (DIRTY | OLD | NUMBER, 7));
         t.remove(old);
-        let new = t.insert(table.key(b"b"), crate::store::Expiry(0)).unwrap();
+        let new = t.insert(table.key(b"b"), Expiry(0)).unwrap();
         assert_eq!(old.cell(), new.cell());
         assert_eq!(changes.get(new), (0, 0), "that of the entry before is none of it");
         changes.set(new, 3, 8);

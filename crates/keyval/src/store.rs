@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use net::Cidr;
-use shm::{Entry, Fill, KEY_MAX, Locked, Record, Table, ZoneState};
+use shm::{Entry, Fill, KEY_MAX, Locked, Table, ZoneState};
 
-use crate::changes::Changes;
+use crate::changes::{Changes, Expiry};
 use crate::lengths::{self, Lengths};
 use crate::state::StateFile;
 
@@ -69,23 +69,6 @@ impl Meta {
 
 /// The length of the hash that entries are found by.
 pub(crate) const HASH: usize = 16;
-
-/// The record of the table: when an entry goes, milliseconds since 1970; 0 for never.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Expiry(pub u64);
-
-impl Record for Expiry {
-    const WORDS: usize = 1;
-    const KEY_LEN: usize = HASH;
-
-    fn to_words(self) -> [u64; 4] {
-        [self.0, 0, 0, 0]
-    }
-
-    fn from_words([expires_ms, ..]: [u64; 4]) -> Expiry {
-        Expiry(expires_ms)
-    }
-}
 
 /// A key with its value.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -57,6 +57,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         &["write", "cursor"],
         "in the shared state process: a thread, the start",
     ),
+    (
+        "http-upstream/src/caching/waiting.rs",
+        &["is_empty", "open"],
+        "in the shared state process, each second at most; in a thread",
+    ),
     ("files/src/question.rs", &[], "asks memory, or runs in a thread, or `aio` is off"),
     ("files/src/nonblocking.rs", &[], "asks memory"),
     ("files/src/page_cache.rs", &[], "asks memory"),

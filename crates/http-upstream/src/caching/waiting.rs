@@ -1,4 +1,5 @@
-//! Purges that wait on the disk for the engine, in a file beside the cache: they outlive the server.
+//! Purges that wait on the disk for the engine, in a file beside the cache: they outlive the
+//! server.
 //!
 //! Each record is the length of the purge, its checksum, and the purge. A record that a crash cut
 //! off ends the file.
