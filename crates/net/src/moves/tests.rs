@@ -28,11 +28,11 @@ struct Counts {
 }
 
 impl Tally for Counts {
-    fn moved(&self, _: Kind) {
+    fn sent(&self, _: Kind) {
         self.moved.set(self.moved.get() + 1);
     }
 
-    fn received(&self, _: Kind) {
+    fn received(&self, _: Kind, _: u64) {
         self.received.set(self.received.get() + 1);
     }
 
