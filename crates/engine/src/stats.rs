@@ -316,7 +316,7 @@ impl Stats {
         self.counters.line(slot).get(Field::Active as usize)
     }
 
-    /// The clients' connections that came from other workers to those of each slot, since the start.
+    /// The clients' connections that came from other workers to those of each slot.
     pub fn received_by_slot(&self) -> Vec<u64> {
         let in_slot = |slot| Kind::CLIENTS.map(|kind| self.move_line(slot, kind).get(RECEIVED));
         (0..self.moves.slots() / Kind::ALL.len()).map(|slot| in_slot(slot).iter().sum()).collect()

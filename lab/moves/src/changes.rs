@@ -202,8 +202,10 @@ mod tests {
 
     #[test]
     fn moves_of_a_status_are_added() {
-        let text = "{\"x\":{\"received\":9},\"handover\":{\"a\":{\"received\":2,\"stayed\":{\"off\":3}},\
-                    \"b\":{\"received\":4,\"stayed\":{\"off\":1}}},\"logs\":{\"received\":7}}";
+        let text = concat!(
+            r#"{"x":{"received":9},"handover":{"a":{"received":2,"stayed":{"off":3}},"#,
+            r#""b":{"received":4,"stayed":{"off":1}}},"logs":{"received":7}}"#,
+        );
         assert_eq!(sum_of(text, &["received"]), 6);
         assert_eq!(sum_of(text, &["off", "state"]), 4);
     }

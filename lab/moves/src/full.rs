@@ -179,7 +179,7 @@ impl Verdict {
         self.is(stayed == 0 && slowest <= GONE_MS, text);
         let rate = |ms: f64| count as f64 * 1000.0 / ms.max(1.0);
         println!(
-            "       {:.0} connections a second (median), {:.0} (slowest); moved {} times, stayed {}",
+            "       {:.0} connections a second (median), {:.0} (slowest); {} moves, {} stayed",
             rate(median),
             rate(slowest),
             changes.moved,

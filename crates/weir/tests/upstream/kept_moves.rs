@@ -1,4 +1,4 @@
-//! Idle connections to servers at a reload and at a change of the binary: the new workers have them.
+//! Idle connections to servers go to the new workers at a reload and at a change of the binary.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
