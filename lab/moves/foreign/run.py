@@ -97,7 +97,8 @@ class Weir:
         text = CONFIG % (self.ports | {"folder": folder, "driver": driver})
         (folder / "weir.conf").write_text(text)
         (folder / "error.log").write_text("")
-        subprocess.run([binary, "-p", folder, "-c", folder / "weir.conf"], check=True)
+        command = [binary, "-p", folder, "-c", folder / "weir.conf", "-e", folder / "error.log"]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
 
     def pid(self):
         return int((self.folder / "weir.pid").read_text())
@@ -257,7 +258,8 @@ async def main():
         log = (folder / "error.log").read_text()
         bad = [line for line in log.splitlines() if "[alert]" in line or "[emerg]" in line]
         failed |= bool(bad)
-        print("\n".join(bad[:5]), end="")
+        if bad:
+            print("\n".join(bad[:5]))
     finally:
         for each in [server, *clients]:
             process = getattr(each, "process", None)
@@ -270,8 +272,11 @@ async def main():
 
 
 async def serve(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+    except (asyncio.CancelledError, OSError):
+        pass  # the run is over
     writer.close()
 
 
