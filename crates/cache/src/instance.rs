@@ -87,10 +87,13 @@ pub struct Cache {
     pub shares: OnceCell<Sharing>,
 }
 
+/// See [`Sharing::add`].
+pub type AddPurge = Box<dyn Fn(usize, &fleet::purges::Purge)>;
+
 /// See [`Cache::shares`].
 pub struct Sharing {
     /// Gives a purge to other servers; the number is this process's slot.
-    pub add: Box<dyn Fn(usize, &fleet::purges::Purge)>,
+    pub add: AddPurge,
     /// Whether they cannot hear of it now.
     pub is_away: Box<dyn Fn() -> bool>,
 }
