@@ -102,7 +102,7 @@ fn sextet(c: u8, sixty_two: u8, sixty_three: u8) -> Option<u8> {
 
 /// `atob`: bytes of base64 as the Infra standard reads it ("forgiving-base64 decode"): white space
 /// is skipped, padding is optional but right. `None` for anything else.
-pub fn forgiving_base64(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn forgiving_base64(text: &str) -> Option<Vec<u8>> {
     let (mut bits, mut count, mut padding, mut total) = (0u32, 0, 0, 0);
     let mut out = Vec::with_capacity(text.len() / 4 * 3 + 2);
     for &c in text.as_bytes() {

@@ -12,7 +12,7 @@
 
 /// The text with its `export default { … }` at the end, if that names something that is declared
 /// below it. Other statements stay at their lines and columns.
-pub fn moved_to_end(text: &str) -> Option<String> {
+pub(crate) fn moved_to_end(text: &str) -> Option<String> {
     let mut starts = line_starts(text).filter(|at| text[*at..].starts_with(EXPORT));
     let start = starts.next()?;
     if starts.next().is_some() {

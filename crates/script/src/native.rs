@@ -104,11 +104,11 @@ impl<'js> Call<'_, 'js> {
         Ok(JsString::from_str(self.ctx().clone(), value)?.into_value())
     }
 
-    pub fn type_error(&self, message: &str) -> Error {
+    pub(crate) fn type_error(&self, message: &str) -> Error {
         Exception::throw_type(self.ctx(), message)
     }
 
-    pub fn range_error(&self, message: &str) -> Error {
+    pub(crate) fn range_error(&self, message: &str) -> Error {
         Exception::throw_range(self.ctx(), message)
     }
 
@@ -131,13 +131,13 @@ pub fn to_number(value: &Value<'_>) -> Result<f64> {
 }
 
 /// `ToInt64` as the engine has it: truncated and clamped, 0 for NaN.
-pub fn to_i64(value: &Value<'_>) -> Result<i64> {
+pub(crate) fn to_i64(value: &Value<'_>) -> Result<i64> {
     // The cast clamps, and makes 0 of NaN.
     Ok(to_number(value)?.trunc() as i64)
 }
 
 /// `ToUint32`
-pub fn to_u32(value: &Value<'_>) -> Result<u32> {
+pub(crate) fn to_u32(value: &Value<'_>) -> Result<u32> {
     let number = to_number(value)?;
     if !number.is_finite() {
         return Ok(0);
@@ -181,7 +181,7 @@ pub fn numbered<'js>(
 }
 
 /// A function object of a shared native.
-pub fn with_number<'js>(
+pub(crate) fn with_number<'js>(
     ctx: &Ctx<'js>,
     name: &str,
     length: usize,
@@ -198,7 +198,7 @@ pub fn method<'js>(object: &Object<'js>, name: &str, function: Function<'js>) ->
 }
 
 /// Adds properties that are computed on each read.
-pub fn getters<'js>(object: &Object<'js>, table: &[(&'static str, Native)]) -> Result<()> {
+pub(crate) fn getters<'js>(object: &Object<'js>, table: &[(&'static str, Native)]) -> Result<()> {
     for &(name, native) in table {
         object.prop(name, Accessor::from(Plain(native)).configurable())?;
     }
@@ -251,7 +251,7 @@ pub fn prototype<'js>(ctx: &Ctx<'js>, name: &'static str, table: &[Method]) -> R
 }
 
 /// The prototype of that name.
-pub fn prototype_of<'js>(ctx: &Ctx<'js>, name: &'static str) -> Result<Object<'js>> {
+pub(crate) fn prototype_of<'js>(ctx: &Ctx<'js>, name: &'static str) -> Result<Object<'js>> {
     let saved = state::of(ctx).prototypes.borrow().get(name).cloned();
     match saved {
         Some(saved) => saved.restore(ctx),
@@ -287,7 +287,7 @@ pub fn object<'js, T: 'static>(ctx: &Ctx<'js>, name: &'static str, data: T) -> R
 }
 
 /// An object of a class with data that holds more memory than usual, in bytes.
-pub fn large_object<'js, T: 'static>(
+pub(crate) fn large_object<'js, T: 'static>(
     ctx: &Ctx<'js>,
     name: &'static str,
     data: T,
@@ -302,7 +302,10 @@ pub fn large_object<'js, T: 'static>(
 /// Calls a function with the data of an object; `None` for an object that has no such data.
 ///
 /// The function must not call back into the engine: the same object would be unreachable.
-pub fn with_data<T: 'static, R>(value: &Value<'_>, f: impl FnOnce(&mut T) -> R) -> Option<R> {
+pub(crate) fn with_data<T: 'static, R>(
+    value: &Value<'_>,
+    f: impl FnOnce(&mut T) -> R,
+) -> Option<R> {
     let class = Class::<Opaque>::from_object(value.as_object()?)?;
     let opaque = class.try_borrow().ok()?;
     let mut data = opaque.0.0.try_borrow_mut().ok()?;
@@ -328,7 +331,11 @@ pub trait Exotic: 'static {
 }
 
 /// An object of a class with computed properties.
-pub fn exotic<'js>(ctx: &Ctx<'js>, name: &'static str, object: impl Exotic) -> Result<Value<'js>> {
+pub(crate) fn exotic<'js>(
+    ctx: &Ctx<'js>,
+    name: &'static str,
+    object: impl Exotic,
+) -> Result<Value<'js>> {
     let charge = Charge::new(ctx, OBJECT_BYTES)?;
     let prototype = prototype_of(ctx, name)?;
     let class = Class::instance_proto(Holder(Computed(Box::new(object), charge)), prototype)?;
@@ -336,7 +343,7 @@ pub fn exotic<'js>(ctx: &Ctx<'js>, name: &'static str, object: impl Exotic) -> R
 }
 
 /// Calls a function with what is behind an object with computed properties.
-pub fn with_exotic<T: 'static, R>(value: &Value<'_>, f: impl FnOnce(&T) -> R) -> Option<R> {
+pub(crate) fn with_exotic<T: 'static, R>(value: &Value<'_>, f: impl FnOnce(&T) -> R) -> Option<R> {
     let class = Class::<ExoticOpaque>::from_object(value.as_object()?)?;
     let opaque = class.try_borrow().ok()?;
     opaque.0.0.as_any().downcast_ref::<T>().map(f)

@@ -10,7 +10,8 @@ use crate::native::{self, Call, to_i64};
 use crate::value::text;
 
 /// What the module exports.
-pub const EXPORTS: &[&str] = &["parse", "stringify", "escape", "unescape", "decode", "encode"];
+pub(crate) const EXPORTS: &[&str] =
+    &["parse", "stringify", "escape", "unescape", "decode", "encode"];
 
 /// How many pairs are read unless the caller says otherwise.
 const MAX_KEYS: i64 = 1000;

@@ -60,13 +60,13 @@ pub fn worked(bytes: usize) {
 
 /// Notes that a native takes about as long as hashing [`WORK_BYTES`] or longer, whatever the length
 /// of its arguments.
-pub fn worked_long() {
+pub(crate) fn worked_long() {
     worked(WORK_BYTES);
 }
 
 /// Whether the clock is due, because natives have worked since the last look. The engine itself
 /// looks once in 10,000 steps of the script, and each call of a native is one step.
-pub fn is_clock_due() -> bool {
+pub(crate) fn is_clock_due() -> bool {
     let is_due = WORK.get() >= WORK_BYTES;
     if is_due {
         WORK.set(0);
@@ -162,7 +162,7 @@ fn with_bytes<R>(value: &Value<'_>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
 }
 
 /// `new Uint8Array(…)`, whatever the script has done to that name.
-pub fn uint8_array<'js>(ctx: &Ctx<'js>, arguments: &[Value<'js>]) -> Result<Value<'js>> {
+pub(crate) fn uint8_array<'js>(ctx: &Ctx<'js>, arguments: &[Value<'js>]) -> Result<Value<'js>> {
     let mut raw: Vec<qjs::JSValue> = arguments.iter().map(Value::as_raw).collect();
     let kind = qjs::JSTypedArrayEnum_JS_TYPED_ARRAY_UINT8;
     // SAFETY: the arguments are values of this context that live as long as `arguments`; the
@@ -181,7 +181,7 @@ pub fn uint8_array<'js>(ctx: &Ctx<'js>, arguments: &[Value<'js>]) -> Result<Valu
 /// Evens out a fault of rquickjs 0.14: its handler for assignments to exotic objects releases the
 /// value, which belongs to the engine and is released there again. To be called once by each such
 /// handler, before it returns.
-pub fn keep_assigned(value: &Value<'_>) {
+pub(crate) fn keep_assigned(value: &Value<'_>) {
     // SAFETY: the value is of this context; one reference more cannot free anything. The engine's
     // second release takes it back.
     unsafe { qjs::JS_DupValue(value.ctx().as_raw().as_ptr(), value.as_raw()) };
@@ -200,19 +200,19 @@ pub fn date<'js>(ctx: &Ctx<'js>, milliseconds: f64) -> Result<Value<'js>> {
 }
 
 /// Whether a value is a `Uint8Array`, a `Buffer` among them.
-pub fn is_uint8_array(value: &Value<'_>) -> bool {
+pub(crate) fn is_uint8_array(value: &Value<'_>) -> bool {
     // SAFETY: the call only looks at the class of the value.
     let kind = unsafe { qjs::JS_GetTypedArrayType(value.as_raw()) };
     u32::try_from(kind) == Ok(qjs::JSTypedArrayEnum_JS_TYPED_ARRAY_UINT8)
 }
 
 /// Whether a value is a typed array or `ArrayBuffer` whose memory is gone.
-pub fn is_detached(value: &Value<'_>) -> bool {
+pub(crate) fn is_detached(value: &Value<'_>) -> bool {
     span(value).is_some_and(|(pointer, _)| pointer.is_null())
 }
 
 /// Whether a value is a typed array: no `ArrayBuffer` and no `DataView`.
-pub fn is_typed_array(value: &Value<'_>) -> bool {
+pub(crate) fn is_typed_array(value: &Value<'_>) -> bool {
     // SAFETY: the call only looks at the class of the value.
     unsafe { qjs::JS_GetTypedArrayType(value.as_raw()) >= 0 }
 }
@@ -284,7 +284,7 @@ pub fn to_text(value: &Value<'_>) -> Result<String> {
 }
 
 /// The length of a string in UTF-16 units, without a copy; 0 for other values.
-pub fn string_len(value: &Value<'_>) -> usize {
+pub(crate) fn string_len(value: &Value<'_>) -> usize {
     if !value.is_string() {
         return 0;
     }
@@ -303,7 +303,7 @@ pub struct Lent(Cell<Option<NonNull<dyn Host>>>);
 
 impl Lent {
     /// Runs a function during which [`Lent::borrow`] reaches the host.
-    pub fn lend<R>(&self, host: &mut dyn Host, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn lend<R>(&self, host: &mut dyn Host, f: impl FnOnce() -> R) -> R {
         struct Restore<'a>(&'a Lent, Option<NonNull<dyn Host>>);
         impl Drop for Restore<'_> {
             fn drop(&mut self) {

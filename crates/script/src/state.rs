@@ -132,7 +132,7 @@ impl Meter {
 
     /// The interrupt handler: whether the script must end. Once it must, it stays so, because an
     /// engine in the middle of something is not run again.
-    pub fn must_end(&self) -> bool {
+    pub(crate) fn must_end(&self) -> bool {
         #[cfg(test)]
         self.polls.set(self.polls.get() + 1);
         if self.ended.get().is_some() {

@@ -11,7 +11,7 @@ use crate::native::{self, Call, to_i64};
 use crate::{raw, state};
 
 /// What the module exports.
-pub const EXPORTS: &[&str] =
+pub(crate) const EXPORTS: &[&str] =
     &["deflateRawSync", "deflateSync", "inflateRawSync", "inflateSync", "constants"];
 
 /// Bytes that the output grows by; the limit on memory is checked as often.

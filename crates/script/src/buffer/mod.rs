@@ -98,7 +98,7 @@ pub fn install(ctx: &Ctx<'_>) -> Result<()> {
 }
 
 /// What the module `buffer` exports.
-pub const EXPORTS: &[&str] = &["constants", "Buffer"];
+pub(crate) const EXPORTS: &[&str] = &["constants", "Buffer"];
 
 /// The module `buffer`.
 pub fn module<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {

@@ -54,7 +54,7 @@ impl Aes {
 
     /// Encrypts or decrypts in counter mode. `bits` of the counter block count, from 1 to 128.
     /// `None` if the counter would repeat.
-    pub fn ctr(&self, counter: Block, bits: u32, data: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn ctr(&self, counter: Block, bits: u32, data: &[u8]) -> Option<Vec<u8>> {
         let blocks = data.len().div_ceil(BLOCK) as u128;
         let mask = if bits >= 128 { u128::MAX } else { (1 << bits) - 1 };
         if blocks > 0 && blocks - 1 > mask {
@@ -70,7 +70,7 @@ impl Aes {
     }
 
     /// Encrypts in CBC mode with PKCS #7 padding.
-    pub fn cbc_encrypt(&self, iv: Block, data: &[u8]) -> Vec<u8> {
+    pub(crate) fn cbc_encrypt(&self, iv: Block, data: &[u8]) -> Vec<u8> {
         let padding = BLOCK - data.len() % BLOCK;
         let mut out = data.to_vec();
         out.resize(data.len() + padding, padding as u8);
@@ -84,7 +84,7 @@ impl Aes {
     }
 
     /// Decrypts what [`cbc_encrypt`](Aes::cbc_encrypt) has made; `None` if the padding is wrong.
-    pub fn cbc_decrypt(&self, iv: Block, data: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn cbc_decrypt(&self, iv: Block, data: &[u8]) -> Option<Vec<u8>> {
         if data.is_empty() || !data.len().is_multiple_of(BLOCK) {
             return None;
         }
@@ -130,7 +130,7 @@ impl Aes {
     }
 
     /// Encrypts in GCM mode; the tag of `tag` bytes is behind the data.
-    pub fn gcm_encrypt(&self, iv: &[u8], extra: &[u8], tag: usize, data: &[u8]) -> Vec<u8> {
+    pub(crate) fn gcm_encrypt(&self, iv: &[u8], extra: &[u8], tag: usize, data: &[u8]) -> Vec<u8> {
         let (counter, hash) = self.gcm(iv);
         let mut out = self.gcm_data(counter, data);
         let full = self.gcm_tag(counter, hash, extra, &out);
@@ -139,7 +139,13 @@ impl Aes {
     }
 
     /// Decrypts what [`gcm_encrypt`](Aes::gcm_encrypt) has made; `None` if the tag is wrong.
-    pub fn gcm_decrypt(&self, iv: &[u8], extra: &[u8], tag: usize, data: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn gcm_decrypt(
+        &self,
+        iv: &[u8],
+        extra: &[u8],
+        tag: usize,
+        data: &[u8],
+    ) -> Option<Vec<u8>> {
         let (cipher, given) = data.split_at_checked(data.len().checked_sub(tag)?)?;
         let (counter, hash) = self.gcm(iv);
         let full = self.gcm_tag(counter, hash, extra, cipher);

@@ -10,7 +10,7 @@ use crate::raw;
 use crate::value::text;
 
 /// What the module exports.
-pub const EXPORTS: &[&str] = &["createHash", "createHmac"];
+pub(crate) const EXPORTS: &[&str] = &["createHash", "createHmac"];
 
 pub fn module<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     let module = Object::new(ctx.clone())?;

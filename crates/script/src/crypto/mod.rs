@@ -5,5 +5,5 @@ mod digest;
 mod hashes;
 mod web;
 
-pub use hashes::{EXPORTS, module};
+pub(crate) use hashes::{EXPORTS, module};
 pub use web::install;

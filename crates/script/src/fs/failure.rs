@@ -48,7 +48,7 @@ pub fn other(syscall: &'static str, path: Option<&[u8]>, message: &str) -> Probl
 
 impl Failure {
     /// An `Error` with `code`, `errno`, `path` and `syscall`.
-    pub fn to_js<'js>(&self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
+    pub(crate) fn to_js<'js>(&self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
         let error = Exception::from_message(ctx.clone(), &self.message)?.into_object();
         if self.errno != 0 {
             error.set("errno", self.errno)?;

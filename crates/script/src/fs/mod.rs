@@ -102,7 +102,7 @@ const HANDLE: &[(&str, usize, Operation)] = &[
 ];
 
 /// What the module exports.
-pub const EXPORTS: &[&str] = &[
+pub(crate) const EXPORTS: &[&str] = &[
     "constants",
     "promises",
     "Dirent",

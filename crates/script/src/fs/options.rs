@@ -124,7 +124,7 @@ pub fn mode(value: &Value<'_>, default: u32) -> Result<u32> {
 }
 
 /// What a name of a file or a link is given as: a string in an encoding, or a buffer.
-pub fn name_encoding(options: &Options<'_>) -> Result<Option<Encoding>> {
+pub(crate) fn name_encoding(options: &Options<'_>) -> Result<Option<Encoding>> {
     match options.encoding()? {
         None => Ok(Some(Encoding::Utf8)),
         Some(value) if value.is_string() && text(&value)? == "buffer" => Ok(None),

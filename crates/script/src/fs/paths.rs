@@ -105,7 +105,7 @@ pub fn readdir<'js>(arguments: &Arguments<'_, '_, 'js>) -> Outcome<'js> {
 }
 
 /// `readlinkSync(path, options)`
-pub fn readlink<'js>(arguments: &Arguments<'_, '_, 'js>) -> Outcome<'js> {
+pub(crate) fn readlink<'js>(arguments: &Arguments<'_, '_, 'js>) -> Outcome<'js> {
     let path = options::path(arguments, 0, "path")?;
     let options = Options::read(arguments, 1, options::STRING)?;
     let encoding = options::name_encoding(&options)?;

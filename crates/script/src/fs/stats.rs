@@ -55,7 +55,11 @@ fn test<'js>(call: &Call<'_, 'js>, number: u32) -> Result<Value<'js>> {
 }
 
 /// An entry of a folder.
-pub fn dirent<'js>(ctx: &Ctx<'js>, name: Value<'js>, kind: Option<FileType>) -> Result<Value<'js>> {
+pub(crate) fn dirent<'js>(
+    ctx: &Ctx<'js>,
+    name: Value<'js>,
+    kind: Option<FileType>,
+) -> Result<Value<'js>> {
     let entry = native::object(ctx, "Dirent", Kind(kind))?;
     entry.prop("name", Property::from(name).enumerable())?;
     Ok(entry.into_value())

@@ -15,7 +15,8 @@ use c14n::Form;
 use objects::NodeRef;
 
 /// What the module exports.
-pub const EXPORTS: &[&str] = &["parse", "c14n", "exclusiveC14n", "serialize", "serializeToString"];
+pub(crate) const EXPORTS: &[&str] =
+    &["parse", "c14n", "exclusiveC14n", "serialize", "serializeToString"];
 
 /// About the memory that a node takes, in bytes.
 const NODE_BYTES: usize = 256;

@@ -41,7 +41,7 @@ impl NodeRef {
     }
 
     /// Whether both are nodes of one document.
-    pub fn is_of_same_document(&self, other: &NodeRef) -> bool {
+    pub(crate) fn is_of_same_document(&self, other: &NodeRef) -> bool {
         Rc::ptr_eq(&self.document, &other.document)
     }
 

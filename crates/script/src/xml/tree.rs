@@ -86,7 +86,7 @@ impl Tree {
     }
 
     /// The element of that number, to change it.
-    pub fn element_mut(&mut self, id: Id) -> Option<&mut Element> {
+    pub(crate) fn element_mut(&mut self, id: Id) -> Option<&mut Element> {
         match &mut self.nodes.get_mut(id)?.kind {
             Kind::Element(element) => Some(element),
             _ => None,
@@ -151,7 +151,7 @@ impl Tree {
     }
 
     /// Bytes of all text in a node, in names and in attributes.
-    pub fn text_bytes(&self, id: Id) -> usize {
+    pub(crate) fn text_bytes(&self, id: Id) -> usize {
         match &self.nodes[id].kind {
             Kind::Text(text) | Kind::Comment(text) => text.len(),
             Kind::Instruction(target, data) => target.len() + data.len(),
@@ -165,7 +165,7 @@ impl Tree {
     }
 
     /// Appends a copy of a node of any document to an element.
-    pub fn append_copy(&mut self, to: Id, from: &Tree, id: Id) {
+    pub(crate) fn append_copy(&mut self, to: Id, from: &Tree, id: Id) {
         // Prefixes that are declared above the original go with it.
         let scope: Vec<(String, String)> =
             from.in_scope(id).into_iter().map(|(p, u)| (p.to_owned(), u.to_owned())).collect();

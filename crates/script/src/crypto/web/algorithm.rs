@@ -26,14 +26,14 @@ pub enum Algorithm {
 
 /// What a key may be used for: bits in the order in which `usages` lists them.
 pub mod usage {
-    pub const DECRYPT: u32 = 1;
-    pub const DERIVE_BITS: u32 = 1 << 1;
-    pub const DERIVE_KEY: u32 = 1 << 2;
-    pub const ENCRYPT: u32 = 1 << 3;
-    pub const SIGN: u32 = 1 << 4;
-    pub const UNWRAP: u32 = 1 << 5;
+    pub(crate) const DECRYPT: u32 = 1;
+    pub(crate) const DERIVE_BITS: u32 = 1 << 1;
+    pub(crate) const DERIVE_KEY: u32 = 1 << 2;
+    pub(crate) const ENCRYPT: u32 = 1 << 3;
+    pub(crate) const SIGN: u32 = 1 << 4;
+    pub(crate) const UNWRAP: u32 = 1 << 5;
     pub const VERIFY: u32 = 1 << 6;
-    pub const WRAP: u32 = 1 << 7;
+    pub(crate) const WRAP: u32 = 1 << 7;
 
     pub const NAMES: &[(&str, u32)] = &[
         ("decrypt", DECRYPT),
@@ -122,7 +122,7 @@ impl Algorithm {
     }
 
     /// Whether it is a mode of AES.
-    pub fn is_aes(self) -> bool {
+    pub(crate) fn is_aes(self) -> bool {
         use Algorithm::*;
         matches!(self, AesGcm | AesCtr | AesCbc | AesKw)
     }
@@ -219,12 +219,12 @@ pub fn hash_of(algorithm: &Value<'_>) -> Result<Hash> {
 }
 
 /// The API's name of a hash function.
-pub fn hash_name(hash: Hash) -> &'static str {
+pub(crate) fn hash_name(hash: Hash) -> &'static str {
     HASHES.iter().find(|entry| entry.1 == hash).map_or("", |entry| entry.0)
 }
 
 /// The number in the API's names of hash functions, for names in JWK.
-pub fn hash_number(hash: Hash) -> &'static str {
+pub(crate) fn hash_number(hash: Hash) -> &'static str {
     hash_name(hash).trim_start_matches("SHA-")
 }
 
@@ -247,7 +247,7 @@ pub fn usages(value: &Value<'_>) -> Result<u32> {
 }
 
 /// An array of names of usages.
-pub fn usage_names<'js>(ctx: &Ctx<'js>, mask: u32) -> Result<Value<'js>> {
+pub(crate) fn usage_names<'js>(ctx: &Ctx<'js>, mask: u32) -> Result<Value<'js>> {
     let array = Array::new(ctx.clone())?;
     let named = usage::NAMES.iter().filter(|entry| mask & entry.1 != 0);
     for (i, (name, _)) in named.enumerate() {

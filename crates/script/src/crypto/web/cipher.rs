@@ -39,7 +39,7 @@ pub fn data(call: &Call<'_, '_>, index: usize) -> Result<Vec<u8>> {
 }
 
 /// The bytes of a view, or of a string, which njs's own engine takes, too.
-pub fn view_or_text(value: &Value<'_>) -> Result<Option<Vec<u8>>> {
+pub(crate) fn view_or_text(value: &Value<'_>) -> Result<Option<Vec<u8>>> {
     match raw::bytes(value) {
         None if value.is_string() => Ok(Some(raw::to_text(value)?.into_bytes())),
         bytes => Ok(bytes),
@@ -127,7 +127,7 @@ fn gcm_tag_bytes(call: &Call<'_, '_>, parameters: &Value<'_>) -> Result<usize> {
 }
 
 /// `wrapKey(format, key, wrappingKey, wrapAlgorithm)`
-pub fn wrap_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+pub(crate) fn wrap_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     let ctx = call.ctx();
     let format = Format::of(&call.arg(0))?;
     let wrapped = key::of(ctx, &call.arg(1), "key")?;
@@ -148,7 +148,7 @@ pub fn wrap_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
 }
 
 /// `unwrapKey(format, wrapped, unwrappingKey, unwrapAlgorithm, keyAlgorithm, extractable, usages)`
-pub fn unwrap_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+pub(crate) fn unwrap_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     let ctx = call.ctx();
     let format = Format::of(&call.arg(0))?;
     let wrapped = data(call, 1)?;

@@ -14,14 +14,14 @@ use crate::state;
 const STRETCH: u32 = 4096;
 
 /// `deriveBits(algorithm, baseKey, length)`
-pub fn derive_bits<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+pub(crate) fn derive_bits<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     let length = bytes_of_bits(call, &call.arg(2))?;
     let bits = derive(call, usage::DERIVE_BITS, "deriveBits", length)?;
     export::array_buffer(call.ctx(), &bits)
 }
 
 /// `deriveKey(algorithm, baseKey, derivedAlgorithm, extractable, usages)`
-pub fn derive_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+pub(crate) fn derive_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     let parameters = call.arg(2);
     let purpose = import::purpose(&parameters, &call.arg(3), &call.arg(4))?;
     let name = purpose.algorithm.name();

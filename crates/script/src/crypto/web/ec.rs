@@ -30,7 +30,7 @@ macro_rules! on_curve {
 }
 
 /// The key of a scalar; `None` if it is none of the curve.
-pub fn from_scalar(curve: Curve, scalar: &[u8]) -> Option<Material> {
+pub(crate) fn from_scalar(curve: Curve, scalar: &[u8]) -> Option<Material> {
     on_curve!(curve, c => {
         let key = c::SecretKey::from_slice(scalar).ok()?;
         let public = key.public_key().to_sec1_point(false).as_bytes().to_vec();
@@ -39,7 +39,7 @@ pub fn from_scalar(curve: Curve, scalar: &[u8]) -> Option<Material> {
 }
 
 /// The public key of a point, compressed or not; `None` if it is not on the curve.
-pub fn from_point(curve: Curve, point: &[u8]) -> Option<Material> {
+pub(crate) fn from_point(curve: Curve, point: &[u8]) -> Option<Material> {
     on_curve!(curve, c => {
         let key = c::PublicKey::from_sec1_bytes(point).ok()?;
         let public = key.to_sec1_point(false).as_bytes().to_vec();
@@ -72,7 +72,7 @@ pub fn from_pkcs8(curve: Curve, der: &[u8]) -> Option<Material> {
 }
 
 /// A public key as SubjectPublicKeyInfo.
-pub fn from_spki(curve: Curve, der: &[u8]) -> Option<Material> {
+pub(crate) fn from_spki(curve: Curve, der: &[u8]) -> Option<Material> {
     on_curve!(curve, c => {
         let key = c::PublicKey::from_public_key_der(der).ok()?;
         from_point(curve, key.to_sec1_point(false).as_bytes())
@@ -80,7 +80,7 @@ pub fn from_spki(curve: Curve, der: &[u8]) -> Option<Material> {
 }
 
 /// A scalar in PKCS #8.
-pub fn to_pkcs8(curve: Curve, scalar: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn to_pkcs8(curve: Curve, scalar: &[u8]) -> Option<Vec<u8>> {
     on_curve!(curve, c => {
         let key = c::SecretKey::from_slice(scalar).ok()?;
         Some(key.to_pkcs8_der().ok()?.as_bytes().to_vec())
@@ -88,7 +88,7 @@ pub fn to_pkcs8(curve: Curve, scalar: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// A point as SubjectPublicKeyInfo.
-pub fn to_spki(curve: Curve, point: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn to_spki(curve: Curve, point: &[u8]) -> Option<Vec<u8>> {
     on_curve!(curve, c => {
         let key = c::PublicKey::from_sec1_bytes(point).ok()?;
         Some(key.to_public_key_der().ok()?.as_bytes().to_vec())
@@ -151,7 +151,7 @@ fn okp_spki(algorithm: Algorithm) -> [u8; 12] {
 }
 
 /// The key of 32 private bytes.
-pub fn okp_from_private(algorithm: Algorithm, private: &[u8]) -> Option<Material> {
+pub(crate) fn okp_from_private(algorithm: Algorithm, private: &[u8]) -> Option<Material> {
     let public = match algorithm {
         Algorithm::X25519 => {
             let key = agreement::PrivateKey::from_private_key(&X25519, private).ok()?;
@@ -163,19 +163,19 @@ pub fn okp_from_private(algorithm: Algorithm, private: &[u8]) -> Option<Material
 }
 
 /// The key of 32 public bytes.
-pub fn okp_from_public(public: &[u8]) -> Option<Material> {
+pub(crate) fn okp_from_public(public: &[u8]) -> Option<Material> {
     (public.len() == 32).then(|| Material::Okp { public: public.to_vec(), private: None })
 }
 
 /// A new key pair.
-pub fn okp_generate(algorithm: Algorithm) -> Option<Material> {
+pub(crate) fn okp_generate(algorithm: Algorithm) -> Option<Material> {
     let mut private = [0; 32];
     aws_lc_rs::rand::fill(&mut private).ok()?;
     okp_from_private(algorithm, &private)
 }
 
 /// A private key in PKCS #8; attributes behind it are ignored.
-pub fn okp_from_pkcs8(algorithm: Algorithm, der: &[u8]) -> Option<Material> {
+pub(crate) fn okp_from_pkcs8(algorithm: Algorithm, der: &[u8]) -> Option<Material> {
     let info = p256::pkcs8::PrivateKeyInfoRef::try_from(der).ok()?;
     let name = format!("1.3.101.{}", oid(algorithm));
     if info.algorithm.oid.to_string() != name {
@@ -185,32 +185,32 @@ pub fn okp_from_pkcs8(algorithm: Algorithm, der: &[u8]) -> Option<Material> {
 }
 
 /// A public key as SubjectPublicKeyInfo.
-pub fn okp_from_spki(algorithm: Algorithm, der: &[u8]) -> Option<Material> {
+pub(crate) fn okp_from_spki(algorithm: Algorithm, der: &[u8]) -> Option<Material> {
     okp_from_public(der.strip_prefix(&okp_spki(algorithm))?)
 }
 
 /// A private key in PKCS #8.
-pub fn okp_to_pkcs8(algorithm: Algorithm, private: &[u8]) -> Vec<u8> {
+pub(crate) fn okp_to_pkcs8(algorithm: Algorithm, private: &[u8]) -> Vec<u8> {
     [&okp_pkcs8(algorithm)[..], private].concat()
 }
 
 /// A public key as SubjectPublicKeyInfo.
-pub fn okp_to_spki(algorithm: Algorithm, public: &[u8]) -> Vec<u8> {
+pub(crate) fn okp_to_spki(algorithm: Algorithm, public: &[u8]) -> Vec<u8> {
     [&okp_spki(algorithm)[..], public].concat()
 }
 
-pub fn ed25519_sign(private: &[u8], data: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn ed25519_sign(private: &[u8], data: &[u8]) -> Option<Vec<u8>> {
     let key = Ed25519KeyPair::from_seed_unchecked(private).ok()?;
     Some(key.sign(data).as_ref().to_vec())
 }
 
 /// Whether a signature of Ed25519 is right.
-pub fn ed25519_verify(public: &[u8], data: &[u8], signature: &[u8]) -> bool {
+pub(crate) fn ed25519_verify(public: &[u8], data: &[u8], signature: &[u8]) -> bool {
     UnparsedPublicKey::new(&ED25519, public).verify(data, signature).is_ok()
 }
 
 /// The shared secret of X25519; `None` if it is zero, which a peer can bring about.
-pub fn x25519_agree(private: &[u8], public: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn x25519_agree(private: &[u8], public: &[u8]) -> Option<Vec<u8>> {
     let key = agreement::PrivateKey::from_private_key(&X25519, private).ok()?;
     let peer = agreement::UnparsedPublicKey::new(&X25519, public);
     agreement::agree(&key, peer, (), |secret| Ok(secret.to_vec())).ok()

@@ -16,7 +16,7 @@ pub enum Exported<'js> {
 
 impl<'js> Exported<'js> {
     /// As `exportKey` returns it.
-    pub fn into_js(self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
+    pub(crate) fn into_js(self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
         match self {
             Exported::Bytes(bytes) => array_buffer(ctx, &bytes),
             Exported::Jwk(object) => Ok(object.into_value()),
@@ -25,7 +25,7 @@ impl<'js> Exported<'js> {
 }
 
 /// Bytes as the API returns them.
-pub fn array_buffer<'js>(ctx: &Ctx<'js>, bytes: &[u8]) -> Result<Value<'js>> {
+pub(crate) fn array_buffer<'js>(ctx: &Ctx<'js>, bytes: &[u8]) -> Result<Value<'js>> {
     Ok(ArrayBuffer::new_copy(ctx.clone(), bytes)?.into_value())
 }
 

@@ -10,7 +10,7 @@ use crate::native::{Call, to_i64};
 use crate::raw;
 
 /// `generateKey(algorithm, extractable, usages)`
-pub fn generate_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
+pub(crate) fn generate_key<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     let parameters = call.arg(0);
     let purpose = import::purpose(&parameters, &call.arg(1), &call.arg(2))?;
     let algorithm = purpose.algorithm;

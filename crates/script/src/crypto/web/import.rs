@@ -301,7 +301,7 @@ fn jwk_rsa(hash: Option<Hash>, jwk: &Jwk<'_, '_>) -> Result<Material> {
 }
 
 /// Usages of a new secret key, checked by `generateKey`: there must be one.
-pub fn check_some(purpose: &Purpose<'_, '_>) -> Result<()> {
+pub(crate) fn check_some(purpose: &Purpose<'_, '_>) -> Result<()> {
     let needed = purpose.algorithm.is_secret() || purpose.usages & usage::SIGN != 0;
     if needed && purpose.usages == 0 {
         return Err(purpose.error("usages must not be empty"));

@@ -42,7 +42,7 @@ pub struct Key {
 
 impl Key {
     /// Whether it is the private half of a pair.
-    pub fn is_private(&self) -> bool {
+    pub(crate) fn is_private(&self) -> bool {
         match &self.material {
             Material::Secret(_) | Material::RsaPublic(_) => false,
             Material::RsaPrivate(_) => true,
@@ -67,7 +67,7 @@ impl Key {
     }
 
     /// The key as an object.
-    pub fn into_js<'js>(self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
+    pub(crate) fn into_js<'js>(self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
         // RSA keys hold numbers for faster arithmetic, too.
         let more_bytes = match &self.material {
             Material::Secret(bytes) => bytes.len(),

@@ -97,17 +97,17 @@ pub fn from_pkcs8(der: &[u8]) -> Option<PrivateKey> {
 }
 
 /// A public key as SubjectPublicKeyInfo.
-pub fn from_spki(der: &[u8]) -> Option<PublicKey> {
+pub(crate) fn from_spki(der: &[u8]) -> Option<PublicKey> {
     PublicKey::from_public_key_der(der).ok()
 }
 
 /// A private key in PKCS #8.
-pub fn to_pkcs8(key: &PrivateKey) -> Option<Vec<u8>> {
+pub(crate) fn to_pkcs8(key: &PrivateKey) -> Option<Vec<u8>> {
     Some(key.to_pkcs8_der().ok()?.as_bytes().to_vec())
 }
 
 /// A public key as SubjectPublicKeyInfo.
-pub fn to_spki(key: &PublicKey) -> Option<Vec<u8>> {
+pub(crate) fn to_spki(key: &PublicKey) -> Option<Vec<u8>> {
     Some(key.to_public_key_der().ok()?.as_bytes().to_vec())
 }
 
@@ -126,22 +126,27 @@ pub fn numbers(key: &PrivateKey) -> Option<[Vec<u8>; 6]> {
 }
 
 /// Signs a digest by PKCS #1 v1.5.
-pub fn pkcs1_sign(key: &PrivateKey, hash: Hash, digest: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn pkcs1_sign(key: &PrivateKey, hash: Hash, digest: &[u8]) -> Option<Vec<u8>> {
     on_hash!(hash, D => key.sign(Pkcs1v15Sign::new::<D>(), digest).ok())
 }
 
 /// Whether a signature by PKCS #1 v1.5 is right.
-pub fn pkcs1_verify(key: &PublicKey, hash: Hash, digest: &[u8], signature: &[u8]) -> bool {
+pub(crate) fn pkcs1_verify(key: &PublicKey, hash: Hash, digest: &[u8], signature: &[u8]) -> bool {
     on_hash!(hash, D => key.verify(Pkcs1v15Sign::new::<D>(), digest, signature).is_ok())
 }
 
 /// Signs a digest by PSS.
-pub fn pss_sign(key: &PrivateKey, hash: Hash, salt: usize, digest: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn pss_sign(
+    key: &PrivateKey,
+    hash: Hash,
+    salt: usize,
+    digest: &[u8],
+) -> Option<Vec<u8>> {
     on_hash!(hash, D => key.sign(Pss::<D>::new_with_salt(salt), digest).ok())
 }
 
 /// Whether a signature by PSS is right.
-pub fn pss_verify(
+pub(crate) fn pss_verify(
     key: &PublicKey,
     hash: Hash,
     salt: usize,
@@ -151,15 +156,15 @@ pub fn pss_verify(
     on_hash!(hash, D => key.verify(Pss::<D>::new_with_salt(salt), digest, signature).is_ok())
 }
 
-pub fn oaep_encrypt(key: &PublicKey, hash: Hash, data: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn oaep_encrypt(key: &PublicKey, hash: Hash, data: &[u8]) -> Option<Vec<u8>> {
     on_hash!(hash, D => key.oaep_encrypt::<D>(data).ok())
 }
 
-pub fn oaep_decrypt(key: &PrivateKey, hash: Hash, data: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn oaep_decrypt(key: &PrivateKey, hash: Hash, data: &[u8]) -> Option<Vec<u8>> {
     on_hash!(hash, D => key.oaep_decrypt::<D>(data).ok())
 }
 
 /// Modulus and exponent.
-pub fn public_numbers(key: &PublicKey) -> [Vec<u8>; 2] {
+pub(crate) fn public_numbers(key: &PublicKey) -> [Vec<u8>; 2] {
     [key.n_bytes().to_vec(), key.e_bytes().to_vec()]
 }
