@@ -124,7 +124,7 @@ return out
 ///
 /// `KEYS[1]`: the bucket. `ARGV[1]`: thousandths that leak each second; `ARGV[2]`: thousandths that
 /// may be in it.
-pub(crate) static STRICT: Script = Script {
+pub static STRICT: Script = Script {
     name: "strict",
     text: r"
 local t = redis.call('TIME')
@@ -265,7 +265,7 @@ return 1
 /// that is kept, then the purges, each as `VERSION NODE ` and its text.
 ///
 /// `KEYS` as for [`PURGE`]. `ARGV[1]`: the version; `ARGV[2]`: the most purges.
-pub(crate) static PURGES: Script = Script {
+pub static PURGES: Script = Script {
     name: "purges",
     text: r"
 local latest = redis.call('GET', KEYS[1]) or '0'
