@@ -4,8 +4,7 @@
 //!
 //! | below the folder | what |
 //! | --- | --- |
-//! | `njs-examples`, `nginx-s3-gateway`, `nginx-saml`, `nginx-openid-connect` | the projects |
-//! | `nginx-tests` | the library of nginx's own tests, for the last two; in Perl |
+//! | `njs-examples`, `nginx-s3-gateway`, `nginx-openid-connect` | the projects |
 //! | `s3rver/node_modules` | the npm packages `s3rver`, `aws4` and `aws-sign2` |
 //!
 //! The first two listen at fixed ports and read `/etc/nginx`, so their tests run again in
@@ -69,7 +68,11 @@ fn in_namespaces(test: &str, inner: impl Fn()) {
         }
     }
     // Users other than root do not exist in a namespace that an ordinary user makes.
-    for (name, line) in [("passwd", "nginx:x:0:0::/:/bin/false\n"), ("group", "nginx:x:0:\n")] {
+    for (name, line) in [
+        ("passwd", "nginx:x:0:0::/:/bin/false\n"),
+        ("group", "nginx:x:0:\n"),
+        ("hosts", "127.0.0.1 bucket-1.s3.test\n"),
+    ] {
         let path = folder.join("etc").join(name);
         let text = fs::read_to_string(&path).unwrap_or_default();
         fs::write(path, text + line).unwrap();

@@ -1,7 +1,7 @@
-// A server of S3 with the files of a folder as objects of the bucket `bucket-1`, by the npm package
-// s3rver. Signatures are compared with those that the packages aws4 and aws-sign2 make of the same
-// request; a request with another one, or without, is refused. Prints a line for each request: its
-// status, the kind of its signature, method and URL.
+// A server of S3 with the files of a folder as objects of the bucket `bucket-1`, which is the first
+// part of the host's name, by the npm package s3rver. Signatures are compared with those that the
+// packages aws4 and aws-sign2 make of the same request; a request with another one, or without, is
+// refused. Prints a line for each request: its status, the kind of its signature, method and URL.
 //
 // usage: node s3.mjs MODULES PORT FOLDER STORE
 
@@ -30,12 +30,11 @@ function version4({ method, url, headers }) {
     return signed.headers.Authorization;
 }
 
-// The same for version 2, in which a bucket alone ends in a slash.
+// The same for version 2.
 function version2({ method, url, headers }) {
-    const resource = url.split('?')[0].replace(/^\/[^/]*$/, bucket => `${bucket}/`);
     return awsSign2({ key, secret, verb: method, md5: '', contentType: '',
         amazonHeaders: awsSign2.canonicalizeHeaders(headers), date: new Date(headers.date),
-        resource });
+        resource: `/bucket-1${url.split('?')[0]}` });
 }
 
 // The signature in a value, behind the last `=` or `:`.
@@ -50,6 +49,7 @@ const server = new S3rver({
     silent: true,
     // It knows no version 4, and of version 2 not all.
     allowMismatchedSignatures: true,
+    vhostBuckets: false,
     configureBuckets: [{ name: 'bucket-1', configs: [] }],
 });
 server.middleware.unshift(async (ctx, next) => {
@@ -57,7 +57,9 @@ server.middleware.unshift(async (ctx, next) => {
     const kind = given.split(' ')[0];
     const right = kind === 'AWS' ? version2(ctx.req)
         : kind === 'AWS4-HMAC-SHA256' ? version4(ctx.req) : undefined;
-    if (right !== undefined && signature(right) === signature(given)) {
+    const isRight = right !== undefined && signature(right) === signature(given);
+    if (isRight && ctx.get('host').startsWith('bucket-1.')) {
+        ctx.url = `/bucket-1${ctx.url}`;
         await next();
     } else {
         ctx.status = 403;
