@@ -215,6 +215,15 @@ fn loads(ws: &Workspace, [http, _, https]: [u16; 3]) -> Result<(), String> {
     }
     wrk(format!("{tls}/1k.css"), &[])?;
     wrk(format!("{tls}/1k.css"), &["Connection: close"])?;
+    // Handshakes, new and resumed, of both versions.
+    let address = format!("127.0.0.1:{https}");
+    for version in ["-tls1_2", "-tls1_3"] {
+        for kind in ["-new", "-reuse"] {
+            let mut words = vec!["s_time", "-connect", &address, "-www", "/1k.css"];
+            words.extend([version, kind, "-time", SECONDS]);
+            run::output(ws, "openssl", &words)?;
+        }
+    }
     for path in ["/1k.css", "/20k.css", "/passed/1k.css"] {
         let url = format!("{tls}{path}");
         run::output(ws, "h2load", &["-n20000", "-c8", "-m16", &url])?;

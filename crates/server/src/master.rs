@@ -531,10 +531,7 @@ impl Master {
     }
 
     /// Reloads for a client of the control socket, which is answered when connections have moved.
-    pub(crate) fn reload_for_client(
-        &mut self,
-        client: ClientId,
-    ) -> ControlFlow<End, Option<Answer>> {
+    pub(crate) fn reload_for_client(&mut self, id: ClientId) -> ControlFlow<End, Option<Answer>> {
         if self.state.stop != Stop::No {
             return ControlFlow::Continue(Some(Answer::refused("the server is stopping")));
         }
@@ -544,7 +541,7 @@ impl Master {
         let before = Moved::so_far(&self.loader.lasting.stats);
         let verdict = self.reconfigure()?;
         let answer = verdict.answer(self.generation(), &reasons.end());
-        self.state.reloads.add(client, answer, before, self.state.generation);
+        self.state.reloads.add(id, answer, before, self.state.generation);
         ControlFlow::Continue(None)
     }
 
