@@ -1,5 +1,6 @@
 {{- define "weir.name" -}}
-{{ .Release.Name | trunc 50 | trimSuffix "-" }}-weir
+{{ $name := .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{ if contains "weir" $name }}{{ $name }}{{ else }}{{ $name }}-weir{{ end }}
 {{- end }}
 {{- define "weir.labels" -}}
 app.kubernetes.io/name: weir
