@@ -22,6 +22,10 @@ const NJS_VERSION_NUMBER: u32 = 0x01_00_01;
 /// What njs says where code would be made of a string.
 const NO_FUNCTION: &str = "function constructor is disabled in \"safe\" mode";
 
+/// The constructors of the other kinds of functions, which have no names: `Function` instead.
+const NO_OTHER: &str = "for (const f of [async () => {}, function* () {}, async function* () {}]) \
+    Object.defineProperty(Object.getPrototypeOf(f), 'constructor', { value: Function });";
+
 /// Adds everything in this file.
 pub fn install(ctx: &Ctx<'_>) -> Result<()> {
     let globals = ctx.globals();
@@ -32,6 +36,7 @@ pub fn install(ctx: &Ctx<'_>) -> Result<()> {
     // Scripts for njs's own engine use its prototype.
     let prototype = function.get("prototype")?;
     native::constructor(ctx, "Function", 1, |c| Err(c.type_error(NO_FUNCTION)), prototype)?;
+    ctx.eval::<(), _>(NO_OTHER)?;
     native::methods(
         &globals,
         &[

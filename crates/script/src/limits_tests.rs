@@ -170,7 +170,15 @@ fn deep_recursion_is_an_error_that_scripts_can_catch() {
 fn code_cannot_be_made_of_strings() {
     assert_eq!(thrown("eval('1')"), "ReferenceError: eval is not defined");
     let disabled = "TypeError: function constructor is disabled in \"safe\" mode";
-    for text in ["new Function('return 1')", "Function('return 1')", "(() => 1).constructor('1')"] {
+    for text in [
+        "new Function('return 1')",
+        "Function('return 1')",
+        "(() => 1).constructor('1')",
+        "(async () => 1).constructor('1')",
+        "(function* () {}).constructor('1')",
+        "(async function* () {}).constructor('1')",
+        "Object.getPrototypeOf((async () => 1).constructor).constructor('1')",
+    ] {
         assert_eq!(thrown(text), disabled, "{text}");
     }
     let whole = "Function.prototype.call.call(x => x, null, 1) === 1 && run instanceof Function";

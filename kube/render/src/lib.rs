@@ -191,7 +191,14 @@ impl Rendered {
             let from = at + found.len();
             self.owner_of_line(message[from..from + digits].parse().ok()?)
         });
-        by_line.or_else(|| {
+        let by_address = || {
+            let address = message.split("bind() to ").nth(1)?.split(' ').next()?;
+            let listens =
+                |line: &str| line.trim().trim_end_matches(';').split(' ').nth(1) == Some(address);
+            let listens = |line: &str| line.trim_start().starts_with("listen ") && listens(line);
+            self.owner_of_line(self.conf.lines().position(listens)? + 1)
+        };
+        by_line.or_else(by_address).or_else(|| {
             let named = self.files.keys().find(|name| message.contains(name.as_str()))?;
             let line = self.conf.lines().position(|line| line.contains(named.as_str()))?;
             self.owner_of_line(line + 1)

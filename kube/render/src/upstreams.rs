@@ -147,7 +147,7 @@ impl Cx<'_> {
         if !wanted.is_empty() && !check::is_host(&wanted, false) {
             return Err(format!("\"{wanted}\" is not the name of a port"));
         }
-        let name = format!("{}-{}-{wanted}", key.namespace, key.name);
+        let name = self.backend_name(key, &wanted);
         if service.spec.kind == "ExternalName" {
             let servers = vec![self.external_name(service, port)?];
             return Ok(Backend { name, servers, app_protocol: String::new() });
@@ -163,6 +163,27 @@ impl Cx<'_> {
             false => self.endpoints(key, found, udp),
         };
         Ok(Backend { name, servers, app_protocol })
+    }
+
+    /// `NAMESPACE-SERVICE-PORT`. Two Services may have one such name, because each part may have
+    /// hyphens: then all but the first get a suffix, so that none is asked for another's sake.
+    fn backend_name(&self, key: &Key, port: &str) -> String {
+        let name = format!("{}-{}-{port}", key.namespace, key.name);
+        let own = (key.namespace.as_str(), key.name.as_str());
+        let hyphens: Vec<usize> = name.match_indices('-').map(|(at, _)| at).collect();
+        let is_before = |(i, at): (usize, &usize)| {
+            hyphens[i + 1..].iter().any(|end| {
+                let other = (&name[..*at], &name[at + 1..*end]);
+                other < own && self.objects.services.contains_key(&Key::new(other.0, other.1))
+            })
+        };
+        match hyphens.iter().enumerate().any(is_before) {
+            true => {
+                let parts = [key.namespace.as_bytes(), b"/", key.name.as_bytes()];
+                format!("{name}-{}", &crate::cx::digest(&parts)[..8])
+            }
+            false => name,
+        }
     }
 
     fn external_name(&self, service: &Service, port: &PortRef) -> Result<Server, String> {

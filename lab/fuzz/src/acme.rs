@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proto::acme::{
     Account, Answer, Authorization, Call, Challenge, Directory, Identifier, Method, Nonces, Order,
-    OrderStep, Problem, RenewalInfo, Signer, moment, new_order, parse_rfc3339, resolve,
+    OrderStep, Problem, RenewalInfo, SignFailed, Signer, moment, new_order, parse_rfc3339, resolve,
     retry_after, window_of,
 };
 
@@ -18,7 +18,7 @@ impl Signer for Key {
         "{}".to_owned()
     }
 
-    fn sign(&self, _: &[u8]) -> Result<Vec<u8>, String> {
+    fn sign(&self, _: &[u8]) -> Result<Vec<u8>, SignFailed> {
         Ok(Vec::new())
     }
 }

@@ -9,7 +9,7 @@ use super::matching::{Match, Path};
 use super::types::{BackendRef, Filter, Route, RouteRule};
 use super::{Bound, Servers, attach, covers, layer4, refs};
 use crate::check;
-use crate::conf::{Block, Owner, Word, plain, w};
+use crate::conf::{Block, Owner, Word, key, plain, w};
 use crate::cx::{Cx, digest};
 use crate::ingress::blocks;
 use crate::objects::{Key, Kind, ObjectRef};
@@ -29,8 +29,16 @@ pub(super) struct Entry<'a> {
     age: (String, String, usize, usize),
 }
 
-/// Where a server listens: addresses, whether TLS, and its name.
-type Place = (Vec<String>, bool, Option<String>);
+/// Where servers listen: addresses at which each name belongs to the same listener, whether they
+/// speak TLS, and the listener of each name.
+struct Place {
+    addresses: Vec<String>,
+    tls: bool,
+    listeners: Owners,
+}
+
+/// The listener that has a name at an address; `None` stands for all names that nobody has.
+type Owners = BTreeMap<Option<String>, usize>;
 
 /// Services that routes of a Gateway name, each with these Gateways.
 pub(super) type Users<'a> = BTreeMap<Key, BTreeSet<&'a Key>>;
@@ -38,58 +46,91 @@ pub(super) type Users<'a> = BTreeMap<Key, BTreeSet<&'a Key>>;
 pub(super) fn render<'a>(cx: &mut Cx<'a>, bound: &mut [Bound<'a>], out: &mut Servers) -> Users<'a> {
     let mut users = Users::new();
     let entries = entries(cx, bound, &mut users);
-    let mut servers: BTreeMap<Place, (usize, Vec<&Entry<'a>>)> = BTreeMap::new();
-    for (index, listener) in bound.iter().enumerate() {
-        if !listener.serves() || !matches!(listener.listener.protocol.as_str(), "HTTP" | "HTTPS") {
-            continue;
-        }
-        let addresses = layer4::listen_addresses(cx, listener);
-        let tls = listener.listener.protocol == "HTTPS";
-        let own = entries.iter().filter(|(i, _)| *i == index);
-        let mut names: BTreeSet<Option<String>> =
-            own.clone().flat_map(|(_, e)| e.names.clone()).collect();
-        names.insert(listener.hostname.clone());
-        names.retain(|name| !is_another_listeners(bound, listener, name));
-        for name in names {
-            let of_name = own.clone().filter(|(_, e)| e.names.iter().any(|n| includes(n, &name)));
-            let place = (addresses.clone(), tls, name.clone());
-            let (_, list) = servers.entry(place).or_insert((index, Vec::new()));
-            list.extend(of_name.map(|(_, e)| e));
-        }
-    }
     let mut defaults = BTreeSet::new();
-    for (place, (index, list)) in &servers {
-        server(cx, bound, *index, place, list, &mut defaults, out);
-    }
-    let places: BTreeSet<(&Vec<String>, bool)> =
-        servers.keys().map(|(addresses, tls, _)| (addresses, *tls)).collect();
-    for (addresses, tls) in places {
-        nobody(cx, addresses, tls, &mut defaults, out);
+    for place in places(cx, bound, &entries) {
+        for (name, index) in &place.listeners {
+            let own = entries.iter().filter(|(i, _)| i == index).map(|(_, e)| e);
+            let of_name = own.filter(|e| e.names.iter().any(|n| includes(n, name)));
+            let list: Vec<&Entry<'a>> = of_name.collect();
+            server(cx, bound, &place, (name, *index), &list, &mut defaults, out);
+        }
+        nobody(cx, bound, &place, &mut defaults, out);
     }
     users
 }
 
+/// The places of all listeners. At an address that several Gateways share, a name belongs to the
+/// Gateway whose listener names it, then to the oldest one: nobody gets requests for a name of
+/// another one, or sets the certificate and the rules for clients there.
+fn places<'a>(cx: &mut Cx<'a>, bound: &[Bound<'a>], entries: &[(usize, Entry<'a>)]) -> Vec<Place> {
+    let mut by_address: BTreeMap<(String, bool), Owners> = BTreeMap::new();
+    let mut lost: BTreeSet<(usize, usize, String)> = BTreeSet::new();
+    for (index, listener) in bound.iter().enumerate() {
+        if !listener.serves() || !matches!(listener.listener.protocol.as_str(), "HTTP" | "HTTPS") {
+            continue;
+        }
+        let tls = listener.listener.protocol == "HTTPS";
+        let own = entries.iter().filter(|(i, _)| *i == index);
+        let mut names: BTreeSet<Option<String>> = own.flat_map(|(_, e)| e.names.clone()).collect();
+        names.insert(listener.hostname.clone());
+        names.retain(|name| !is_another_listeners(bound, listener, name));
+        for address in layer4::listen_addresses(cx, listener) {
+            let owners = by_address.entry((address, tls)).or_default();
+            for name in &names {
+                let is_named = |i: usize| name.is_some() && bound[i].hostname == *name;
+                let holder = *owners.entry(name.clone()).or_insert(index);
+                if holder == index {
+                    continue;
+                }
+                let (wins, loses) = match is_named(index) && !is_named(holder) {
+                    true => (index, holder),
+                    false => (holder, index),
+                };
+                owners.insert(name.clone(), wins);
+                lost.insert((loses, wins, name.clone().unwrap_or_else(|| "all names".to_owned())));
+            }
+        }
+    }
+    for (loses, wins, name) in lost {
+        let (loses, wins) = (bound[loses].gateway, bound[wins].gateway);
+        if loses != wins {
+            let object = ObjectRef::new(Kind::Gateway, &loses.namespace, &loses.name);
+            let m = format!("{name}: Gateway {wins} has this name at the same address");
+            cx.warn(object, "Conflicted", m);
+        }
+    }
+    let mut places: Vec<Place> = Vec::new();
+    for ((address, tls), listeners) in by_address {
+        match places.iter_mut().find(|p| p.tls == tls && p.listeners == listeners) {
+            Some(place) => place.addresses.push(address),
+            None => places.push(Place { addresses: vec![address], tls, listeners }),
+        }
+    }
+    places
+}
+
 /// The server for names that no listener has.
 fn nobody(
-    cx: &Cx,
-    addresses: &[String],
-    tls: bool,
+    cx: &mut Cx,
+    bound: &[Bound],
+    place: &Place,
     defaults: &mut BTreeSet<String>,
     out: &mut Servers,
 ) {
-    let mut block = Block::default();
+    let owner = place.listeners.values().next().map(|index| of_gateway(cx, &bound[*index]));
+    let mut block = Block::of(owner);
     let mut any = false;
-    for address in addresses {
+    for address in &place.addresses {
         if !is_of_ingresses(cx, address) && defaults.insert(address.clone()) {
             let words = [plain(address), w("default_server")].into_iter();
-            block.add("listen", words.chain(tls.then(|| w("ssl"))).collect::<Vec<_>>());
+            block.add("listen", words.chain(place.tls.then(|| w("ssl"))).collect::<Vec<_>>());
             any = true;
         }
     }
     if !any {
         return;
     }
-    match tls {
+    match place.tls {
         true => block.add("ssl_reject_handshake", ["on"]),
         false => {
             block.add("http2", ["on"]);
@@ -97,6 +138,11 @@ fn nobody(
         }
     }
     out.blocks.push(block);
+}
+
+/// The Gateway of a listener, as the origin of what is written for it.
+fn of_gateway(cx: &mut Cx, bound: &Bound) -> Owner {
+    cx.owner(&ObjectRef::new(Kind::Gateway, &bound.gateway.namespace, &bound.gateway.name))
 }
 
 /// Whether Ingresses have an address, too: their servers stay the default there.
@@ -196,29 +242,28 @@ fn specificity(entry: &Entry, name: &Option<String>) -> (u8, usize) {
     entry.names.iter().filter(|n| includes(n, name)).map(of).min().unwrap_or((3, 0))
 }
 
-/// `index` is the listener whose the place is.
+/// The server for a name, which belongs to the listener `index`.
 fn server<'a>(
     cx: &mut Cx<'a>,
     bound: &[Bound],
-    index: usize,
     place: &Place,
+    (name, index): (&Option<String>, usize),
     list: &[&Entry<'a>],
     defaults: &mut BTreeSet<String>,
     out: &mut Servers,
 ) {
-    let (addresses, tls, name) = place;
     let mut sorted: Vec<&Entry<'a>> = list.to_vec();
     sorted.sort_by(|a, b| {
         let rank = |e: &Entry| (specificity(e, name), e.m.rank());
         rank(a).cmp(&rank(b)).then_with(|| a.age.cmp(&b.age))
     });
-    let mut block = Block::default();
-    for address in addresses {
+    let mut block = Block::of(Some(of_gateway(cx, &bound[index])));
+    for address in &place.addresses {
         let mut words = vec![plain(address)];
         if name.is_none() && !is_of_ingresses(cx, address) && defaults.insert(address.clone()) {
             words.push(w("default_server"));
         }
-        if *tls {
+        if place.tls {
             words.push(w("ssl"));
         }
         block.add("listen", words);
@@ -226,7 +271,7 @@ fn server<'a>(
     // Any name that no other server has. Names by expressions come after all others.
     block.add("server_name", [plain(name.as_deref().unwrap_or("~^"))]);
     block.add("http2", ["on"]);
-    if *tls {
+    if place.tls {
         let listener = &bound[index];
         for (certificate, private) in &listener.certificates {
             block.add("ssl_certificate", [plain(certificate)]);
@@ -235,32 +280,36 @@ fn server<'a>(
         if let Some(clients) = &listener.clients {
             clients.add_to(&mut block);
         }
-        misdirected(cx, bound, index, &mut block);
+        misdirected(cx, bound, place, index, &mut block);
     }
     blocks(cx, &mut block);
     locations(cx, &sorted, &mut block);
     out.blocks.push(block);
 }
 
-/// Refuses requests of connections whose TLS name belongs to another listener of the Gateway: that
-/// may have other certificates, and other rules for those of clients (RFC 9110, section 15.5.20).
-fn misdirected(cx: &mut Cx, bound: &[Bound], index: usize, block: &mut Block) {
-    let own = &bound[index];
-    let beside = |b: &Bound| {
-        let at = b.gateway == own.gateway && b.listener.port == own.listener.port;
-        at && b.serves() && b.listener.protocol == "HTTPS"
-    };
-    if bound.iter().filter(|b| beside(b)).count() < 2 {
+/// Refuses requests of connections whose TLS name belongs to another listener: that may have other
+/// certificates, and other rules for those of clients (RFC 9110, section 15.5.20). Connections
+/// without a name were accepted by the default server.
+fn misdirected(cx: &mut Cx, bound: &[Bound], place: &Place, index: usize, block: &mut Block) {
+    let listeners: BTreeSet<usize> = place.listeners.values().copied().collect();
+    let asks = listeners.iter().any(|index| bound[*index].clients.is_some());
+    let of_ingresses = place.addresses.iter().any(|address| is_of_ingresses(cx, address));
+    // Where everybody has the same rules, a client may use any connection.
+    if !asks && listeners.len() < 2 {
         return;
     }
-    let place = format!("{} {}", own.gateway, own.listener.port);
-    let variable = format!("$gw_listener_{}", digest(&[place.as_bytes()]));
+    let variable = format!("$gw_listener_{}", digest(&[place.addresses.join(" ").as_bytes()]));
     if cx.first(&variable) {
-        let mut map = Block::default();
+        let mut map = Block::of(Some(of_gateway(cx, &bound[index])));
         map.entry(w("hostnames"), [] as [Word; 0]);
-        for (number, other) in bound.iter().enumerate().filter(|(_, b)| beside(b)) {
-            let name = other.hostname.as_deref().unwrap_or("default");
-            map.entry(plain(name), [plain(number.to_string())]);
+        for (name, listener) in &place.listeners {
+            let listener = plain(listener.to_string());
+            match name {
+                Some(name) => map.entry(key(name), [listener]),
+                // The default server is that of the Ingresses, then.
+                None if of_ingresses => map.entry(w("~."), [listener]),
+                None => map.entry(w("default"), [listener]),
+            }
         }
         cx.http.block("map", [w("$ssl_server_name"), w(&variable)], map);
     }

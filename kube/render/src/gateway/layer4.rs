@@ -1,6 +1,6 @@
 //! TLSRoute, TCPRoute and UDPRoute.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use super::types::L4Route;
@@ -12,8 +12,8 @@ use crate::objects::{Key, Kind, ObjectRef};
 use crate::upstreams::{Backend, Server};
 
 pub(super) fn render(cx: &mut Cx, bound: &mut [Bound]) {
-    // The oldest route of a listener and a name wins.
-    let mut taken: BTreeSet<(usize, Option<String>)> = BTreeSet::new();
+    // The oldest route of an address and a name wins.
+    let mut taken = Taken::new();
     for kind in [Kind::TlsRoute, Kind::TcpRoute, Kind::UdpRoute] {
         let objects = cx.objects;
         let routes = match kind {
@@ -31,31 +31,29 @@ pub(super) fn render(cx: &mut Cx, bound: &mut [Bound]) {
 }
 
 /// Servers for the names that no TLSRoute has: they refuse the handshake, or close the connection.
-fn others(cx: &mut Cx, bound: &[Bound], taken: &BTreeSet<(usize, Option<String>)>) {
-    let mut done = BTreeSet::new();
-    let tls = |b: &Bound| b.listener.protocol == "TLS" && b.serves();
-    for first in bound.iter().filter(|b| tls(b)) {
-        let addresses = listen_addresses(cx, first);
-        let place: Vec<usize> = (0..bound.len())
-            .filter(|i| tls(&bound[*i]) && listen_addresses(cx, &bound[*i]) == addresses)
-            .collect();
-        let is_done = !done.insert(addresses.clone());
-        let of = |i: &usize, all: bool| {
-            taken.iter().any(|(index, name)| index == i && (!all || name.is_none()))
-        };
+fn others(cx: &mut Cx, bound: &[Bound], taken: &Taken) {
+    let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (index, listener) in bound.iter().enumerate() {
+        if listener.listener.protocol == "TLS" && listener.serves() {
+            for address in listen_addresses(cx, listener) {
+                places.entry(address).or_default().push(index);
+            }
+        }
+    }
+    for (address, place) in places {
+        let mut names =
+            taken.iter().filter(|(a, _)| *a == address).map(|(_, name)| name).peekable();
         // A route without names has all of them.
-        if is_done || !place.iter().any(|i| of(i, false)) || place.iter().any(|i| of(i, true)) {
+        if names.peek().is_none() || names.any(Option::is_none) {
             continue;
         }
-        let mut block = Block::default();
+        let gateway = bound[place[0]].gateway;
+        let object = ObjectRef::new(Kind::Gateway, &gateway.namespace, &gateway.name);
+        let owner = cx.owner(&object);
+        let mut block = Block::of(Some(owner));
         let looks = place.iter().any(|i| !ends_tls(&bound[*i]));
-        for address in addresses {
-            let words = [plain(address), w("default_server")];
-            block.add(
-                "listen",
-                words.into_iter().chain((!looks).then(|| w("ssl"))).collect::<Vec<_>>(),
-            );
-        }
+        let words = [plain(address), w("default_server")].into_iter();
+        block.add("listen", words.chain((!looks).then(|| w("ssl"))).collect::<Vec<_>>());
         match looks {
             true => {
                 block.add("ssl_preread", ["on"]);
@@ -63,9 +61,12 @@ fn others(cx: &mut Cx, bound: &[Bound], taken: &BTreeSet<(usize, Option<String>)
             }
             false => block.add("ssl_reject_handshake", ["on"]),
         }
-        cx.stream.block("server", [] as [Word; 0], block);
+        add(cx, owner, block);
     }
 }
+
+/// Addresses and names that routes have; `None` stands for all names.
+type Taken = BTreeSet<(String, Option<String>)>;
 
 /// Whether a listener ends TLS, instead of passing it on.
 pub(super) fn ends_tls(bound: &Bound) -> bool {
@@ -78,7 +79,7 @@ fn one(
     kind: Kind,
     key: &Key,
     route: &L4Route,
-    taken: &mut BTreeSet<(usize, Option<String>)>,
+    taken: &mut Taken,
 ) {
     let udp = kind == Kind::UdpRoute;
     let object = ObjectRef::new(kind, &key.namespace, &key.name);
@@ -95,15 +96,22 @@ fn one(
             backends.push((backend, reference.weight.unwrap_or(1)));
         }
     }
-    let name = format!("{}-{}-{}", kind.names().3, key.namespace, key.name);
+    // No name has an underscore: those of two routes cannot become one.
+    let name = format!("{}-{}_{}", kind.names().3, key.namespace, key.name);
     let servers = weighted(backends);
     for (index, names) in attached.listeners {
         if !bound[index].serves() {
             continue;
         }
         let mut free: Vec<Option<String>> = Vec::new();
+        let mut addresses = listen_addresses(cx, &bound[index]);
+        if udp {
+            addresses.iter_mut().for_each(|address| address.push_str(" udp"));
+        }
         for name in names {
-            if taken.insert((index, name.clone())) {
+            let of_name: Taken = addresses.iter().map(|a| (a.clone(), name.clone())).collect();
+            if of_name.is_disjoint(taken) {
+                taken.extend(of_name);
                 free.push(name);
             }
         }

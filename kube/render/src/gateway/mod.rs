@@ -96,10 +96,11 @@ pub(crate) enum Addresses {
 
 impl Addresses {
     /// Those that it asks for, or the one that it was given from the pool.
-    fn of(gateway: &Gateway, given: Option<&IpAddr>, pool: &Pool) -> Addresses {
+    fn of(cx: &Cx, key: &Key, gateway: &Gateway, assigned: &pool::Assigned) -> Addresses {
+        let pool = &cx.options.gateway_addresses;
         let asked: Vec<_> = gateway.spec.addresses.iter().filter(|a| !a.value.is_empty()).collect();
         if asked.is_empty() {
-            return match given {
+            return match assigned.given.get(key) {
                 Some(ip) => Addresses::Own(vec![*ip]),
                 None if pool.is_empty() => Addresses::Shared,
                 None => {
@@ -112,12 +113,29 @@ impl Addresses {
         if ips.len() < asked.len() {
             return Addresses::Missing(UNSUPPORTED, "only IP addresses can be used".to_owned());
         }
-        match ips.iter().find(|ip| !pool.is_empty() && !pool.contains(**ip)) {
-            Some(ip) => {
+        if pool.is_empty() {
+            // What leads to all listeners may be asked for. A listener at another address would
+            // take the connections of all others there, or could not listen at all.
+            let is_ours = |ip: &IpAddr| cx.options.addresses.iter().any(|a| a.parse() == Ok(*ip));
+            return match ips.iter().find(|ip| !is_ours(ip)) {
+                None => Addresses::Shared,
+                Some(ip) => {
+                    let m = format!("{ip}: addresses of their own need --gateway-addresses");
+                    Addresses::Missing("AddressNotUsable", m)
+                }
+            };
+        }
+        let outside = ips.iter().find(|ip| !pool.contains(**ip));
+        match (outside, assigned.refused.get(key)) {
+            (Some(ip), _) => {
                 let m = format!("{ip} is not among --gateway-addresses");
                 Addresses::Missing("AddressNotUsable", m)
             }
-            None => Addresses::Own(ips),
+            (None, Some((ip, holder))) => {
+                let m = format!("{ip} is the address of Gateway {holder}");
+                Addresses::Missing("AddressNotUsable", m)
+            }
+            (None, None) => Addresses::Own(ips),
         }
     }
 
@@ -225,7 +243,7 @@ fn listeners<'a>(cx: &mut Cx<'a>) -> Vec<Bound<'a>> {
     let mut gateways: Vec<(&Key, &Gateway)> =
         objects.gateways.iter().filter(|(_, gateway)| is_ours(cx, gateway)).collect();
     gateways.sort_by_key(|(key, g)| (&g.metadata.creation_timestamp, *key));
-    let given = pool::assign(&cx.options.gateway_addresses, &gateways);
+    let assigned = pool::assign(&cx.options.gateway_addresses, &gateways);
     let mut out: Vec<Bound> = Vec::new();
     for (key, gateway) in gateways {
         let object = ObjectRef::new(Kind::Gateway, &key.namespace, &key.name);
@@ -233,7 +251,7 @@ fn listeners<'a>(cx: &mut Cx<'a>) -> Vec<Bound<'a>> {
             cx.warn(object, "Rejected", format!("the configuration does not load: {message}"));
             continue;
         }
-        let addresses = Addresses::of(gateway, given.get(key), &cx.options.gateway_addresses);
+        let addresses = Addresses::of(cx, key, gateway, &assigned);
         let backend_client = clients::of_backends(cx, key, gateway).and_then(Result::ok);
         for listener in &gateway.spec.listeners {
             let mut bound = bind(cx, key, listener, &addresses, &out);
@@ -284,9 +302,28 @@ fn bind<'a>(
         if other.listener.protocol != listener.protocol {
             let m = format!("port {} has the protocol {}", listener.port, other.listener.protocol);
             conflict = Some(("ProtocolConflict", m));
-        } else if other.hostname == hostname && other.gateway == gateway {
-            conflict = Some(("HostnameConflict", "another listener has this port and name".into()));
+        } else if other.hostname == hostname
+            && (other.gateway == gateway || hostname.is_some() || !is_http(listener))
+        {
+            // Listeners of HTTP without a name share what no other listener has.
+            let m = format!("a listener of Gateway {} has this port and name", other.gateway);
+            conflict = Some(("HostnameConflict", m));
         }
+    }
+    let ports = [cx.options.http_port, cx.options.https_port];
+    let status = cx.options.status.rsplit(':').next().and_then(|port| port.parse().ok());
+    let own = ports.into_iter().chain([cx.options.ssl_proxy_port]).chain(status);
+    let at = match listener.protocol.as_str() {
+        "HTTP" => &ports[1..],
+        "HTTPS" => &ports[..1],
+        "UDP" => &[],
+        _ => &ports[..],
+    };
+    let is_servers =
+        listener.protocol != "UDP" && own.skip(2).any(|port: u16| port == listener.port);
+    if at.contains(&listener.port) || is_servers {
+        let m = format!("port {} serves something else", listener.port);
+        conflict = Some(("PortUnavailable", m));
     }
     if !matches!(listener.protocol.as_str(), "HTTP" | "HTTPS" | "TLS" | "TCP" | "UDP") {
         conflict = Some(("UnsupportedProtocol", format!("no protocol {}", listener.protocol)));
@@ -306,6 +343,10 @@ fn bind<'a>(
         resolved,
         attached: 0,
     }
+}
+
+fn is_http(listener: &Listener) -> bool {
+    matches!(listener.protocol.as_str(), "HTTP" | "HTTPS")
 }
 
 fn mode(listener: &Listener) -> &str {

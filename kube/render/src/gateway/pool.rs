@@ -1,6 +1,6 @@
 //! Addresses that Gateways get which name none.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
@@ -60,10 +60,10 @@ impl Pool {
     }
 
     /// The first address that is not taken.
-    fn free(&self, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+    fn free(&self, taken: &BTreeMap<IpAddr, &Key>) -> Option<IpAddr> {
         let all = self.ranges.iter();
         all.flat_map(|(like, range)| range.clone().map(|n| address(*like, n)))
-            .find(|ip| !taken.contains(ip))
+            .find(|ip| !taken.contains_key(ip))
     }
 }
 
@@ -91,33 +91,47 @@ pub(crate) fn asked(address: &GatewayAddress) -> Option<IpAddr> {
     if is_ip { address.value.parse().ok() } else { None }
 }
 
+/// The addresses of Gateways, as far as the pool decides about them.
+#[derive(Debug, Default)]
+pub(crate) struct Assigned<'a> {
+    /// Those that were given to Gateways that ask for none.
+    pub given: BTreeMap<&'a Key, IpAddr>,
+    /// Gateways that ask for an address of another one, which is named.
+    pub refused: BTreeMap<&'a Key, (IpAddr, &'a Key)>,
+}
+
 /// Gives each Gateway that asks for none its address: the one that its status says, or the first
-/// that is free. The oldest Gateways come first in `gateways`.
-pub(crate) fn assign<'a>(
-    pool: &Pool,
-    gateways: &[(&'a Key, &'a Gateway)],
-) -> BTreeMap<&'a Key, IpAddr> {
-    let asks = |g: &Gateway| g.spec.addresses.iter().any(|a| !a.value.is_empty());
-    let mut taken: BTreeSet<IpAddr> =
-        gateways.iter().flat_map(|(_, g)| g.spec.addresses.iter().filter_map(asked)).collect();
-    let mut out = BTreeMap::new();
+/// that is free. Those that ask for an address get it, unless it was given to another Gateway
+/// before, or another namespace has it. The oldest Gateways come first in `gateways`.
+pub(crate) fn assign<'a>(pool: &Pool, gateways: &[(&'a Key, &'a Gateway)]) -> Assigned<'a> {
+    let mut out = Assigned::default();
     if pool.is_empty() {
         return out;
     }
-    let kept = |g: &Gateway| g.status.addresses.iter().find_map(asked);
-    for pass in [true, false] {
-        for (key, gateway) in gateways.iter().filter(|(_, g)| !asks(g)) {
-            if out.contains_key(key) {
-                continue;
+    let asks = |g: &Gateway| g.spec.addresses.iter().any(|a| !a.value.is_empty());
+    let mut taken: BTreeMap<IpAddr, &'a Key> = BTreeMap::new();
+    for (key, gateway) in gateways.iter().filter(|(_, g)| !asks(g)) {
+        let kept = gateway.status.addresses.iter().find_map(asked);
+        if let Some(ip) = kept.filter(|ip| pool.contains(*ip) && !taken.contains_key(ip)) {
+            taken.insert(ip, key);
+            out.given.insert(key, ip);
+        }
+    }
+    for (key, gateway) in gateways.iter().filter(|(_, g)| asks(g)) {
+        for ip in gateway.spec.addresses.iter().filter_map(asked) {
+            let holder = *taken.entry(ip).or_insert(key);
+            if out.given.contains_key(holder) || holder.namespace != key.namespace {
+                out.refused.insert(key, (ip, holder));
             }
-            let ip = match pass {
-                true => kept(gateway).filter(|ip| pool.contains(*ip) && !taken.contains(ip)),
-                false => pool.free(&taken),
-            };
-            if let Some(ip) = ip {
-                taken.insert(ip);
-                out.insert(*key, ip);
-            }
+        }
+    }
+    for (key, _) in gateways.iter().filter(|(_, g)| !asks(g)) {
+        if out.given.contains_key(key) {
+            continue;
+        }
+        if let Some(ip) = pool.free(&taken) {
+            taken.insert(ip, key);
+            out.given.insert(key, ip);
         }
     }
     out
@@ -176,12 +190,41 @@ mod tests {
         ];
         let gateways: Vec<(&Key, &Gateway)> = keys.iter().zip(&all).collect();
         let got = assign(&pool, &gateways);
-        let of = |n: usize| got.get(&keys[n]).map(|ip| ip.to_string());
+        let of = |n: usize| got.given.get(&keys[n]).map(|ip| ip.to_string());
         // "b" keeps its own; of those without, the oldest is first; the pool is too small for all.
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(of(0), some("10.0.0.3"));
         assert_eq!(of(1), some("10.0.0.1"));
         assert_eq!((of(2), of(3), of(4), of(5)), (None, some("10.0.0.4"), None, None));
-        assert!(assign(&Pool::default(), &gateways).is_empty());
+        assert!(got.refused.is_empty());
+        assert!(assign(&Pool::default(), &gateways).given.is_empty());
+    }
+    #[test]
+    fn nobody_takes_the_address_of_another() {
+        let gateway = |spec: &str, status: &str| -> Gateway {
+            let all = |ip: &str| match ip {
+                "" => json!([]),
+                ip => json!([{ "value": ip }]),
+            };
+            serde_json::from_value(json!({
+                "spec": { "addresses": all(spec) }, "status": { "addresses": all(status) } }))
+            .unwrap()
+        };
+        let pool = Pool::parse("10.0.0.1-10.0.0.9").unwrap();
+        let keys =
+            [("a", "keeps"), ("b", "wants"), ("a", "first"), ("a", "beside"), ("b", "other")]
+                .map(|(namespace, name)| Key::new(namespace, name));
+        let all = [
+            gateway("", "10.0.0.5"),
+            gateway("10.0.0.5", ""),
+            gateway("10.0.0.6", ""),
+            gateway("10.0.0.6", ""),
+            gateway("10.0.0.6", ""),
+        ];
+        let gateways: Vec<(&Key, &Gateway)> = keys.iter().zip(&all).collect();
+        let got = assign(&pool, &gateways);
+        assert_eq!(got.given.get(&keys[0]), Some(&ip("10.0.0.5")));
+        let refused: Vec<&str> = got.refused.keys().map(|key| key.name.as_str()).collect();
+        assert_eq!(refused, ["other", "wants"]);
     }
 }

@@ -307,3 +307,107 @@ fn https_server(port: u16, server: &(String, String)) -> Vec<Value> {
         route_of("behind", "end", "", &["pass.example"], "v3"),
     ]
 }
+
+#[test]
+fn a_name_belongs_to_one_gateway() {
+    let folder = Folder::new("gw-owners-keys");
+    let (ca, _) = certificate(&folder.0, "clients-ca", None);
+    certificate(&folder.0, "good", Some("clients-ca"));
+    let victim = certificate(&folder.0, "secure.example", None);
+    let tenant = certificate(&folder.0, "tenant.example", None);
+    let world = World::start("gw-owners", |port, _| {
+        let https = |host: Option<&str>, secret: &str| {
+            let mut l = json!({ "name": "https", "port": port, "protocol": "HTTPS",
+                "tls": { "certificateRefs": [{ "name": secret }] } });
+            if let Some(host) = host {
+                l["hostname"] = json!(host);
+            }
+            json!([l])
+        };
+        let mut older = gateway("older", &https(None, "tenant"));
+        older["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let mut newer = gateway("newer", &https(Some("secure.example"), "victim"));
+        newer["metadata"]["creationTimestamp"] = json!("2026-01-02T00:00:00Z");
+        newer["spec"]["tls"] = json!({ "frontend": { "default": { "validation": {
+            "caCertificateRefs": [{ "kind": "ConfigMap", "name": "clients" }] } } } });
+        let mut same = gateway("same", &https(Some("secure.example"), "tenant"));
+        same["metadata"]["creationTimestamp"] = json!("2026-01-03T00:00:00Z");
+        vec![
+            secret("victim", &victim),
+            secret("tenant", &tenant),
+            config_map("clients", &ca),
+            older,
+            newer,
+            same,
+            route_of("theirs", "older", "", &["secure.example", "tenant.example"], "v1"),
+            route_of("ours", "newer", "", &[], "v2"),
+            route_of("late", "same", "", &[], "v3"),
+        ]
+    });
+    let at = |name: &str| folder.0.join(name);
+    let (certificate, key) = (at("good.crt"), at("good.key"));
+    let good = Some((certificate.as_path(), key.as_path()));
+    let ask = |sni: &str, host: &str, client| {
+        ask_tls(world.https, sni, &get(host), client).seen("backend").unwrap_or_default()
+    };
+    let conf = &world.rendered.conf;
+    assert_eq!(ask("tenant.example", "tenant.example", None), "v1", "{conf}");
+    assert_eq!(ask("secure.example", "secure.example", good), "v2", "{conf}");
+    assert_eq!(ask("secure.example", "secure.example", None), "", "{conf}");
+    // A connection that was accepted for another name has not shown a certificate.
+    assert_eq!(ask("tenant.example", "secure.example", None), "", "{conf}");
+    assert_eq!(ask("other.example", "secure.example", good), "", "{conf}");
+    let status = world.status("Gateway", "same")["listeners"][0].clone();
+    assert_eq!(condition(&status, "Conflicted"), "True HostnameConflict");
+    let told = world.rendered.events.iter().find(|e| e.object.name == "older");
+    assert!(told.is_some_and(|e| e.message.contains("newer")), "{:?}", world.rendered.events);
+}
+
+#[test]
+fn hosts_may_have_the_names_of_words() {
+    let folder = Folder::new("gw-words-keys");
+    let server = certificate(&folder.0, "include", None);
+    let world = World::start("gw-words", |port, _| {
+        let listener = |name: &str, host: &str| {
+            json!({ "name": name, "hostname": host, "port": port, "protocol": "HTTPS",
+                "tls": { "certificateRefs": [{ "name": "cert" }] } })
+        };
+        vec![
+            secret("cert", &server),
+            gateway("words", &json!([listener("a", "include"), listener("b", "default")])),
+            route_of("a", "words", "a", &[], "v1"),
+            route_of("b", "words", "b", &[], "v2"),
+        ]
+    });
+    for (name, wanted) in [("include", "v1"), ("default", "v2")] {
+        let reply = ask_tls(world.https, name, &get(name), None);
+        assert_eq!(reply.seen("backend").as_deref(), Some(wanted), "{}", world.rendered.conf);
+    }
+}
+
+#[test]
+fn ports_and_addresses_of_others_are_refused() {
+    let world = World::start("gw-refused", |_, _| {
+        let l = |port: u16, protocol: &str| json!([{ "name": "l", "port": port, "protocol": protocol }]);
+        let mut foreign = gateway("foreign", &l(1234, "HTTP"));
+        foreign["spec"]["addresses"] = json!([{ "value": "203.0.113.9" }]);
+        vec![
+            foreign,
+            gateway("proxy", &l(442, "TCP")),
+            gateway("one", &l(2345, "TCP")),
+            gateway("two", &l(2345, "TCP")),
+        ]
+    });
+    let programmed = condition(&world.status("Gateway", "foreign"), "Programmed");
+    assert_eq!(programmed, "False AddressNotUsable");
+    let of = |name: &str| {
+        let status = world.status("Gateway", name)["listeners"][0].clone();
+        condition(&status, "Accepted")
+    };
+    assert_eq!(of("proxy"), "False PortUnavailable");
+    assert_eq!(
+        (of("one").as_str(), of("two").as_str()),
+        ("True Accepted", "False HostnameConflict")
+    );
+    assert!(!world.rendered.conf.contains("203.0.113.9"), "{}", world.rendered.conf);
+}
