@@ -6,10 +6,11 @@ use super::filters::{
     cors, mirrors, redirect, request_headers, response_headers, rewrite_path, timeouts,
 };
 use super::matching::{Match, Path};
+use super::places::{Place, is_of_ingresses, misdirected, nobody, of_gateway, places};
 use super::types::{BackendRef, Filter, Route, RouteRule};
-use super::{Bound, Servers, attach, covers, layer4, refs};
+use super::{Bound, Servers, attach, covers, refs};
 use crate::check;
-use crate::conf::{Block, Owner, Word, key, plain, w};
+use crate::conf::{Block, Owner, plain, w};
 use crate::cx::{Cx, digest};
 use crate::ingress::blocks;
 use crate::objects::{Key, Kind, ObjectRef};
@@ -24,21 +25,10 @@ pub(super) struct Entry<'a> {
     /// The certificate and key of its Gateway for backends.
     client: Option<(String, String)>,
     /// Names that the route has on a listener.
-    names: Vec<Option<String>>,
+    pub names: Vec<Option<String>>,
     /// Sorts after the match itself: age, name, place.
     age: (String, String, usize, usize),
 }
-
-/// Where servers listen: addresses at which each name belongs to the same listener, whether they
-/// speak TLS, and the listener of each name.
-struct Place {
-    addresses: Vec<String>,
-    tls: bool,
-    listeners: Owners,
-}
-
-/// The listener that has a name at an address; `None` stands for all names that nobody has.
-type Owners = BTreeMap<Option<String>, usize>;
 
 /// Services that routes of a Gateway name, each with these Gateways.
 pub(super) type Users<'a> = BTreeMap<Key, BTreeSet<&'a Key>>;
@@ -59,114 +49,8 @@ pub(super) fn render<'a>(cx: &mut Cx<'a>, bound: &mut [Bound<'a>], out: &mut Ser
     users
 }
 
-/// The places of all listeners. At an address that several Gateways share, a name belongs to the
-/// Gateway whose listener names it, then to the oldest one: nobody gets requests for a name of
-/// another one, or sets the certificate and the rules for clients there.
-fn places<'a>(cx: &mut Cx<'a>, bound: &[Bound<'a>], entries: &[(usize, Entry<'a>)]) -> Vec<Place> {
-    let mut by_address: BTreeMap<(String, bool), Owners> = BTreeMap::new();
-    let mut lost: BTreeSet<(usize, usize, String)> = BTreeSet::new();
-    for (index, listener) in bound.iter().enumerate() {
-        if !listener.serves() || !matches!(listener.listener.protocol.as_str(), "HTTP" | "HTTPS") {
-            continue;
-        }
-        let tls = listener.listener.protocol == "HTTPS";
-        let own = entries.iter().filter(|(i, _)| *i == index);
-        let mut names: BTreeSet<Option<String>> = own.flat_map(|(_, e)| e.names.clone()).collect();
-        names.insert(listener.hostname.clone());
-        names.retain(|name| !is_another_listeners(bound, listener, name));
-        for address in layer4::listen_addresses(cx, listener) {
-            let owners = by_address.entry((address, tls)).or_default();
-            for name in &names {
-                let is_named = |i: usize| name.is_some() && bound[i].hostname == *name;
-                let holder = *owners.entry(name.clone()).or_insert(index);
-                if holder == index {
-                    continue;
-                }
-                let (wins, loses) = match is_named(index) && !is_named(holder) {
-                    true => (index, holder),
-                    false => (holder, index),
-                };
-                owners.insert(name.clone(), wins);
-                lost.insert((loses, wins, name.clone().unwrap_or_else(|| "all names".to_owned())));
-            }
-        }
-    }
-    for (loses, wins, name) in lost {
-        let (loses, wins) = (bound[loses].gateway, bound[wins].gateway);
-        if loses != wins {
-            let object = ObjectRef::new(Kind::Gateway, &loses.namespace, &loses.name);
-            let m = format!("{name}: Gateway {wins} has this name at the same address");
-            cx.warn(object, "Conflicted", m);
-        }
-    }
-    let mut places: Vec<Place> = Vec::new();
-    for ((address, tls), listeners) in by_address {
-        match places.iter_mut().find(|p| p.tls == tls && p.listeners == listeners) {
-            Some(place) => place.addresses.push(address),
-            None => places.push(Place { addresses: vec![address], tls, listeners }),
-        }
-    }
-    places
-}
-
-/// The server for names that no listener has.
-fn nobody(
-    cx: &mut Cx,
-    bound: &[Bound],
-    place: &Place,
-    defaults: &mut BTreeSet<String>,
-    out: &mut Servers,
-) {
-    let owner = place.listeners.values().next().map(|index| of_gateway(cx, &bound[*index]));
-    let mut block = Block::of(owner);
-    let mut any = false;
-    for address in &place.addresses {
-        if !is_of_ingresses(cx, address) && defaults.insert(address.clone()) {
-            let words = [plain(address), w("default_server")].into_iter();
-            block.add("listen", words.chain(place.tls.then(|| w("ssl"))).collect::<Vec<_>>());
-            any = true;
-        }
-    }
-    if !any {
-        return;
-    }
-    match place.tls {
-        true => block.add("ssl_reject_handshake", ["on"]),
-        false => {
-            block.add("http2", ["on"]);
-            block.add("return", ["404"]);
-        }
-    }
-    out.blocks.push(block);
-}
-
-/// The Gateway of a listener, as the origin of what is written for it.
-fn of_gateway(cx: &mut Cx, bound: &Bound) -> Owner {
-    cx.owner(&ObjectRef::new(Kind::Gateway, &bound.gateway.namespace, &bound.gateway.name))
-}
-
-/// Whether Ingresses have an address, too: their servers stay the default there.
-fn is_of_ingresses(cx: &Cx, address: &String) -> bool {
-    let ports = [cx.options.http_port, cx.options.https_port];
-    ports.iter().any(|port| crate::ingress::addresses(cx, *port).contains(address))
-}
-
-/// Whether requests for a name are for another listener of the Gateway, because its name is more
-/// specific.
-fn is_another_listeners(bound: &[Bound], listener: &Bound, name: &Option<String>) -> bool {
-    bound.iter().any(|other| {
-        other.serves()
-            && other.gateway == listener.gateway
-            && other.listener.port == listener.listener.port
-            && other.listener.protocol == listener.listener.protocol
-            && other.hostname != listener.hostname
-            && includes(&other.hostname, name)
-            && includes(&listener.hostname, &other.hostname)
-    })
-}
-
 /// Whether requests for `name` may be meant by a route with the name `wide`.
-fn includes(wide: &Option<String>, name: &Option<String>) -> bool {
+pub(super) fn includes(wide: &Option<String>, name: &Option<String>) -> bool {
     match (wide, name) {
         (None, _) => true,
         (Some(wide), Some(name)) => covers(wide, name),
@@ -285,37 +169,6 @@ fn server<'a>(
     blocks(cx, &mut block);
     locations(cx, &sorted, &mut block);
     out.blocks.push(block);
-}
-
-/// Refuses requests of connections whose TLS name belongs to another listener: that may have other
-/// certificates, and other rules for those of clients (RFC 9110, section 15.5.20). Connections
-/// without a name were accepted by the default server.
-fn misdirected(cx: &mut Cx, bound: &[Bound], place: &Place, index: usize, block: &mut Block) {
-    let listeners: BTreeSet<usize> = place.listeners.values().copied().collect();
-    let asks = listeners.iter().any(|index| bound[*index].clients.is_some());
-    let of_ingresses = place.addresses.iter().any(|address| is_of_ingresses(cx, address));
-    // Where everybody has the same rules, a client may use any connection.
-    if !asks && listeners.len() < 2 {
-        return;
-    }
-    let variable = format!("$gw_listener_{}", digest(&[place.addresses.join(" ").as_bytes()]));
-    if cx.first(&variable) {
-        let mut map = Block::of(Some(of_gateway(cx, &bound[index])));
-        map.entry(w("hostnames"), [] as [Word; 0]);
-        for (name, listener) in &place.listeners {
-            let listener = plain(listener.to_string());
-            match name {
-                Some(name) => map.entry(key(name), [listener]),
-                // The default server is that of the Ingresses, then.
-                None if of_ingresses => map.entry(w("~."), [listener]),
-                None => map.entry(w("default"), [listener]),
-            }
-        }
-        cx.http.block("map", [w("$ssl_server_name"), w(&variable)], map);
-    }
-    let mut refuse = Block::default();
-    refuse.add("return", ["421"]);
-    block.block("if", [w(format!("({variable}")), w("!="), w(format!("{index})"))], refuse);
 }
 
 /// The locations of a server: one for each path, which looks at all matches that may apply to it.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use super::pool::Addresses;
 use super::types::L4Route;
-use super::{Addresses, Bound, attach, refs};
+use super::{Bound, attach, refs};
 use crate::conf::{Block, Owner, Word, plain, w};
 use crate::cx::{Cx, digest};
 use crate::layer4;

@@ -7,12 +7,12 @@ mod filters;
 mod http;
 mod layer4;
 mod matching;
+mod places;
 mod pool;
 mod refs;
 pub mod types;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
@@ -23,6 +23,7 @@ use crate::cx::Cx;
 use crate::objects::{Key, Kind, Meta, ObjectRef};
 use clients::Clients;
 pub use pool::Pool;
+use pool::{Addresses, UNSUPPORTED};
 use refs::Resolved;
 use types::{Gateway, Listener, Ref, Selector};
 
@@ -82,75 +83,6 @@ pub const FEATURES: &[&str] = &[
     "TLSRouteModeTerminate",
     "UDPRoute",
 ];
-
-/// The addresses of a Gateway.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Addresses {
-    /// All that the pod has, shared with other Gateways and with Ingresses.
-    Shared,
-    /// Its own.
-    Own(Vec<IpAddr>),
-    /// None: a reason and a message.
-    Missing(&'static str, String),
-}
-
-impl Addresses {
-    /// Those that it asks for, or the one that it was given from the pool.
-    fn of(cx: &Cx, key: &Key, gateway: &Gateway, assigned: &pool::Assigned) -> Addresses {
-        let pool = &cx.options.gateway_addresses;
-        let asked: Vec<_> = gateway.spec.addresses.iter().filter(|a| !a.value.is_empty()).collect();
-        if asked.is_empty() {
-            return match assigned.given.get(key) {
-                Some(ip) => Addresses::Own(vec![*ip]),
-                None if pool.is_empty() => Addresses::Shared,
-                None => {
-                    let m = "--gateway-addresses has no free address".to_owned();
-                    Addresses::Missing("AddressNotAssigned", m)
-                }
-            };
-        }
-        let ips: Vec<IpAddr> = asked.iter().filter_map(|a| pool::asked(a)).collect();
-        if ips.len() < asked.len() {
-            return Addresses::Missing(UNSUPPORTED, "only IP addresses can be used".to_owned());
-        }
-        if pool.is_empty() {
-            // What leads to all listeners may be asked for. A listener at another address would
-            // take the connections of all others there, or could not listen at all.
-            let is_ours = |ip: &IpAddr| cx.options.addresses.iter().any(|a| a.parse() == Ok(*ip));
-            return match ips.iter().find(|ip| !is_ours(ip)) {
-                None => Addresses::Shared,
-                Some(ip) => {
-                    let m = format!("{ip}: addresses of their own need --gateway-addresses");
-                    Addresses::Missing("AddressNotUsable", m)
-                }
-            };
-        }
-        let outside = ips.iter().find(|ip| !pool.contains(**ip));
-        match (outside, assigned.refused.get(key)) {
-            (Some(ip), _) => {
-                let m = format!("{ip} is not among --gateway-addresses");
-                Addresses::Missing("AddressNotUsable", m)
-            }
-            (None, Some((ip, holder))) => {
-                let m = format!("{ip} is the address of Gateway {holder}");
-                Addresses::Missing("AddressNotUsable", m)
-            }
-            (None, None) => Addresses::Own(ips),
-        }
-    }
-
-    /// Whether two listeners of one port are in each other's way.
-    fn overlap(&self, other: &Addresses) -> bool {
-        match (self, other) {
-            (Addresses::Own(a), Addresses::Own(b)) => a.iter().any(|ip| b.contains(ip)),
-            (Addresses::Missing(..), _) | (_, Addresses::Missing(..)) => self == other,
-            _ => true,
-        }
-    }
-}
-
-/// The reason of a Gateway whose addresses are no IP addresses.
-const UNSUPPORTED: &str = "UnsupportedAddress";
 
 /// A listener of a Gateway of ours.
 pub(crate) struct Bound<'a> {
@@ -310,18 +242,7 @@ fn bind<'a>(
             conflict = Some(("HostnameConflict", m));
         }
     }
-    let ports = [cx.options.http_port, cx.options.https_port];
-    let status = cx.options.status.rsplit(':').next().and_then(|port| port.parse().ok());
-    let own = ports.into_iter().chain([cx.options.ssl_proxy_port]).chain(status);
-    let at = match listener.protocol.as_str() {
-        "HTTP" => &ports[1..],
-        "HTTPS" => &ports[..1],
-        "UDP" => &[],
-        _ => &ports[..],
-    };
-    let is_servers =
-        listener.protocol != "UDP" && own.skip(2).any(|port: u16| port == listener.port);
-    if at.contains(&listener.port) || is_servers {
+    if is_unavailable(cx, listener) {
         let m = format!("port {} serves something else", listener.port);
         conflict = Some(("PortUnavailable", m));
     }
@@ -343,6 +264,20 @@ fn bind<'a>(
         resolved,
         attached: 0,
     }
+}
+
+/// Whether the server itself has the port, for something else.
+fn is_unavailable(cx: &Cx, listener: &Listener) -> bool {
+    let options = cx.options;
+    let status = options.status.rsplit(':').next().and_then(|port| port.parse().ok());
+    let others: &[u16] = match listener.protocol.as_str() {
+        "UDP" => return false,
+        "HTTP" => &[options.https_port],
+        "HTTPS" => &[options.http_port],
+        _ => &[options.http_port, options.https_port],
+    };
+    let own = others.iter().copied().chain([options.ssl_proxy_port]).chain(status);
+    own.into_iter().any(|port: u16| port == listener.port)
 }
 
 fn is_http(listener: &Listener) -> bool {

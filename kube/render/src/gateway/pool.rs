@@ -1,10 +1,11 @@
-//! Addresses that Gateways get which name none.
+//! Addresses of Gateways, and the pool of those that they get.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use super::types::{Gateway, GatewayAddress};
+use crate::cx::Cx;
 use crate::objects::Key;
 
 /// Addresses of the pod that are given out, one to a Gateway.
@@ -84,6 +85,76 @@ fn range(item: &str) -> Option<(IpAddr, RangeInclusive<u128>)> {
     let first = number(ip) & !hosts;
     Some((ip, first..=first | hosts))
 }
+
+/// The addresses of a Gateway.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Addresses {
+    /// All that the pod has, shared with other Gateways and with Ingresses.
+    Shared,
+    /// Its own.
+    Own(Vec<IpAddr>),
+    /// None: a reason and a message.
+    Missing(&'static str, String),
+}
+
+impl Addresses {
+    /// Those that it asks for, or the one that it was given from the pool.
+    pub fn of(cx: &Cx, key: &Key, gateway: &Gateway, assigned: &Assigned) -> Addresses {
+        let pool = &cx.options.gateway_addresses;
+        let wanted: Vec<_> =
+            gateway.spec.addresses.iter().filter(|a| !a.value.is_empty()).collect();
+        if wanted.is_empty() {
+            return match assigned.given.get(key) {
+                Some(ip) => Addresses::Own(vec![*ip]),
+                None if pool.is_empty() => Addresses::Shared,
+                None => {
+                    let m = "--gateway-addresses has no free address".to_owned();
+                    Addresses::Missing("AddressNotAssigned", m)
+                }
+            };
+        }
+        let ips: Vec<IpAddr> = wanted.iter().filter_map(|a| asked(a)).collect();
+        if ips.len() < wanted.len() {
+            return Addresses::Missing(UNSUPPORTED, "only IP addresses can be used".to_owned());
+        }
+        if pool.is_empty() {
+            // What leads to all listeners may be asked for. A listener at another address would
+            // take the connections of all others there, or could not listen at all.
+            let is_ours = |ip: &IpAddr| cx.options.addresses.iter().any(|a| a.parse() == Ok(*ip));
+            return match ips.iter().find(|ip| !is_ours(ip)) {
+                None => Addresses::Shared,
+                Some(ip) => {
+                    let m = format!("{ip}: addresses of their own need --gateway-addresses");
+                    Addresses::Missing("AddressNotUsable", m)
+                }
+            };
+        }
+        let outside = ips.iter().find(|ip| !pool.contains(**ip));
+        match (outside, assigned.refused.get(key)) {
+            (Some(ip), _) => {
+                let m = format!("{ip} is not among --gateway-addresses");
+                Addresses::Missing("AddressNotUsable", m)
+            }
+            (None, Some((ip, holder))) => {
+                let m = format!("{ip} is the address of Gateway {holder}");
+                Addresses::Missing("AddressNotUsable", m)
+            }
+            (None, None) => Addresses::Own(ips),
+        }
+    }
+
+    /// Whether two listeners of one port are in each other's way.
+    pub fn overlap(&self, other: &Addresses) -> bool {
+        match (self, other) {
+            (Addresses::Own(a), Addresses::Own(b)) => a.iter().any(|ip| b.contains(ip)),
+            (Addresses::Missing(..), _) | (_, Addresses::Missing(..)) => self == other,
+            _ => true,
+        }
+    }
+}
+
+/// The reason of a Gateway whose addresses are no IP addresses.
+pub(crate) const UNSUPPORTED: &str = "UnsupportedAddress";
 
 /// The address that an entry of a Gateway's `addresses` asks for, if it asks for one.
 pub(crate) fn asked(address: &GatewayAddress) -> Option<IpAddr> {
