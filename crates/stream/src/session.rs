@@ -61,8 +61,6 @@ pub struct StreamSession {
     pub preread: Page,
     /// The session's number in logs, unique across all workers.
     pub number: u64,
-    /// The run of the server in which another process has had the session before; 0 if none has.
-    pub(crate) moved_in: u64,
     /// The start time, in milliseconds of the monotonic clock.
     pub start_ms: u64,
     /// The number of bytes received from the client.
@@ -109,6 +107,8 @@ pub(crate) struct Rare {
     counted: Option<Counted>,
     /// Logs whose lines must be written before the connection is closed.
     logs: Vec<Rc<AccessLog>>,
+    /// See [`StreamSession::moved_in`].
+    moved_in: u64,
 }
 
 impl StreamSession {
@@ -147,7 +147,6 @@ impl StreamSession {
             peer,
             preread: Page::new(),
             number,
-            moved_in: 0,
             start_ms: base::time::now_ms(),
             received: Cell::new(0),
             sent: Cell::new(0),
@@ -321,6 +320,16 @@ impl StreamSession {
     /// Takes the logs that must be written before the connection is closed.
     pub(crate) fn take_logs(&mut self) -> Vec<Rc<AccessLog>> {
         self.rare.as_mut().map_or_else(Vec::new, |rare| std::mem::take(&mut rare.logs))
+    }
+
+    /// The run of the server in which another process has had the session before; 0 if none has.
+    pub(crate) fn moved_in(&self) -> u64 {
+        self.rare.as_ref().map_or(0, |rare| rare.moved_in)
+    }
+
+    /// Another process had the session before, in a run of the server.
+    pub(crate) fn has_moved_in(&mut self, run: u64) {
+        self.rare().moved_in = run;
     }
 
     fn rare(&mut self) -> &mut Rare {

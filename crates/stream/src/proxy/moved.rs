@@ -56,7 +56,7 @@ pub(super) async fn offer(
     let (up, down) = (rest.up.copy(), rest.down.copy());
     let message = Message::Session(Box::new(handover::Session {
         client: texts.client(
-            (s.number, s.start_ms, 0, s.moved_in),
+            (s.number, s.start_ms, 0, s.moved_in()),
             s.proxy_header(),
             (
                 client_tls.as_ref().map(SealedCopy::sealed),
@@ -172,7 +172,7 @@ fn session(
     let number = client.number;
     let mut s = StreamSession::numbered(main, address, peer, Some(local), Some(sock), number);
     s.start_ms = s.start_ms.saturating_sub(client.age_ms);
-    s.moved_in = main.stats.run();
+    s.has_moved_in(main.stats.run());
     s.received.set(described.bytes.0);
     s.sent.set(described.bytes.1);
     if let Some(real) = real_peer {
