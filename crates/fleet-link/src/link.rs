@@ -1,18 +1,18 @@
 //! A connection to the engine: one address, the primary that sentinels know, or a cluster.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
 use fleet::{Address, Answer, Call, Failure, Mode, Settings, scripts};
 use redis::cluster::{ClusterClient, ClusterConnection};
-use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
 use redis::{
     ClientTlsConfig, Cmd, Connection, ConnectionAddr, ConnectionInfo, ConnectionLike,
     IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
     TlsCertificates, TlsMode, Value,
 };
+
+#[path = "sentinel.rs"]
+mod sentinel;
 
 /// The contents of the files that `shared_state` names. Read while the process has the privileges
 /// of the master.
@@ -224,37 +224,13 @@ fn info(settings: &Settings, secrets: &Secrets, to: &Address) -> RedisResult<Con
     Ok(info.set_redis_settings(account(settings, secrets)))
 }
 
-/// The sentinels that answer within the limit. The crate `redis` asks one after the other, and has
-/// no limit for one that is silent, although the next one may know the primary.
-fn answering(settings: &Settings, limit: Duration) -> Vec<&Address> {
-    let answers = |to: &Address| -> io::Result<()> {
-        let Address::Tcp(host, port) = to else { return Ok(()) };
-        let mut addresses = (host.trim_matches(['[', ']']), *port).to_socket_addrs()?;
-        let at = addresses.next().ok_or(io::ErrorKind::NotFound)?;
-        let mut stream = TcpStream::connect_timeout(&at, limit)?;
-        if settings.tls {
-            return Ok(());
-        }
-        stream.set_read_timeout(Some(limit))?;
-        stream.set_write_timeout(Some(limit))?;
-        stream.write_all(b"PING\r\n")?;
-        // An error is an answer, too.
-        stream.read_exact(&mut [0])
-    };
-    std::thread::scope(|scope| {
-        let all = settings.addresses.iter();
-        let asked: Vec<_> = all.map(|to| (to, scope.spawn(move || answers(to)))).collect();
-        asked.into_iter().filter_map(|(to, of)| of.join().ok()?.ok().map(|()| to)).collect()
-    })
+fn set_limit(connection: &Connection, limit: Duration) -> RedisResult<()> {
+    connection.set_read_timeout(Some(limit))?;
+    connection.set_write_timeout(Some(limit))
 }
 
 fn connect(settings: &Settings, secrets: &Secrets) -> RedisResult<Kind> {
     let limit = Duration::from_millis(settings.timeout_ms);
-    let limited = |connection: Connection| {
-        connection.set_read_timeout(Some(limit))?;
-        connection.set_write_timeout(Some(limit))?;
-        Ok(Kind::One(Box::new(connection)))
-    };
     match &settings.mode {
         Mode::Single => {
             let info = info(settings, secrets, &settings.addresses[0])?;
@@ -262,33 +238,12 @@ fn connect(settings: &Settings, secrets: &Secrets) -> RedisResult<Kind> {
                 true => redis::Client::build_with_tls(info, certificates(secrets))?,
                 false => redis::Client::open(info)?,
             };
-            limited(client.get_connection_with_timeout(limit)?)
+            let connection = client.get_connection_with_timeout(limit)?;
+            set_limit(&connection, limit)?;
+            Ok(Kind::One(Box::new(connection)))
         }
         Mode::Sentinel(name) => {
-            let answering = answering(settings, limit);
-            if answering.is_empty() {
-                return Err(io::Error::other("no sentinel answers").into());
-            }
-            let sentinels: Vec<_> = answering.into_iter().map(|to| address(settings, to)).collect();
-            let kind = SentinelServerType::Master;
-            let mut builder = SentinelClientBuilder::new(sentinels, name, kind)?
-                .set_client_to_redis_db(settings.database)
-                .set_client_to_redis_protocol(ProtocolVersion::RESP2)
-                .set_client_to_sentinel_protocol(ProtocolVersion::RESP2);
-            if !settings.user.is_empty() {
-                builder = builder.set_client_to_redis_username(&settings.user);
-            }
-            if let Some(password) = password(settings, secrets) {
-                builder = builder.set_client_to_redis_password(password);
-            }
-            if settings.tls {
-                builder = builder
-                    .set_client_to_redis_tls_mode(TlsMode::Secure)
-                    .set_client_to_redis_certificates(certificates(secrets))
-                    .set_client_to_sentinel_certificates(certificates(secrets));
-            }
-            let client = builder.build()?.get_client()?;
-            limited(client.get_connection_with_timeout(limit)?)
+            Ok(Kind::One(Box::new(sentinel::connect(settings, secrets, name)?)))
         }
         Mode::Cluster => {
             let nodes: RedisResult<Vec<_>> =
