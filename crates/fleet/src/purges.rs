@@ -108,8 +108,8 @@ const ROUND_MAX: usize = 500;
 /// milliseconds.
 const FRESH_MS: u64 = 2_000;
 
-/// Purges are sent again if the engine has lost its last writes within this time, milliseconds, and
-/// the most of them.
+/// If the engine has lost its last writes, purges are sent again: those of this time before its
+/// last answer, in milliseconds, and the most of them.
 const AGAIN_MS: u64 = 10_000;
 const AGAIN_MAX: usize = 1_000;
 
@@ -202,8 +202,10 @@ impl<P: Purges> PurgePart<P> {
         self.again.borrow_mut().clear();
         let mut lately = self.lately.borrow_mut();
         lately.extend(sent.into_iter().map(|purge| (now_ms, purge)));
+        // An outage may have been long: what was sent shortly before it is what it may have lost.
+        let heard_ms = self.answered_ms.get().unwrap_or(now_ms);
         while lately.len() > AGAIN_MAX
-            || lately.front().is_some_and(|(at, _)| now_ms.saturating_sub(*at) > AGAIN_MS)
+            || lately.front().is_some_and(|(at, _)| heard_ms.saturating_sub(*at) > AGAIN_MS)
         {
             lately.pop_front();
         }

@@ -196,25 +196,41 @@ fn a_list_that_went_back_and_on_is_noticed() {
     }
 }
 
-/// The primary is lost with a purge that the other server has not heard of: it is sent again.
+/// The primary is lost with a purge that the other server has not heard of: it is sent again,
+/// however long nobody hears of the engine.
 #[test]
 fn a_purge_that_a_failover_lost_is_sent_again() {
-    let (mut network, caches) = network(2, 10);
-    caches[0].purge_here(Purge::Key(b"one".to_vec()));
-    network.pass(1_000);
-    fill(&caches);
-    let replica = network.engine.clone();
-    network.servers[1].is_cut = true;
-    caches[0].purge_here(Purge::Key(b"/a/1x".to_vec()));
-    network.pass(300);
-    network.engine = replica;
-    network.servers[1].is_cut = false;
-    network.pass(2_500);
-    assert!(!keys(&caches[1]).contains(&"/a/1x".to_owned()));
-    // Once.
-    fill(&caches);
-    network.pass(2_000);
-    caches.iter().for_each(|cache| assert_eq!(keys(cache).len(), 4));
+    for outage_ms in [0, 60_000] {
+        let (mut network, caches) = network(2, 10);
+        caches[0].purge_here(Purge::Key(b"one".to_vec()));
+        network.pass(1_000);
+        fill(&caches);
+        let replica = network.engine.clone();
+        network.servers[1].is_cut = true;
+        caches[0].purge_here(Purge::Key(b"/a/1x".to_vec()));
+        network.pass(300);
+        network.servers[0].is_cut = outage_ms > 0;
+        network.pass(outage_ms);
+        network.engine = replica;
+        network.servers.iter_mut().for_each(|server| server.is_cut = false);
+        network.pass(2_500);
+        // The other one has either heard of it again or purged everything.
+        assert!(!keys(&caches[1]).contains(&"/a/1x".to_owned()), "{outage_ms} ms");
+        let at = network.engine.run(&pull_call(), 1_700_000_200_000);
+        let listed = list(&at).unwrap().purges;
+        let is_listed = listed.iter().any(|of| of.purge == Purge::Key(b"/a/1x".to_vec()));
+        assert!(is_listed, "{outage_ms} ms");
+        // Once.
+        fill(&caches);
+        network.pass(2_000);
+        caches.iter().for_each(|cache| assert_eq!(keys(cache).len(), 4));
+    }
+}
+
+/// The whole list.
+fn pull_call() -> Call {
+    let args = vec![b"0".to_vec(), KEPT.to_string().into_bytes()];
+    Call { script: &PURGES, args, keys: purge_call("", b"").keys }
 }
 
 /// A purge that another server sends.
