@@ -281,7 +281,8 @@ fn folder(path: PathBuf, layout: &Layout) -> StepResult {
             }
             continue;
         }
-        if name == PURGES_FILE {
+        // With what lies beside it.
+        if name.as_bytes().starts_with(PURGES_FILE.as_bytes()) {
             continue;
         }
         match Layout::named(name.as_bytes()) {
@@ -348,8 +349,11 @@ mod tests {
         std::fs::write(temporary(1), b"x").unwrap();
         let written = os::file::create_new(&temporary(2), 0o600).unwrap();
         os::file::try_lock(&written).unwrap();
+        for end in ["", ".new", ".waiting", ".waiting.new"] {
+            std::fs::write(base.join(format!("{PURGES_FILE}{end}")), b"x").unwrap();
+        }
         let top = folder(base.to_path_buf(), &layout);
-        assert_eq!((top.more.len(), top.bad.len()), (1, 1));
+        assert_eq!((top.more.len(), top.bad.len(), top.foreign), (1, 1, 0));
         let mut below = folder(inner.clone(), &layout);
         assert_eq!((below.more.len(), below.bad.len(), below.foreign), (1, 0, 1));
         assert_eq!([temporary(1), temporary(2)].map(|path| path.exists()), [false, true]);

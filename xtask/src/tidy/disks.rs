@@ -59,7 +59,7 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "http-upstream/src/caching/waiting.rs",
-        &["is_empty", "open"],
+        &["is_empty", "open", "replace"],
         "in the shared state process, each second at most; in a thread",
     ),
     ("files/src/question.rs", &[], "asks memory, or runs in a thread, or `aio` is off"),

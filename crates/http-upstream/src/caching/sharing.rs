@@ -331,7 +331,7 @@ impl OfCache {
 
 /// Replaces the file as a whole.
 fn write(file: &std::path::Path, cursor: &Cursor) -> io::Result<()> {
-    let new = file.with_extension("new");
+    let new = file.with_file_name(format!("{}.new", cache::PURGES_FILE));
     std::fs::write(&new, cursor.to_text())?;
     std::fs::rename(&new, file)
 }

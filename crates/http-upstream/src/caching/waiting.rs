@@ -2,11 +2,12 @@
 //! server.
 //!
 //! Each record is the length of the purge, its checksum, and the purge. A record that a crash cut
-//! off ends the file.
+//! off ends the file. Records at its end are added in place; everything else takes the place of the
+//! file as a whole, so that a crash leaves either version.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base::crc::crc32;
@@ -43,16 +44,42 @@ impl Waiting {
 
     /// Whether there is something to send.
     pub fn is_empty(&self) -> bool {
-        std::fs::metadata(&self.path).map_or(true, |meta| meta.len() == 0)
+        match std::fs::metadata(&self.path) {
+            Ok(meta) => meta.len() == 0,
+            // What cannot be read is not lost: reading it says why.
+            Err(e) => e.kind() == io::ErrorKind::NotFound,
+        }
     }
 
     fn open(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&self.path)?;
-        // Workers and the shared state process write it. Closing it releases the lock.
-        os::file::lock(&file)?;
-        Ok(file)
+        loop {
+            let file = options.open(&self.path)?;
+            // Workers and the shared state process write it. Closing it releases the lock.
+            os::file::lock(&file)?;
+            let own = file.metadata()?;
+            match std::fs::metadata(&self.path) {
+                Ok(now) if (now.dev(), now.ino()) == (own.dev(), own.ino()) => return Ok(file),
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                // Another file has taken its place meanwhile.
+                _ => {}
+            }
+        }
+    }
+
+    /// Puts a file with that text in the place of this one, which stays locked until then.
+    fn replace(&self, _locked: &File, text: &[u8]) -> io::Result<()> {
+        let beside = self.path.with_file_name(format!("{NAME}.new"));
+        let mut options = OpenOptions::new();
+        let mut new = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        new.write_all(text)?;
+        new.sync_data()?;
+        std::fs::rename(&beside, &self.path)?;
+        match self.path.parent() {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
     }
 
     /// On a thread: adds purges; they are on the disk when it returns.
@@ -60,10 +87,10 @@ impl Waiting {
         let mut file = self.open()?;
         let mut text = Vec::new();
         file.read_to_end(&mut text)?;
-        let (_, mut end) = records(&text);
-        let mut bytes: Vec<u8> = purges.iter().flat_map(record).collect();
+        let (_, end) = records(&text);
+        let bytes: Vec<u8> = purges.iter().flat_map(record).collect();
         if (end + bytes.len()) as u64 > BYTES_MAX {
-            (end, bytes) = (0, record(&Purge::all()));
+            return self.replace(&file, &record(&Purge::all()));
         }
         file.set_len(end as u64)?;
         file.seek(SeekFrom::Start(end as u64))?;
@@ -74,10 +101,9 @@ impl Waiting {
     /// On a thread: all purges, oldest first.
     pub fn read(&self) -> io::Result<Batch> {
         let mut text = Vec::new();
-        match self.path.exists() {
-            true => self.open()?.read_to_end(&mut text)?,
-            false => 0,
-        };
+        if !self.is_empty() {
+            self.open()?.read_to_end(&mut text)?;
+        }
         let (purges, bytes) = records(&text);
         Ok(Batch { purges, bytes, crc: crc32(&text[..bytes]) })
     }
@@ -92,9 +118,10 @@ impl Waiting {
             Some((sent, rest)) if crc32(sent) == crc => rest,
             _ => return Ok(()),
         };
+        if !rest.is_empty() {
+            return self.replace(&file, rest);
+        }
         file.set_len(0)?;
-        file.seek(SeekFrom::Start(0))?;
-        file.write_all(rest)?;
         file.sync_data()
     }
 }
@@ -179,5 +206,65 @@ mod tests {
         // It took the place of purges that were being sent, and stays.
         waiting.sent(batch.bytes, batch.crc).unwrap();
         assert_eq!(waiting.read().unwrap().purges, [Purge::all()]);
+    }
+
+    /// What is left is never on the way between two states of the file.
+    #[test]
+    fn a_file_that_cannot_be_replaced_stays_whole() {
+        let folder = testkit::Folder::new("waiting");
+        let waiting = Waiting::of(folder.path());
+        waiting.add(&[key(1)]).unwrap();
+        let batch = waiting.read().unwrap();
+        waiting.add(&[key(2)]).unwrap();
+        // A folder in its place: nothing can be written there, not even by root.
+        let new = folder.join(format!("{NAME}.new"));
+        std::fs::create_dir(&new).unwrap();
+        waiting.sent(batch.bytes, batch.crc).unwrap_err();
+        assert_eq!(waiting.read().unwrap().purges, [key(1), key(2)]);
+        let long: Vec<_> = (0..300).map(|n| Purge::Key(vec![n as u8; 4000])).collect();
+        waiting.add(&long).unwrap_err();
+        assert_eq!(waiting.read().unwrap().purges, [key(1), key(2)]);
+        std::fs::remove_dir(&new).unwrap();
+        waiting.sent(batch.bytes, batch.crc).unwrap();
+        assert_eq!(waiting.read().unwrap().purges, [key(2)]);
+        assert!(!new.exists());
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_loses_nothing_of_others() {
+        let folder = testkit::Folder::new("waiting");
+        let waiting = Waiting::of(folder.path());
+        let adders: Vec<_> = (0..3)
+            .map(|of| {
+                let waiting = waiting.clone();
+                std::thread::spawn(move || {
+                    (0..50).for_each(|n| waiting.add(&[key(100 * of + n)]).unwrap());
+                })
+            })
+            .collect();
+        let mut sent = Vec::new();
+        while sent.len() < 150 {
+            let is_over = adders.iter().all(|of| of.is_finished());
+            let batch = waiting.read().unwrap();
+            waiting.sent(batch.bytes, batch.crc).unwrap();
+            assert!(!is_over || !batch.purges.is_empty(), "{} purges are left", sent.len());
+            sent.extend(batch.purges);
+        }
+        adders.into_iter().for_each(|of| of.join().unwrap());
+        let mut wanted: Vec<_> =
+            (0..3).flat_map(|of| (0..50).map(move |n| key(100 * of + n))).collect();
+        sent.sort();
+        wanted.sort();
+        assert_eq!(sent, wanted);
+        assert!(waiting.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_nothing() {
+        let folder = testkit::Folder::new("waiting");
+        folder.write("file", "");
+        let waiting = Waiting::of(&folder.join("file"));
+        assert!(!waiting.is_empty());
+        waiting.read().unwrap_err();
     }
 }
