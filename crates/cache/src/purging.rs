@@ -71,8 +71,10 @@ pub async fn purge(
     while !cache.keys.is_read() && now_ms() < until {
         event::sleep(READ_MS).await;
     }
-    // Before anything is purged: the variants of such a key could not be looked for.
-    let needs_mark = cache.keys.may_have_variants() || !is_all_known(cache);
+    // Before anything is purged: the variants of such a key could not be looked for, here or on
+    // servers that hear of the purge.
+    let is_shared = cache.shares.get().is_some();
+    let needs_mark = is_shared || cache.keys.may_have_variants() || !is_all_known(cache);
     let prefix = key.strip_suffix(b"*");
     let is_too_long = prefix.unwrap_or(key).len() > TEXT_MAX;
     if tags.is_empty() && is_too_long && (prefix.is_some() || needs_mark) {

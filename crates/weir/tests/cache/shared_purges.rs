@@ -128,13 +128,16 @@ fn a_purge_waits_on_the_disk() {
     wait_until_purged(&two, "/c/1");
 }
 
-/// A key that cannot be looked for in the index is refused before anything is purged.
+/// A key that cannot be looked for in the index is refused before anything is purged, also if this
+/// server could: others would have to purge everything.
 #[test]
 fn a_key_that_is_too_long_is_not_purged() {
     let redis = redis();
     let one = node(redis.port());
     let path = format!("/{}", "a".repeat(4097));
     wait_until("it is cached", || is_cached(&one, &path));
-    assert_eq!(one.request("PURGE", &format!("{path}*"), "").status, 400);
+    for path in [format!("{path}*"), path.clone()] {
+        assert_eq!(one.request("PURGE", &path, "").status, 400);
+    }
     assert!(is_cached(&one, &path));
 }
