@@ -249,12 +249,27 @@ impl Folder {
             }
             self.finish_install(&id, &settled);
         }
-        while let Some((name, text)) = kept("") {
-            self.write(&name, &text);
-            if self.failing.get() {
+        self.flush_as_is();
+    }
+
+    /// The same for what came from another server: as it came, without a step of an installation.
+    /// Nothing is to be sent for it.
+    pub fn flush_as_is(&self) {
+        let mut kept: Vec<_> =
+            self.memory.borrow().iter().map(|(name, text)| (name.clone(), text.clone())).collect();
+        // A new pair comes first: with it, a crash in between leaves a pair.
+        kept.sort_by_key(|(name, _)| !name.contains(".next."));
+        for (name, text) in kept {
+            self.put(&name, &text);
+            if !self.is_kept() {
                 return;
             }
         }
+    }
+
+    /// Whether the disk has everything; without a path, there is nothing that it could lack.
+    pub fn is_whole(&self) -> bool {
+        self.path.is_none() || self.memory.borrow().is_empty()
     }
 
     /// Removes a file, if there is one.

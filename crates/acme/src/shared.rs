@@ -99,6 +99,8 @@ pub(crate) struct Shared {
     log: Log,
     place: folder::Folder,
     cursor: RefCell<Cursor>,
+    /// The cursor in the file: it is never ahead of the files on the disk.
+    kept: RefCell<Cursor>,
     fence: Cell<Option<u64>>,
     state: Cell<State>,
     /// The last exchange that worked, by the monotonic clock.
@@ -131,6 +133,7 @@ impl Shared {
             files: files.clone(),
             log: log.clone(),
             place,
+            kept: RefCell::new(cursor.clone()),
             cursor: RefCell::new(cursor),
             fence: Cell::new(None),
             state: Cell::new(State::Starting),
@@ -315,8 +318,12 @@ impl Shared {
         self.fence.set(fence);
         self.answered_ms.set(now_ms());
         self.turn_to(State::Works, "");
-        if *self.cursor.borrow() != cursor {
-            *self.cursor.borrow_mut() = cursor;
+        *self.cursor.borrow_mut() = cursor;
+        if fence.is_none() {
+            // After the disk was full. Who leads does so with each turn.
+            self.files.flush_as_is();
+        }
+        if self.files.is_whole() && *self.kept.borrow() != *self.cursor.borrow() {
             self.keep();
         }
     }
@@ -340,6 +347,7 @@ impl Shared {
         let node = self.place.node.rsplit('-').next().unwrap_or_default();
         let text = format!("{node} {}", self.cursor.borrow().to_text());
         self.files.write(&file_name(&self.issuer.name), text.as_bytes());
+        self.kept.replace(self.cursor.borrow().clone());
     }
 
     fn turn_to(&self, state: State, reason: &str) {
@@ -375,6 +383,8 @@ fn parse(text: &str) -> Option<(String, Cursor)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folder::tests::Scratch;
+    use crate::keep::tests::issuer;
 
     #[test]
     fn files_are_of_their_key_name_and_fleet() {
@@ -399,5 +409,59 @@ mod tests {
         assert_eq!(parse(&text), Some(("abc".to_owned(), cursor)));
         assert_eq!(parse("abc"), None);
         assert_eq!(parse(""), None);
+    }
+
+    /// A shared folder on the disk, and its key.
+    fn shared(scratch: &Scratch) -> (Rc<Shared>, Sealer) {
+        let (log, _lines) = log::capture(Level::Info);
+        let issuer = issuer(&scratch.0, 1);
+        let files = Rc::new(Folder::new(Some(&scratch.0), "one", &log));
+        files.prepare();
+        let of = SharedPath { engine: fleet::model::settings(), key: scratch.0.join("key") };
+        let shared = Shared::new(&issuer, &of, &files, &log);
+        (shared, Sealer::new(b"secret", "p one".to_owned()).unwrap())
+    }
+
+    /// The outcome of an exchange of the list `e`.
+    fn outcome(
+        sealer: &Sealer,
+        fence: Option<u64>,
+        version: u64,
+        files: &[(&str, &str)],
+    ) -> Outcome {
+        let sealed = |(name, text): &(&str, &str)| {
+            let text = Some(text).filter(|text| !text.is_empty());
+            let text = text.map(|text| sealer.seal(name, text.as_bytes()).unwrap());
+            ((*name).to_owned(), text)
+        };
+        let cursor = Cursor { epoch: "e".to_owned(), version };
+        Outcome { fence, cursor, files: files.iter().map(sealed).collect() }
+    }
+
+    fn nothing() -> (Vec<String>, Vec<File>) {
+        Default::default()
+    }
+
+    #[test]
+    fn the_cursor_on_the_disk_waits_for_the_files() {
+        let scratch = Scratch::new("full");
+        let (follower, sealer) = shared(&scratch);
+        let on_disk = || {
+            let text = std::fs::read_to_string(scratch.0.join(".one.sync")).unwrap();
+            parse(&text).unwrap().1.version
+        };
+        follower.take(outcome(&sealer, None, 3, &[("a.key", "key")]), nothing(), &sealer);
+        assert_eq!(on_disk(), 3);
+        // A folder in its place: nothing can be written there, not even by root.
+        std::fs::create_dir(scratch.0.join("a.crt")).unwrap();
+        follower.take(outcome(&sealer, None, 4, &[("a.crt", "chain")]), nothing(), &sealer);
+        assert_eq!(follower.files.read("a.crt").unwrap().as_slice(), b"chain");
+        follower.take(outcome(&sealer, None, 5, &[("a.key", "key")]), nothing(), &sealer);
+        assert_eq!((on_disk(), follower.cursor.borrow().version), (3, 5));
+        std::fs::remove_dir(scratch.0.join("a.crt")).unwrap();
+        follower.take(outcome(&sealer, None, 5, &[]), nothing(), &sealer);
+        assert_eq!(std::fs::read(scratch.0.join("a.crt")).unwrap(), b"chain");
+        assert_eq!(on_disk(), 5);
+        assert!(!follower.files.is_changed(), "what came from others is not sent");
     }
 }

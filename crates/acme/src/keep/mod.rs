@@ -627,4 +627,4 @@ fn identifier(pair: &Pair) -> Option<String> {
 
 mod stand_in;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

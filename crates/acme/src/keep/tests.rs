@@ -24,14 +24,12 @@ const DAY: i64 = 86_400;
 /// The first second of simulations: 14 November 2023.
 const START: i64 = 1_700_000_000;
 
-/// The keeper of one certificate in a folder, and its view; the directory is on this port.
-fn keeper(folder: &Path, port: u16) -> (Keeper, Rc<Board>, Rc<MemorySink>) {
-    let (log, lines) = capture(Level::Notice);
+/// An issuer with one order and that folder; its directory is on this port.
+pub(crate) fn issuer(folder: &Path, port: u16) -> Rc<Issuer> {
     let tls = SslDraft { verify: Some(false), ..SslDraft::default() };
     let names = vec![Identifier::Dns("a.test".to_owned())];
     let order = Rc::new(Order::new("one", names, KeyKind::Ecdsa(256)));
-    let board = Rc::new(Board::new(&Rc::new(Shared::of_tests()), &[&order.key], &log));
-    let issuer = Issuer {
+    Rc::new(Issuer {
         name: "one".to_owned(),
         uri: format!("http://127.0.0.1:{port}/dir"),
         account_key: AccountKey::Generate(KeyKind::Ecdsa(256)),
@@ -48,8 +46,16 @@ fn keeper(folder: &Path, port: u16) -> (Keeper, Rc<Board>, Rc<MemorySink>) {
         lookup: Resolving::default().lookup(),
         orders: vec![order],
         secrets: Secrets::default(),
-    };
-    (Keeper::new(&Rc::new(issuer), &board, &log), board, lines)
+    })
+}
+
+/// Its keeper, and its view.
+fn keeper(folder: &Path, port: u16) -> (Keeper, Rc<Board>, Rc<MemorySink>) {
+    let (log, lines) = capture(Level::Notice);
+    let issuer = issuer(folder, port);
+    let key = &*issuer.orders[0].key;
+    let board = Rc::new(Board::new(&Rc::new(Shared::of_tests()), &[key], &log));
+    (Keeper::new(&issuer, &board, &log), board, lines)
 }
 
 /// A certificate from 1 October to 1 December 2023: its renewal is due, and it ends on the
