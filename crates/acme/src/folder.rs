@@ -115,9 +115,14 @@ impl Folder {
         !self.changed.borrow().is_empty()
     }
 
+    /// Whether a file has that content; `None`: there is none.
+    pub fn has(&self, name: &str, text: Option<&[u8]>) -> bool {
+        self.read(name).as_deref().map(Vec::as_slice) == text
+    }
+
     /// Takes over a file of another server; `None`: it is gone.
     pub fn apply(&self, name: &str, text: Option<&[u8]>) {
-        if self.read(name).as_deref().map(Vec::as_slice) != text {
+        if !self.has(name, text) {
             match text {
                 Some(text) => self.put(name, text),
                 None => self.erase(name),

@@ -102,6 +102,12 @@ pub(crate) struct Shared {
     /// The cursor in the file: it is never ahead of the files on the disk.
     kept: RefCell<Cursor>,
     fence: Cell<Option<u64>>,
+    /// The fence of the last answer.
+    led: Cell<Option<u64>>,
+    /// The next exchange is the first one, or that after a failure: a replica without the last
+    /// changes may have taken over, and have got as many others since, so that the cursor says
+    /// nothing.
+    is_anew: Cell<bool>,
     state: Cell<State>,
     /// The last exchange that worked, by the monotonic clock.
     answered_ms: Cell<u64>,
@@ -136,6 +142,8 @@ impl Shared {
             kept: RefCell::new(cursor.clone()),
             cursor: RefCell::new(cursor),
             fence: Cell::new(None),
+            led: Cell::new(None),
+            is_anew: Cell::new(true),
             state: Cell::new(State::Starting),
             answered_ms: Cell::new(0),
             asked: Cell::new(0),
@@ -261,7 +269,7 @@ impl Shared {
                 Some(None) => {}
             }
         }
-        let call = self.place.call(want, &self.cursor.borrow(), &sent);
+        let call = self.place.call(want, &self.from(), &sent);
         let answer = caller.run(call).await;
         base::time::update();
         let outcome = match answer {
@@ -274,8 +282,17 @@ impl Shared {
             Err(reason) => {
                 self.files.put_changed(names);
                 self.fence.set(None);
+                self.is_anew.set(true);
                 self.turn_to(State::Away, &reason);
             }
+        }
+    }
+
+    /// The cursor from which the next exchange asks.
+    fn from(&self) -> Cursor {
+        match self.is_anew.get() {
+            true => Cursor::default(),
+            false => self.cursor.borrow().clone(),
         }
     }
 
@@ -301,21 +318,31 @@ impl Shared {
             };
             opened.push((name, text));
         }
+        // Who led before the failure, and leads again with nobody in between, has the newest files,
+        // whatever the engine has lost.
+        let next = self.led.get().and_then(|led| led.checked_add(1));
+        let has_newest = self.is_anew.get() && fence.is_some() && fence == next;
         for (name, text) in &opened {
-            self.files.apply(name, text.as_deref());
+            match has_newest {
+                true if self.files.has(name, text.as_deref()) => {}
+                true => self.files.put_changed([(*name).clone()]),
+                false => self.files.apply(name, text.as_deref()),
+            }
         }
         let is_other = {
             let before = self.cursor.borrow();
             let is_behind = cursor.version < before.version;
             cursor.epoch.is_empty() || cursor.epoch != before.epoch || is_behind
         };
-        if fence.is_some() && is_other && sent.is_empty() {
-            // The engine was emptied, or never had them: it gets the files that it lacks.
+        if fence.is_some() && (is_other || has_newest) && sent.is_empty() {
+            // The engine was emptied, has lost them, or never had them: it gets what it lacks.
             let own = self.own_files();
             let lacks = |name: &String| !files.iter().any(|(known, _)| known == name);
             self.files.put_changed(own.into_iter().filter(lacks));
         }
         self.fence.set(fence);
+        self.led.set(fence);
+        self.is_anew.set(false);
         self.answered_ms.set(now_ms());
         self.turn_to(State::Works, "");
         *self.cursor.borrow_mut() = cursor;
@@ -463,5 +490,64 @@ mod tests {
         assert_eq!(std::fs::read(scratch.0.join("a.crt")).unwrap(), b"chain");
         assert_eq!(on_disk(), 5);
         assert!(!follower.files.is_changed(), "what came from others is not sent");
+    }
+
+    /// The engine answers no more, and the replica that takes over lacks the last changes.
+    fn fails(shared: &Shared) {
+        shared.fence.set(None);
+        shared.is_anew.set(true);
+        shared.turn_to(State::Away, "test");
+    }
+
+    #[test]
+    fn who_leads_again_sends_what_the_engine_has_lost() {
+        for (fence, is_lost) in [(Some(2), false), (Some(3), true), (None, true)] {
+            let scratch = Scratch::new("lost");
+            let (leader, sealer) = shared(&scratch);
+            leader.take(outcome(&sealer, Some(1), 1, &[]), nothing(), &sealer);
+            let id = &*leader.issuer.orders[0].id;
+            let [state, key, chain] = ["state", "key", "crt"].map(|end| format!("{id}.{end}"));
+            leader.files.write(&state, b"new");
+            leader.files.write(&chain, b"new");
+            leader.files.write(&key, b"same");
+            // They were sent.
+            leader.files.take_changed();
+            // One was not.
+            leader.files.write("account.key", b"unsent");
+            fails(&leader);
+            let files =
+                [(&*state, "old"), (&*key, "same"), ("gone", "old"), ("account.key", "old")];
+            leader.take(outcome(&sealer, fence, 1, &files), nothing(), &sealer);
+            let read = |name: &str| leader.files.read(name).map(|text| text.to_vec());
+            let changed: Vec<_> = leader.files.take_changed().into_iter().collect();
+            if is_lost {
+                // Another server led in between, or leads.
+                assert_eq!(read(&state).unwrap(), b"old", "{fence:?}");
+                assert_eq!(read("account.key").unwrap(), b"old", "{fence:?}");
+                assert!(!changed.contains(&state), "{fence:?}: {changed:?}");
+            } else {
+                assert_eq!(read(&state).unwrap(), b"new");
+                assert_eq!(read("account.key").unwrap(), b"unsent");
+                let mut wanted = vec![state, chain, "gone".to_owned(), "account.key".to_owned()];
+                wanted.sort();
+                assert_eq!(changed, wanted);
+                assert_eq!(read("gone"), None);
+            }
+        }
+    }
+
+    /// The cursor may be one of both lists: all files are asked for.
+    #[test]
+    fn a_list_that_may_have_gone_back_is_read_anew() {
+        let scratch = Scratch::new("back");
+        let (follower, sealer) = shared(&scratch);
+        assert_eq!(follower.from(), Cursor::default());
+        follower.take(outcome(&sealer, None, 9, &[("a.crt", "chain")]), nothing(), &sealer);
+        assert_eq!(follower.from().version, 9);
+        fails(&follower);
+        assert_eq!(follower.from(), Cursor::default());
+        follower.take(outcome(&sealer, None, 9, &[("a.crt", "other")]), nothing(), &sealer);
+        assert_eq!(follower.files.read("a.crt").unwrap().as_slice(), b"other");
+        assert_eq!(follower.from().version, 9);
     }
 }
