@@ -280,6 +280,15 @@ fn state_path(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     let word = n.arg(0)?;
     let path = (word.bytes() != b"off").then(|| cx.env.path(word.bytes()));
     let is_off = path.is_none();
+    // Their accounts have files of the same names, and each keeps a list of its own on the engine.
+    let has_sync = n.args.len() > 1;
+    let is_same =
+        |of: &Issuer| of.folder == path && (has_sync || of.shared.is_some()) && path.is_some();
+    if let Some(other) = cx.main::<Acme>().defined.iter().find(|d| is_same(&d.issuer)) {
+        let m =
+            format!("issuer \"{}\" has this path, too, which excludes \"sync\"", other.issuer.name);
+        return Err(ConfError::at(word, m));
+    }
     set_once(&mut draft(cx).folder, n, |_| Ok(path))?;
     let Some(parameter) = n.args.get(1) else { return Ok(()) };
     let key = parameter.bytes().strip_prefix(b"sync=").filter(|key| !key.is_empty());

@@ -217,7 +217,9 @@ impl Shared {
             Err(reason) => {
                 let m = format_args!("acme: {reason}: nothing is ordered");
                 log!(self.log, Level::Error, None, "{m}, issuer: \"{}\"", self.issuer.name);
-                return self.state.set(State::Away);
+                self.state.set(State::Away);
+                // Who waits for an exchange shows why there is none.
+                return self.exchanged.notify_all();
             }
         };
         let mut caller = Caller::new(&of.engine, &secrets);

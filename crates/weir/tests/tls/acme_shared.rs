@@ -180,6 +180,16 @@ fn another_key_is_named_and_a_missing_one_refused() {
         let output = site("short").config(&config).is_refused("");
         assert!(output.contains(message), "{output}");
     }
+    // Another issuer has the same path.
+    let path = folders[1].0.display().to_string();
+    let sync = " sync=secret";
+    for (own, others) in [(sync, sync), ("", sync), (sync, "")] {
+        let second = issuer_at(&uri, "two", format!("{path}{own}"), "");
+        let config = whole.replacen(sync, others, 1);
+        let config = config.replacen("acme_issuer", &(second + "acme_issuer"), 1);
+        let output = site(KEY).config(&config).is_refused("this path, too, which excludes");
+        assert!(output.contains("issuer \"two\" has"), "{output}");
+    }
     let output = site("short").config(&whole).is_refused("");
     assert!(output.contains("it has fewer than 32 bytes"), "{output}");
 }
