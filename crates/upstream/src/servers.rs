@@ -155,6 +155,18 @@ impl Servers {
         lists
     }
 
+    /// Under the lock: the servers as they are now, if others are known.
+    pub(crate) fn others_locked(&self, known: &ServerLists) -> Option<Rc<ServerLists>> {
+        if known.version == self.rows.version() {
+            return None;
+        }
+        let mut lists = self.lists.borrow_mut();
+        if lists.version != self.rows.version() {
+            *lists = Rc::new(self.read_locked());
+        }
+        Some(lists.clone())
+    }
+
     #[cold]
     fn read(&self) -> Rc<ServerLists> {
         let _lock = self.rows.lock();

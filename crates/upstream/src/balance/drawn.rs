@@ -70,6 +70,10 @@ impl<D: Draw> Drawn<D> {
     fn choose(&mut self, bound: Option<&[u8]>) -> Option<Rc<Peer>> {
         let servers = self.round.servers();
         let _lock = servers.lock();
+        self.round.refresh_locked();
+        if self.round.list().len() < 2 {
+            return None;
+        }
         let now = time::unix_secs() as i64;
         let bound = self.round.bound(bound, now);
         let i = bound.or_else(|| self.method.draw(&self.round, &mut self.misses, now))?;

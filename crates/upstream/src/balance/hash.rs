@@ -200,6 +200,7 @@ impl Draw for OnRing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::balance::{ExchangeTimes, ServerOutcome};
     use crate::peer::{ServerSpec, word};
     use os::SockAddr;
     use shm::Rows;
@@ -247,6 +248,34 @@ mod tests {
         let (ring, work) = rings.current(&servers.lists());
         assert!(work.is_none() && is_asked(&ring, b"127.0.0.1:2"));
         assert!(is_asked(&ring, b"127.0.0.1:1"));
+    }
+
+    #[test]
+    fn servers_that_are_replaced_after_the_beginning_are_not_missed() {
+        let servers = Servers::at("u".into(), Rc::new(Rows::own(4, word::ROW)), 0);
+        for port in [1, 2] {
+            servers.add(&server(port, 1)).unwrap();
+        }
+        let rings = Rc::new(Rings::new(&servers));
+        let begin = || {
+            let (round, ring) = (Round::new(&servers), rings.current(&servers.lists()).0);
+            Drawn::new(round, OnRing { has_key: true, ring, point: 7 })
+        };
+        let replace = |ports: &[u16]| {
+            let (old, _lock) = (servers.lists(), servers.lock());
+            for port in ports {
+                servers.add_locked(&server(*port, 1)).unwrap();
+            }
+            old.all().for_each(|peer| servers.remove_locked(peer));
+        };
+        let mut picker = begin();
+        replace(&[3, 4]);
+        let peer = picker.next(None).unwrap();
+        assert!(peer.spec.addr.port() > 2);
+        picker.done(&peer, ServerOutcome::Ok, ExchangeTimes::default());
+        let mut picker = begin();
+        replace(&[]);
+        assert!(picker.next(None).is_none());
     }
 
     #[test]

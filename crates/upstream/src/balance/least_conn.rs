@@ -98,6 +98,7 @@ impl Picker for LeastConnPicker {
         }
         let servers = self.0.servers();
         let _lock = servers.lock();
+        self.0.refresh_locked();
         self.choose(bound).or_else(|| if self.0.to_backup() { self.choose(bound) } else { None })
     }
 

@@ -208,6 +208,7 @@ impl Picker for LeastTimePicker {
         }
         let servers = self.round.servers();
         let _lock = servers.lock();
+        self.round.refresh_locked();
         self.choose(bound)
             .or_else(|| if self.round.to_backup() { self.choose(bound) } else { None })
     }

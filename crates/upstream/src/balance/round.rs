@@ -49,6 +49,10 @@ impl Tried {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.low == 0 && self.more.is_none()
+    }
+
     fn on_backup(&self) -> bool {
         self.low & ON_BACKUP != 0
     }
@@ -71,6 +75,16 @@ impl Round {
     pub fn new(servers: &Rc<Servers>) -> Round {
         let lists = servers.lists();
         Round { servers: servers.clone(), lists, tried: Tried::default() }
+    }
+
+    /// Under the lock, before the first choice: takes the servers as they are now. Another process
+    /// may have replaced all of them since the round began.
+    pub(crate) fn refresh_locked(&mut self) {
+        if self.tried.is_empty()
+            && let Some(lists) = self.servers.others_locked(&self.lists)
+        {
+            self.lists = lists;
+        }
     }
 
     /// The servers, for their lock.
@@ -204,6 +218,7 @@ impl Round {
     pub fn next(&mut self, sid: Option<&[u8]>) -> Option<Rc<Peer>> {
         let servers = self.servers.clone();
         let _lock = servers.lock();
+        self.refresh_locked();
         let now = time::unix_secs() as i64;
         if let Some(p) = self.single() {
             let bound = self.bound(sid, now).is_some();
@@ -241,9 +256,10 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::{ServerSpec, down};
+    use crate::peer::{ServerSpec, down, word};
     use bytes::Bytes;
     use os::SockAddr;
+    use shm::Rows;
 
     fn spec(port: u16, weight: i64) -> ServerSpec {
         let addr = SockAddr::parse(format!("127.0.0.1:{port}").as_bytes()).unwrap();
@@ -298,6 +314,23 @@ mod tests {
     }
 
     #[test]
+    fn servers_that_are_replaced_after_the_beginning_are_not_missed() {
+        let u = Servers::at("u".into(), Rc::new(Rows::own(2, word::ROW)), 0);
+        u.add(&spec(1, 1)).unwrap();
+        let mut round = Round::new(&u);
+        let (first, lock) = (u.lists().main[0].clone(), u.lock());
+        u.add_locked(&spec(2, 1)).unwrap();
+        u.remove_locked(&first);
+        drop(lock);
+        assert_eq!(ask(&mut round, None), Some(2));
+        // Afterwards the list stays, because what was tried is known by its place there.
+        let mut begun = Round::new(&u);
+        assert_eq!(ask(&mut begun, None), Some(2));
+        u.add(&spec(3, 1)).unwrap();
+        assert_eq!(ask(&mut begun, None), Some(2));
+    }
+
+    #[test]
     fn limits_and_down() {
         let u = servers(&[
             ServerSpec { down: down::DOWN, ..spec(1, 1) },
@@ -331,7 +364,7 @@ mod tests {
     fn a_slow_start_begins_with_few_requests() {
         base::time::update();
         let u = servers(&[spec(1, 1), ServerSpec { slow_start: 100_000, ..spec(2, 1) }]);
-        u.lists().main[1].set(crate::peer::word::STARTED, time::unix_ms() - 25_000);
+        u.lists().main[1].set(word::STARTED, time::unix_ms() - 25_000);
         let seen = order(&u, 50);
         let second = seen.iter().filter(|port| **port == 2).count();
         assert_eq!(second, 10, "a quarter of its weight: one in five");
