@@ -37,47 +37,46 @@ struct Broken {
     reason: &'static str,
 }
 
-fn broken(http: &str, outcome: &'static str, reason: &'static str) -> Broken {
-    Broken { main: String::new(), http: format!("{SERVER}\n{http}"), outcome, reason }
+fn broken(http: &str, reason: &'static str) -> Broken {
+    let http = format!("{SERVER}\n{http}");
+    Broken { main: String::new(), http, outcome: "refused", reason }
 }
 
 fn broken_main(main: &str, outcome: &'static str, reason: &'static str) -> Broken {
     Broken { main: main.to_owned(), http: SERVER.to_owned(), outcome, reason }
 }
 
-const TEST: &str = "test-failed";
-
-/// The changes that the test of the file itself finds.
-fn found_by_the_test() -> Vec<Broken> {
+/// The changes that reading the file finds.
+fn found_by_reading() -> Vec<Broken> {
     let tls = "server { listen 127.0.0.1:%PORT1% ssl; ssl_certificate no.pem; \
                ssl_certificate_key no.key; }";
     let unreachable = "server { listen 127.0.0.1:%PORT1%; \
                        location / { proxy_pass http://nowhere.invalid; } }";
     vec![
-        broken("server {", TEST, "unexpected end of file, expecting"),
-        broken("nonsense;", TEST, "unknown directive \"nonsense\""),
-        broken(tls, TEST, "no.pem"),
-        broken(unreachable, TEST, "host not found in upstream \"nowhere.invalid\""),
-        broken("include missing.conf;", TEST, "missing.conf\" failed (2: No such file"),
-        broken("server { location ~ \"(\" { } }", TEST, "does not compile"),
-        broken("access_log no/such/folder.log;", TEST, "folder.log\" failed (2: No such file"),
-        broken("access_log logs/a.log nothing;", TEST, "unknown log format \"nothing\""),
-        broken("limit_req zone=none;", TEST, "\"none\""),
-        broken("limit_req_zone $uri zone=z:400000g rate=1r/s;", TEST, "invalid zone size"),
-        broken_main("pid no/such/folder.pid;", TEST, "folder.pid\" failed (2: No such file"),
+        broken("server {", "unexpected end of file, expecting"),
+        broken("nonsense;", "unknown directive \"nonsense\""),
+        broken(tls, "no.pem"),
+        broken(unreachable, "host not found in upstream \"nowhere.invalid\""),
+        broken("include missing.conf;", "missing.conf\" failed (2: No such file"),
+        broken("server { location ~ \"(\" { } }", "does not compile"),
+        broken("access_log no/such/folder.log;", "folder.log\" failed (2: No such file"),
+        broken("access_log logs/a.log nothing;", "unknown log format \"nothing\""),
+        broken("limit_req zone=none;", "\"none\""),
+        broken("limit_req_zone $uri zone=z:400000g rate=1r/s;", "invalid zone size"),
+        broken_main("pid no/such/folder.pid;", "refused", "folder.pid\" failed (2: No such file"),
         broken_main(
             "load_module modules/none.so; nonsense on;",
-            TEST,
+            "refused",
             "unknown directive \"nonsense\"",
         ),
     ]
 }
 
-/// The changes that only the running server finds.
+/// The changes that only the start of workers and the running listeners show.
 fn found_by_the_server(weir: &Weir, busy: u16) -> Vec<Broken> {
     let elsewhere = format!("server {{ listen 127.0.0.1:{busy}; }}");
     let mut all = vec![
-        broken(&elsewhere, "refused", "failed (98: Address already in use)"),
+        broken(&elsewhere, "failed (98: Address already in use)"),
         Broken { http: String::new(), ..broken_main("", "refused", "no longer listens on any") },
         broken_main(
             "working_directory /no/such/folder;",
@@ -104,7 +103,7 @@ fn broken_changes_are_refused_and_the_old_configuration_serves() {
         let clients = Clients::start(weir.port(0), 2);
         let holder = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let busy = holder.local_addr().unwrap().port();
-        let mut all = found_by_the_test();
+        let mut all = found_by_reading();
         all.extend(found_by_the_server(&weir, busy));
         assert!(all.len() >= 15);
         for change in all {
@@ -166,7 +165,7 @@ fn a_full_disk_for_logs() {
     let _full = Full(&at);
     let clients = Clients::start(weir.port(0), 2);
     weir.set_config(&config(1, PID, &format!("{SERVER} access_log %PREFIX%/full/a.log;")));
-    refuses(&weir, &broken("", TEST, "a.log\" failed (28: No space left on device)"));
+    refuses(&weir, &broken("", "a.log\" failed (28: No space left on device)"));
     assert!(weir.get("/a.txt").status == 200 && clients.finish() > 0);
 }
 
@@ -207,7 +206,7 @@ fn several_ask_at_once_and_each_gets_a_verdict() {
 
 #[test]
 fn another_server_or_none_is_told() {
-    let mut weir = site(1, PID, SERVER).start();
+    let mut weir = site(1, PID, SERVER).allow("unexpected \"}\"").start();
     weir.write("conf/other.conf", format!("{PID} events {{}}"));
     let prefix = weir.prefix().to_string_lossy().into_owned();
     let other = ["reload", "-p", &prefix, "-c", "conf/other.conf"];
@@ -226,6 +225,14 @@ fn another_server_or_none_is_told() {
     weir.signal("TERM");
     weir.wait_for_end();
     assert!(!weir.prefix().join("logs/none.pid.sock").exists());
+    assert_eq!(code(&command(&weir, &["reload"])), Some(2));
+    // A wrong file may be why it is not known whom to ask.
+    weir.set_config(&config(1, "pid logs/none.pid; }", SERVER));
+    let output = command(&weir, &["reload"]);
+    assert_eq!(code(&output), Some(1));
+    for part in ["unexpected \"}\"", "the configuration fails its test"] {
+        assert!(text(&output).contains(part), "{}", text(&output));
+    }
     assert_eq!(code(&command(&weir, &["reload", "now"])), Some(2));
 }
 
