@@ -4,7 +4,9 @@
 //! semicolon, brace, quote or line feed in it can begin or end a directive. The one exception is
 //! [`Block::raw`], for snippets, which administrators allow by a switch.
 
-use std::fmt::Write;
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest, Sha256};
 
 /// Index of the object that a directive comes from, in the renderer's list of objects.
 pub type Owner = u32;
@@ -92,6 +94,23 @@ enum Item {
     },
 }
 
+impl Item {
+    fn line(&self) -> Option<&str> {
+        match self {
+            Item::Line { text, .. } => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// Directives that blocks can inherit: the lines of each name.
+#[derive(Clone, Debug, Default)]
+pub struct Shared(BTreeMap<String, Vec<String>>);
+
+fn name_of(line: &str) -> &str {
+    line.split(' ').next().unwrap_or_default()
+}
+
 /// The contents of a block.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
@@ -133,7 +152,8 @@ impl Words for Vec<Word> {
 }
 
 fn line(name: &str, words: impl Words) -> String {
-    let mut line = name.to_owned();
+    let mut line = String::with_capacity(64);
+    line.push_str(name);
     words.append(&mut line);
     line
 }
@@ -196,6 +216,33 @@ impl Block {
         self.items.push(Item::Endpoints { lines });
     }
 
+    /// Removes the directives that a block around this one has as well, so that they are inherited:
+    /// all of a name, in the same order, or none. A snippet may add directives of any name, which
+    /// would end the inheritance; so nothing is removed beside one.
+    pub fn inherit(&mut self, outer: &Shared) {
+        if self.items.iter().any(|item| matches!(item, Item::Raw { .. })) {
+            return;
+        }
+        let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for text in self.items.iter().filter_map(Item::line) {
+            if let Some((name, _)) = outer.0.get_key_value(name_of(text)) {
+                found.entry(name).or_default().push(text);
+            }
+        }
+        found.retain(|name, lines| outer.0.get(*name).is_some_and(|all| all == lines));
+        let names: BTreeSet<String> = found.into_keys().map(str::to_owned).collect();
+        self.items.retain(|item| item.line().is_none_or(|text| !names.contains(name_of(text))));
+    }
+
+    /// Its directives, for [`Block::inherit`] of blocks in it.
+    pub fn shared(&self) -> Shared {
+        let mut shared = Shared::default();
+        for text in self.items.iter().filter_map(Item::line) {
+            shared.0.entry(name_of(text).to_owned()).or_default().push(text.to_owned());
+        }
+        shared
+    }
+
     /// Appends another block's directives, which keep their owners.
     pub fn extend(&mut self, other: Block) {
         self.items.extend(other.items);
@@ -209,46 +256,62 @@ pub struct Written {
     pub text: String,
     /// The owner of each line, from line 1 at index 0.
     pub owners: Vec<Option<Owner>>,
-    /// The text without the lines that the API changes: as long as it stays the same, no reload is
-    /// needed.
-    pub shape: String,
+    /// Of the text without the lines that the API changes.
+    pub shape: Shape,
 }
+
+/// A digest of all that takes a reload to change: as long as it stays the same, none is needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape([u8; 32]);
 
 /// Writes the outermost block.
 pub fn write(block: &Block) -> Written {
-    let mut out = Written::default();
+    let mut out = Writer::default();
     put(block, 0, &mut out);
-    out
+    let shape = Shape(out.shape.finalize().into());
+    Written { text: out.text, owners: out.owners, shape }
 }
 
-impl Written {
-    fn line(&mut self, depth: usize, text: &str, owner: Option<Owner>, in_shape: bool) {
+#[derive(Default)]
+struct Writer {
+    text: String,
+    owners: Vec<Option<Owner>>,
+    shape: Sha256,
+}
+
+impl Writer {
+    /// Writes a line, or the lines of a text, with `end` behind it.
+    fn line(&mut self, depth: usize, text: &str, end: &str, owner: Option<Owner>, in_shape: bool) {
         let from = self.text.len();
-        for piece in text.split('\n') {
-            let indent = depth * 4;
-            let _ = writeln!(self.text, "{:indent$}{piece}", "");
+        let mut pieces = text.split('\n').peekable();
+        while let Some(piece) = pieces.next() {
+            self.text.extend(std::iter::repeat_n("    ", depth));
+            self.text.push_str(piece);
+            if pieces.peek().is_none() {
+                self.text.push_str(end);
+            }
+            self.text.push('\n');
             self.owners.push(owner);
         }
         if in_shape {
-            let added = self.text[from..].to_owned();
-            self.shape.push_str(&added);
+            self.shape.update(&self.text[from..]);
         }
     }
 }
 
-fn put(block: &Block, depth: usize, out: &mut Written) {
+fn put(block: &Block, depth: usize, out: &mut Writer) {
     for item in &block.items {
         match item {
-            Item::Line { text, owner } => out.line(depth, &format!("{text};"), *owner, true),
+            Item::Line { text, owner } => out.line(depth, text, ";", *owner, true),
             Item::Block { head, body, owner } => {
-                out.line(depth, &format!("{head} {{"), *owner, true);
+                out.line(depth, head, " {", *owner, true);
                 put(body, depth + 1, out);
-                out.line(depth, "}", *owner, true);
+                out.line(depth, "}", "", *owner, true);
             }
-            Item::Raw { text, owner } => out.line(depth, text.trim_end(), *owner, true),
+            Item::Raw { text, owner } => out.line(depth, text.trim_end(), "", *owner, true),
             Item::Endpoints { lines } => {
                 for text in lines {
-                    out.line(depth, &format!("{text};"), None, false);
+                    out.line(depth, text, ";", None, false);
                 }
             }
         }
@@ -284,18 +347,51 @@ mod tests {
     }
 
     #[test]
+    fn what_is_the_same_outside_is_inherited() {
+        let block = |lines: &[(&'static str, &str)]| {
+            let mut block = Block::default();
+            lines.iter().for_each(|(name, word)| block.add(name, [*word]));
+            block
+        };
+        let shared = block(&[("a", "1"), ("h", "x"), ("h", "y")]).shared();
+        let cases: [(&[(&str, &str)], &str); 5] = [
+            (&[("a", "1"), ("b", "1")], "b 1;\n"),
+            (&[("a", "2")], "a 2;\n"),
+            (&[("h", "x"), ("a", "1"), ("h", "y")], ""),
+            // A list is inherited whole.
+            (&[("h", "x")], "h x;\n"),
+            (&[("h", "y"), ("h", "x")], "h y;\nh x;\n"),
+        ];
+        for (lines, left) in cases {
+            let mut block = block(lines);
+            block.inherit(&shared);
+            assert_eq!(write(&block).text, left);
+        }
+        let mut with_snippet = block(&[("a", "1")]);
+        with_snippet.raw("h z;");
+        with_snippet.inherit(&shared);
+        assert_eq!(write(&with_snippet).text, "a 1;\nh z;\n");
+    }
+
+    #[test]
     fn lines_know_their_owners_and_the_shape_has_no_endpoints() {
         let mut inner = Block::of(Some(7));
         inner.add("a", ["b"]);
         inner.raw("x;\ny;\n");
         let mut b = Block::default();
         b.endpoints(vec!["server 10.0.0.1:80".to_owned()]);
-        b.block("location", [plain("/x y")], inner);
+        b.block("location", [plain("/x y")], inner.clone());
         let out = write(&b);
         let lines = "server 10.0.0.1:80;\nlocation \"/x y\" {\n    a b;\n    x;\n    y;\n}\n";
         // A snippet's later lines are indented, too.
         assert_eq!(out.text, lines);
         assert_eq!(out.owners, [None, None, Some(7), Some(7), Some(7), None]);
-        assert_eq!(out.shape, lines.split_once('\n').unwrap().1);
+        let mut others = Block::default();
+        others.endpoints(vec!["server 10.0.0.2:80".to_owned(), "server 10.0.0.3:80".to_owned()]);
+        others.block("location", [plain("/x y")], inner.clone());
+        assert_eq!(write(&others).shape, out.shape);
+        inner.add("c", ["d"]);
+        b.block("location", [plain("/x y")], inner);
+        assert_ne!(write(&b).shape, out.shape);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
-use crate::conf::{Block, Owner};
+use crate::conf::{Block, Owner, Shared};
 use crate::keys::Config;
 use crate::objects::{EndpointSlice, Key, Kind, ObjectRef, Objects, Secret};
 use crate::upstreams::Upstream;
@@ -16,6 +16,8 @@ pub(crate) struct Cx<'a> {
     pub config: Config,
     pub refused: &'a Refused,
     pub owners: Vec<ObjectRef>,
+    /// Their indexes.
+    owned: BTreeMap<ObjectRef, Owner>,
     pub events: Vec<Event>,
     pub statuses: Vec<Status>,
     pub files: BTreeMap<String, Vec<u8>>,
@@ -23,6 +25,8 @@ pub(crate) struct Cx<'a> {
     pub stream_upstreams: BTreeMap<String, Upstream>,
     /// Maps, zones and the like, at the level of `http`.
     pub http: Block,
+    /// What locations of Ingresses inherit from `http`.
+    pub shared: Option<Shared>,
     /// Servers and maps of `stream`.
     pub stream: Block,
     /// Things at the level of `http` that exist once, by name.
@@ -54,12 +58,14 @@ impl<'a> Cx<'a> {
             config: Config::default(),
             refused,
             owners: Vec::new(),
+            owned: BTreeMap::new(),
             events: Vec::new(),
             statuses: Vec::new(),
             files: BTreeMap::new(),
             upstreams: BTreeMap::new(),
             stream_upstreams: BTreeMap::new(),
             http: Block::default(),
+            shared: None,
             stream: Block::default(),
             once: BTreeSet::new(),
             slices,
@@ -92,11 +98,13 @@ impl<'a> Cx<'a> {
 
     /// The index of an object among those that directives come from.
     pub fn owner(&mut self, object: &ObjectRef) -> Owner {
-        let at = self.owners.iter().rposition(|o| o == object).unwrap_or_else(|| {
-            self.owners.push(object.clone());
-            self.owners.len() - 1
-        });
-        Owner::try_from(at).unwrap_or(Owner::MAX)
+        if let Some(owner) = self.owned.get(object) {
+            return *owner;
+        }
+        let owner = Owner::try_from(self.owners.len()).unwrap_or(Owner::MAX);
+        self.owners.push(object.clone());
+        self.owned.insert(object.clone(), owner);
+        owner
     }
 
     pub fn warn(&mut self, object: ObjectRef, reason: &'static str, message: impl Into<String>) {

@@ -160,9 +160,8 @@ pub struct Status {
 pub struct Rendered {
     /// The configuration.
     pub conf: String,
-    /// The configuration without the servers of upstreams, which the API changes: only if this
-    /// changes, a reload is needed.
-    pub shape: String,
+    /// Of the configuration without the servers of upstreams, which the API changes.
+    pub shape: conf::Shape,
     /// The servers of the upstreams of `http`.
     pub upstreams: BTreeMap<String, Vec<Server>>,
     /// The servers of the upstreams of `stream`.
@@ -173,14 +172,17 @@ pub struct Rendered {
     pub statuses: Vec<Status>,
     /// Events.
     pub events: Vec<Event>,
-    /// The object of each line of the configuration.
-    owners: Vec<Option<ObjectRef>>,
+    /// The object of each line of the configuration, by index.
+    owners: Vec<Option<conf::Owner>>,
+    /// The objects that lines come from.
+    owning: Vec<ObjectRef>,
 }
 
 impl Rendered {
     /// The object that a line of the configuration comes from, from line 1.
     pub fn owner_of_line(&self, line: usize) -> Option<&ObjectRef> {
-        self.owners.get(line.checked_sub(1)?)?.as_ref()
+        let owner = self.owners.get(line.checked_sub(1)?)?.as_ref()?;
+        self.owning.get(*owner as usize)
     }
 
     /// The object to refuse because of a message of a test of the configuration: the owner of the
@@ -214,8 +216,6 @@ pub fn render(objects: &Objects, options: &Options, refused: &Refused) -> Render
     layer4::services(&mut cx);
     let root = global::assemble(&mut cx, servers, gateways);
     let written = conf::write(&root);
-    let owner = |o: Option<conf::Owner>| o.and_then(|i| cx.owners.get(i as usize)).cloned();
-    let owners = written.owners.iter().map(|o| owner(*o)).collect();
     let servers = |all: &BTreeMap<String, Upstream>| {
         all.iter().map(|(name, u)| (name.clone(), u.effective_servers())).collect()
     };
@@ -229,6 +229,7 @@ pub fn render(objects: &Objects, options: &Options, refused: &Refused) -> Render
         files: std::mem::take(&mut cx.files),
         statuses: std::mem::take(&mut cx.statuses),
         events: std::mem::take(&mut cx.events),
-        owners,
+        owners: written.owners,
+        owning: std::mem::take(&mut cx.owners),
     }
 }

@@ -4,12 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 
+use render::conf::Shape;
 use render::{Objects, Options, Refused, Rendered, Server};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::api;
+
+/// The exit status of `weir reload` if fewer workers serve than are configured.
+const SOME_SERVE: i32 = 3;
 
 /// Writes the files of a configuration. Their names change with their contents: what exists stays.
 pub fn write_files(folder: &Path, rendered: &Rendered) -> io::Result<()> {
@@ -63,8 +68,9 @@ pub struct Applier {
     weir: String,
     folder: PathBuf,
     status: String,
+    pid: PathBuf,
     child: Option<Child>,
-    shape: String,
+    shape: Shape,
     upstreams: BTreeMap<String, Vec<Server>>,
     stream_upstreams: BTreeMap<String, Vec<Server>>,
     /// Upstreams whose servers the API changed: a reload keeps the servers in the zone of an
@@ -92,8 +98,9 @@ impl Applier {
             weir: weir.to_owned(),
             folder: PathBuf::from(&options.folder),
             status: options.status.clone(),
+            pid: PathBuf::from(&options.temp).join("weir.pid"),
             child: None,
-            shape: String::new(),
+            shape: Shape::default(),
             upstreams: BTreeMap::new(),
             stream_upstreams: BTreeMap::new(),
             touched: BTreeSet::new(),
@@ -131,8 +138,9 @@ impl Applier {
         }
         loop {
             write_files(&self.folder, &rendered).map_err(|e| format!("files: {e}"))?;
-            let Err(message) = self.test(&rendered.conf).await else { break };
+            let Err(message) = self.load(&rendered).await else { break };
             let Some(object) = rendered.culprit(&message).cloned() else {
+                self.counts.failed_reloads += 1;
                 return Err(format!("the configuration does not load: {message}"));
             };
             if refused.contains_key(&object) {
@@ -143,9 +151,8 @@ impl Applier {
             rendered = render::render(objects, options, refused);
         }
         self.counts.refused = refused.len() as u64;
-        self.replace(&rendered).await?;
         remove_others(&self.folder, &rendered);
-        self.shape.clone_from(&rendered.shape);
+        self.shape = rendered.shape;
         self.upstreams.clone_from(&rendered.upstreams);
         self.stream_upstreams.clone_from(&rendered.stream_upstreams);
         self.touched.retain(|(kind, name)| match *kind {
@@ -161,47 +168,59 @@ impl Applier {
         Ok((rendered, Applied::Reload))
     }
 
-    /// Tests a configuration beside the one that is in effect.
-    async fn test(&self, conf: &str) -> Result<(), String> {
-        let path = self.folder.join("next.conf");
-        std::fs::write(&path, conf).map_err(|e| e.to_string())?;
-        let output =
-            Command::new(&self.weir).arg("-t").arg("-q").arg("-c").arg(&path).output().await;
-        let output = output.map_err(|e| format!("{}: {e}", self.weir))?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(first_error(&String::from_utf8_lossy(&output.stderr))),
-        }
-    }
-
-    /// Starts the server, or has it read its configuration again.
-    async fn replace(&mut self, rendered: &Rendered) -> Result<(), String> {
-        let old = std::fs::read_to_string(self.conf()).ok();
-        std::fs::write(self.conf(), &rendered.conf).map_err(|e| e.to_string())?;
+    /// Has the server run a configuration. The first line of why it does not names a line of the
+    /// configuration, if one is to blame.
+    ///
+    /// A server that runs reads it once: no test goes before, because the server's verdict has the
+    /// same lines, and a test of thousands of Ingresses takes as long as their reload.
+    async fn load(&mut self, rendered: &Rendered) -> Result<(), String> {
         let ended = match &mut self.child {
             Some(child) => child.try_wait().map_err(|e| e.to_string())?.is_some(),
             None => true,
         };
         if ended {
+            self.test(&rendered.conf).await?;
+            std::fs::write(self.conf(), &rendered.conf).map_err(|e| e.to_string())?;
             let child =
                 Command::new(&self.weir).arg("-c").arg(self.conf()).kill_on_drop(false).spawn();
             self.child = Some(child.map_err(|e| format!("{}: {e}", self.weir))?);
             return self.wait_until_it_serves().await;
         }
+        let running = self.folder.join("running.conf");
+        std::fs::rename(self.conf(), &running).map_err(|e| e.to_string())?;
+        let reloaded = self.reload(&rendered.conf).await;
+        // After a refusal the server runs on with the old one: so does a new start.
+        match &reloaded {
+            Ok(()) => drop(std::fs::remove_file(&running)),
+            Err(_) => std::fs::rename(&running, self.conf()).map_err(|e| e.to_string())?,
+        }
+        reloaded
+    }
+
+    /// Tests a configuration before the server is started with it.
+    async fn test(&self, conf: &str) -> Result<(), String> {
+        let path = self.folder.join("next.conf");
+        std::fs::write(&path, conf).map_err(|e| e.to_string())?;
+        let arguments = ["-t", "-q", "-c"];
+        let output = Command::new(&self.weir).args(arguments).arg(&path).output().await;
+        let _ = std::fs::remove_file(&path);
+        told(&self.weir, output, |output| output.stderr)
+    }
+
+    /// Has the server read a configuration.
+    async fn reload(&mut self, conf: &str) -> Result<(), String> {
+        std::fs::write(self.conf(), conf).map_err(|e| e.to_string())?;
+        let mut command = Command::new(&self.weir);
+        command.arg("reload").arg("-c").arg(self.conf()).arg("--pid").arg(&self.pid);
+        let output = command.output().await;
+        let some_serve = output.as_ref().is_ok_and(|o| o.status.code() == Some(SOME_SERVE));
+        match told(&self.weir, output, |output| output.stdout) {
+            // It is in effect.
+            Err(message) if some_serve => log(&message),
+            verdict => verdict?,
+        }
         self.counts.reloads += 1;
-        let output =
-            Command::new(&self.weir).arg("reload").arg("-c").arg(self.conf()).output().await;
-        let output = output.map_err(|e| format!("{}: {e}", self.weir))?;
-        if output.status.success() {
-            return Ok(());
-        }
-        self.counts.failed_reloads += 1;
-        // The server runs on with the old one: so does a new start.
-        if let Some(old) = old {
-            let _ = std::fs::write(self.conf(), old);
-        }
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        Err(format!("the server did not take the configuration: {}", first_error(&text)))
+        Ok(())
     }
 
     async fn wait_until_it_serves(&mut self) -> Result<(), String> {
@@ -298,6 +317,19 @@ async fn change(address: &str, path: &str, wanted: &[Server]) -> Result<u64, Str
         changes += 1;
     }
     Ok(changes)
+}
+
+/// The verdict of a command, from its exit status and one of its outputs.
+fn told(
+    program: &str,
+    output: io::Result<Output>,
+    text: impl FnOnce(Output) -> Vec<u8>,
+) -> Result<(), String> {
+    let output = output.map_err(|e| format!("{program}: {e}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(first_error(&String::from_utf8_lossy(&text(output)))),
+    }
 }
 
 /// The first message of an error's text.

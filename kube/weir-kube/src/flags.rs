@@ -294,7 +294,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         name: "sync-period-ms",
         argument: "N",
-        help: "time for which changes are collected",
+        help: "longest time for which changes that follow one another are collected",
         set: |s, v| {
             let ms = v.parse().map_err(|_| format!("\"{v}\" is not a number"))?;
             s.sync_period = Duration::from_millis(ms);

@@ -18,6 +18,9 @@ use crate::lead;
 use crate::status::Writer;
 use crate::watch::{self, News, Place};
 
+/// Changes that belong together come closer to one another than this.
+const QUIET: Duration = Duration::from_millis(20);
+
 /// Runs until a signal ends it, or the server ends.
 ///
 /// # Errors
@@ -133,10 +136,12 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes what else comes within a short time, so that one reload does for all.
+    /// Takes what else comes at once, until nothing comes for a moment, so that one reload does for
+    /// all.
     async fn collect(&mut self, news: &mut Receiver<News>) {
         let until = tokio::time::Instant::now() + self.settings.sync_period;
-        while let Ok(Some(item)) = tokio::time::timeout_at(until, news.recv()).await {
+        let next = || until.min(tokio::time::Instant::now() + QUIET);
+        while let Ok(Some(item)) = tokio::time::timeout_at(next(), news.recv()).await {
             self.take(item);
         }
     }

@@ -92,6 +92,7 @@ pub(crate) fn servers(cx: &mut Cx) -> Servers {
     let ings = select(cx);
     let servers = model(cx, &ings);
     let mut out = Servers::default();
+    location::share(cx);
     for server in servers.values() {
         server::render(cx, &ings, &servers, server, &mut out);
     }
