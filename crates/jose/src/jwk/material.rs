@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
 use super::Flaw;
+use super::rsa_public::RsaPublic;
 use crate::alg::Hash;
 use crate::{KeyManagement, Signing, base64url};
 
@@ -56,7 +57,7 @@ impl Curve {
 pub(crate) enum Material {
     Secret(Zeroizing<Vec<u8>>),
     Rsa {
-        public: PublicKeyComponents<Vec<u8>>,
+        public: RsaPublic,
         /// For decryption.
         private: Option<RsaPrivate>,
     },
@@ -234,17 +235,16 @@ fn rsa(members: &Map<String, Value>) -> Result<Material, Flaw> {
             "its RSA modulus has the pattern of keys that can be factored (CVE-2017-15361)",
         ));
     }
-    let public = PublicKeyComponents { n: n.to_vec(), e: e.to_vec() };
     let private = match members.contains_key("d") {
-        true => Some(rsa_private(members, &public)?),
+        true => Some(rsa_private(members, PublicKeyComponents { n: &n[..], e: &e[..] })?),
         false => None,
     };
-    Ok(Material::Rsa { public, private })
+    Ok(Material::Rsa { public: RsaPublic::new(&n, &e), private })
 }
 
 fn rsa_private(
     members: &Map<String, Value>,
-    public: &PublicKeyComponents<Vec<u8>>,
+    public_key: PublicKeyComponents<&[u8]>,
 ) -> Result<RsaPrivate, Flaw> {
     if members.contains_key("oth") {
         return Err(Flaw::Unsupported("its RSA modulus has more than two primes"));
@@ -252,7 +252,7 @@ fn rsa_private(
     let part =
         |name| number(members, name, "one of d, p, q, dp, dq and qi is missing or no number");
     let components = KeyPairComponents {
-        public_key: PublicKeyComponents { n: &public.n[..], e: &public.e[..] },
+        public_key,
         d: part("d")?,
         p: part("p")?,
         q: part("q")?,

@@ -1,6 +1,7 @@
 //! Keys and sets of keys (RFC 7517), with the members of RFC 7518 section 6 and RFC 8037.
 
 mod material;
+mod rsa_public;
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::{ContentEncryption, Error, KeyManagement, Part, Signing, json};
 pub(crate) use material::{AgreementCurve, Material, RsaPrivate};
+pub(crate) use rsa_public::Padding;
 
 /// Keys of a set: without a `kid`, a token is tried with all that fit it.
 const KEYS_MAX: usize = 256;

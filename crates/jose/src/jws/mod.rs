@@ -1,11 +1,11 @@
 //! Signed tokens (RFC 7515) in the compact form: `header.payload.signature`.
 
-use aws_lc_rs::{hmac, signature};
+use aws_lc_rs::hmac;
 use serde_json::{Map, Value};
 
 use crate::alg::Hash;
 use crate::header::{Header, Limits, decode, split};
-use crate::jwk::{Key, Material};
+use crate::jwk::{Key, Material, Padding};
 use crate::{Error, KeySet, Part, Signing};
 
 /// A token whose signature is valid. Its claims are not checked yet.
@@ -55,20 +55,10 @@ fn check(key: &Key, alg: Signing, signed: &[u8], signature: &[u8]) -> Result<(),
             hmac::verify(&key, signed, signature).is_ok()
         }
         (Material::Rsa { public, .. }, Signing::RsaPkcs1(hash)) => {
-            let parameters = match hash {
-                Hash::Sha256 => &signature::RSA_PKCS1_2048_8192_SHA256,
-                Hash::Sha384 => &signature::RSA_PKCS1_2048_8192_SHA384,
-                Hash::Sha512 => &signature::RSA_PKCS1_2048_8192_SHA512,
-            };
-            public.verify(parameters, signed, signature).is_ok()
+            public.verifies(Padding::Pkcs1, hash, signed, signature)
         }
         (Material::Rsa { public, .. }, Signing::RsaPss(hash)) => {
-            let parameters = match hash {
-                Hash::Sha256 => &signature::RSA_PSS_2048_8192_SHA256,
-                Hash::Sha384 => &signature::RSA_PSS_2048_8192_SHA384,
-                Hash::Sha512 => &signature::RSA_PSS_2048_8192_SHA512,
-            };
-            public.verify(parameters, signed, signature).is_ok()
+            public.verifies(Padding::Pss, hash, signed, signature)
         }
         // RFC 7518 section 3.4: r and s one after the other, never DER.
         (Material::Ec { curve, public, .. }, Signing::Ecdsa(hash)) if curve.hash() == hash => {
