@@ -36,6 +36,8 @@ use crate::{ssl, udp};
 pub(crate) enum ServedBy {
     #[default]
     Session,
+    /// The session, which has come from another process.
+    Arrived,
     /// Another engine, to which it was handed over.
     Engine,
     /// Another process, which logs it.
@@ -107,8 +109,6 @@ pub(crate) struct Rare {
     counted: Option<Counted>,
     /// Logs whose lines must be written before the connection is closed.
     logs: Vec<Rc<AccessLog>>,
-    /// See [`StreamSession::moved_in`].
-    moved_in: u64,
 }
 
 impl StreamSession {
@@ -324,12 +324,11 @@ impl StreamSession {
 
     /// The run of the server in which another process has had the session before; 0 if none has.
     pub(crate) fn moved_in(&self) -> u64 {
-        self.rare.as_ref().map_or(0, |rare| rare.moved_in)
-    }
-
-    /// Another process had the session before, in a run of the server.
-    pub(crate) fn has_moved_in(&mut self, run: u64) {
-        self.rare().moved_in = run;
+        match self.served_by {
+            // Into this process, of whose run it is.
+            ServedBy::Arrived => self.main.stats.run(),
+            ServedBy::Session | ServedBy::Engine | ServedBy::Process => 0,
+        }
     }
 
     fn rare(&mut self) -> &mut Rare {

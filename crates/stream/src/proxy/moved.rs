@@ -28,7 +28,7 @@ use super::relay::Rest;
 use super::{Proxy, Resumed};
 use crate::accept;
 use crate::server::{Address, Server, StreamMain};
-use crate::session::StreamSession;
+use crate::session::{ServedBy, StreamSession};
 use crate::ssl;
 
 /// Offers a session that rests to other processes. Returns whether one serves it from here on.
@@ -172,7 +172,7 @@ fn session(
     let number = client.number;
     let mut s = StreamSession::numbered(main, address, peer, Some(local), Some(sock), number);
     s.start_ms = s.start_ms.saturating_sub(client.age_ms);
-    s.has_moved_in(main.stats.run());
+    s.served_by = ServedBy::Arrived;
     s.received.set(described.bytes.0);
     s.sent.set(described.bytes.1);
     if let Some(real) = real_peer {
