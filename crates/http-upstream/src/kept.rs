@@ -2,7 +2,8 @@
 //!
 //! The pools of a leaving worker give them up, and the worker lives until they are gone. The
 //! receiver keeps those to servers that its configuration has in the same group. A connection that
-//! belongs to one location finds it by the location's name (`Conf::place`).
+//! belongs to one location stays with that: the same server has it, and the settings of the
+//! connection are the same (`Conf::place`). If there is no such location, it is closed.
 
 use std::os::fd::OwnedFd;
 use std::pin::pin;
@@ -110,10 +111,8 @@ impl Taker for Pools {
         };
         let until_ms = now.saturating_add(kept.left_ms);
         let kept = Kept { conn, addr, tag: kept.place as usize, until_ms };
-        Ok(Box::new(move || {
-            kept.conn.sock.arrived(None);
-            pool.arrive(kept, &main.life.gate);
-        }))
+        let expected = pool.expect(kept, &main.life.gate).ok_or(Refusal::Other)?;
+        Ok(Box::new(move || expected.arrive(&main.life.gate)))
     }
 }
 

@@ -110,6 +110,11 @@ impl Handover {
         base::crc::crc32(addr) as usize % self.queues.len()
     }
 
+    /// Whether the next connection would be closed.
+    pub fn is_full(&self) -> bool {
+        self.total() >= self.max
+    }
+
     /// Queues a connection for any worker; without room it is closed.
     pub fn put(&self, conn: UpConn, addr: &SockAddr, keep_ms: u64) {
         let age = now_ms().saturating_sub(conn.start_ms);
@@ -122,7 +127,7 @@ impl Handover {
     }
 
     fn send(&self, queued: &Queued) {
-        if self.total() >= self.max || queued.message.len() > MESSAGE_MAX {
+        if self.is_full() || queued.message.len() > MESSAGE_MAX {
             return;
         }
         let queue = self.queue(queued.addr());

@@ -43,6 +43,32 @@ pub struct Kept {
     pub until_ms: u64,
 }
 
+/// An idle connection that another process is about to give up. It has its room in the pool.
+pub struct Expected {
+    room: Room,
+    kept: Kept,
+}
+
+/// Room in a pool that other connections do not get.
+struct Room(Rc<Pool>);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.expected.set(self.0.expected.get() - 1);
+    }
+}
+
+impl Expected {
+    /// The other process has given it up.
+    pub fn arrive(self, gate: &Gate) {
+        let Expected { room, kept } = self;
+        let pool = room.0.clone();
+        drop(room);
+        kept.conn.sock.arrived(None);
+        pool.arrive(kept, gate);
+    }
+}
+
 /// Takes the idle connections of a worker that leaves.
 pub type Leaving = Box<dyn Fn(Vec<Kept>)>;
 
@@ -138,6 +164,8 @@ pub struct Pool {
     shared: RefCell<Vec<Shared>>,
     dials: Rc<Dials>,
     sweeping: Cell<bool>,
+    /// Connections that other processes are about to give up for this pool.
+    expected: Cell<usize>,
     me: Weak<Pool>,
     meter: OnceCell<Rc<GroupMeter>>,
     leaving: OnceCell<Leaving>,
@@ -158,6 +186,7 @@ impl Pool {
             shared: RefCell::default(),
             dials: Rc::default(),
             sweeping: Cell::new(false),
+            expected: Cell::new(0),
             me: me.clone(),
             meter: OnceCell::new(),
             leaving: OnceCell::new(),
@@ -169,26 +198,42 @@ impl Pool {
         let _ = self.leaving.set(leaving);
     }
 
-    /// Keeps an idle connection that another process has had.
-    pub fn arrive(&self, kept: Kept, gate: &Gate) {
+    /// Holds room for an idle connection that another process is about to give up; `None` if it
+    /// would not be kept.
+    pub fn expect(&self, kept: Kept, gate: &Gate) -> Option<Expected> {
+        let pool = self.me.upgrade()?;
+        let full = self.idle.borrow().len() + self.expected.get() >= self.conf.max;
+        if full || self.is_worn(&kept.conn) || gate.is_closed() {
+            return None;
+        }
+        self.expected.set(self.expected.get() + 1);
+        Some(Expected { room: Room(pool), kept })
+    }
+
+    fn is_worn(&self, conn: &UpConn) -> bool {
+        let age = base::time::now_ms().saturating_sub(conn.start_ms);
+        age > self.conf.time_ms || conn.requests >= self.conf.requests
+    }
+
+    /// Keeps an idle connection that another process has given up.
+    fn arrive(&self, kept: Kept, gate: &Gate) {
         let Kept { conn, addr, tag, until_ms } = kept;
         let now = base::time::now_ms();
-        let old = now.saturating_sub(conn.start_ms) > self.conf.time_ms;
-        if old || conn.requests >= self.conf.requests || gate.is_closed() {
-            return;
-        }
         let until_ms = until_ms.min(now.saturating_add(self.conf.timeout_ms));
         let mut idle = self.idle.borrow_mut();
-        if let Some(handover) = self.surplus(&idle, &conn, &addr) {
+        if let Some(handover) = self.surplus(&idle, &conn, &addr)
+            && !handover.is_full()
+        {
             return handover.put(conn, &addr, until_ms.saturating_sub(now));
-        }
-        if idle.len() >= self.conf.max {
-            return;
         }
         idle.push_back(Idle { conn, addr, tag, apart: false, owner: None, until_ms });
         self.count(idle.len());
         drop(idle);
-        self.begin_to_sweep(gate);
+        match gate.is_closed() {
+            // This worker has begun to leave meanwhile.
+            true => self.leave(),
+            false => self.begin_to_sweep(gate),
+        }
     }
 
     fn begin_to_sweep(&self, gate: &Gate) {
@@ -254,8 +299,7 @@ impl Pool {
     /// Keeps a connection whose exchange is over, unless it is used up or `gate` is closed.
     pub fn put(&self, conn: UpConn, addr: &SockAddr, of: Use<'_>, gate: &Gate) {
         let now = base::time::now_ms();
-        let old = now.saturating_sub(conn.start_ms) > self.conf.time_ms;
-        if old || conn.requests >= self.conf.requests || gate.is_closed() || !conn.sock.is_quiet() {
+        if self.is_worn(&conn) || gate.is_closed() || !conn.sock.is_quiet() {
             return;
         }
         let mut idle = self.idle.borrow_mut();
@@ -264,8 +308,8 @@ impl Pool {
         {
             return handover.put(conn, addr, self.conf.timeout_ms);
         }
-        if idle.len() >= self.conf.max {
-            idle.pop_back();
+        if idle.len() + self.expected.get() >= self.conf.max && idle.pop_back().is_none() {
+            return;
         }
         let until_ms = now.saturating_add(self.conf.timeout_ms);
         let (Use { tag, apart, .. }, owner) = (of, of.owner.map(Rc::downgrade));

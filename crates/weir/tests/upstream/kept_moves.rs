@@ -173,3 +173,17 @@ fn a_connection_without_a_place_is_closed() {
         wait_until("the end of both", || other.open() == 0);
     });
 }
+
+#[test]
+fn a_pool_without_room_refuses_them() {
+    each_driver(|driver| {
+        let server = Server::start();
+        let mut weir = start(driver, &config(&[&server], ""));
+        weir.gives(&[("/a", "1 1"), ("/b", "2 1")]);
+        weir.set_config(&config(&[&server], "keepalive 1;"));
+        reload(&weir);
+        wait_until("the end of one", || server.open() == 1);
+        let counts = ["sent", "moved", "received", "stayed.receiver"];
+        assert_eq!(counts.map(|what| of_status(&weir, what)), [1; 4]);
+    });
+}
