@@ -3,9 +3,10 @@
 //! Not for names that clients choose and the server keeps: a client that measures long enough can
 //! find names that collide. The tables of the standard library are for those. Here the keys are
 //! names of existing things (files, servers) or values that are one-way hashes already.
+//! [`stable`] is for values that processes compare.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::OnceLock;
 
 use foldhash::SharedSeed;
@@ -33,6 +34,12 @@ impl BuildHasher for Fast {
     fn build_hasher(&self) -> FoldHasher<'static> {
         self.0.build_hasher()
     }
+}
+
+/// A hash without a secret, the same in all processes of a binary. Another binary may have another
+/// one, which has to be harmless.
+pub fn stable(value: &impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
 /// A random number of the system's.

@@ -102,6 +102,16 @@ pub struct Built<T> {
     pub listens: Vec<ListenAddress>,
 }
 
+/// A hash of what leads clients to a server: its addresses and its names, in any order. Of two
+/// servers with the same one, clients reach the first alone.
+pub fn identity(listens: &[ListenAddress], names: &[ServerName]) -> u64 {
+    let mut addresses: Vec<String> = listens.iter().map(|l| l.spec.addr.to_string()).collect();
+    let mut names: Vec<&[u8]> = names.iter().map(|name| &name.text[..]).collect();
+    addresses.sort_unstable();
+    names.sort_unstable();
+    base::hash::stable(&(addresses, names))
+}
+
 /// One address of the whole block while servers are gathered.
 struct Gathered {
     listen: ListenAddress,

@@ -1,6 +1,5 @@
 //! The settings that all proxying modules share, each under its own prefix (`proxy_…`).
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -11,6 +10,7 @@ use conf::value::Bufs;
 use engine::TempPath;
 use http::LocView;
 use http::cx::Cx;
+use http::server::location::LocKind;
 use http_wire::h1::{FieldId, FieldSet};
 use upstream::socket::{Bind, SocketConf};
 use upstream::ssl::{SslDraft, UpstreamTls};
@@ -293,8 +293,8 @@ pub struct Conf {
     pub cache: Option<Rc<CacheConf>>,
     /// TLS to the servers, if used.
     pub tls: Option<Rc<UpstreamTls>>,
-    /// Identifies the location among those whose connections to servers are kept; 0 if nothing but
-    /// the address of this does.
+    /// Identifies the location and the settings of its connections to servers, in other processes,
+    /// too ([`Upstreams::place`]); 0 if nothing but the address of this does.
     pub place: u64,
 }
 
@@ -311,10 +311,15 @@ impl Conf {
 impl Conf {
     /// Returns the settings with the identity of their location. `prefix` is that of the
     /// directives: another protocol needs other connections.
+    ///
+    /// Blocks inside a location are chosen by conditions, which do not identify them.
     pub fn at(mut self: Rc<Conf>, prefix: &str, l: &LocView) -> Rc<Conf> {
-        let SocketConf { bind, keepalive, .. } = &self.socket;
-        let known = (prefix, l.info.kind as u8, &l.info.name, bind.text(), keepalive);
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(known);
+        if matches!(l.info.kind, LocKind::If | LocKind::LimitExcept) {
+            return self;
+        }
+        let SocketConf { bind, keepalive, rcvbuf, sndbuf } = &self.socket;
+        let settings = (prefix, bind.text(), keepalive, rcvbuf, sndbuf);
+        let hash = base::hash::stable(&(l.info.identity, settings));
         let place = l.conf::<Upstreams>().place(hash);
         if let Some(conf) = Rc::get_mut(&mut self) {
             conf.place = place;

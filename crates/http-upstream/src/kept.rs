@@ -36,11 +36,13 @@ pub(crate) fn register(main: &Rc<HttpMain>) {
     for group in all.named() {
         let Some(pool) = &group.pool else { continue };
         let (main, moves, name) = (Rc::downgrade(main), moves.clone(), group.name.clone());
+        let is_local = pool.is_local();
         pool.at_leave(Box::new(move |kept| {
             // Nobody takes them, or the worker is about to exit.
             if let Some(main) = main.upgrade().filter(|_| moves.is_asking() || moves.has_receiver())
             {
                 let work = main.life.work();
+                let kept = known(&main, kept, is_local);
                 let run = leave(moves.clone(), name.clone(), kept);
                 event::spawn(async move {
                     run.await;
@@ -49,6 +51,17 @@ pub(crate) fn register(main: &Rc<HttpMain>) {
             }
         }));
     }
+}
+
+/// The connections whose locations other processes can find, if they belong to locations.
+fn known(main: &HttpMain, mut kept: Vec<Kept>, is_local: bool) -> Vec<Kept> {
+    let Some(all) = main.confs.get::<Upstreams>() else { return Vec::new() };
+    match is_local {
+        true => kept.retain(|kept| all.is_place(kept.tag as u64)),
+        // Any location may have used them.
+        false => kept.iter_mut().for_each(|kept| kept.tag = 0),
+    }
+    kept
 }
 
 /// Gives a pool's connections to other processes, one after the other.
@@ -100,6 +113,9 @@ impl Taker for Pools {
         let addr = SockAddr::parse(kept.leased.server).ok_or(Refusal::Other)?;
         let all = main.confs.get::<Upstreams>().ok_or(Refusal::Configuration)?;
         let pool = pool(all, kept.leased.group, &addr).ok_or(Refusal::Configuration)?;
+        if pool.is_local() && !all.is_place(kept.place) {
+            return Err(Refusal::Configuration);
+        }
         let (sock, _) = Transport::resumed(Sock::of_server(fd), None)?;
         let now = now_ms();
         let conn = UpConn {

@@ -173,10 +173,12 @@ impl Merge {
     fn server(&self, mut level: Level, at: &Word, top: &MergedLevel) -> Result<Built, ConfError> {
         let mut names = std::mem::take(&mut level.block.names);
         let mut listens = std::mem::take(&mut level.block.listens);
+        let identity = addresses::identity(&listens, &names);
         let merged = self.level(&mut level, top).map_err(|e| e.or_at(at))?;
         let mut named = HashMap::new();
         let (kind, at_pos) = (LocKind::Server, at.pos.clone());
-        let info = LocationInfo { kind, name: Bytes::new(), auto_redirect: false, at: at_pos };
+        let name = Bytes::new();
+        let info = LocationInfo { kind, name, auto_redirect: false, identity, at: at_pos };
         let root = self.location(info, None, level, (&merged, &[]), &mut named, 0);
         let root = root.map_err(|e| e.or_at(at))?;
         if names.is_empty() {
@@ -226,7 +228,7 @@ impl Merge {
         let mut children = Vec::with_capacity(level.block.locations.len());
         for l in level.block.locations {
             let at = l.at.clone();
-            let child = self.child(l, merged, named, depth + 1)?;
+            let child = self.child(l, (merged, &info), named, depth + 1)?;
             match child.info.kind {
                 LocKind::Named => drop(named.insert(child.info.name.clone(), child)),
                 _ => children.push((child, at)),
@@ -236,14 +238,16 @@ impl Merge {
         let (mut ifs, mut open_ifs) = (Vec::with_capacity(level.block.ifs.len()), Vec::new());
         for l in level.block.ifs {
             let (at, ends) = (l.at.clone(), l.ends);
-            let block = self.child(l, merged, named, depth + 1)?;
+            let block = self.child(l, (merged, &info), named, depth + 1)?;
             if !ends {
                 open_ifs.push((block.clone(), at));
             }
             ifs.push(block);
         }
         let limit_except = match level.block.limit_except {
-            Some((methods, l)) => Some((methods, self.child(*l, merged, named, depth + 1)?)),
+            Some((methods, l)) => {
+                Some((methods, self.child(*l, (merged, &info), named, depth + 1)?))
+            }
             None => None,
         };
         let mut pipeline = Pipeline::default();
@@ -277,7 +281,7 @@ impl Merge {
     fn child(
         &self,
         draft: LocationDraft,
-        up: &MergedLevel,
+        (up, outer): (&MergedLevel, &LocationInfo),
         named: &mut HashMap<Bytes, Rc<Location>>,
         depth: usize,
     ) -> Result<Rc<Location>, ConfError> {
@@ -286,7 +290,9 @@ impl Merge {
         }
         let LocationDraft { kind, name, regex, mut level, at, .. } = draft;
         let merged = self.level(&mut level, up).map_err(|e| e.or_at(&at))?;
-        let info = LocationInfo { kind, name, auto_redirect: false, at: at.pos.clone() };
+        let caseless = regex.as_ref().is_some_and(|regex| regex.is_caseless());
+        let identity = base::hash::stable(&(outer.identity, kind as u8, &name, caseless));
+        let info = LocationInfo { kind, name, auto_redirect: false, identity, at: at.pos.clone() };
         let around: &[TypeId] = match kind {
             LocKind::If | LocKind::LimitExcept => &up.values.own,
             _ => &[],

@@ -198,6 +198,11 @@ impl Pool {
         let _ = self.leaving.set(leaving);
     }
 
+    /// Whether its connections are not shared between locations.
+    pub fn is_local(&self) -> bool {
+        self.conf.local
+    }
+
     /// Holds room for an idle connection that another process is about to give up; `None` if it
     /// would not be kept.
     pub fn expect(&self, kept: Kept, gate: &Gate) -> Option<Expected> {

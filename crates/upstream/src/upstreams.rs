@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 use base::ascii::eq_ignore_case;
@@ -61,8 +62,8 @@ pub struct Upstreams {
     zone_bytes: HashMap<Bytes, usize>,
     /// The name of the block that is being read.
     reading: Bytes,
-    /// The number of places with the same hash, see [`Upstreams::place`].
-    places: RefCell<HashMap<u64, u64>>,
+    /// The places that connections are for, see [`Upstreams::place`]; `false`: several are it.
+    places: RefCell<HashMap<u64, bool>>,
 }
 
 /// Stands for the group that a directive named, until all groups are known.
@@ -186,14 +187,24 @@ impl Upstreams {
         self.of_reference.get(r.0).and_then(|i| self.groups.get(*i)).cloned()
     }
 
-    /// Identifies a place that connections are for, with this hash of what is known of it. It is
-    /// unique in this configuration, and the same in another process with the same configuration:
-    /// places that have the same hash are numbered in their order.
+    /// Notes a place that connections are for, with this hash of all that other processes know of
+    /// it. Returns the hash, or 0 if another place has it.
     pub fn place(&self, hash: u64) -> u64 {
-        let mut places = self.places.borrow_mut();
-        let number = places.entry(hash).or_default();
-        *number += 1;
-        hash.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        match self.places.borrow_mut().entry(hash) {
+            Entry::Vacant(new) => {
+                new.insert(true);
+                hash
+            }
+            Entry::Occupied(mut known) => {
+                known.insert(false);
+                0
+            }
+        }
+    }
+
+    /// Whether this is exactly one place, which has its connections in whatever process.
+    pub fn is_place(&self, hash: u64) -> bool {
+        self.places.borrow().get(&hash) == Some(&true)
     }
 
     /// The group that a name and port computed at run time stand for.

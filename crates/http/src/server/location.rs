@@ -31,6 +31,9 @@ pub struct LocationInfo {
     pub at: Pos,
     /// Redirect a request that lacks the trailing slash (set by modules that forward requests).
     pub auto_redirect: bool,
+    /// A hash of what leads requests here: the server's addresses and names, and the locations
+    /// around. It is the same in another process with the same lines, wherever they stand.
+    pub identity: u64,
 }
 
 impl LocationInfo {
@@ -280,6 +283,7 @@ mod tests {
                 kind,
                 name: Bytes::from_static(name.as_bytes()),
                 auto_redirect,
+                identity: 0,
                 at: Pos { file: std::path::Path::new("").into(), line: 0, column: 0 },
             },
             core: Rc::new(CoreLoc::from(&CoreLocDraft::default())),

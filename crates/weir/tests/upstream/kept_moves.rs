@@ -175,6 +175,48 @@ fn a_connection_without_a_place_is_closed() {
 }
 
 #[test]
+fn another_server_does_not_get_them() {
+    each_driver(|driver| {
+        let server = Server::start();
+        let config = |names: &[&str]| {
+            let server_of = |name: &&str| {
+                format!(
+                    "server {{ listen 127.0.0.1:%PORT0%; server_name {name};
+                         location / {{ proxy_pass http://behind; }}
+                         location = /status {{ stub_status json; }} }}"
+                )
+            };
+            let servers: String = names.iter().map(server_of).collect();
+            format!(
+                "worker_processes 1; pid logs/weir.pid; error_log logs/error.log info; events {{}}
+                 http {{ access_log off; upstream behind {{ server 127.0.0.1:{}; }} {servers} }}",
+                server.port
+            )
+        };
+        let mut weir = start(driver, &config(&["old"]));
+        let get = |weir: &Weir, host: &str| {
+            let mut conn = weir.connect();
+            conn.send(&format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+            conn.response().text()
+        };
+        assert_eq!(get(&weir, "old"), "1 1");
+        // Locations of the same name now stand before and behind that of the connection.
+        weir.set_config(&config(&["before", "old", "behind"]));
+        reload(&weir);
+        wait_until("the receiver", || of_status(&weir, "received") == 1);
+        assert_eq!(get(&weir, "before"), "2 1");
+        assert_eq!(get(&weir, "behind"), "3 1");
+        assert_eq!(get(&weir, "old"), "1 2");
+        // The server is gone, and its connection with it.
+        weir.set_config(&config(&["before", "behind"]));
+        reload(&weir);
+        wait_until("the end of one", || server.open() == 2);
+        assert_eq!(get(&weir, "behind"), "3 2");
+        assert_eq!(of_status(&weir, "stayed.configuration"), 1);
+    });
+}
+
+#[test]
 fn a_pool_without_room_refuses_them() {
     each_driver(|driver| {
         let server = Server::start();
