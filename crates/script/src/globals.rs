@@ -1,15 +1,18 @@
 //! The global functions and objects that all scripts have: `console`, `njs`, `ngx`, timers,
 //! `atob`, `btoa` and `require`.
 
+use std::cell::RefCell;
+
 use rquickjs::object::Property;
 use rquickjs::{Ctx, Exception, Function, Object, Persistent, Result, Value};
 
 use crate::builtin;
 use crate::codec;
 use crate::host::Level;
+use crate::http;
 use crate::ids::TimerId;
 use crate::native::{self, Call, to_number};
-use crate::raw;
+use crate::raw::{self, Bytecode};
 use crate::state::{self, Charge};
 use crate::value::text;
 
@@ -22,9 +25,11 @@ const NJS_VERSION_NUMBER: u32 = 0x01_00_01;
 /// What njs says where code would be made of a string.
 const NO_FUNCTION: &str = "function constructor is disabled in \"safe\" mode";
 
-/// The constructors of the other kinds of functions, which have no names: `Function` instead.
-const NO_OTHER: &str = "for (const f of [async () => {}, function* () {}, async function* () {}]) \
-    Object.defineProperty(Object.getPrototypeOf(f), 'constructor', { value: Function });";
+const SOURCE: &str = include_str!("js/errors.js");
+
+thread_local! {
+    static COMPILED: RefCell<Option<Bytecode>> = const { RefCell::new(None) };
+}
 
 /// Adds everything in this file.
 pub fn install(ctx: &Ctx<'_>) -> Result<()> {
@@ -36,7 +41,7 @@ pub fn install(ctx: &Ctx<'_>) -> Result<()> {
     // Scripts for njs's own engine use its prototype.
     let prototype = function.get("prototype")?;
     native::constructor(ctx, "Function", 1, |c| Err(c.type_error(NO_FUNCTION)), prototype)?;
-    ctx.eval::<(), _>(NO_OTHER)?;
+    http::prelude(ctx, "weir:errors", SOURCE, &COMPILED, Object::new(ctx.clone())?)?;
     native::methods(
         &globals,
         &[

@@ -144,6 +144,20 @@ fn memory_of_natives_counts_and_is_given_back() {
     run(&text).unwrap();
 }
 
+/// The engine keeps a value that it is given for its stacks, and must release the one before.
+#[test]
+fn memory_of_settings_for_stacks_is_given_back() {
+    let hoard = "{ valueOf: () => 3, bytes: new Uint8Array(1 << 20) }";
+    for text in [
+        format!("for (let i = 0; i < 50; i++) Error.stackTraceLimit = {hoard}"),
+        format!("for (let i = 0; i < 50; i++) {{ Error.prepareStackTrace = {hoard}; Error() }}"),
+    ] {
+        run(&text).unwrap();
+    }
+    let text = "Error.stackTraceLimit = { valueOf: () => 3 }; Error.stackTraceLimit";
+    assert_eq!(run(text).unwrap(), "3");
+}
+
 #[test]
 fn deep_recursion_is_an_error_that_scripts_can_catch() {
     for text in [
