@@ -91,8 +91,15 @@ impl Fault {
         };
         let mut fault = Fault::new(kind, message);
         if let Some(object) = value.as_object().filter(|_| value.is_error()) {
-            let stack = object.get::<_, Option<String>>("stack").ok().flatten();
+            let stack = object.get::<_, Option<String>>("stack").unwrap_or_else(|_| {
+                // A getter of the script, or memory ran out.
+                value.ctx().catch();
+                None
+            });
             let stack = stack.unwrap_or_default();
+            // It begins with the text of the error.
+            let stack =
+                stack.strip_prefix(&fault.message).unwrap_or(&stack).trim_start_matches('\n');
             // Frames of code of ours that is written in JavaScript say nothing to users.
             let shown = stack
                 .lines()

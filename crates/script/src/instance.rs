@@ -533,6 +533,51 @@ mod tests {
     }
 
     #[test]
+    fn stacks_begin_with_the_text_of_the_error() {
+        let mut i = instance(
+            "class Own extends Error { get name() { return 'Own'; } }
+             function stack(e) { return `${e.stack}`; }
+             export default {
+                 plain: () => stack(new TypeError('a b')),
+                 native: () => { try { null.a } catch (e) { return stack(e) } },
+                 own: () => stack(new Own('c')),
+                 captured: () => { const o = {}; Error.captureStackTrace(o); return stack(o) },
+                 prepared: () => {
+                     Error.prepareStackTrace = (e, sites) => `${e.message} ${sites.length > 0}`;
+                     const made = stack(new Error('d'));
+                     Error.prepareStackTrace = undefined;
+                     return made;
+                 },
+                 // An object of which no text can be made.
+                 odd: () => stack(Object.assign(new Error(), { message: Symbol() })),
+                 assigned: () => { const e = new Error('f'); e.stack = 'g'; return stack(e) },
+                 thrown: () => { throw new RangeError('one\\ntwo') },
+             }",
+        );
+        let mut stack = |name: &str| match i.call(&mut NoHost, &format!("main.{name}"), &[]) {
+            Ok(Outcome::Done(Data::Text(text))) => text,
+            other => panic!("{name}: {other:?}"),
+        };
+        for (name, first) in [
+            ("plain", "TypeError: a b\n    at plain ("),
+            ("native", "TypeError: cannot read property 'a' of null\n    at native ("),
+            ("own", "Own: c\n    at Own ("),
+            ("captured", "Error\n    at captured ("),
+            ("odd", "    at odd ("),
+        ] {
+            let text = stack(name);
+            assert!(text.starts_with(first), "{name}: {text}");
+        }
+        assert_eq!(stack("prepared"), "d true");
+        assert_eq!(stack("assigned"), "g");
+        // A fault has the text and the frames apart.
+        let fault = i.call(&mut NoHost, "main.thrown", &[]).unwrap_err();
+        assert_eq!(fault.message, "RangeError: one\ntwo");
+        assert!(fault.stack.starts_with("    at thrown ("), "{}", fault.stack);
+        assert_eq!(fault.function.as_deref(), Some("thrown"));
+    }
+
+    #[test]
     fn an_unhandled_rejection_is_a_fault() {
         let mut i = instance("export default {f() { Promise.reject(new Error('no')) }}");
         let fault = i.call(&mut NoHost, "main.f", &[]).unwrap_err();

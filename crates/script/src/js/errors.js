@@ -6,6 +6,43 @@ export default function () {
     const { Error, Object, Reflect } = globalThis;
     const { defineProperty, getOwnPropertyDescriptor, getPrototypeOf } = Object;
     const { apply } = Reflect;
+    const { toString } = Error.prototype;
+    const { startsWith } = String.prototype;
+
+    // The text of an error in front of the frames, as with njs's own engine. The engine has frames
+    // only. What `Error.prepareStackTrace` made stays as it is.
+    function withText(error, frames) {
+        const isOwn = typeof frames === 'string'
+            && (frames === '' || apply(startsWith, frames, ['    at ']));
+        if (!isOwn) {
+            return frames;
+        }
+        try {
+            return `${apply(toString, error, [])}\n${frames}`;
+        } catch {
+            // A name or a message that has no text.
+            return frames;
+        }
+    }
+
+    const stack = getOwnPropertyDescriptor(Error.prototype, 'stack');
+    defineProperty(Error.prototype, 'stack', {
+        get: { stack() { return withText(this, apply(stack.get, this, [])); } }.stack,
+        set: stack.set,
+        configurable: true,
+    });
+
+    const capture = Error.captureStackTrace;
+    function captureStackTrace(target, above) {
+        apply(capture, Error, [target, above === undefined ? captureStackTrace : above]);
+        const own = getOwnPropertyDescriptor(target, 'stack');
+        if (own !== undefined && own.configurable && 'value' in own) {
+            own.value = withText(target, own.value);
+            defineProperty(target, 'stack', own);
+        }
+    }
+    defineProperty(Error, 'captureStackTrace',
+        { value: captureStackTrace, writable: true, configurable: true });
 
     // QuickJS-NG 0.16.2 never releases an object that was `stackTraceLimit`, nor, when an error is
     // made, a `prepareStackTrace` that is no function. Such an object refers to its engine, which

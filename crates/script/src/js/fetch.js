@@ -3,12 +3,14 @@ export default function (n) {
     'use strict';
 
     const { TypeError, RangeError, Error, Object, Promise, ngx, Proxy, Reflect } = globalThis;
+    const { captureStackTrace } = Error;
+    const { toString: errorText } = Error.prototype;
     const { isArray } = Array;
     const { isView } = ArrayBuffer;
     const { defineProperty, keys: keysOf } = Object;
     const { apply } = Reflect;
     const { then } = Promise.prototype;
-    const { toLowerCase, toUpperCase, replace } = String.prototype;
+    const { toLowerCase, toUpperCase, replace, slice } = String.prototype;
     const { sort } = Array.prototype;
 
     const lower = (text) => apply(toLowerCase, text, []);
@@ -406,11 +408,12 @@ export default function (n) {
     defineProperty(Response.prototype, Symbol.toStringTag,
         { value: 'Response', configurable: true });
 
-    // An error of the exchange has the stack of the call, not of the event loop.
-    function failed(error, stack) {
+    // An error of the exchange has the stack of the call, not of the event loop. `frames` begins
+    // with a line feed.
+    function failed(error, frames) {
         if (typeof error === 'object' && error !== null) {
-            defineProperty(error, 'stack',
-                { value: stack, writable: true, configurable: true });
+            const value = apply(errorText, error, []) + frames;
+            defineProperty(error, 'stack', { value, writable: true, configurable: true });
         }
         throw error;
     }
@@ -421,12 +424,14 @@ export default function (n) {
             const options = typeof init === 'object' && init !== null ? init : {};
             const number = (value) => value === undefined ? undefined : +value;
             const trace = {};
-            Error.captureStackTrace(trace, fetch);
-            const { stack } = trace;
+            captureStackTrace(trace, fetch);
+            // Its text, because it has no message, is `Error`.
+            const frames = typeof trace.stack === 'string'
+                ? apply(slice, trace.stack, ['Error'.length]) : '';
             const sent = n.fetch(request.url, request.method, request.fields,
                 request.body.bytes, number(options.max_response_body_size),
                 options.verify === undefined ? undefined : !!options.verify);
-            return apply(then, sent, [answered, (error) => failed(error, stack)]);
+            return apply(then, sent, [answered, (error) => failed(error, frames)]);
         } catch (error) {
             return Promise.reject(error);
         }
