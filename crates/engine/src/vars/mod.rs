@@ -107,6 +107,8 @@ struct Var<S> {
     evaluation: Evaluation<S>,
     set: Setter<S>,
     changeable: bool,
+    /// Whether it is a member of a family (`$http_…`) that no directive defines.
+    is_member: bool,
     seen_at: Option<Word>,
     /// Whether only directives mention it that no request uses without a `server` block.
     for_servers: bool,
@@ -252,6 +254,7 @@ impl<S: Session> Registry<S> {
             evaluation: Evaluation::Undefined,
             set: Setter::Kept,
             changeable: true,
+            is_member: false,
             seen_at: at.cloned(),
             for_servers: false,
         };
@@ -355,6 +358,7 @@ impl<S: Session> Registry<S> {
                 .filter(|d| var.name.starts_with(d.def.name.as_bytes()))
                 .max_by_key(|d| d.def.name.len());
             if let Some(d) = found {
+                var.is_member = matches!(var.evaluation, Evaluation::Undefined);
                 var.evaluation = d.evaluation(&var.name[d.def.name.len()..]);
                 continue;
             }
@@ -469,11 +473,12 @@ pub enum NotAssigned {
 /// Assigns to the variable of a name in lower case, as [`assign`] does.
 ///
 /// # Errors
-/// The variable takes no value. Members of families (`$http_…`) count as unknown, as in nginx.
+/// The variable takes no value. Members of families (`$http_…`) count as unknown, as in nginx,
+/// unless a directive such as `set` defines them.
 pub fn assign_named<S: Session>(s: &mut S, name: &[u8], value: Bytes) -> Result<(), NotAssigned> {
     let all = s.variables().clone();
     if let Some(&i) = all.by_name.get(name) {
-        if let Evaluation::Prefix(..) = all.vars[i as usize].evaluation {
+        if all.vars[i as usize].is_member {
             return Err(NotAssigned::Unknown);
         }
         assign(s, VarId(i), value);

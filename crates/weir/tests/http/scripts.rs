@@ -79,6 +79,14 @@ async function odd(r) {
 function loop(r) { for (;;) try { for (;;); } catch (e) {} }
 function hoard(r) { const all = []; for (;;) all.push('x'.repeat(1 << 20) + all.length); }
 
+function assigns(r) {
+    const before = r.variables.cookie_token;
+    r.variables.cookie_token = 'new';
+    let refused;
+    try { r.variables.cookie_other = 'x'; } catch (e) { refused = e.message; }
+    r.return(200, `${before} ${r.variables.cookie_token} ${r.variables.copied} ${refused}`);
+}
+
 function headers(r) { r.headersOut['X-Filtered'] = String(r.status); delete r.headersOut['Content-Length']; }
 function broken(r) { throw new Error('filter broke'); }
 function body(r, data, flags) { r.sendBuffer(data.toUpperCase(), flags); }
@@ -148,7 +156,7 @@ async function rejected(r) { await null; throw new Error('after a wait'); }
 
 export default {broken, wavers, judges, flood, odd, echo, summary, inner, streamed, parts, part, method, go, gate, loop, hoard, headers,
     body, keep, late, dict, fetched, unreachable, read, told, constant, tick, ticks, answered, rejected,
-    early, natives, place, big, opens};
+    early, natives, place, big, opens, assigns};
 "#;
 
 const CONF: &str = "
@@ -161,6 +169,7 @@ const CONF: &str = "
     js_shared_dict_zone zone=texts:32k timeout=1h evict;
     js_context_reuse 1;
     js_set $early t.early;
+    map $cookie_token$cookie_other $copied { volatile; default $cookie_token; }
     server {
         listen 127.0.0.1:%PORT0%;
         root html;
@@ -199,6 +208,8 @@ const CONF: &str = "
         location /place/small { js_fetch_max_response_buffer_size 1k; js_content t.place; }
         location /natives { js_time_limit 20ms; js_content t.natives; }
         location /opens { js_content t.opens; }
+        location /assigns { js_content t.assigns; }
+        location /assigns/unset { set $cookie_token ''; js_content t.assigns; }
         location /absent { js_content t.absent; }
         location @tick { js_periodic t.tick interval=10ms; }
     }";
@@ -397,6 +408,20 @@ fn dictionaries_constants_and_periodic_functions() {
         assert_eq!(text(&weir, "/dict"), "44 false number b");
         assert_eq!(text(&weir, "/constant"), "hi TypeError");
         wait_until("two ticks", || text(&weir, "/ticks") == "true");
+    });
+}
+
+/// A variable of a family, such as `$cookie_…`, takes a value if `set` names it somewhere.
+#[test]
+fn members_of_families_that_are_set_can_be_assigned_to() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        let get = |path: &str| {
+            let head = format!("GET {path} HTTP/1.0\r\nCookie: token=old; other=other\r\n\r\n");
+            send(&weir, &head).text()
+        };
+        assert_eq!(get("/assigns"), "old new new variable not found");
+        assert_eq!(get("/assigns/unset"), " new new variable not found");
     });
 }
 
