@@ -4,8 +4,12 @@
 //!
 //! | below the folder | what |
 //! | --- | --- |
-//! | `njs-examples`, `nginx-s3-gateway`, `nginx-openid-connect` | the projects |
+//! | `njs-examples`, `nginx-s3-gateway`, `nginx-openid-connect`, `nginx-saml` | the projects |
+//! | `nginx-tests/lib` | the Perl library of nginx's tests, for `nginx-saml` |
 //! | `s3rver/node_modules` | the npm packages `s3rver`, `aws4` and `aws-sign2` |
+//!
+//! `nginx-saml` wants Perl's `XML::LibXML`, `Crypt::OpenSSL::RSA`, `Crypt::OpenSSL::X509` and
+//! `DateTime`.
 //!
 //! The first two listen at fixed ports and read `/etc/nginx`, so their tests run again in
 //! namespaces of their own (`unshare`).

@@ -1,4 +1,4 @@
-//! nginx-openid-connect, by its own tests in Perl.
+//! nginx-openid-connect and nginx-saml, by their own tests in Perl.
 
 use std::fs;
 use std::path::Path;
@@ -8,11 +8,15 @@ use testkit::{Folder, built_binary, copy_program};
 
 use super::{is_root, projects, run};
 
-/// Runs a test of a project; `count` is the number of its checks.
-fn suite(project: &Path, test: &str, count: usize) {
+/// Runs a test of a project, with the library of nginx's tests where the project has none of its
+/// own; `count` is the number of its checks.
+fn suite(project: &Path, library: Option<&Path>, test: &str, count: usize) {
     let folder = Folder::new("suite");
     let copy = folder.join("project");
     run(Command::new("cp").arg("-a").arg(project).arg(&copy));
+    if let Some(library) = library {
+        run(Command::new("cp").arg("-a").arg(library).arg(copy.join("t/lib")));
+    }
     // HS256 wants a key of 32 bytes (RFC 7518 section 3.2), and weir insists on them.
     let path = copy.join("t").join(test);
     let text = fs::read_to_string(&path).unwrap();
@@ -52,5 +56,11 @@ fn suite(project: &Path, test: &str, count: usize) {
 #[test]
 fn nginx_openid_connect_passes_its_tests() {
     let Some([project]) = projects(["nginx-openid-connect"]) else { return };
-    suite(&project, "oidc_session.t", 128);
+    suite(&project, None, "oidc_session.t", 128);
+}
+
+#[test]
+fn nginx_saml_passes_its_tests() {
+    let Some([project, library]) = projects(["nginx-saml", "nginx-tests/lib"]) else { return };
+    suite(&project, Some(&library), "js_saml.t", 136);
 }
