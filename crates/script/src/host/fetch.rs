@@ -51,7 +51,7 @@ pub struct FetchReply {
 /// The reason why a request is not sent at all.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unsent {
-    /// The script has as many requests in flight as it may.
+    /// The script has `js_fetch_limit` requests in flight.
     TooMany,
     /// The configuration does not allow it: the message for the script.
     Impossible(String),
