@@ -9,8 +9,8 @@ use http::module::{HeaderFilter, Verdict};
 use http::output::{BodyFilter, FilterStep, Piece};
 use http::request::Request;
 use mem::Chain;
-use script_modules::Function;
 use script_modules::text::Failed;
+use script_modules::{Function, share};
 
 use ::script::{Data, Outcome};
 
@@ -135,12 +135,23 @@ impl Pieces {
     }
 }
 
+/// The rest of the input waits until a script may run again.
+fn later() -> FilterStep {
+    FilterStep::Wait(Box::pin(async {
+        share::time().await;
+        Ok(())
+    }))
+}
+
 impl BodyFilter for Pieces {
     fn filter(&mut self, r: &mut Request, piece: Piece<'_>) -> FilterStep {
         // What it has sent since the last piece, after a wait.
         self.take(piece.out);
         let is_main = !r.is_subrequest();
         let mut left = piece.input.iter().count();
+        if !self.script.filtering.done.get() && (left > 0 || piece.last) && !share::has_time() {
+            return later();
+        }
         if left == 0 && piece.last && !self.script.filtering.done.get() {
             return match self.call(r, b"", is_main, piece.out) {
                 Ok(()) => FilterStep::Go,
@@ -155,6 +166,9 @@ impl BodyFilter for Pieces {
             let bytes = buf.memory().unwrap_or_default();
             if self.call(r, bytes, last, piece.out).is_err() {
                 return FilterStep::Fail;
+            }
+            if left > 0 && !share::has_time() {
+                return later();
             }
         }
         piece.out.append(piece.input);

@@ -12,7 +12,7 @@ use http::explain;
 use http::module::{Dry, PhaseHandler, Step, Verdict};
 use http::output::{Body, BodySource, Broken, NextPiece};
 use http::request::Request;
-use script_modules::Function;
+use script_modules::{Function, share};
 
 use crate::script::{Caller, Decision, Script};
 
@@ -36,6 +36,7 @@ impl Handler {
 
     async fn decide(&self, r: &mut Request) -> Result<Verdict, Verdict> {
         let failed = Verdict::Status(500);
+        share::time().await;
         let script = Script::of(r).map_err(|_| failed)?.ok_or(failed)?;
         script.decision.take();
         let called = script.call(r, Caller::Access, &self.function, &[]).map_err(|_| failed)?;
@@ -68,6 +69,7 @@ impl Handler {
     async fn answer(&self, r: &mut Request) -> Result<Verdict, Verdict> {
         let failed = Verdict::Status(500);
         r.read_body().await?;
+        share::time().await;
         let script = Script::of(r).map_err(|_| failed)?.ok_or(failed)?;
         script.load_body(r).await?;
         script.decision.take();
@@ -106,6 +108,22 @@ impl PhaseHandler for Handler {
 
     fn dry(&self) -> Dry {
         if self.answers { Dry::Looks } else { Dry::Usual }
+    }
+}
+
+/// Waits before the content of a location with filters until a script may run, because a header
+/// filter cannot wait.
+pub(crate) struct Turn;
+
+impl PhaseHandler for Turn {
+    fn run<'a>(&'a self, _: &'a mut Request) -> Step<'a> {
+        if share::has_time() {
+            return Step::Now(Verdict::Next);
+        }
+        Step::Wait(Box::pin(async {
+            share::time().await;
+            Verdict::Next
+        }))
     }
 }
 

@@ -7,8 +7,8 @@ use http::HttpMain;
 use http::request::Request;
 use http::server::Server;
 use http::server::location::Location;
-use script_modules::periodic;
 use script_modules::settings::{Periodic, Periodics};
+use script_modules::{periodic, share};
 
 use crate::script::{Caller, Script};
 
@@ -49,6 +49,7 @@ async fn run(main: &Rc<HttpMain>, server: &Rc<Server>, location: &Rc<Location>, 
 }
 
 async fn call(r: &mut Request, of: &Periodic) {
+    share::time().await;
     let Ok(Some(script)) = Script::of(r) else { return };
     if script.call(r, Caller::Periodic, &of.function, &[]).is_err() {
         return;

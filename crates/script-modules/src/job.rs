@@ -13,6 +13,7 @@ use crate::code::Code;
 use crate::function::Function;
 use crate::ops::{Done, Key, Ops};
 use crate::settings::Settings;
+use crate::share;
 use crate::text::report;
 
 thread_local! {
@@ -59,6 +60,8 @@ impl Job {
     /// A module threw, or there is not enough memory.
     pub fn start(&self, host: &mut dyn Host) -> Result<(), Fault> {
         let instance = self.code.take(self.conf.limits(), host)?;
+        // A new engine has run its modules.
+        share::used(instance.used_usec());
         *self.engine.borrow_mut() = Some(instance);
         Ok(())
     }
@@ -92,6 +95,7 @@ impl Job {
         let before = instance.used_usec();
         let result = f(&mut instance, host);
         let usec = instance.used_usec().saturating_sub(before);
+        share::used(usec);
         *self.engine.borrow_mut() = Some(instance);
         let last = self.last.borrow();
         if let Some(last) = &*last {

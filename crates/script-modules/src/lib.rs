@@ -8,6 +8,7 @@
 //! | `code.rs` | the imports of a place, compiled, with idle engines of this worker |
 //! | `job.rs`, `ops.rs` | the engine of one request or session, and what it waits for |
 //! | `fetch.rs` | `ngx.fetch`: the HTTP client of `upstream` |
+//! | `share.rs` | how much of a turn of the loop all scripts together may take |
 //! | `shared.rs` | `ngx.shared`: tables of `keyval` |
 //! | `periodic.rs` | when functions run at intervals |
 //! | `text.rs` | values as text, and lines of the error log |
@@ -21,6 +22,7 @@ pub mod job;
 pub mod ops;
 pub mod periodic;
 pub mod settings;
+pub mod share;
 pub mod shared;
 pub mod text;
 

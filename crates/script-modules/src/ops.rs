@@ -4,9 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, ready};
 
 use ::script::{Answer, Ticket, TimerId};
+
+use crate::share;
 
 /// The outcome of what a script waits for.
 pub enum Done {
@@ -99,9 +101,11 @@ impl Ops {
         self.list.borrow_mut().retain(|op| op.key != Key::Timer(timer));
     }
 
-    /// The next thing that has come. May be dropped at any time.
+    /// The next thing that has come, once the script may continue: see [`share`]. May be dropped at
+    /// any time.
     pub async fn next(&self) -> (Key, Done) {
         poll_fn(|cx| {
+            ready!(share::poll_time(cx));
             // Not borrowed while they are polled.
             let mut ops = self.list.take();
             let found =
@@ -135,7 +139,31 @@ impl Ops {
 
 #[cfg(test)]
 mod tests {
-    use super::Ops;
+    use event::testing::{each_driver, turns};
+
+    use ::script::{Answer, Data, Ticket, TimerId};
+
+    use super::{Done, Key, Ops};
+    use crate::share;
+
+    #[test]
+    fn what_has_come_waits_while_other_scripts_have_used_the_turn() {
+        each_driver(|| async {
+            turns(1).await;
+            let ops = Ops::default();
+            let answer = || Box::pin(async { Done::Answer(Answer::Data(Data::Undefined)) });
+            ops.wait(Ticket(1), answer());
+            ops.wait(Ticket(2), answer());
+            let now = event::turn();
+            assert_eq!(ops.next().await.0, Key::Ticket(Ticket(1)));
+            assert_eq!(event::turn(), now);
+            share::used(1_000_000);
+            ops.start_timer(TimerId(3), 0);
+            assert_eq!(ops.next().await.0, Key::Ticket(Ticket(2)));
+            assert_ne!(event::turn(), now);
+            assert_eq!(ops.next().await.0, Key::Timer(TimerId(3)));
+        });
+    }
 
     #[test]
     fn fetches_count_until_they_have_ended() {

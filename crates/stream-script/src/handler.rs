@@ -11,7 +11,7 @@ use ::script::Outcome;
 use base::log::Level;
 use engine::Client;
 use event::{Deadline, Either};
-use script_modules::Function;
+use script_modules::{Function, share};
 use stream::StreamSession;
 use stream::module::{Deciding, Verdict, WaitingHandler, Way};
 use stream::phases::{client_ended, preread_deadline, receive_more, status};
@@ -39,6 +39,7 @@ impl Handler {
     /// The code that the function decides by.
     async fn decide(&self, s: &mut StreamSession) -> Result<i64, u16> {
         let failed = status::INTERNAL;
+        share::time().await;
         let script = Script::of(s).map_err(|_| failed)?.ok_or(failed)?;
         script.code.set(UNDECIDED);
         let called = script.call(s, &self.function).map_err(|_| failed)?;
@@ -46,6 +47,7 @@ impl Handler {
         let mut has_all = false;
         loop {
             if script.form(Way::Up).is_some() {
+                share::time().await;
                 let bytes = s.preread.filled().to_vec();
                 script.event(s, Way::Up, bytes, false).map_err(|_| failed)?;
             }

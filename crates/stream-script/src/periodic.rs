@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use base::log::Level;
 use engine::Client;
-use script_modules::periodic;
 use script_modules::settings::{Periodic, Periodics};
+use script_modules::{periodic, share};
 use stream::server::Server;
 use stream::{StreamMain, StreamSession};
 
@@ -38,6 +38,7 @@ async fn run(main: &Rc<StreamMain>, server: &Rc<Server>, of: &Periodic) {
 }
 
 async fn call(s: &mut StreamSession, script: &Rc<Script>, of: &Periodic) {
+    share::time().await;
     if script.call(s, &of.function).is_err() {
         return;
     }

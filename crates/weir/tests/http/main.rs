@@ -54,6 +54,8 @@ mod scraping;
 #[cfg(feature = "script")]
 mod script_projects;
 #[cfg(feature = "script")]
+mod script_turns;
+#[cfg(feature = "script")]
 mod script_waits;
 #[cfg(feature = "script")]
 mod scripts;
