@@ -6,6 +6,11 @@
 //! interval, and the engine counts each request once: over a time that is long against the
 //! interval, the rate of all together is exact. In one interval, each server may let the whole rate
 //! pass.
+//!
+//! After an outage the round sends the *level* of each bucket instead of its requests: the engine's
+//! bucket is raised to the highest level of all servers. Sums would be a debt, because each server
+//! was right to let the whole rate pass: three full buckets would refuse all requests for the time
+//! in which two of them leak.
 
 use std::cell::{Cell, RefCell};
 
@@ -24,16 +29,38 @@ pub struct Delta {
     pub entry: Entry,
     /// The key.
     pub key: Vec<u8>,
-    /// Thousandths of requests since the last round.
-    pub amount: u64,
+    /// Thousandths of requests.
+    pub amount: Amount,
+}
+
+/// The effect of requests on the engine's bucket, in thousandths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Amount {
+    /// They are added.
+    Add(u64),
+    /// The bucket is raised to that level, unless it is above it.
+    Raise(u64),
+}
+
+impl Amount {
+    /// The argument of [`LIMIT`], for example `1000` or `=10000`.
+    fn to_arg(self) -> Vec<u8> {
+        match self {
+            Amount::Add(n) => n.to_string().into_bytes(),
+            Amount::Raise(n) => format!("={n}").into_bytes(),
+        }
+    }
 }
 
 /// The buckets of a zone.
 pub trait Buckets {
     /// Takes the next touched entries, at most `max`; whether none was left. `most` limits an
-    /// amount to what is in the bucket now and that much above it: after a time without the engine,
-    /// requests of long ago do not count.
+    /// amount to what is in the bucket now and that much above it: a process that was started again
+    /// does not know how old the requests are.
     fn take(&self, max: usize, now_ms: u64, most: Option<u64>, out: &mut Vec<Delta>) -> bool;
+
+    /// An outage is over: of entries that were touched until now, [`Buckets::take`] gives levels.
+    fn outage_ended(&self);
 
     /// Replaces a bucket by the engine's, whose content is that of `sent_ms`; requests that were
     /// not taken yet are added. The content may be negative.
@@ -102,6 +129,8 @@ pub struct LimitPart<B> {
     flight: RefCell<Vec<Vec<Delta>>>,
     /// When nothing was left to send.
     drained_ms: Cell<Option<u64>>,
+    /// The engine did not answer last time.
+    is_away: Cell<bool>,
     /// The last round left something.
     has_more: Cell<bool>,
 }
@@ -117,6 +146,7 @@ impl<B: Buckets> LimitPart<B> {
             buckets,
             flight: RefCell::default(),
             drained_ms: Cell::new(None),
+            is_away: Cell::new(false),
             has_more: Cell::new(false),
         }
     }
@@ -135,7 +165,10 @@ impl<B: Buckets> LimitPart<B> {
 
     fn take(&self, round: &Round) -> Vec<Delta> {
         let mut all = Vec::new();
-        // Without a round before, or after one that failed, amounts may be of long ago.
+        if self.is_away.get() {
+            self.buckets.outage_ended();
+        }
+        // Without a round before, amounts may be of long ago.
         let most = self.drained_ms.get().is_none().then(|| {
             let rate = u64::try_from(self.rate).unwrap_or(0);
             rate.saturating_mul(round.interval_ms) / 500
@@ -150,7 +183,7 @@ impl<B: Buckets> LimitPart<B> {
 
     fn call(&self, keys: &[(Delta, Vec<u8>)], window_ms: u64) -> Call {
         let mut args = vec![self.rate.to_string().into_bytes(), window_ms.to_string().into_bytes()];
-        args.extend(keys.iter().map(|(delta, _)| delta.amount.to_string().into_bytes()));
+        args.extend(keys.iter().map(|(delta, _)| delta.amount.to_arg()));
         let keys = keys.iter().map(|(_, name)| name.clone()).collect();
         Call { script: &LIMIT, keys, args }
     }
@@ -178,6 +211,10 @@ impl<B: Buckets> Part for LimitPart<B> {
 
     fn answered(&self, round: &Round, answers: &[Answer]) -> Result<(), PartError> {
         let flight = self.flight.take();
+        if self.is_away.take() {
+            // Until now, the others' requests were not known here.
+            self.buckets.outage_ended();
+        }
         let mut foreign = 0;
         for (deltas, answer) in flight.iter().zip(answers) {
             let list = answer.list().filter(|list| list.len() == deltas.len());
@@ -195,6 +232,10 @@ impl<B: Buckets> Part for LimitPart<B> {
     fn unanswered(&self) {
         self.flight.take();
         self.drained_ms.set(None);
+    }
+
+    fn failed(&self) {
+        self.is_away.set(true);
     }
 
     fn joined(&self) {

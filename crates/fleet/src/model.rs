@@ -137,7 +137,11 @@ impl Engine {
             let old = self.buckets.get(key).filter(|bucket| bucket.expires > now);
             let (last, mut excess) = old.map_or((now, least), |old| (old.last, old.excess));
             excess -= rate * (now - last).max(0) / 1000;
-            excess = excess.max(least) + number(amount);
+            excess = excess.max(least);
+            excess = match amount.strip_prefix(b"=") {
+                Some(level) => excess.max(number(level)),
+                None => excess + number(amount),
+            };
             let mut ttl = window + 1000;
             if excess > 0 {
                 ttl += (excess * 1000 + rate - 1) / rate;

@@ -36,7 +36,8 @@ return {now, redis.call('ZRANGE', KEYS[1], 0, 99)}
 /// by one request, because the first one of all leaves a bucket empty, as in a zone.
 ///
 /// `KEYS`: buckets. `ARGV[1]`: thousandths that leak each second; `ARGV[2]`: the window in
-/// milliseconds; then the thousandths to add to each bucket.
+/// milliseconds; then the thousandths to add to each bucket, or, as `=N`, those to which it is
+/// raised if it has less.
 pub static LIMIT: Script = Script {
     name: "limit",
     text: r"
@@ -64,7 +65,12 @@ for i, key in ipairs(KEYS) do
       excess = excess - math.floor(rate * (now - last) / 1000)
     end
     if excess < least then excess = least end
-    excess = excess + tonumber(ARGV[2 + i])
+    local level = string.match(ARGV[2 + i], '^=(%d+)$')
+    if level then
+      excess = math.max(excess, tonumber(level))
+    else
+      excess = excess + tonumber(ARGV[2 + i])
+    end
     local ttl = window + 1000
     if excess > 0 then ttl = ttl + math.ceil(excess * 1000 / rate) end
     redis.call('SET', key, string.format('w1 %.0f %.0f', now, excess), 'PX',

@@ -105,6 +105,12 @@ impl Touched {
         }
     }
 
+    /// The number of entries that were put into the ring so far, and of those taken out of it: an
+    /// entry is older than a moment if no more were taken with it than had been put in by then.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.word(0).load(Ordering::Relaxed), self.word(TAIL).load(Ordering::Relaxed))
+    }
+
     /// Takes up to `max` entries, in steps so that workers get the table's lock in between. `each`
     /// makes of an entry and its amount what is sent, if anything. Returns whether nothing was
     /// left.
@@ -190,6 +196,7 @@ mod tests {
         assert_eq!(touched.take(), Some((a, 1000)));
         assert_eq!(touched.take(), Some((b, 7)));
         assert!(touched.take().is_none() && touched.is_empty());
+        assert_eq!(touched.counts(), (3, 3));
         touched.note(a, 9);
         assert_eq!((touched.noted(a), touched.noted(b)), (9, 0));
     }

@@ -1,8 +1,9 @@
 //! `limit_req_zone … sync`: the buckets of a zone, for the shared state process.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
-use fleet::limits::{Buckets, Delta, LimitPart};
+use fleet::limits::{Amount, Buckets, Delta, LimitPart};
 use shm::{Entry, Locked};
 
 use super::{Bucket, Shared, Zone};
@@ -10,16 +11,22 @@ use super::{Bucket, Shared, Zone};
 /// The part of a zone.
 pub(super) fn part(zone: &Zone<Bucket>, shared: Rc<Shared<Bucket>>) -> LimitPart<ReqBuckets> {
     let rate = zone.rate.get();
-    LimitPart::new(&zone.shown(), &zone.key_shown(), rate, ReqBuckets { shared, rate })
+    LimitPart::new(&zone.shown(), &zone.key_shown(), rate, ReqBuckets::new(shared, rate))
 }
 
 /// The buckets of a zone.
 pub(super) struct ReqBuckets {
     shared: Rc<Shared<Bucket>>,
     rate: i64,
+    /// Of the entries that were touched, so many were before the end of the last outage.
+    old: Cell<u64>,
 }
 
 impl ReqBuckets {
+    fn new(shared: Rc<Shared<Bucket>>, rate: i64) -> ReqBuckets {
+        ReqBuckets { shared, rate, old: Cell::new(0) }
+    }
+
     /// The content of a bucket at that time.
     fn content(&self, bucket: Bucket, now: u64) -> u64 {
         // A request more, and less: the bucket has leaked in between.
@@ -33,10 +40,21 @@ impl Buckets for ReqBuckets {
         let Some(touched) = &self.shared.touched else { return true };
         let each = |t: &Locked<'_, Bucket>, entry, amount: u64| {
             let (bucket, key) = (t.value(entry)?, t.bytes_of(entry)?);
-            let most = most.map(|most| self.content(bucket, now_ms).saturating_add(most));
-            Some(Delta { entry, key, amount: most.map_or(amount, |most| amount.min(most)) })
+            let level = self.content(bucket, now_ms);
+            let (_, taken) = touched.counts();
+            let amount = match most {
+                _ if taken <= self.old.get() => Amount::Raise(level),
+                Some(most) => Amount::Add(amount.min(level.saturating_add(most))),
+                None => Amount::Add(amount),
+            };
+            Some(Delta { entry, key, amount })
         };
         touched.collect(&self.shared.table, max, each, out)
+    }
+
+    fn outage_ended(&self) {
+        let touched = self.shared.touched.as_ref();
+        self.old.set(touched.map_or(0, |touched| touched.counts().0));
     }
 
     fn put(&self, entry: Entry, excess: i64, sent_ms: u64) {

@@ -1,4 +1,4 @@
-use fleet::model::{Network, Random, settings};
+use fleet::model::{INTERVAL_MS, Network, Random, settings};
 use fleet::{Node, Part, Status, Touched};
 use shm::Table;
 
@@ -23,7 +23,7 @@ impl Server {
     }
 
     fn part(&self) -> Rc<dyn Part> {
-        let buckets = ReqBuckets { shared: self.shared.clone(), rate: self.limit.zone.rate.get() };
+        let buckets = ReqBuckets::new(self.shared.clone(), self.limit.zone.rate.get());
         Rc::new(LimitPart::new("z", "$k", buckets.rate, buckets))
     }
 
@@ -104,11 +104,55 @@ fn an_engine_that_is_away_leaves_local_limits_and_its_return_the_sum() {
         if seed % 2 == 0 {
             network.engine.empty();
         }
-        // Two intervals, and the time until a server tries again.
-        load(&mut network, &servers, 1_200, &[400; 3]);
-        let sum: u64 = load(&mut network, &servers, 10_000, &[400; 3]).iter().sum();
-        assert!((900..=1_070).contains(&sum), "seed {seed}: {sum}");
+        let is_back = |server: &fleet::model::Server| {
+            server.lines.last().is_some_and(|line| line.contains("is back after"))
+        };
+        while !network.servers.iter().all(is_back) {
+            load(&mut network, &servers, 1, &[400; 3]);
+        }
+        load(&mut network, &servers, 2 * INTERVAL_MS, &[400; 3]);
+        let sum: u64 = load(&mut network, &servers, 5_000, &[400; 3]).iter().sum();
+        assert!((475..=525).contains(&sum), "seed {seed}: {sum}");
     }
+}
+
+#[test]
+fn a_server_that_was_cut_off_alone_brings_no_debt() {
+    for seed in 0..20 {
+        let (mut network, servers) = network(3, 100_000, 10, seed);
+        load(&mut network, &servers, 3_000, &[400; 3]);
+        network.servers[1].is_cut = true;
+        load(&mut network, &servers, 2_000, &[400; 3]);
+        network.servers[1].is_cut = false;
+        while network.servers[1].lines.last().is_none_or(|line| !line.contains("is back")) {
+            load(&mut network, &servers, 1, &[400; 3]);
+        }
+        load(&mut network, &servers, 2 * INTERVAL_MS, &[400; 3]);
+        let sum: u64 = load(&mut network, &servers, 5_000, &[400; 3]).iter().sum();
+        assert!((475..=525).contains(&sum), "seed {seed}: {sum}");
+    }
+}
+
+#[test]
+fn many_keys_of_an_outage_are_levels_and_those_after_it_are_added() {
+    let (mut network, servers) = network(1, 100_000, 10, 3);
+    let key = |n: u32| n.to_le_bytes();
+    network.pass(300);
+    network.is_stopped = true;
+    network.pass(2_000);
+    let touched = servers[0].shared.touched.as_ref().unwrap();
+    for n in (0..5).flat_map(|n| [n; 9]) {
+        servers[0].passes(&key(n), network.now_ms);
+    }
+    let buckets = ReqBuckets::new(servers[0].shared.clone(), 100_000);
+    buckets.outage_ended();
+    servers[0].passes(&key(9), network.now_ms);
+    let mut all = Vec::new();
+    assert!(buckets.take(10, network.now_ms, Some(500), &mut all));
+    let amounts: Vec<_> = all.iter().map(|delta| delta.amount).collect();
+    assert_eq!(amounts[..5], [Amount::Raise(8_000); 5]);
+    assert_eq!(amounts[5..], [Amount::Add(500)]);
+    assert!(touched.is_empty());
 }
 
 #[test]
