@@ -92,7 +92,8 @@ pub type AddPurge = Box<dyn Fn(usize, &fleet::purges::Purge)>;
 
 /// See [`Cache::shares`].
 pub struct Sharing {
-    /// Gives a purge to other servers; the number is this process's slot.
+    /// Queues a purge for the other servers. Arguments: the slot of this process, which has a queue
+    /// of its own, and the purge.
     pub add: AddPurge,
     /// Whether they cannot hear of it now.
     pub is_away: Box<dyn Fn() -> bool>,
