@@ -16,6 +16,7 @@ mod op;
 pub mod pool;
 mod race;
 mod runtime;
+mod side_by_side;
 mod sock;
 mod socketless;
 pub mod testing;
@@ -40,5 +41,6 @@ pub use runtime::turn::{
 pub use runtime::victims::{
     Asked, displace, forget_unmoved, give_back, shed, shed_parked, shed_unmoved,
 };
+pub use side_by_side::side_by_side;
 pub use sock::Sock;
 pub use socketless::{Call, Rest, Socketless, has_room};

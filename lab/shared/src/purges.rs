@@ -98,11 +98,12 @@ pub(crate) fn run(options: &Options) -> Outcome {
     cut.set(Way::Silent);
     wait_until("one is cut off", || last.is("away"))?;
     origin.version.store(2, Ordering::SeqCst);
-    for n in 0..PATHS {
-        bounds.check(purge(first, &format!("/cached/key/{n}"), "")? < 300, "a purge failed".into());
+    let keys = (0..PATHS).map(|n| (format!("/cached/key/{n}"), ""));
+    let others = [("/cached/prefix/*", ""), ("/cached/", "Cache-Tag: tag\r\n")];
+    for (path, fields) in keys.chain(others.map(|(path, fields)| (path.to_owned(), fields))) {
+        let status = purge(first, &path, fields)?;
+        bounds.check(status < 300, format!("PURGE {path}: status {status}"));
     }
-    purge(first, "/cached/prefix/*", "")?;
-    purge(first, "/", "Cache-Tag: tag\r\n")?;
     pass(options.seconds_or(60) * 1000);
     let stale = |node: &Node, now| -> Outcome<usize> {
         Ok(versions(node)?.into_iter().filter(|version| *version != now).count())

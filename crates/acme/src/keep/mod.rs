@@ -8,14 +8,13 @@ use std::rc::Rc;
 use base::log;
 use base::log::{Level, Log};
 use base::time::unix_secs;
-use event::{Gate, race};
+use event::{Gate, race, side_by_side};
 use pki::issue::random;
 use proto::acme::{Backoff, RenewalInfo, certificate_id, moment, window_of};
 
 use crate::board::Board;
 use crate::challenges::{Stage, answers};
 use crate::folder::{Folder, Pair};
-use crate::helper::side_by_side;
 use crate::issuer::{Issuer, Order};
 use crate::ordering::{Ordering, certificates};
 use crate::progress::Progress;

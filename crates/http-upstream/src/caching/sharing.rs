@@ -161,6 +161,9 @@ struct OfCache {
     has_failed: Cell<bool>,
 }
 
+/// Purges of other servers that are made at the same time: all of a round.
+const AT_ONCE: usize = 512;
+
 /// The interval of looks at the file, milliseconds: a worker may write it just when the engine is
 /// back.
 const LOOK_MS: u64 = 1_000;
@@ -304,16 +307,24 @@ impl OfCache {
         self.is_busy.set(false);
     }
 
+    /// Makes purges and writes the cursor behind them. They run at the same time: each waits until
+    /// the journal of the cache is on the disk, and one write of it is for all.
     async fn make(&self, purges: Vec<Purge>, cursor: Cursor) {
-        for purge in &purges {
-            let Err(e) = self.make_one(purge).await else { continue };
-            let name = lossy(&self.cache.name);
-            let log = base::log::default();
-            base::log!(log, Level::Error, None, "cache \"{name}\": a purge failed: {e:?}");
-            // What it was to purge is in the whole cache.
-            if self.make_one(&Purge::all()).await.is_ok() {
-                break;
+        let has_failed = Cell::new(false);
+        let all = purges.iter().map(|purge| {
+            let has_failed = &has_failed;
+            async move {
+                if let Err(e) = self.make_one(purge).await
+                    && !has_failed.replace(true)
+                {
+                    let (name, log) = (lossy(&self.cache.name), base::log::default());
+                    base::log!(log, Level::Error, None, "cache \"{name}\": a purge failed: {e:?}");
+                }
             }
+        });
+        event::side_by_side(all, AT_ONCE).await;
+        // What a purge that failed was to remove is in the whole cache.
+        if has_failed.get() && self.make_one(&Purge::all()).await.is_err() {
             self.is_behind.set(true);
         }
         if self.is_behind.get() {
