@@ -127,10 +127,11 @@ pub(crate) static DIRECTIVES: &[Directive<Cx>] = &[
     directive(
         "state_path",
         C::ACME_ISSUER,
-        Args::T12,
+        Args::ONE_MORE,
         "acme_NAME",
         "The directory for account, certificates and keys; `off` keeps them in memory only. With \
-         (Weir's own) `sync=KEY`, all servers of `shared_state` have the same content.",
+         (Weir's own) `sync=KEY`, all servers of `shared_state` have the same content; of several \
+         `sync=KEY`, the first encrypts and all decrypt.",
         state_path,
     ),
     directive(
@@ -290,7 +291,17 @@ fn state_path(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
         return Err(ConfError::at(word, m));
     }
     set_once(&mut draft(cx).folder, n, |_| Ok(path))?;
-    let Some(parameter) = n.args.get(1) else { return Ok(()) };
+    let mut keys = Vec::new();
+    for parameter in &n.args[1..] {
+        keys.push(sync_key(cx, parameter, is_off)?);
+    }
+    let engine = cx.env.fleet.settings().filter(|_| !keys.is_empty()).cloned();
+    draft(cx).shared = engine.map(|engine| SharedPath { engine, keys });
+    Ok(())
+}
+
+/// Reads `sync=FILE`.
+fn sync_key(cx: &mut Cx, parameter: &Word, is_off: bool) -> Result<PathBuf, ConfError> {
     let key = parameter.bytes().strip_prefix(b"sync=").filter(|key| !key.is_empty());
     let key = key.filter(|_| !is_off).ok_or_else(|| {
         ConfError::at(parameter, format!("invalid parameter \"{}\"", parameter.lossy()))
@@ -305,9 +316,7 @@ fn state_path(cx: &mut Cx, n: &Node) -> Result<(), ConfError> {
     tried.map_err(|e| {
         ConfError::at(parameter, format!("cannot load key \"{}\": {e}", key.display()))
     })?;
-    let engine = cx.env.fleet.settings().cloned();
-    draft(cx).shared = engine.map(|engine| SharedPath { engine, key });
-    Ok(())
+    Ok(key)
 }
 
 /// Why a file has no key.

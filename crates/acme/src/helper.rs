@@ -1,5 +1,6 @@
 //! The acme process: the keys that it reads while it is privileged, and its main task.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use engine::{Help, Seat};
@@ -39,9 +40,11 @@ pub(crate) fn prepare(main: &HttpMain) {
         }
         if let Some(shared) = &issuer.shared {
             let secrets = fleet_link::Secrets::read(&shared.engine).and_then(|secrets| {
-                let key = read(&shared.key);
-                let path = shared.key.display();
-                Ok((secrets, key.map_err(|e| format!("key of \"sync\" \"{path}\": {e}"))?))
+                let read = |path: &PathBuf| {
+                    let shown = path.display();
+                    read(path).map_err(|e| format!("key of \"sync\" \"{shown}\": {e}"))
+                };
+                Ok((secrets, shared.keys.iter().map(read).collect::<Result<_, _>>()?))
             });
             let _ = issuer.secrets.shared.set(secrets);
         }

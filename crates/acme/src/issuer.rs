@@ -61,16 +61,17 @@ pub(crate) struct Secrets {
     /// The key in `external_account_key`'s file, or the error of reading it.
     pub external_key: OnceCell<Result<Secret, Trouble>>,
     /// The contents of the files that `shared_state` and `sync=` name, or the error of reading one.
-    pub shared: OnceCell<Result<(fleet_link::Secrets, Secret), String>>,
+    pub shared: OnceCell<Result<(fleet_link::Secrets, Vec<Secret>), String>>,
 }
 
-/// `state_path PATH sync=FILE`: the folder is the same on all servers of a fleet.
+/// `state_path PATH sync=FILE…`: the folder is the same on all servers of a fleet.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedPath {
     /// `shared_state`
     pub engine: fleet::Settings,
-    /// The file with the secret from which the key of the files on the engine comes.
-    pub key: PathBuf,
+    /// The files with the secrets from which the keys of the files on the engine come: the first
+    /// one seals, all of them open.
+    pub keys: Vec<PathBuf>,
 }
 
 /// An `acme_issuer` block.

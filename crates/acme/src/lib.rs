@@ -40,6 +40,7 @@ mod issuer;
 mod keep;
 mod ordering;
 mod progress;
+mod sealer;
 mod serving;
 mod session;
 mod shared;

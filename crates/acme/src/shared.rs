@@ -9,26 +9,30 @@
 //! - **Exchanges** send the files that were changed here and bring those that others have changed.
 //!   There is one every 400 ms, and one before each request to the authority: so a server that
 //!   takes over, wherever the leader was killed, continues the same order.
-//! - **The lock** lasts five seconds. Without an answer from the engine nobody can know who has it,
-//!   so nothing is ordered while the engine is away; certificates stay in use.
+//! - **The lock** lasts five seconds, which the leader counts from before it sent the request: the
+//!   engine may have granted the lock long before its answer arrives. Without an answer nobody can
+//!   know who has it, so nothing is ordered while the engine is away; certificates stay in use.
 //! - **Files are encrypted** by AES-256-GCM under a key from the content of `FILE`, with the names
-//!   of the fleet, the issuer and the file as context: who can read the engine learns no key, and
-//!   who can write it can neither forge a file nor put one in the place of another.
+//!   of the fleet, the issuer and the file as context ([`crate::sealer`]): who can read the engine
+//!   learns no key, and who can write it can neither forge a file nor put one in the place of
+//!   another. The leader seals files again that another key than the first one has sealed.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use base::log;
 use base::log::{Level, Log};
-use base::time::now_ms;
+use base::time::{exact_ms, now_ms};
 use event::{Gate, Notify, race};
 use fleet::folder::{self, Cursor, File, Outcome, Want};
+use fleet::{Answer, Call, Failure};
 use fleet_link::{Caller, Secrets};
-use pki::issue::{hmac_sha256, random};
+use pki::issue::random;
 
 use crate::folder::Folder;
 use crate::issuer::{Issuer, SharedPath};
+use crate::sealer::{Opened, Sealer};
 
 /// The interval of exchanges, and the pause after one that failed, in milliseconds.
 const EVERY_MS: u64 = 400;
@@ -37,8 +41,11 @@ const PAUSE_MS: u64 = 1_000;
 /// The lifetime of the lock, in milliseconds.
 const LOCK_MS: u64 = 5_000;
 
-/// The longest time since the last exchange at which this server is still sure that it leads.
+/// The longest time since the begin of the last exchange at which a request is sent without another
+/// exchange, and the longest one at which it is sent at all: the lock lasts for the rest of
+/// [`LOCK_MS`], while the request is on its way. In milliseconds.
 const SURE_MS: u64 = 1_500;
+const LATE_MS: u64 = 3_500;
 
 /// The time in which the other servers show a new challenge response, milliseconds: they have an
 /// exchange each [`EVERY_MS`], and the engine may be slow.
@@ -48,39 +55,6 @@ const SPREAD_MS: u64 = 1_000;
 const OTHER: &str = "another server orders it";
 const AWAY: &str = "the engine of \"shared_state\" does not answer: nothing is ordered";
 const SEALED: &str = "the files on the engine have another key than \"sync\" names";
-
-/// Encrypts files.
-struct Sealer {
-    key: RandomizedNonceKey,
-    /// The names of the fleet and the issuer.
-    context: String,
-}
-
-impl Sealer {
-    fn new(secret: &[u8], context: String) -> Option<Sealer> {
-        let key = hmac_sha256(secret, b"weir: files of an ACME issuer");
-        Some(Sealer { key: RandomizedNonceKey::new(&AES_256_GCM, &key).ok()?, context })
-    }
-
-    fn aad(&self, name: &str) -> Aad<Vec<u8>> {
-        Aad::from(format!("{} {name}", self.context).into_bytes())
-    }
-
-    fn seal(&self, name: &str, text: &[u8]) -> Option<Vec<u8>> {
-        let mut sealed = text.to_vec();
-        let nonce = self.key.seal_in_place_append_tag(self.aad(name), &mut sealed).ok()?;
-        Some([&nonce.as_ref()[..], &sealed].concat())
-    }
-
-    fn open(&self, name: &str, sealed: &[u8]) -> Option<Vec<u8>> {
-        let (nonce, rest) = sealed.split_at_checked(NONCE_LEN)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let mut text = rest.to_vec();
-        let len = self.key.open_in_place(nonce, self.aad(name), &mut text).ok()?.len();
-        text.truncate(len);
-        Some(text)
-    }
-}
 
 /// The state of the exchanges.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,8 +83,11 @@ pub(crate) struct Shared {
     /// nothing.
     is_anew: Cell<bool>,
     state: Cell<State>,
-    /// The last exchange that worked, by the monotonic clock.
-    answered_ms: Cell<u64>,
+    /// The begin of the last exchange that worked, by the monotonic clock: a lock that it kept lasts
+    /// for [`LOCK_MS`] from then at least.
+    begun_ms: Cell<u64>,
+    /// Files on the engine that another key than the first one has sealed.
+    old: RefCell<BTreeSet<String>>,
     /// Exchanges that were asked for, and those of them that are over.
     asked: Cell<u64>,
     done: Cell<u64>,
@@ -145,7 +122,8 @@ impl Shared {
             led: Cell::new(None),
             is_anew: Cell::new(true),
             state: Cell::new(State::Starting),
-            answered_ms: Cell::new(0),
+            begun_ms: Cell::new(0),
+            old: RefCell::default(),
             asked: Cell::new(0),
             done: Cell::new(0),
             wakes: Notify::new(),
@@ -160,7 +138,12 @@ impl Shared {
 
     /// The fence, while this server leads.
     pub fn fence(&self) -> Option<u64> {
-        self.fence.get()
+        self.fence.get().filter(|_| self.age_ms() < LOCK_MS)
+    }
+
+    /// The time since the begin of the last exchange that worked, milliseconds.
+    fn age_ms(&self) -> u64 {
+        now_ms().saturating_sub(self.begun_ms.get())
     }
 
     /// What is said of an order here while another server leads.
@@ -179,27 +162,33 @@ impl Shared {
 
     /// Waits until this server leads no more, or does so anew.
     pub async fn lost(&self, fence: u64) {
-        while self.fence.get() == Some(fence) {
-            self.exchanged.notified().await;
+        while self.fence() == Some(fence) {
+            // An exchange may take longer than the lock lasts.
+            let left_ms = LOCK_MS.saturating_sub(self.age_ms());
+            race(self.exchanged.notified(), event::sleep(left_ms)).await;
         }
     }
 
     /// See [`Folder::settle`].
     pub async fn settle(&self) {
         let before = self.fence.get();
-        let is_sure = now_ms().saturating_sub(self.answered_ms.get()) < SURE_MS;
-        if before.is_some() && is_sure && !self.files.is_changed() {
+        if before.is_some() && self.age_ms() < SURE_MS && !self.files.is_changed() {
             return;
         }
-        let mine = self.asked.get() + 1;
-        self.asked.set(mine);
-        self.wakes.notify_one();
-        while self.done.get() < mine {
-            self.exchanged.notified().await;
-        }
-        if before.is_none() || self.fence.get() != before {
-            // Whoever waits is dropped: another server may lead now.
-            std::future::pending::<()>().await;
+        loop {
+            let mine = self.asked.get() + 1;
+            self.asked.set(mine);
+            self.wakes.notify_one();
+            while self.done.get() < mine {
+                self.exchanged.notified().await;
+            }
+            if before.is_none() || self.fence.get() != before {
+                // Whoever waits is dropped: another server may lead now.
+                std::future::pending::<()>().await;
+            }
+            if self.age_ms() < LATE_MS {
+                return;
+            }
         }
     }
 
@@ -222,10 +211,13 @@ impl Shared {
                 return self.exchanged.notify_all();
             }
         };
-        let mut caller = Caller::new(&of.engine, &secrets);
+        self.exchanges(&mut Caller::new(&of.engine, &secrets), &sealer, &gate).await;
+    }
+
+    async fn exchanges(&self, engine: &mut impl Way, sealer: &Sealer, gate: &Gate) {
         while !gate.is_closed() {
             let covered = self.asked.get();
-            self.exchange(&mut caller, &sealer).await;
+            self.exchange(engine, sealer).await;
             self.done.set(covered);
             self.exchanged.notify_all();
             let pause_ms = if self.state.get() == State::Away { PAUSE_MS } else { EVERY_MS };
@@ -242,17 +234,18 @@ impl Shared {
     }
 
     fn prepare(&self, of: &SharedPath) -> Result<(Secrets, Sealer), String> {
-        let (secrets, secret) = match self.issuer.secrets.shared.get() {
+        let (secrets, keys) = match self.issuer.secrets.shared.get() {
             Some(Ok(read)) => read,
             Some(Err(e)) => return Err(e.clone()),
             None => return Err("the key of \"sync\" is not read".to_owned()),
         };
         let context = format!("{} {}", of.engine.prefix, self.issuer.name);
-        let sealer = Sealer::new(secret, context).ok_or("the key of \"sync\" is of no use")?;
+        let keys = keys.iter().map(|key| key.as_slice());
+        let sealer = Sealer::new(keys, context).ok_or("the key of \"sync\" is of no use")?;
         Ok((secrets.clone(), sealer))
     }
 
-    async fn exchange(&self, caller: &mut Caller, sealer: &Sealer) {
+    async fn exchange(&self, engine: &mut impl Way, sealer: &Sealer) {
         let fence = self.fence.get();
         let want = match fence {
             Some(fence) => Want::Keep(fence),
@@ -272,7 +265,8 @@ impl Shared {
             }
         }
         let call = self.place.call(want, &self.from(), &sent);
-        let answer = caller.run(call).await;
+        let begun_ms = exact_ms();
+        let answer = engine.run(call).await;
         base::time::update();
         let outcome = match answer {
             Ok(answer) => folder::outcome(&answer)
@@ -280,7 +274,10 @@ impl Shared {
             Err(failure) => Err(failure.reason),
         };
         match outcome {
-            Ok(outcome) => self.take(outcome, (names.into_iter().collect(), sent), sealer),
+            Ok(outcome) => {
+                let sent = (names.into_iter().collect(), sent);
+                self.take(outcome, sent, sealer, begun_ms);
+            }
             Err(reason) => {
                 self.files.put_changed(names);
                 self.fence.set(None);
@@ -298,8 +295,14 @@ impl Shared {
         }
     }
 
-    /// Takes over the outcome of an exchange that has sent these files.
-    fn take(&self, outcome: Outcome, (names, sent): (Vec<String>, Vec<File>), sealer: &Sealer) {
+    /// Takes over the outcome of an exchange that was begun then and has sent these files.
+    fn take(
+        &self,
+        outcome: Outcome,
+        (names, sent): (Vec<String>, Vec<File>),
+        sealer: &Sealer,
+        begun_ms: u64,
+    ) {
         let Outcome { fence, cursor, files } = outcome;
         if fence.is_none() {
             // They were not written.
@@ -311,7 +314,7 @@ impl Shared {
             let text = match sealed {
                 None => None,
                 Some(sealed) => match sealer.open(name, sealed) {
-                    Some(text) => Some(text),
+                    Some(opened) => Some(opened),
                     None => {
                         self.fence.set(None);
                         return self.turn_to(State::Sealed, "");
@@ -320,6 +323,9 @@ impl Shared {
             };
             opened.push((name, text));
         }
+        self.note_old(&opened, &sent, fence.is_some());
+        let opened: Vec<_> =
+            opened.into_iter().map(|(name, of)| (name, of.map(|of| of.text))).collect();
         // Who led before the failure, and leads again with nobody in between, has the newest files,
         // whatever the engine has lost.
         let next = self.led.get().and_then(|led| led.checked_add(1));
@@ -342,10 +348,13 @@ impl Shared {
             let lacks = |name: &String| !files.iter().any(|(known, _)| known == name);
             self.files.put_changed(own.into_iter().filter(lacks));
         }
+        if fence.is_some() {
+            self.files.put_changed(self.old.borrow().iter().cloned());
+        }
         self.fence.set(fence);
         self.led.set(fence);
         self.is_anew.set(false);
-        self.answered_ms.set(now_ms());
+        self.begun_ms.set(begun_ms);
         self.turn_to(State::Works, "");
         *self.cursor.borrow_mut() = cursor;
         if fence.is_none() {
@@ -354,6 +363,26 @@ impl Shared {
         }
         if self.files.is_whole() && *self.kept.borrow() != *self.cursor.borrow() {
             self.keep();
+        }
+    }
+
+    /// Keeps in mind which files on the engine an old key has sealed: those of an exchange that were
+    /// opened, and those that were sent and, if this server `leads`, written.
+    fn note_old(&self, opened: &[(&String, Option<Opened>)], sent: &[File], leads: bool) {
+        let mut old = self.old.borrow_mut();
+        let before = old.len();
+        for (name, of) in opened {
+            match of {
+                Some(of) if of.is_old => old.insert((*name).clone()),
+                _ => old.remove(*name),
+            };
+        }
+        for (name, _) in sent.iter().filter(|_| leads) {
+            old.remove(name);
+        }
+        if before > 0 && old.is_empty() {
+            let m = "acme: all shared files are encrypted with the first key of \"sync\" now";
+            log!(self.log, Level::Notice, None, "{m}, issuer: \"{}\"", self.issuer.name);
         }
     }
 
@@ -398,6 +427,18 @@ impl Shared {
     }
 }
 
+/// The way to the engine.
+trait Way {
+    /// Runs a call.
+    async fn run(&mut self, call: Call) -> Result<Answer, Failure>;
+}
+
+impl Way for Caller {
+    async fn run(&mut self, call: Call) -> Result<Answer, Failure> {
+        Caller::run(self, call).await
+    }
+}
+
 /// The file with this server's name and cursor.
 fn file_name(issuer: &str) -> String {
     format!(".{issuer}.sync")
@@ -410,146 +451,5 @@ fn parse(text: &str) -> Option<(String, Cursor)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::folder::tests::Scratch;
-    use crate::keep::tests::issuer;
-
-    #[test]
-    fn files_are_of_their_key_name_and_fleet() {
-        let sealer =
-            |secret: &[u8], context: &str| Sealer::new(secret, context.to_owned()).unwrap();
-        let own = sealer(b"secret", "p one");
-        let sealed = own.seal("a.key", b"text").unwrap();
-        assert_ne!(sealed, own.seal("a.key", b"text").unwrap());
-        assert!(!sealed.windows(4).any(|part| part == b"text"));
-        assert_eq!(own.open("a.key", &sealed).as_deref(), Some(&b"text"[..]));
-        assert_eq!(own.open("b.key", &sealed), None);
-        assert_eq!(sealer(b"other", "p one").open("a.key", &sealed), None);
-        assert_eq!(sealer(b"secret", "q one").open("a.key", &sealed), None);
-        assert_eq!(own.open("a.key", &sealed[..sealed.len() - 1]), None);
-        assert_eq!(own.open("a.key", b""), None);
-    }
-
-    #[test]
-    fn the_cursor_is_read_again() {
-        let cursor = Cursor { epoch: "12-n 1".to_owned(), version: 7 };
-        let text = format!("abc {}", cursor.to_text());
-        assert_eq!(parse(&text), Some(("abc".to_owned(), cursor)));
-        assert_eq!(parse("abc"), None);
-        assert_eq!(parse(""), None);
-    }
-
-    /// A shared folder on the disk, and its key.
-    fn shared(scratch: &Scratch) -> (Rc<Shared>, Sealer) {
-        let (log, _lines) = log::capture(Level::Info);
-        let issuer = issuer(&scratch.0, 1);
-        let files = Rc::new(Folder::new(Some(&scratch.0), "one", &log));
-        files.prepare();
-        let of = SharedPath { engine: fleet::model::settings(), key: scratch.0.join("key") };
-        let shared = Shared::new(&issuer, &of, &files, &log);
-        (shared, Sealer::new(b"secret", "p one".to_owned()).unwrap())
-    }
-
-    /// The outcome of an exchange of the list `e`.
-    fn outcome(
-        sealer: &Sealer,
-        fence: Option<u64>,
-        version: u64,
-        files: &[(&str, &str)],
-    ) -> Outcome {
-        let sealed = |(name, text): &(&str, &str)| {
-            let text = Some(text).filter(|text| !text.is_empty());
-            let text = text.map(|text| sealer.seal(name, text.as_bytes()).unwrap());
-            ((*name).to_owned(), text)
-        };
-        let cursor = Cursor { epoch: "e".to_owned(), version };
-        Outcome { fence, cursor, files: files.iter().map(sealed).collect() }
-    }
-
-    fn nothing() -> (Vec<String>, Vec<File>) {
-        Default::default()
-    }
-
-    #[test]
-    fn the_cursor_on_the_disk_waits_for_the_files() {
-        let scratch = Scratch::new("full");
-        let (follower, sealer) = shared(&scratch);
-        let on_disk = || {
-            let text = std::fs::read_to_string(scratch.0.join(".one.sync")).unwrap();
-            parse(&text).unwrap().1.version
-        };
-        follower.take(outcome(&sealer, None, 3, &[("a.key", "key")]), nothing(), &sealer);
-        assert_eq!(on_disk(), 3);
-        // A folder in its place: nothing can be written there, not even by root.
-        std::fs::create_dir(scratch.0.join("a.crt")).unwrap();
-        follower.take(outcome(&sealer, None, 4, &[("a.crt", "chain")]), nothing(), &sealer);
-        assert_eq!(follower.files.read("a.crt").unwrap().as_slice(), b"chain");
-        follower.take(outcome(&sealer, None, 5, &[("a.key", "key")]), nothing(), &sealer);
-        assert_eq!((on_disk(), follower.cursor.borrow().version), (3, 5));
-        std::fs::remove_dir(scratch.0.join("a.crt")).unwrap();
-        follower.take(outcome(&sealer, None, 5, &[]), nothing(), &sealer);
-        assert_eq!(std::fs::read(scratch.0.join("a.crt")).unwrap(), b"chain");
-        assert_eq!(on_disk(), 5);
-        assert!(!follower.files.is_changed(), "what came from others is not sent");
-    }
-
-    /// The engine answers no more, and the replica that takes over lacks the last changes.
-    fn fails(shared: &Shared) {
-        shared.fence.set(None);
-        shared.is_anew.set(true);
-        shared.turn_to(State::Away, "test");
-    }
-
-    #[test]
-    fn who_leads_again_sends_what_the_engine_has_lost() {
-        for (fence, is_lost) in [(Some(2), false), (Some(3), true), (None, true)] {
-            let scratch = Scratch::new("lost");
-            let (leader, sealer) = shared(&scratch);
-            leader.take(outcome(&sealer, Some(1), 1, &[]), nothing(), &sealer);
-            let id = &*leader.issuer.orders[0].id;
-            let [state, key, chain] = ["state", "key", "crt"].map(|end| format!("{id}.{end}"));
-            leader.files.write(&state, b"new");
-            leader.files.write(&chain, b"new");
-            leader.files.write(&key, b"same");
-            // They were sent.
-            leader.files.take_changed();
-            // One was not.
-            leader.files.write("account.key", b"unsent");
-            fails(&leader);
-            let files =
-                [(&*state, "old"), (&*key, "same"), ("gone", "old"), ("account.key", "old")];
-            leader.take(outcome(&sealer, fence, 1, &files), nothing(), &sealer);
-            let read = |name: &str| leader.files.read(name).map(|text| text.to_vec());
-            let changed: Vec<_> = leader.files.take_changed().into_iter().collect();
-            if is_lost {
-                // Another server led in between, or leads.
-                assert_eq!(read(&state).unwrap(), b"old", "{fence:?}");
-                assert_eq!(read("account.key").unwrap(), b"old", "{fence:?}");
-                assert!(!changed.contains(&state), "{fence:?}: {changed:?}");
-            } else {
-                assert_eq!(read(&state).unwrap(), b"new");
-                assert_eq!(read("account.key").unwrap(), b"unsent");
-                let mut wanted = vec![state, chain, "gone".to_owned(), "account.key".to_owned()];
-                wanted.sort();
-                assert_eq!(changed, wanted);
-                assert_eq!(read("gone"), None);
-            }
-        }
-    }
-
-    /// The cursor may be one of both lists: all files are asked for.
-    #[test]
-    fn a_list_that_may_have_gone_back_is_read_anew() {
-        let scratch = Scratch::new("back");
-        let (follower, sealer) = shared(&scratch);
-        assert_eq!(follower.from(), Cursor::default());
-        follower.take(outcome(&sealer, None, 9, &[("a.crt", "chain")]), nothing(), &sealer);
-        assert_eq!(follower.from().version, 9);
-        fails(&follower);
-        assert_eq!(follower.from(), Cursor::default());
-        follower.take(outcome(&sealer, None, 9, &[("a.crt", "other")]), nothing(), &sealer);
-        assert_eq!(follower.files.read("a.crt").unwrap().as_slice(), b"other");
-        assert_eq!(follower.from().version, 9);
-    }
-}
+#[path = "shared_tests.rs"]
+mod tests;
