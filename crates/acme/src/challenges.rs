@@ -25,11 +25,44 @@ use crate::zone::Answer;
 const PROGRAM_MAX: Duration = Duration::from_secs(300);
 
 /// What an order needs to respond to challenges.
+#[derive(Clone, Copy)]
 pub(crate) struct Stage<'a> {
     pub issuer: &'a Rc<Issuer>,
     pub board: &'a Board,
     pub folder: &'a Folder,
     pub log: &'a Log,
+}
+
+/// A TXT record of a dns-01 challenge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Record {
+    /// The name to be proven.
+    name: String,
+    /// The key authorization.
+    text: String,
+}
+
+impl Record {
+    /// The records in a file of challenge responses.
+    fn all(file: &str) -> Vec<Record> {
+        let one = |line: &str| {
+            let (name, text) = line.strip_prefix("dns-01 ")?.split_once(' ')?;
+            Some(Record { name: name.to_owned(), text: text.to_owned() })
+        };
+        file.lines().filter_map(one).collect()
+    }
+
+    /// The name of the record (RFC 8555 section 8.4).
+    fn host(&self) -> String {
+        format!("_acme-challenge.{}.", self.name)
+    }
+
+    /// Its value: the SHA-256 of the key authorization in base64url.
+    fn value(&self) -> String {
+        let mut out = Vec::new();
+        base::base64::encode_url(&sha256(self.text.as_bytes()), &mut out);
+        String::from_utf8_lossy(&out).into_owned()
+    }
 }
 
 /// A challenge in progress.
@@ -43,17 +76,19 @@ struct Begun {
 }
 
 impl Begun {
-    /// The name of the TXT record (RFC 8555 section 8.4).
-    fn record(&self) -> String {
-        format!("_acme-challenge.{}.", self.name)
+    /// Its line in the file of challenge responses.
+    fn line(&self) -> String {
+        format!("{} {} {}\n", self.challenge.kind, self.name, self.text)
     }
 
-    /// The value of the TXT record: the SHA-256 of the key authorization in base64url.
-    fn value(&self) -> String {
-        let mut out = Vec::new();
-        base::base64::encode_url(&sha256(self.text.as_bytes()), &mut out);
-        String::from_utf8_lossy(&out).into_owned()
+    fn record(&self) -> Record {
+        Record { name: self.name.to_string(), text: self.text.clone() }
     }
+}
+
+/// The file of an order's challenge responses.
+fn file_of(order: &str) -> String {
+    format!("{order}.challenges")
 }
 
 /// Completes the pending authorizations at `urls`. Returns once all are valid; the responses are
@@ -85,16 +120,14 @@ pub(crate) async fn answer(
     if begun.is_empty() {
         return Ok(());
     }
-    let file = format!("{}.challenges", order.id);
-    let text: String = begun
-        .iter()
-        .map(|one| format!("{} {} {}\n", one.challenge.kind, one.name, one.text))
-        .collect();
+    let file = file_of(&order.id);
+    let text: String = begun.iter().map(Begun::line).collect();
     let mut shown = Vec::new();
     let done = async {
         if let Proof::Dns(program) = &stage.issuer.proof {
+            note_records(stage, &file, &text).await;
             for one in &begun {
-                run(program, "present", one).await?;
+                run(program, "present", &one.record()).await?;
             }
         } else {
             shown = answers(&text)?;
@@ -108,17 +141,38 @@ pub(crate) async fn answer(
     }
     .await;
     stage.board.remove_answers(&shown);
-    stage.folder.remove(&file);
-    if let Proof::Dns(program) = &stage.issuer.proof {
-        for one in &begun {
-            if let Err(trouble) = run(program, "cleanup", one).await {
-                let m =
-                    format_args!("acme: {}, issuer: \"{}\"", trouble.message, stage.issuer.name);
-                log!(stage.log, Level::Warn, None, "{m}");
-            }
-        }
+    match &stage.issuer.proof {
+        Proof::Dns(_) => withdraw(stage, &order.id).await,
+        Proof::Http | Proof::Alpn => stage.folder.remove(&file),
     }
     done
+}
+
+/// Writes down which TXT records are about to be made, before they are: if this work is broken off,
+/// because the process is killed or another server leads, whoever leads next removes them.
+async fn note_records(stage: &Stage<'_>, file: &str, text: &str) {
+    let before = stage.folder.read(file).unwrap_or_default();
+    let before = String::from_utf8_lossy(&before).into_owned();
+    let left = before.lines().filter(|line| !text.lines().any(|new| new == *line));
+    let all: String = left.map(|line| format!("{line}\n")).chain([text.to_owned()]).collect();
+    stage.folder.write(file, all.as_bytes());
+    stage.folder.settle().await;
+}
+
+/// Removes the TXT records that were made for an order, by this process or by one that was broken
+/// off.
+pub(crate) async fn withdraw(stage: &Stage<'_>, order: &str) {
+    let (file, issuer) = (file_of(order), stage.issuer);
+    let (Proof::Dns(program), Some(text)) = (&issuer.proof, stage.folder.read(&file)) else {
+        return;
+    };
+    for record in Record::all(&String::from_utf8_lossy(&text)) {
+        if let Err(trouble) = run(program, "cleanup", &record).await {
+            let m = format_args!("acme: {}, issuer: \"{}\"", trouble.message, issuer.name);
+            log!(stage.log, Level::Warn, None, "{m}");
+        }
+    }
+    stage.folder.remove(&file);
 }
 
 /// Parses a file of challenge responses: lines of `TYPE NAME KEY-AUTHORIZATION`. Other hosts read
@@ -215,11 +269,11 @@ async fn prove(session: &Session, begun: &[Begun]) -> Result<(), Trouble> {
 
 /// Runs the program of a dns-01 challenge: `PROGRAM present|cleanup NAME VALUE`. Fails if it exits
 /// with an error or exceeds the time limit.
-async fn run(program: &Path, verb: &'static str, one: &Begun) -> Result<(), Trouble> {
-    let (path, record, value) = (program.to_owned(), one.record(), one.value());
+async fn run(program: &Path, verb: &'static str, record: &Record) -> Result<(), Trouble> {
+    let (path, host, value) = (program.to_owned(), record.host(), record.value());
     let running = event::pool::run_blocking(move || {
         let mut command = Command::new(&path);
-        command.arg(verb).arg(&record).arg(&value).stdin(Stdio::null()).stdout(Stdio::null());
+        command.arg(verb).arg(&host).arg(&value).stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.spawn().map_err(|e| base::log::os_error(&e).to_string())?;
         let end = Instant::now() + PROGRAM_MAX;
         loop {
@@ -239,7 +293,7 @@ async fn run(program: &Path, verb: &'static str, one: &Begun) -> Result<(), Trou
     let ran = running.await.map_err(|e| Trouble::new(e.to_string()))?;
     ran.map_err(|why| {
         let program = program.display();
-        Trouble::new(format!("\"{program} {verb}\" for \"{}\" failed: {why}", one.name))
+        Trouble::new(format!("\"{program} {verb}\" for \"{}\" failed: {why}", record.name))
     })
 }
 
@@ -256,5 +310,8 @@ mod tests {
         assert_eq!((&*found[0].name, &found[0].text[..]), ("tok-1", &b"tok-1.print"[..]));
         assert_eq!(found[1].name, "1.2.0.192.in-addr.arpa");
         assert!(tls::certified::Certified::from_pem(&found[1].text, &found[1].private).is_ok());
+        let record = Record { name: "a.test".to_owned(), text: "x.y".to_owned() };
+        assert_eq!(record.host(), "_acme-challenge.a.test.");
+        assert_eq!(Record::all(text), [record]);
     }
 }

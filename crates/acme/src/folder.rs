@@ -206,6 +206,13 @@ impl Folder {
         }
     }
 
+    /// The last change of a file, in seconds since 1970; `None` if it is not on the disk.
+    pub fn changed_at(&self, name: &str) -> Option<i64> {
+        use std::os::unix::fs::MetadataExt;
+        let path = self.path.as_ref()?.join(name);
+        Some(std::fs::metadata(path).ok()?.mtime())
+    }
+
     /// Writes a file atomically. If that fails, keeps it in memory.
     pub fn write(&self, name: &str, text: &[u8]) {
         self.note(name);

@@ -13,7 +13,7 @@ use pki::issue::random;
 use proto::acme::{Backoff, RenewalInfo, certificate_id, moment, window_of};
 
 use crate::board::Board;
-use crate::challenges::{Stage, answers};
+use crate::challenges::{answers, withdraw};
 use crate::folder::{Folder, Pair};
 use crate::issuer::{Issuer, Order};
 use crate::ordering::{Ordering, certificates};
@@ -155,6 +155,7 @@ impl Keeper {
             return self.run_shared(&shared, &gate).await;
         }
         self.lead();
+        race(self.clean_up(), gate.closed()).await;
         while !gate.is_closed() {
             let wait = race(self.turn(), gate.closed()).await;
             let event::Either::First(secs) = wait else { return };
@@ -175,7 +176,9 @@ impl Keeper {
             *self.session.borrow_mut() = None;
             self.lead();
             let work = async {
+                self.clean_up().await;
                 loop {
+                    self.drop_ended();
                     let secs = self.turn().await;
                     event::sleep(secs * 1000).await;
                 }
@@ -478,14 +481,11 @@ impl Keeper {
         }
         let replaces = id.filter(|_| session.directory.renewal_info.is_some());
         let save = |progress: &Progress| self.save(&order.id, progress);
-        let stage = Stage {
-            issuer: &self.issuer,
-            board: &self.board,
-            folder: &self.folder,
-            log: &self.log,
-        };
+        let stage = self.stage();
         let ordering = Ordering { stage, session, order, replaces, save: &save };
         let done = ordering.run(progress).await;
+        // Of an attempt that was broken off, if this one had nothing to prove.
+        withdraw(&stage, &order.id).await;
         if let Some(begun) = self.inherited.borrow_mut().remove(&order.id) {
             self.board.remove_answers(&begun);
             self.folder.remove(&format!("{}.challenges", order.id));
@@ -624,6 +624,7 @@ fn identifier(pair: &Pair) -> Option<String> {
     Some(certificate_id(own.authority_key_id()?, own.serial()))
 }
 
+mod left;
 mod stand_in;
 #[cfg(test)]
 pub(crate) mod tests;

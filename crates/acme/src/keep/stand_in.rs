@@ -43,7 +43,7 @@ pub(super) fn show(issuer: &Issuer, folder: &Folder, board: &Board) {
 
 /// Whether the certificate is from the issuer's server, because several issuers may share the
 /// directory.
-fn is_from(issuer: &Issuer, folder: &Folder, id: &str) -> bool {
+pub(super) fn is_from(issuer: &Issuer, folder: &Folder, id: &str) -> bool {
     let text = folder.read(&format!("{id}.state")).unwrap_or_default();
     let settings = Progress::parse(&text).settings;
     // Files of nginx-acme have no state.

@@ -172,6 +172,47 @@ fn who_leads_removes_what_was_left_unfinished() {
 }
 
 #[test]
+fn files_of_orders_that_are_configured_no_more_go_after_their_end() {
+    let scratch = Scratch::new("ended");
+    let (keeper, _, _) = keeper(&scratch.0, 1);
+    let at = |secs: i64| base::time::pin(1, secs.cast_unsigned() * 1000);
+    at(START);
+    let pair = put_certificate(&keeper);
+    let (folder, settings) = (&keeper.folder, keeper.settings());
+    let own = keeper.issuer.orders[0].id.clone();
+    let progress = Progress { settings, ..Progress::default() };
+    let other = Progress { settings: "https://other.test x".to_owned(), ..Progress::default() };
+    let account = keeper.account.clone();
+    for (id, progress) in
+        [(&*own, &progress), ("gone", &progress), ("other", &other), (&account, &progress)]
+    {
+        folder.write(&format!("{id}.state"), &progress.to_text());
+        folder.write(&format!("{id}.crt"), &pair.chain);
+        folder.write(&format!("{id}.key"), &pair.private);
+    }
+    // Without a certificate, the age of the file counts, which is of the real clock.
+    folder.write("never.state", &progress.to_text());
+    // The certificate ends on the seventeenth day.
+    at(START + 46 * DAY);
+    keeper.drop_ended();
+    assert_eq!(folder.list("").len(), 13);
+    at(START + 48 * DAY);
+    keeper.drop_ended();
+    let mut left = folder.list("");
+    left.sort();
+    assert!(!left.iter().any(|name| name.starts_with("gone.")), "{left:?}");
+    assert_eq!(left.len(), 10, "{left:?}");
+    let real = folder.changed_at("never.state").unwrap();
+    at(real + 29 * DAY);
+    keeper.drop_ended();
+    assert!(!folder.has("never.state", None));
+    at(real + 31 * DAY);
+    keeper.drop_ended();
+    assert!(folder.has("never.state", None));
+    base::time::unpin();
+}
+
+#[test]
 fn clocks_that_jump() {
     const YEAR: i64 = 365 * DAY;
     let scratch = Scratch::new("jumps");
