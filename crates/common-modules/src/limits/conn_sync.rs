@@ -2,7 +2,9 @@
 //!
 //! A server decides by its own count and the others' sum of the last round, which the shared state
 //! process leaves in the zone. Counts have a lifetime on the engine and are repeated, so that those
-//! of a server that is gone do not stay.
+//! of a server that is gone do not stay. A key stays in the zone while any server has connections
+//! of it: otherwise each new connection of a client that keeps none here would be its first one,
+//! about which nothing is known.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -75,7 +77,6 @@ impl ConnPart {
                 n = if n >= used { 0 } else { n };
                 if let Some(entry) = t.nth(n)
                     && let (Some(Count(count)), Some(key)) = (t.value(entry), t.bytes_of(entry))
-                    && count > 0
                 {
                     all.push(Sent { entry, key, count });
                 }
@@ -93,12 +94,14 @@ impl ConnPart {
         Call { script: &CONNECTIONS, keys, args }
     }
 
-    /// Leaves the others' sum for workers. An entry without connections has done its duty.
+    /// Leaves the others' sum for workers. An entry goes when no server has connections of its key.
     fn put(&self, sent: &Sent, others: u64) {
         let Some(touched) = &self.shared.touched else { return };
         let mut t = self.shared.table.lock();
         match t.value(sent.entry) {
-            Some(Count(0)) if touched.pending(sent.entry) == 0 => t.remove(sent.entry),
+            Some(Count(0)) if others == 0 && touched.pending(sent.entry) == 0 => {
+                t.remove(sent.entry);
+            }
             Some(_) => touched.note(sent.entry, others),
             None => {}
         }

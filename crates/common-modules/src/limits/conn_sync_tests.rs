@@ -66,6 +66,25 @@ fn connections_of_all_servers_count() {
     assert!(servers.iter().all(|server| server.entries() == 0));
 }
 
+/// A client that has all its connections at one server, and tries another one again and again.
+#[test]
+fn a_key_that_has_no_connections_here_any_more_is_known() {
+    let (mut network, servers) = network(2);
+    network.pass(300);
+    let held: Vec<_> = (0..3).map(|_| servers[0].connect(b"k").unwrap()).collect();
+    network.pass(ALL_MS);
+    drop(servers[1].connect(b"k").expect("nothing is known of the key here"));
+    network.pass(2 * INTERVAL_MS + 10);
+    for _ in 0..30 {
+        assert!(servers[1].connect(b"k").is_none());
+        network.pass(INTERVAL_MS);
+    }
+    drop(held);
+    network.pass(ALL_MS);
+    assert!(servers.iter().all(|server| server.entries() == 0), "nothing stays");
+    assert!(servers[1].connect(b"k").is_some());
+}
+
 #[test]
 fn counts_of_a_server_that_is_gone_do_not_stay() {
     let (mut network, servers) = network(2);
