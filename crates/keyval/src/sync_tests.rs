@@ -163,6 +163,43 @@ fn a_server_cut_off_for_an_hour_keeps_what_it_has_and_then_agrees() {
     (0..3).for_each(|i| assert_eq!(fleet.all(i), expected, "server {i}"));
 }
 
+/// A removal at a server that is cut off holds against older writes elsewhere, and not against newer
+/// ones; it takes room until the engine knows, and none after that.
+#[test]
+fn a_removal_at_a_server_that_is_cut_off_is_not_undone_by_an_older_write() {
+    for is_emptied in [false, true] {
+        let mut fleet = Fleet::new(3, 12);
+        fleet.pass(500);
+        let keys = ["older", "newer", "untouched"];
+        keys.iter().for_each(|key| fleet.put(0, key, "1", 0));
+        fleet.pass(500);
+        fleet.network.servers[2].is_cut = true;
+        fleet.pass(2_000);
+        fleet.put(1, "older", "2", 0);
+        fleet.pass(1_000);
+        keys.iter().for_each(|key| fleet.remove(2, key));
+        let room = fleet.zones[2].store().lock().len();
+        assert_eq!(room, 3, "three removals that nobody knows of");
+        fleet.pass(1_000);
+        fleet.put(1, "newer", "2", 0);
+        fleet.pass(1_000);
+        if is_emptied {
+            fleet.network.engine.empty();
+            fleet.pass(1_000);
+        }
+        fleet.network.servers[2].is_cut = false;
+        fleet.pass(2_000);
+        for i in 0..3 {
+            let got = ["older", "untouched"].map(|key| fleet.get(i, key));
+            assert_eq!(got, [None, None], "server {i}, {is_emptied}");
+            // An engine that was emptied does not know how new its pairs are.
+            let newer = fleet.get(i, "newer");
+            assert!(is_emptied || newer.as_deref() == Some("2"), "server {i}: {newer:?}");
+        }
+        assert_eq!(fleet.zones[2].store().lock().len(), fleet.all(2).len(), "no removal stays");
+    }
+}
+
 /// Two servers have "a" and "b", and hear nothing for two days. Then the engine is as it was, or
 /// empty.
 fn after_two_days(is_empty: bool) -> Fleet {
