@@ -3,7 +3,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use testkit::pebble::{Pebble, Settings};
 use testkit::{Driver, Peer, Site, Weir, built_binary, signal, wait_for, wait_until};
@@ -69,7 +71,7 @@ fn three_servers_make_one_order() {
         .zip(&folders)
         .map(|(site, folder)| site.config(&text(&pebble, &uri, &redis, folder)).start())
         .collect();
-    let all: Vec<_> = nodes.iter().map(|weir| certificate(weir, "a.test")).collect();
+    let all = served_by_all(&nodes);
     assert!(all.iter().all(|one| *one == all[0]), "each has the same");
     assert_eq!((pebble.orders(), pebble.accounts()), (1, 1));
     let key = folders.each_ref().map(|folder| folder.state(".key"));
@@ -86,6 +88,75 @@ fn three_servers_make_one_order() {
     assert_eq!(certificate(&first, "a.test"), all[0]);
     first.wait_for_log("error.log", "the shared folder is away");
     signal(redis.pid(), "CONT");
+}
+
+/// Waits until all servers have the certificate, and prints how long that took after the order's
+/// end, which is in the log of the server that led.
+fn served_by_all(nodes: &[Weir]) -> Vec<Vec<u8>> {
+    let has_issued = |weir: &Weir| {
+        let log = weir.log("error.log");
+        log.lines().any(|line| line.contains("acme: certificate") && line.ends_with("issued"))
+    };
+    wait_until("the end of the order", || nodes.iter().any(has_issued));
+    let ended = Instant::now();
+    let all = nodes.iter().map(|weir| certificate(weir, "a.test")).collect();
+    let ms = ended.elapsed().as_millis();
+    println!("{} servers serve the certificate {ms} ms after the order's end", nodes.len());
+    all
+}
+
+/// A server that proves by TXT records is stopped between their making and their removal, and
+/// another one ends the order: no record stays.
+#[test]
+fn no_txt_record_stays_when_another_server_takes_over() {
+    let redis = redis();
+    let mut sites = [site(KEY), site(KEY)];
+    let mut settings = Settings::new(sites[1].port(0), sites[1].port(1));
+    settings.nonces_refused = 0;
+    let pebble = Arc::new(Pebble::start(settings));
+    let gateway = Gateway::start(&pebble);
+    let uri = format!("https://acme.test:{}/dir", gateway.port);
+    let folders = ["first", "second"].map(Shared::new);
+    // The program runs as the user of the acme process.
+    let below = testkit::Folder::new("calls");
+    std::fs::set_permissions(&*below, PermissionsExt::from_mode(0o777)).unwrap();
+    let calls = below.join("calls");
+    let script = format!(
+        "#!/bin/sh\necho \"$@\" >> {}\npython3 - \"$@\" <<'END'\n\
+         import json, sys, urllib.request\nverb, host, value = sys.argv[1:]\n\
+         what = 'set-txt' if verb == 'present' else 'clear-txt'\n\
+         data = json.dumps({{'host': host, 'value': value}}).encode()\n\
+         urllib.request.urlopen('http://127.0.0.1:{}/' + what, data)\nEND\n",
+        calls.display(),
+        pebble.records_port(),
+    );
+    let [first, second] = [0, 1].map(|i| {
+        testkit::write_script(&sites[i].prefix().join("conf/dns.sh"), &script);
+        let text = text(&pebble, &uri, &redis, &folders[i]);
+        text.replace("accept_terms", "challenge dns-01 exec=dns.sh; accept_terms")
+    });
+    let [one, two] = sites;
+    // The authority has looked at the records, and the server does not know.
+    gateway.close("/chalZ/", 1);
+    let one = one.config(&first).start();
+    wait_until("the first server to lead", || is_locked(&redis));
+    gateway.open();
+    gateway.wait();
+    let acme = wait_for("the acme process", || crate::acme_site::acme_process(&one));
+    signal(acme, "STOP");
+    run(&redis, "DEL acme:{a:one}:l");
+    gateway.go_on();
+    let two = two.config(&second).start();
+    certificate(&two, "a.test");
+    is_settled(&folders[1]);
+    let of = |verb: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(&calls).unwrap_or_default();
+        let of_verb = text.lines().filter_map(|line| line.strip_prefix(verb));
+        of_verb.map(str::to_owned).collect()
+    };
+    let (made, removed) = (of("present "), of("cleanup "));
+    assert!(!made.is_empty() && made.iter().all(|record| removed.contains(record)), "{made:?}");
+    signal(acme, "CONT");
 }
 
 /// The server that leads is killed at each state: another one ends the order.
