@@ -5,9 +5,10 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
-use crate::op::Wait;
-use crate::runtime::slot::{NONE, Park, Terms};
-use crate::runtime::turn::with;
+use crate::op::wait::Wait;
+use crate::runtime::inner::with;
+use crate::state::index::NONE;
+use crate::state::slot::{Park, Terms};
 
 /// The end of an operation: a moment on the loop's clock, and the span that led to it. Operations
 /// that continue after partial success count the span again.

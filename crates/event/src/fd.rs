@@ -5,8 +5,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use crate::deadline::Deadline;
 use crate::gate::Gate;
-use crate::op::{Direction, Ready, Wake};
-use crate::sock::{Registered, SockKind};
+use crate::op::ready::{Ready, Wake};
+use crate::sock::Registered;
+use crate::state::socks::{Direction, SockKind};
 
 /// A descriptor of any kind in this thread's loop; closes when it is dropped.
 ///

@@ -6,10 +6,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use crate::op::Wait;
-use crate::runtime::slot::{NONE, Park, Terms};
+use crate::op::wait::Wait;
+use crate::runtime::inner::{try_with, with};
 use crate::runtime::task::{next_turn, spawn};
-use crate::runtime::turn::{Core, try_with, with};
+use crate::state::Core;
+use crate::state::index::NONE;
+use crate::state::slot::{Park, Terms};
 
 /// Open until it is closed for good: a worker that shuts down tells its connections so. Waiting at
 /// a gate costs the slot of a parked connection nothing; closing looks at every slot.

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
 use base::log::Level;
@@ -18,10 +18,13 @@ use rustix::io::Errno;
 
 use crate::deferral::Deferral;
 use crate::driver::Driver;
-use crate::op::Wait;
-use crate::runtime::slot::{NONE, Park, Terms};
-use crate::runtime::turn::{Core, Inner, try_with, with};
-use crate::sock::{Registered, Sock, SockKey, SockKind, bits};
+use crate::op::wait::Wait;
+use crate::runtime::inner::{Inner, try_with, with};
+use crate::sock::{Registered, Sock};
+use crate::state::Core;
+use crate::state::listening::Listening;
+use crate::state::slot::{Park, Terms};
+use crate::state::socks::{SockKey, SockKind, bits};
 
 /// If several workers share a socket, each has it registered with its epoll, and the kernel wakes
 /// the first sleeping worker in its list of registrations. After this many accepted connections, a
@@ -38,10 +41,6 @@ const POLLS_PER_ACCEPT: usize = 8;
 /// With `multi_accept`, all waiting connections are accepted, but at most this many before other
 /// tasks run.
 const MULTI_MAX: u32 = 512;
-
-/// When descriptors or memory have run out, accepting stops until a descriptor is closed through
-/// the loop, but at most for this time, because others may be closed without the loop's knowledge.
-pub(crate) const STARVED_MS: u64 = 10;
 
 /// Decides which of several workers accepts.
 pub trait AcceptLock {
@@ -91,6 +90,24 @@ pub(crate) struct Shared {
     deferral: Deferral,
 }
 
+impl Listening for Shared {
+    fn key(&self) -> SockKey {
+        self.sock.key
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.sock.fd()
+    }
+
+    fn is_paused(&self) -> bool {
+        self.paused.get()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.opts.exclusive
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         // The socket is also other processes', and stays open with theirs: a registration would
@@ -135,7 +152,8 @@ impl Listener {
             in_a_row: Cell::new(0),
             deferral: Deferral::default(),
         });
-        with(|inner| inner.core.listeners.push(Rc::downgrade(&shared)));
+        let weak: Weak<Shared> = Rc::downgrade(&shared);
+        with(|inner| inner.core.listeners.push(weak));
         Listener(shared)
     }
 
@@ -147,13 +165,13 @@ impl Listener {
     /// Stops accepting; connections stay in the kernel's queue.
     pub fn pause(&self) {
         self.0.paused.set(true);
-        with(|inner| inner.sync_listener(&self.0));
+        with(|inner| inner.sync_listener(&*self.0));
     }
 
     /// Accepts again.
     pub fn resume(&self) {
         self.0.paused.set(false);
-        with(|inner| inner.sync_listener(&self.0));
+        with(|inner| inner.sync_listener(&*self.0));
     }
 
     /// Waits for the next connection. Temporary errors are logged, and waited out. An error that
@@ -407,56 +425,9 @@ impl Core {
         let share = (self.polled / POLLS_PER_ACCEPT).min(self.multi_max() as usize);
         (share as u32).max(1)
     }
-
-    /// A report came for a listener without an accepting task.
-    pub(crate) fn idle_listener(&mut self, key: SockKey) {
-        self.idle_listeners.push(key);
-    }
 }
 
 impl Inner {
-    /// Begins or ends the driver's reports for a listener, as its state asks for.
-    fn sync_listener(&mut self, shared: &Shared) {
-        let allowed = self.core.accept_listening
-            && !shared.paused.get()
-            && self.core.starved_until_ms.is_none()
-            && !self.core.relief.is_short();
-        let key = shared.sock.key;
-        let Some(entry) = self.core.socks.get(key) else { return };
-        let wanted = allowed && entry.reader != NONE;
-        let armed = entry.bits & bits::ARMED_READ != 0;
-        if wanted == armed {
-            return;
-        }
-        entry.bits ^= bits::ARMED_READ;
-        if let Err(error) =
-            self.driver.listen(&self.core, key, shared.sock.fd(), wanted, shared.opts.exclusive)
-        {
-            self.core.listen_failures.push(error);
-        }
-    }
-
-    /// [`Core::sync_listener`] for all listeners; forgets those that are closed.
-    pub(crate) fn sync_listeners(&mut self) {
-        let mut listeners = std::mem::take(&mut self.core.listeners);
-        listeners.retain(|weak| match weak.upgrade() {
-            Some(shared) => {
-                self.sync_listener(&shared);
-                true
-            }
-            None => false,
-        });
-        self.core.listeners = listeners;
-    }
-
-    /// Ends the reports of listeners without an accepting task; the next accept begins them again.
-    pub(crate) fn quiet_idle_listeners(&mut self) {
-        if !self.core.idle_listeners.is_empty() {
-            self.core.idle_listeners.clear();
-            self.sync_listeners();
-        }
-    }
-
     /// Ends accepting, before a listener is emptied by hand.
     fn stop_accepting(&mut self, shared: &Shared) -> io::Result<()> {
         let key = shared.sock.key;
@@ -483,26 +454,5 @@ impl Inner {
             // Begun again, at the end of the list, when the next accept waits.
             let _ = self.driver.listen(&self.core, key, shared.sock.fd(), false, true);
         }
-    }
-
-    /// Descriptors have run out: accepting stops until one is closed, or for [`STARVED_MS`]. The
-    /// connections that have been parked longest are asked to close. Returns whether to log this,
-    /// which happens once a second.
-    fn starve(&mut self) -> bool {
-        let core = &mut self.core;
-        core.starved_until_ms = Some(base::time::now_ms() + STARVED_MS);
-        // It may have been changed from outside.
-        core.descriptors_max = crate::runtime::turn::descriptors_max();
-        core.reclaim();
-        let second = base::time::unix_secs();
-        let due = std::mem::replace(&mut core.starved_logged, second) != second;
-        self.sync_listeners();
-        due
-    }
-
-    /// A descriptor was closed, or enough time has passed.
-    pub(crate) fn feed(&mut self) {
-        self.core.starved_until_ms = None;
-        self.sync_listeners();
     }
 }

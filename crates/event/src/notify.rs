@@ -7,9 +7,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::deadline::Deadline;
-use crate::op::Wait;
-use crate::runtime::slot::{NONE, Park, SlotKey, SlotState, Terms};
-use crate::runtime::turn::{try_with, with};
+use crate::op::wait::Wait;
+use crate::runtime::inner::{try_with, with};
+use crate::state::index::NONE;
+use crate::state::slot::{Park, SlotKey, SlotState, Terms};
 
 /// Notifications between tasks of one thread.
 #[derive(Default, Debug)]

@@ -13,11 +13,12 @@ use std::task::{Context, Poll};
 use os::sockaddr::block_of;
 
 use crate::deadline::Deadline;
-use crate::op::{Direction, Wait};
-use crate::runtime::clients::Standing;
-use crate::runtime::slot::{Park, SlotKey, SlotState, Terms};
-use crate::runtime::turn::{Inner, try_with, with};
-use crate::sock::{SockKey, SockKind, bits, log_shortage};
+use crate::op::wait::Wait;
+use crate::runtime::inner::{Inner, try_with, with};
+use crate::runtime::room::log_shortage;
+use crate::state::clients::Standing;
+use crate::state::slot::{Park, SlotKey, SlotState, Terms};
+use crate::state::socks::{Direction, SockKey, SockKind, bits};
 
 /// The state of a connection, as far as it matters where room is short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -6,10 +6,10 @@ use std::io;
 use mem::Chain;
 use os::SockAddr;
 
-use crate::driver::sim::{Faults, Plan};
 use crate::driver::{Driver, DriverKind};
+use crate::runtime::inner::with;
 use crate::runtime::task::next_turn;
-use crate::runtime::turn::with;
+use crate::sim::{Faults, Plan};
 use crate::{Deadline, ListenOpts, Listener, Loop, Options, Sock};
 
 /// Simulations that [`each_driver`] runs with faults, each with a seed of its own.

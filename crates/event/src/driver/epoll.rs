@@ -16,13 +16,15 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::poll::ready_bits;
+use super::seam::{Arm, Phase};
 use super::ticker::{Ticker, limit};
-use super::{Arm, Phase};
-use crate::op::Direction;
 use crate::runtime::remote::{self, Mailbox};
-use crate::runtime::slot::NONE;
-use crate::runtime::turn::Core;
-use crate::sock::{SockKey, SockKind, bits};
+use crate::state::Core;
+use crate::state::index::NONE;
+use crate::state::socks::{Direction, SockKey, SockKind, bits};
+
+/// Events that one call of `epoll_wait` collects at most by default.
+pub const EPOLL_EVENTS: usize = 512;
 
 /// The token of the clock's timerfd: another place that no socket has.
 const TICK: u64 = NONE as u64 - 1;

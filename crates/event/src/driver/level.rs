@@ -11,13 +11,15 @@ use std::sync::Arc;
 
 use rustix::event::Timespec;
 
+use super::kind::DriverKind;
+use super::seam::{Arm, Phase};
+use super::select::SELECT_MAX;
 use super::ticker::{Ticker, limit};
-use super::{Arm, DriverKind, Phase, SELECT_MAX, poll, select};
-use crate::op::Direction;
+use super::{poll, select};
 use crate::runtime::remote::Mailbox;
-use crate::runtime::slot::NONE;
-use crate::runtime::turn::Core;
-use crate::sock::{SockKey, SockKind, bits};
+use crate::state::Core;
+use crate::state::index::NONE;
+use crate::state::socks::{Direction, SockKey, SockKind, bits};
 
 /// The owner of a watched descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

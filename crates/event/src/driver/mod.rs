@@ -4,10 +4,12 @@
 //! readiness and waits for it.
 
 mod epoll;
+mod kind;
 mod level;
 mod poll;
+mod seam;
 mod select;
-pub mod sim;
+pub(crate) mod sim;
 mod ticker;
 mod uring;
 
@@ -17,65 +19,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::log::Level as LogLevel;
-
-pub(crate) use epoll::Epoll;
-pub(crate) use level::Level;
-pub(crate) use sim::Sim;
-pub(crate) use uring::Uring;
-
 use mem::Chain;
 
-use crate::op::Direction;
-use crate::runtime::remote::Mailbox;
-use crate::runtime::turn::Core;
-use crate::sock::{SockKey, SockKind, bits};
-use sim::Plan;
-
+pub use epoll::EPOLL_EVENTS;
+pub use kind::DriverKind;
+pub(crate) use seam::{Arm, Phase};
 pub use select::SELECT_MAX;
-use uring::PIECES as POST_PIECES;
 
-/// The choice of a loop's driver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum DriverKind {
-    /// epoll(7), edge-triggered.
-    #[default]
-    Epoll,
-    /// io_uring(7); epoll where there is none.
-    Uring,
-    /// poll(2).
-    Poll,
-    /// select(2): no descriptor of [`SELECT_MAX`] or above.
-    Select,
-    /// A simulated network and clock, for tests.
-    Sim(Plan),
-}
-
-impl DriverKind {
-    /// The name in the `use` directive.
-    pub fn name(self) -> &'static str {
-        match self {
-            DriverKind::Epoll => "epoll",
-            DriverKind::Uring => "io_uring",
-            DriverKind::Poll => "poll",
-            DriverKind::Select => "select",
-            DriverKind::Sim(_) => "sim",
-        }
-    }
-
-    /// Whether this machine has it, now and for this process.
-    pub fn is_available(self) -> bool {
-        self != DriverKind::Uring || uring::is_available()
-    }
-}
-
-/// The wish for a report when a socket is ready.
-#[derive(Clone, Copy)]
-pub(crate) struct Arm<'a> {
-    pub(crate) key: SockKey,
-    pub(crate) kind: SockKind,
-    pub(crate) fd: BorrowedFd<'a>,
-    pub(crate) direction: Direction,
-}
+use crate::runtime::remote::Mailbox;
+use crate::state::Core;
+use crate::state::socks::{SockKey, SockKind, bits};
+use epoll::Epoll;
+use level::Level;
+use sim::Sim;
+use uring::{PIECES as POST_PIECES, Uring};
 
 pub(crate) enum Driver {
     Epoll(Epoll),
@@ -84,18 +41,6 @@ pub(crate) enum Driver {
     Level(Level),
     Sim(Box<Sim>),
 }
-
-/// The part of the collected events to apply.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// The slots of listeners: connections are accepted first while the accept lock is held.
-    Listeners,
-    /// All that are left.
-    Rest,
-}
-
-/// Events that one call of `epoll_wait` collects at most by default.
-pub const EPOLL_EVENTS: usize = 512;
 
 impl Driver {
     pub(crate) fn new(

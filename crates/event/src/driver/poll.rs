@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::level::{Report, Watches};
-use crate::sock::bits;
+use crate::state::socks::bits;
 
 /// Waits, and appends the events.
 pub(super) fn wait(

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::level::{Report, Watches};
 use super::poll::ready_bits;
-use crate::sock::bits;
+use crate::state::socks::bits;
 
 /// Descriptors are below this: FD_SETSIZE.
 pub const SELECT_MAX: RawFd = 1024;

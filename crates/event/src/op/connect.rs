@@ -7,12 +7,13 @@ use std::task::{Context, Poll};
 use os::SockAddr;
 use rustix::io::Errno;
 
-use super::Wait;
-use super::ready::{Direction, Limits};
+use super::ready::Limits;
+use super::wait::Wait;
 use crate::deadline::Deadline;
 use crate::driver::Driver;
-use crate::runtime::turn::with;
-use crate::sock::{Sock, bits};
+use crate::runtime::inner::with;
+use crate::sock::Sock;
+use crate::state::socks::{Direction, bits};
 
 impl Sock {
     /// Connects to `addr`. The error is the system's, or `TimedOut` at the deadline.

@@ -21,53 +21,18 @@ use std::task::{Context, Poll};
 
 use crate::deadline::Deadline;
 use crate::gate::Gate;
-use crate::op::{Direction, Wait};
-use crate::runtime::slot::{NONE, Park, SlotState, Slots, Terms};
-use crate::runtime::task::Tasks;
-use crate::runtime::turn::{try_with, with};
-use crate::sock::{Registered, SockKind};
+use crate::op::wait::Wait;
+use crate::runtime::inner::{try_with, with};
+use crate::sock::Registered;
+use crate::state::index::NONE;
+use crate::state::sets::Entry;
+use crate::state::slot::{Park, SlotState, Terms};
+use crate::state::socks::{Direction, SockKind};
 
 /// A set of descriptors of this thread's loop.
 #[derive(Debug)]
 pub struct FdSet {
     number: u32,
-}
-
-/// The state of a set in the loop.
-#[derive(Default)]
-struct Entry {
-    /// The tags of members that were reported.
-    ready: Vec<u32>,
-    /// The slot of the task that waits, if there is one.
-    slot: Option<u32>,
-    is_taken: bool,
-}
-
-/// The sets of a loop.
-#[derive(Default)]
-pub(crate) struct Sets(Vec<Entry>);
-
-impl Sets {
-    fn take(&mut self) -> u32 {
-        let free = self.0.iter().position(|entry| !entry.is_taken);
-        let number = free.unwrap_or_else(|| {
-            self.0.push(Entry::default());
-            self.0.len() - 1
-        });
-        self.0[number] = Entry { is_taken: true, ..Entry::default() };
-        number as u32
-    }
-
-    /// The member with this tag has something to read.
-    pub(crate) fn report(&mut self, slots: &mut Slots, tasks: &mut Tasks, number: u32, tag: u32) {
-        let Some(entry) = self.0.get_mut(number as usize).filter(|entry| entry.is_taken) else {
-            return;
-        };
-        entry.ready.push(tag);
-        if let Some(slot) = entry.slot.take() {
-            slots.complete(tasks, slot, SlotState::Ready);
-        }
-    }
 }
 
 impl FdSet {

@@ -9,25 +9,12 @@ use std::task::{Context, Poll};
 
 use mem::FileHandle;
 
-use super::Wait;
-use super::flight::FlightOp;
-use crate::runtime::turn::with;
+use super::wait::Wait;
+use crate::runtime::inner::with;
+use crate::state::flights::{FlightOp, Reading};
 
 /// Pieces of a read: fewer than the system's limit.
 const PIECES_MAX: usize = 64;
-
-/// A read, with all memory that the kernel uses for it. The driver holds it as well while it is in
-/// progress.
-pub(crate) struct Reading {
-    pub(crate) file: FileHandle,
-    memory: Vec<u8>,
-    /// The first byte of the destination, and its length.
-    pub(crate) to: *mut u8,
-    pub(crate) len: u32,
-    pub(crate) pos: u64,
-    /// If there are any: the destinations instead, which are the memory again and again.
-    pub(crate) pieces: Vec<libc::iovec>,
-}
 
 /// Whether this thread's loop reads files by itself: such reads then need no thread.
 pub fn reads_files() -> bool {

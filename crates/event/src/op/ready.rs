@@ -5,31 +5,15 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::Wait;
+use super::wait::Wait;
 use crate::deadline::Deadline;
 use crate::gate::Gate;
-use crate::runtime::slot::{NONE, Park, SlotState, Terms};
-use crate::runtime::turn::{Core, Inner, try_with, with};
-use crate::sock::{Registered, Sock, bits};
-
-/// The readiness that a wait is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Direction {
-    Read,
-    Write,
-    /// The peer's end of sending; takes the reader's place.
-    PeerClosed,
-}
-
-impl Direction {
-    fn bit(self) -> u8 {
-        match self {
-            Direction::Read => bits::READ,
-            Direction::Write => bits::WRITE,
-            Direction::PeerClosed => bits::PEER_CLOSED,
-        }
-    }
-}
+use crate::runtime::inner::{Inner, try_with, with};
+use crate::sock::{Registered, Sock};
+use crate::state::Core;
+use crate::state::index::NONE;
+use crate::state::slot::{Park, SlotState, Terms};
+use crate::state::socks::{Direction, bits};
 
 /// Why a parked connection was woken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

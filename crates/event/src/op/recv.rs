@@ -9,13 +9,14 @@ use mem::Page;
 use rustix::buffer::spare_capacity;
 use rustix::net::RecvFlags;
 
-use super::Wait;
-use super::flight::FlightOp;
-use super::ready::{Direction, Limits};
+use super::ready::Limits;
+use super::wait::Wait;
 use crate::deadline::Deadline;
 use crate::driver::Driver;
-use crate::runtime::turn::{Inner, with};
-use crate::sock::{Registered, Sock, bits, out};
+use crate::runtime::inner::{Inner, with};
+use crate::sock::{Registered, Sock};
+use crate::state::flights::FlightOp;
+use crate::state::socks::{Direction, bits, out};
 
 /// The system call, for drivers that make it themselves.
 pub(crate) fn attempt(fd: BorrowedFd<'_>, vec: &mut Vec<u8>) -> io::Result<usize> {

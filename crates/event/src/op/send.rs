@@ -2,21 +2,21 @@
 
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use mem::{Chain, FileHandle, IOV_MAX};
 
-use super::Wait;
-use super::flight::FlightOp;
-use super::ready::{Direction, Limits};
+use super::ready::Limits;
+use super::wait::Wait;
 use crate::deadline::Deadline;
 use crate::driver::Driver;
-use crate::driver::sim::net::Net;
-use crate::runtime::turn::{Inner, with};
-use crate::sock::{Registered, Sock, SockEntry, SockKey, bits, out};
+use crate::driver::sim::send::simulate;
+use crate::runtime::inner::{Inner, with};
+use crate::sock::{Registered, Sock};
+use crate::state::flights::{FlightOp, TRUNCATED};
+use crate::state::socks::{Direction, SockEntry, bits, out};
 
 /// The limit of one sendfile(2), which cuts longer ranges to whole pages below 2 GiB.
 const SENDFILE_MAX: u64 = 0x7fff_f000;
@@ -27,8 +27,6 @@ const TURN_MAX: usize = 2 * 1024 * 1024;
 
 /// The limit of a posted send: it fits the buffer of a socket whose peer reads.
 const POST_MAX: usize = 16 * 1024;
-
-const TRUNCATED: &str = "file was truncated while it was sent";
 
 /// The result of one call.
 enum Sent {
@@ -100,35 +98,6 @@ fn call(driver: &mut Driver, sock: &Registered, chain: &Chain, limit: usize) -> 
     } else {
         memory::<IOV_MAX>(driver, sock, chain, limit, more || pieces > IOV_MAX)
     }
-}
-
-/// Makes a simulated call for `range` of `chain`, for a flight.
-pub(crate) fn simulate(
-    net: &mut Net,
-    key: SockKey,
-    chain: &Chain,
-    range: Range<usize>,
-) -> io::Result<usize> {
-    if let Some((file, pos, end)) = chain.front_file() {
-        let part = read_file(file, pos, (end - pos).min(range.end as u64) as usize)?;
-        return match part.is_empty() {
-            true => Err(io::Error::new(io::ErrorKind::UnexpectedEof, TRUNCATED)),
-            false => net.send(key, &[&part[..]]),
-        };
-    }
-    let mut slices = [IoSlice::new(&[]); IOV_MAX];
-    let (count, _) = chain.slices(&mut slices, range.end);
-    let mut slices = &mut slices[..count];
-    IoSlice::advance_slices(&mut slices, range.start);
-    net.send(key, slices)
-}
-
-/// The bytes that sendfile(2) would read; a page of them is enough for a simulation.
-fn read_file(file: &FileHandle, pos: u64, count: usize) -> io::Result<Vec<u8>> {
-    let mut part = vec![0; count.min(4096)];
-    let read = rustix::io::pread(file, &mut part, pos)?;
-    part.truncate(read);
-    Ok(part)
 }
 
 fn memory<const N: usize>(

@@ -41,7 +41,7 @@ use self::result::{Notice, ResultCell};
 use self::simulated::Virtual;
 use self::threads::Shared;
 use crate::driver::Driver;
-use crate::runtime::turn::{try_with, with};
+use crate::runtime::inner::{try_with, with};
 
 /// The name of the pool that is used where none is named.
 pub const DEFAULT_NAME: &str = "default";

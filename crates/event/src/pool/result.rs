@@ -6,7 +6,8 @@ use std::task::Waker;
 
 use super::TaskError;
 use crate::runtime::remote;
-use crate::runtime::task::{NO_TASK, drop_quietly, panic_text};
+use crate::runtime::task::{drop_quietly, panic_text};
+use crate::state::index::NO_TASK;
 
 pub(super) struct ResultCell<T> {
     state: Mutex<CellState<T>>,

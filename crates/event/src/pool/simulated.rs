@@ -9,8 +9,8 @@ use super::{Counters, Job, Refused};
 use crate::deadline::sleep;
 use crate::driver::Driver;
 use crate::driver::sim::net::Net;
+use crate::runtime::inner::with;
 use crate::runtime::task::{self, yield_now};
-use crate::runtime::turn::with;
 
 pub(super) struct Virtual {
     threads: usize,

@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Counters, Job, Refused};
-use crate::runtime::relief::SPARE_THREADS;
+use crate::state::relief::SPARE_THREADS;
 
 /// The state that a pool and its threads share.
 pub(super) struct Shared {

@@ -1,5 +1,5 @@
-//! The event loop: its turns, the slots of operations, timers, tasks, wake-ups from other threads,
-//! memory pressure, and the choice of connections to close.
+//! The event loop: its turns, tasks, wake-ups from other threads, and memory pressure. Its tables
+//! are in [`state`](crate::state).
 //!
 //! # One turn
 //!
@@ -35,7 +35,7 @@
 //! No kind of work may take a whole turn, because connections with a request at hand wait for the
 //! next one:
 //!
-//! - Of timers that are due at once, 16 fire in a turn (`slot::EXPIRED_A_TURN`).
+//! - Of timers that are due at once, 16 fire in a turn (`state::slot::EXPIRED_A_TURN`).
 //! - io_uring receives about 256 KB within a turn where bytes keep coming in bulk
 //!   (`driver::uring`): the kernel copies them within a single call, during which nothing else
 //!   runs. Tasks receive the rest in their turns.
@@ -43,15 +43,16 @@
 //!   shares a part of each turn ([`spare`]).
 //! - Tasks that are ready together run in lockstep, in groups ([`batch`]).
 
+pub(crate) mod accepting;
 mod batch;
 pub(crate) mod clients;
-pub(crate) mod prefetch;
-pub(crate) mod relief;
+mod flights;
+pub(crate) mod inner;
+mod relief;
 pub(crate) mod remote;
-pub(crate) mod slot;
+pub(crate) mod room;
 pub(crate) mod spare;
 mod stopwatch;
 pub mod task;
-pub(crate) mod timer;
 pub(crate) mod turn;
 pub(crate) mod victims;

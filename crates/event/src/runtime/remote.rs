@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::runtime::slot::NONE;
+use crate::state::index::NONE;
 
 /// The part of a loop that other threads may touch.
 pub(crate) struct Mailbox {

@@ -12,7 +12,7 @@ use std::task::{Poll, Waker};
 
 use base::time::exact_us;
 
-use crate::runtime::turn::turn;
+use crate::runtime::inner::turn;
 
 /// The part of a turn, in microseconds. Another task may exceed it once it has begun.
 const SPARE_US: u64 = 30;

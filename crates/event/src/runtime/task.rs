@@ -12,21 +12,11 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use base::log::Level;
 
-use crate::runtime::batch::Gathering;
-use crate::runtime::prefetch::{self, Prefetches};
-use crate::runtime::remote;
-use crate::runtime::slot::NONE;
-use crate::runtime::spare;
-use crate::runtime::turn::{try_with, with};
+use crate::runtime::inner::{try_with, with};
+use crate::runtime::{remote, spare};
+use crate::state::tasks::loop_of;
 
-pub(super) type BoxFuture = Pin<Box<dyn Future<Output = ()>>>;
-
-/// Names a task of this thread's loop.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct TaskId {
-    index: u32,
-    generation: u32,
-}
+pub use crate::state::tasks::TaskId;
 
 /// Starts a task on this thread's loop; it is polled for the first time in the current turn or
 /// the next one. A panic in it is caught, logged at alert, and costs that task alone.
@@ -57,7 +47,7 @@ impl Unborn {
     pub fn poll<F: Future<Output = ()> + Unpin>(&self, future: &mut F) -> Poll<()> {
         let (loop_id, outer) = with(|inner| {
             let tasks = &mut inner.core.tasks;
-            (tasks.loop_id, tasks.current.replace(self.0))
+            (tasks.loop_id(), tasks.current.replace(self.0))
         });
         let _back = Outer(outer);
         let waker = waker(loop_id, self.0);
@@ -69,7 +59,7 @@ impl Unborn {
     pub fn spawn(self, future: impl Future<Output = ()> + 'static) -> TaskId {
         let future = Box::pin(future);
         let task = self.0;
-        with(|inner| inner.core.tasks.list[task.index as usize].future = Some(future));
+        with(|inner| inner.core.tasks.set_future(task, future));
         std::mem::forget(self);
         task
     }
@@ -117,14 +107,7 @@ pub fn wake(task: TaskId) {
 
 /// Wakes every task, for a change that all of them are to see: looks at each one.
 pub fn wake_all() {
-    let _ = try_with(|inner| {
-        let tasks = &mut inner.core.tasks;
-        for index in 0..tasks.list.len() {
-            if tasks.list[index].state & LIVE != 0 {
-                tasks.enqueue(index as u32);
-            }
-        }
-    });
+    let _ = try_with(|inner| inner.core.tasks.wake_all());
 }
 
 /// Lets everything else that is ready run first.
@@ -247,253 +230,6 @@ impl<F: Future + ?Sized> Future for Foreseen<F> {
     }
 }
 
-/// A waker's word that names no task, of any loop: it ends a wait and wakes nothing.
-pub(crate) const NO_TASK: u64 = NONE as u64;
-
-const LIVE: u8 = 1;
-const QUEUED: u8 = 2;
-const CANCELLED: u8 = 4;
-
-struct TaskEntry {
-    /// `None` while it is being polled.
-    future: Option<BoxFuture>,
-    generation: u32,
-    next_free: u32,
-    /// The list of its regions in `Tasks::prefetches`.
-    foreseen: u32,
-    state: u8,
-}
-
-pub(crate) struct Tasks {
-    loop_id: u16,
-    list: Vec<TaskEntry>,
-    free: u32,
-    live: usize,
-    pub(super) queue: Vec<u32>,
-    pub(super) gathering: Gathering,
-    prefetches: Prefetches,
-    current: Option<TaskId>,
-    /// Foreign wakers to be called, or dropped, once nothing is borrowed.
-    pub(super) later: Vec<Waker>,
-    /// Woken when this turn is over.
-    next_turn: Vec<Waker>,
-    /// Woken when everything else of this turn has run.
-    turn_end: Vec<Waker>,
-    /// The tasks of `turn_end` run.
-    is_ending: bool,
-    /// Polls of the turn before they did.
-    turn_polls: usize,
-    pub(super) garbage: Vec<Waker>,
-}
-
-impl Tasks {
-    pub(crate) fn new(loop_id: u16) -> Tasks {
-        Tasks {
-            loop_id,
-            list: Vec::new(),
-            free: NONE,
-            live: 0,
-            queue: Vec::new(),
-            gathering: Gathering::default(),
-            prefetches: Prefetches::default(),
-            current: None,
-            later: Vec::new(),
-            next_turn: Vec::new(),
-            turn_end: Vec::new(),
-            is_ending: false,
-            turn_polls: 0,
-            garbage: Vec::new(),
-        }
-    }
-
-    pub(crate) fn loop_id(&self) -> u16 {
-        self.loop_id
-    }
-
-    /// Tasks that have not ended.
-    pub(crate) fn live(&self) -> usize {
-        self.live
-    }
-
-    fn insert(&mut self, future: BoxFuture) -> TaskId {
-        let task = self.name();
-        self.list[task.index as usize].future = Some(future);
-        self.enqueue(task.index);
-        task
-    }
-
-    /// A live task without a future.
-    fn name(&mut self) -> TaskId {
-        let index = match self.free {
-            NONE => {
-                self.list.push(TaskEntry {
-                    future: None,
-                    generation: 0,
-                    next_free: NONE,
-                    foreseen: NONE,
-                    state: 0,
-                });
-                (self.list.len() - 1) as u32
-            }
-            index => {
-                self.free = self.list[index as usize].next_free;
-                index
-            }
-        };
-        self.live += 1;
-        let entry = &mut self.list[index as usize];
-        entry.state |= LIVE;
-        TaskId { index, generation: entry.generation }
-    }
-
-    fn enqueue(&mut self, index: u32) {
-        let entry = &mut self.list[index as usize];
-        if entry.state & QUEUED == 0 {
-            entry.state |= QUEUED;
-            self.queue.push(index);
-        }
-    }
-
-    /// Puts the task under poll aside for [`gather`]; false where no other is ready. `waker` is
-    /// that of the future which waits: one that is not the task's would not hear of its end.
-    fn gather(&mut self, waker: &Waker) -> bool {
-        let is_own = |task: &TaskId| self.data_of(waker).is_some_and(|w| w as u32 == task.index);
-        let task = self.current.filter(|task| self.gathering.has_others() && is_own(task));
-        let Some(task) = task else { return false };
-        let entry = &mut self.list[task.index as usize];
-        if entry.state & QUEUED == 0 {
-            entry.state |= QUEUED;
-            self.gathering.put_aside(task.index);
-        }
-        true
-    }
-
-    fn cancel(&mut self, task: TaskId) -> Option<BoxFuture> {
-        let entry = self.list.get_mut(task.index as usize)?;
-        if entry.generation != task.generation || entry.state & LIVE == 0 {
-            return None;
-        }
-        if self.current == Some(task) {
-            entry.state |= CANCELLED;
-            return None;
-        }
-        let future = entry.future.take();
-        self.remove(task.index);
-        future
-    }
-
-    /// Frees the index of a task. `QUEUED` stays when it is in the queue.
-    fn remove(&mut self, index: u32) {
-        let entry = &mut self.list[index as usize];
-        self.prefetches.forget(&mut entry.foreseen);
-        entry.state &= QUEUED;
-        entry.generation = entry.generation.wrapping_add(1);
-        entry.next_free = self.free;
-        self.free = index;
-        self.live -= 1;
-    }
-
-    /// Queues the task that a waker's word names.
-    pub(crate) fn wake(&mut self, data: u64) {
-        let (index, generation) = (data as u32, (data >> 32) as u16);
-        if let Some(entry) = self.list.get(index as usize)
-            && entry.generation as u16 == generation
-            && entry.state & (LIVE | QUEUED) == LIVE
-        {
-            self.enqueue(index);
-        }
-    }
-
-    /// The word of `waker`, if this loop made it.
-    pub(crate) fn data_of(&self, waker: &Waker) -> Option<u64> {
-        let data = waker.data().addr() as u64;
-        (std::ptr::eq(waker.vtable(), &VTABLE) && loop_of(data) == self.loop_id).then_some(data)
-    }
-
-    /// Calls `waker` once nothing is borrowed.
-    pub(crate) fn wake_later(&mut self, waker: Waker) {
-        self.later.push(waker);
-    }
-
-    /// Drops `waker` once nothing is borrowed: its destructor may use the loop.
-    pub(crate) fn drop_later(&mut self, waker: Waker) {
-        self.garbage.push(waker);
-    }
-
-    /// Whether there is something to run.
-    pub(crate) fn is_ready(&self) -> bool {
-        let lists = !self.later.is_empty() || !self.garbage.is_empty();
-        !self.queue.is_empty() || lists || !self.turn_end.is_empty()
-    }
-
-    /// Prefetches the future of the task at `index` and its noted regions: they arrive while
-    /// another task is polled.
-    pub(super) fn prefetch(&self, index: u32) {
-        if let Some(entry) = self.list.get(index as usize)
-            && let Some(future) = entry.future.as_deref()
-        {
-            prefetch::fetch(prefetch::region(future));
-            self.prefetches.fetch(entry.foreseen);
-        }
-    }
-
-    fn foresee<T: ?Sized>(&mut self, what: &T) {
-        if let Some(task) = self.current
-            && let Some(entry) = self.list.get_mut(task.index as usize)
-        {
-            self.prefetches.note(&mut entry.foreseen, what);
-        }
-    }
-
-    /// The same where something was foreseen already.
-    #[inline]
-    fn foresee_more<T: ?Sized>(&mut self, what: &T) {
-        let foreseen = |task: TaskId| self.list.get(task.index as usize).map(|e| e.foreseen);
-        if self.current.and_then(foreseen).is_some_and(|number| number != NONE) {
-            self.foresee(what);
-        }
-    }
-
-    pub(super) fn begin_poll(&mut self, index: u32) -> Option<(BoxFuture, TaskId)> {
-        let entry = &mut self.list[index as usize];
-        entry.state &= !QUEUED;
-        self.prefetches.forget(&mut entry.foreseen);
-        let future = entry.future.take()?;
-        let task = TaskId { index, generation: entry.generation };
-        self.current = Some(task);
-        Some((future, task))
-    }
-
-    /// Puts the future back; returns it when it must be dropped instead.
-    pub(super) fn end_poll(
-        &mut self,
-        task: TaskId,
-        future: BoxFuture,
-        ended: bool,
-    ) -> Option<BoxFuture> {
-        self.current = None;
-        let entry = &mut self.list[task.index as usize];
-        if ended || entry.state & CANCELLED != 0 {
-            self.remove(task.index);
-            return Some(future);
-        }
-        entry.future = Some(future);
-        None
-    }
-
-    /// Takes every future out, for the end of the loop.
-    fn take_all(&mut self) -> Vec<BoxFuture> {
-        let mut all = Vec::new();
-        for index in 0..self.list.len() {
-            if let Some(future) = self.list[index].future.take() {
-                self.remove(index as u32);
-                all.push(future);
-            }
-        }
-        all
-    }
-}
-
 /// Drops every future of this thread's loop; tasks that they start meanwhile are dropped as well.
 pub(crate) fn drop_all() {
     loop {
@@ -545,10 +281,6 @@ pub(super) fn log_panic(panic: &(dyn std::any::Any + Send)) {
     base::log!(base::log::default(), Level::Alert, None, "panic in a task: {text}");
 }
 
-fn loop_of(data: u64) -> u16 {
-    (data >> 48) as u16
-}
-
 pub(super) fn waker(loop_id: u16, task: TaskId) -> Waker {
     let data =
         u64::from(loop_id) << 48 | u64::from(task.generation as u16) << 32 | u64::from(task.index);
@@ -561,12 +293,13 @@ const fn raw(data: *const ()) -> RawWaker {
     RawWaker::new(data, &VTABLE)
 }
 
-static VTABLE: RawWakerVTable = RawWakerVTable::new(raw, wake_word, wake_word, |_| ());
+/// The functions of the wakers of tasks.
+pub(crate) static VTABLE: RawWakerVTable = RawWakerVTable::new(raw, wake_word, wake_word, |_| ());
 
 fn wake_word(data: *const ()) {
     let data = data.addr() as u64;
     let here = try_with(|inner| {
-        let mine = inner.core.tasks.loop_id == loop_of(data);
+        let mine = inner.core.tasks.loop_id() == loop_of(data);
         if mine {
             inner.core.tasks.wake(data);
         }

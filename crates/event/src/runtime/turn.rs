@@ -4,22 +4,20 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::marker::PhantomData;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use base::log::Level;
 
-use crate::driver::{Driver, DriverKind, Phase};
-use crate::listener::{AcceptLock, Shared};
-use crate::op::fd_set::Sets;
-use crate::op::flight::Flights;
+use crate::driver::{Driver, DriverKind, EPOLL_EVENTS, Phase};
+use crate::listener::AcceptLock;
 use crate::runtime::batch::Batch;
-use crate::runtime::relief::{self, Relief, Tidying};
+use crate::runtime::inner::{INNER, Inner, with};
 use crate::runtime::remote::{self, Mailbox};
-use crate::runtime::slot::Slots;
+use crate::runtime::room::descriptors_max;
 use crate::runtime::stopwatch::{Run, Stopwatch};
-use crate::runtime::task::{self, Tasks};
-use crate::runtime::victims::Victims;
-use crate::sock::{SockKey, Socks};
+use crate::runtime::{relief, task};
+use crate::state::Core;
+use crate::state::tasks::Tasks;
 
 /// Rounds of tasks that wake tasks within one turn: accept, the new connection's first recv, and
 /// the tasks woken by that need no system call each.
@@ -59,208 +57,12 @@ impl Default for Options {
             accept_mutex_delay_ms: 500,
             timer_resolution_ms: 0,
             stall_ms: STALL_MS,
-            epoll_events: crate::driver::EPOLL_EVENTS,
+            epoll_events: EPOLL_EVENTS,
         }
     }
-}
-
-/// The work of a loop so far.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Stats {
-    /// How often the loop waited for events and handled them.
-    pub turns: u64,
-    /// Tasks polled.
-    pub polls: u64,
-    /// Tasks that have not ended.
-    pub tasks: usize,
-    /// Operations that wait.
-    pub waiting: usize,
-    /// Connections accepted, those without room included.
-    pub accepted: u64,
-    /// Milliseconds spent waiting in the kernel, to the clock's tick of some milliseconds.
-    pub wait_ms: u64,
-    /// Milliseconds spent running tasks and timers, to the same precision.
-    pub busy_ms: u64,
-    /// The longest run between two waits, in milliseconds.
-    pub longest_turn_ms: u64,
-}
-
-/// The room in a loop.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Room {
-    /// Its connections, those to servers included.
-    pub connections: usize,
-    /// Of these, idle ones and those with half a request: they make room for others.
-    pub parked: usize,
-    /// The most connections.
-    pub connections_max: usize,
-    /// About how many descriptors the process has open.
-    pub descriptors: usize,
-    /// The most descriptors.
-    pub descriptors_max: usize,
-    /// An allocation has failed lately.
-    pub lacks_memory: bool,
-    /// Bytes that the kernel may fill, with which no memory needs to be yet.
-    pub lent: usize,
-}
-
-/// A scarce resource, with its amount.
-#[derive(Clone, Copy)]
-pub(crate) enum Shortage {
-    Connections(usize),
-    Descriptors(usize),
-}
-
-/// The limit on the numbers of descriptors.
-pub(crate) fn descriptors_max() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
-}
-
-/// The part that operations share, apart from the driver.
-pub(crate) struct Core {
-    pub(crate) socks: Socks,
-    pub(crate) slots: Slots,
-    pub(crate) tasks: Tasks,
-    pub(crate) flights: Flights,
-    pub(crate) sets: Sets,
-    pub(crate) stats: Stats,
-    pub(crate) listeners: Vec<Weak<Shared>>,
-    pub(crate) idle_listeners: Vec<SockKey>,
-    pub(crate) connections_max: usize,
-    pub(crate) descriptors_max: usize,
-    /// Descriptors that are no connections: the most that were seen in this period.
-    others: usize,
-    others_period: u64,
-    pub(crate) multi_accept: bool,
-    /// Whether connections may be accepted: always, or while the accept lock is held.
-    pub(crate) accept_held: bool,
-    /// Whether listeners are reported: always, or from holding the accept lock until another worker
-    /// has it.
-    pub(crate) accept_listening: bool,
-    /// Turns in which the accept lock is left to others.
-    pub(crate) accept_disabled: usize,
-    /// Set while descriptors have run out.
-    pub(crate) starved_until_ms: Option<u64>,
-    pub(crate) relief: Relief,
-    pub(crate) victims: Victims,
-    /// The last turn in which a connection was accepted.
-    pub(crate) accepted_turn: u64,
-    tidying: Tidying,
-    /// Polls of the last turn.
-    pub(crate) polled: usize,
-    /// The driver has closed a descriptor since accepting was last looked at.
-    pub(crate) descriptor_closed: bool,
-    /// Failures to watch a listener, to be logged when nothing is borrowed: a log may use the loop.
-    pub(crate) listen_failures: Vec<io::Error>,
-    /// The second in which the lack of connections was last logged.
-    reuse_logged: u64,
-    /// The second in which the lack of descriptors was last logged.
-    pub(crate) starved_logged: u64,
-}
-
-/// The loop of a thread.
-pub(crate) struct Inner {
-    /// Dropped first: it ends its use of the memory that the flights own.
-    pub(crate) driver: Driver,
-    pub(crate) core: Core,
-}
-
-thread_local! {
-    static INNER: RefCell<Option<Inner>> = const { RefCell::new(None) };
-}
-
-/// Calls `f` with this thread's loop. `f` must not call anything that may use the loop itself:
-/// dropping a future, a socket or a foreign waker does.
-#[inline]
-pub(crate) fn with<R>(f: impl FnOnce(&mut Inner) -> R) -> R {
-    INNER.with(|inner| f(inner.borrow_mut().as_mut().expect("this thread has an event loop")))
-}
-
-/// [`with`], or nothing when the thread has no loop, or it is in use at this moment.
-#[inline]
-pub(crate) fn try_with<R>(f: impl FnOnce(&mut Inner) -> R) -> Option<R> {
-    INNER.try_with(|inner| Some(f(inner.try_borrow_mut().ok()?.as_mut()?))).ok().flatten()
-}
-
-impl Core {
-    /// About how many descriptors are open, those of other uses included. The kernel gives the
-    /// lowest free number: when `newest` was opened, all below it were in use. Freed lower numbers
-    /// hide the others for a while, so the recent maximum is taken.
-    fn descriptors_used(&mut self, newest: usize) -> usize {
-        let connections = self.socks.with_descriptor();
-        let others = (newest + 1).saturating_sub(connections);
-        let period = base::time::unix_secs() / 16;
-        if others > self.others || period != self.others_period {
-            (self.others, self.others_period) = (others, period);
-        }
-        connections + self.others
-    }
-
-    /// Asks some of the parked connections to go; false when there are none.
-    pub(crate) fn reclaim(&mut self) -> bool {
-        let parked = self.slots.parked();
-        if parked > 0 {
-            self.reclaim_parked((parked / 8).clamp(1, 32));
-        }
-        parked > 0
-    }
-
-    /// Whether so few connections are left that others make room.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        let max = self.connections_max;
-        max.saturating_sub(self.socks.connections()) <= max / 16
-    }
-
-    /// The room in the loop.
-    fn room(&self) -> Room {
-        let connections = self.socks.connections();
-        Room {
-            connections,
-            parked: self.slots.parked(),
-            connections_max: self.connections_max,
-            descriptors: self.socks.with_descriptor() + self.others,
-            descriptors_max: self.descriptors_max,
-            lacks_memory: self.relief.is_on(),
-            lent: 0,
-        }
-    }
-}
-
-/// Whether so much of something is taken that parked connections make room: a sixteenth is left. Of
-/// few parked ones most have come this moment, and are about to send their request: they stay until
-/// almost nothing is left.
-fn is_short(used: usize, max: usize, parked: usize) -> bool {
-    let (free, few) = (max.saturating_sub(used), max / 16);
-    free <= few && (parked >= few || free <= max / 64)
 }
 
 impl Inner {
-    /// Asks parked connections to close when few connections or descriptors are left: active ones
-    /// need some for files and upstreams. `newest` is the one opened last. Returns the shortage to
-    /// log: once a second.
-    pub(crate) fn make_room(&mut self, newest: usize) -> Option<Shortage> {
-        let core = &mut self.core;
-        let (max, descriptors) = (core.connections_max, core.descriptors_max);
-        // The connections that were asked to close are still open.
-        let leaving = core.leaving();
-        let connections = core.socks.connections().saturating_sub(leaving);
-        let used = core.descriptors_used(newest).saturating_sub(leaving);
-        let parked = core.slots.parked().saturating_sub(leaving);
-        let shortage = if is_short(connections, max, parked) {
-            Shortage::Connections(max)
-        } else if is_short(used, descriptors + 1, parked) {
-            Shortage::Descriptors(descriptors)
-        } else {
-            return None;
-        };
-        if !core.reclaim() {
-            return None;
-        }
-        let second = base::time::unix_secs();
-        (std::mem::replace(&mut core.reuse_logged, second) != second).then_some(shortage)
-    }
-
     /// Applies the events and timers of a turn; returns the failures to log.
     fn apply_turn(&mut self) -> Vec<io::Error> {
         let Inner { core, driver } = self;
@@ -322,34 +124,11 @@ impl Loop {
         let Options { driver, timer_resolution_ms, epoll_events, .. } = options;
         let driver = Driver::new(driver, &mailbox, timer_resolution_ms, epoll_events)
             .inspect_err(|_| remote::close(id))?;
-        let core = Core {
-            socks: Socks::new(),
-            slots: Slots::new(base::time::now_ms()),
-            tasks: Tasks::new(id),
-            flights: Flights::default(),
-            sets: Sets::default(),
-            stats: Stats::default(),
-            listeners: Vec::new(),
-            idle_listeners: Vec::new(),
-            connections_max: options.connections,
-            descriptors_max: descriptors_max(),
-            others: 0,
-            others_period: 0,
-            multi_accept: options.multi_accept,
-            accept_held: options.accept_mutex.is_none(),
-            accept_listening: options.accept_mutex.is_none(),
-            accept_disabled: 0,
-            starved_until_ms: None,
-            relief: Relief::default(),
-            victims: Victims::default(),
-            accepted_turn: 0,
-            tidying: Tidying::default(),
-            polled: 0,
-            descriptor_closed: false,
-            listen_failures: Vec::new(),
-            reuse_logged: 0,
-            starved_logged: 0,
-        };
+        let tasks = Tasks::new(id, &task::VTABLE);
+        let mut core = Core::new(tasks, options.connections, descriptors_max());
+        core.multi_accept = options.multi_accept;
+        core.accept_held = options.accept_mutex.is_none();
+        core.accept_listening = options.accept_mutex.is_none();
         INNER.with(|inner| *inner.borrow_mut() = Some(Inner { core, driver }));
         let stall_ms = if timer_resolution_ms > 0 { u64::MAX } else { options.stall_ms };
         Ok(Loop {
@@ -527,76 +306,4 @@ impl Drop for Loop {
             remote::close(inner.core.tasks.loop_id());
         }
     }
-}
-
-/// Whether a thread has a loop.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Presence {
-    /// It has none.
-    Absent,
-    /// It has one, whose functions may be called.
-    Free,
-    /// It has one, which is in use: it has called the destructor of a value.
-    InUse,
-}
-
-/// Whether this thread has a loop.
-pub fn presence() -> Presence {
-    let seen = INNER.try_with(|inner| match inner.try_borrow_mut() {
-        Ok(inner) if inner.is_none() => Presence::Absent,
-        Ok(_) => Presence::Free,
-        Err(_) => Presence::InUse,
-    });
-    seen.unwrap_or(Presence::Absent)
-}
-
-/// The name of the driver of this thread's loop.
-pub fn driver_name() -> &'static str {
-    with(|inner| inner.driver.kind().name())
-}
-
-/// Connections that this thread's loop holds.
-pub fn connections_in_use() -> usize {
-    try_with(|inner| inner.core.socks.connections()).unwrap_or(0)
-}
-
-/// Sends that were left to the driver of this thread's loop, and are not over.
-pub fn posted() -> usize {
-    try_with(|inner| inner.core.flights.posted()).unwrap_or(0)
-}
-
-/// The room in this thread's loop.
-pub fn room() -> Room {
-    try_with(|inner| Room { lent: inner.driver.lent(), ..inner.core.room() }).unwrap_or_default()
-}
-
-/// The limit of its connections.
-pub fn connections_max() -> usize {
-    try_with(|inner| inner.core.connections_max).unwrap_or(0)
-}
-
-/// The number of the present turn of this thread's loop: it is another one after each wait.
-#[inline]
-pub fn turn() -> u64 {
-    try_with(|inner| inner.core.stats.turns).unwrap_or(0)
-}
-
-/// The work of this thread's loop so far.
-pub fn stats() -> Stats {
-    try_with(|inner| Stats {
-        tasks: inner.core.tasks.live(),
-        waiting: inner.core.slots.in_use(),
-        ..inner.core.stats
-    })
-    .unwrap_or_default()
-}
-
-/// Reports that a descriptor was closed outside the loop's knowledge (a cached file): accepting
-/// that has stopped for want of one resumes.
-pub fn descriptor_closed() {
-    let _ = try_with(|inner| {
-        if inner.core.starved_until_ms.is_some() {
-            inner.feed();
-        }
-    });
 }

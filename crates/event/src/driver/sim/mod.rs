@@ -11,8 +11,9 @@
 //! own.
 
 pub(crate) mod net;
-mod plan;
-pub(crate) mod rng;
+pub(crate) mod plan;
+mod rng;
+pub(crate) mod send;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -20,17 +21,16 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{Arm, Epoll, Phase};
-use crate::op::flight::FlightOp;
-use crate::op::{Direction, simulate};
+use super::epoll::{EPOLL_EVENTS, Epoll};
+use super::seam::{Arm, Phase};
 use crate::runtime::remote::Mailbox;
-use crate::runtime::slot::NONE;
-use crate::runtime::turn::Core;
-use crate::sock::{SockKey, SockKind, bits};
-
+use crate::state::Core;
+use crate::state::flights::FlightOp;
+use crate::state::index::NONE;
+use crate::state::socks::{Direction, SockKey, SockKind, bits};
 use net::{Net, heard};
-
-pub use plan::{Faults, Plan, STALL_MS, disk_is_cold, run};
+use plan::Plan;
+use send::simulate;
 
 /// The first moment of every simulation: the loop's clock, and the world's (14 November 2023).
 const START_MS: u64 = 1_000_000;
@@ -58,7 +58,7 @@ struct Flying {
 
 impl Sim {
     pub(crate) fn new(plan: Plan, mailbox: Arc<Mailbox>) -> io::Result<Sim> {
-        let real = Epoll::new(mailbox, 0, super::EPOLL_EVENTS)?;
+        let real = Epoll::new(mailbox, 0, EPOLL_EVENTS)?;
         base::time::pin(START_MS, START_UNIX_MS);
         let net = Net::new(plan, START_MS);
         let (reports, flying) = (Vec::new(), Vec::new());

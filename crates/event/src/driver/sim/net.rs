@@ -14,10 +14,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use os::SockAddr;
 use rustix::io::Errno;
 
-use super::Plan;
+use super::plan::Plan;
 use super::rng::Rng;
-use crate::op::Direction;
-use crate::sock::{SockEntry, SockKey, SockKind, bits};
+use crate::state::socks::{Direction, SockEntry, SockKey, SockKind, bits};
 
 type PipeId = usize;
 
@@ -481,7 +480,7 @@ impl Net {
     /// stall of a disk.
     pub(crate) fn task_ms(&mut self) -> u64 {
         match self.rng.per_mille(self.plan.faults.stalls) {
-            true => self.rng.up_to(super::STALL_MS),
+            true => self.rng.up_to(super::plan::STALL_MS),
             false => self.latency(),
         }
     }

@@ -1,10 +1,4 @@
-//! Simulations: the faults of one, its seed, and the running of a future in it.
-
-use std::future::Future;
-use std::io;
-
-use crate::driver::DriverKind;
-use crate::runtime::turn::{Loop, Options};
+//! The faults of a simulation, and its seed.
 
 /// The faults of a simulated network, each with its frequency (in a thousand operations).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,25 +86,4 @@ impl Plan {
     pub const fn completing(self) -> Plan {
         Plan { completes: true, ..self }
     }
-}
-
-/// Whether a simulated disk must be read although the data is in memory: at random, as often as a
-/// ready socket is not ready after all. Never on a real driver. Code that tries memory first asks
-/// this, so that simulations see both.
-#[inline]
-pub fn disk_is_cold() -> bool {
-    crate::runtime::turn::try_with(|inner| match &mut inner.driver {
-        crate::driver::Driver::Sim(sim) => sim.net.is_cold(),
-        _ => false,
-    })
-    .unwrap_or(false)
-}
-
-/// Runs `future` on a simulated loop.
-///
-/// # Errors
-/// When it panics, or waits for something that can never come.
-pub fn run<T: 'static>(plan: Plan, future: impl Future<Output = T> + 'static) -> io::Result<T> {
-    let driver = DriverKind::Sim(plan);
-    Loop::new(Options { driver, ..Options::default() })?.block_on(future)
 }

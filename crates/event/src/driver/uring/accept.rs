@@ -11,7 +11,7 @@ use super::Uring;
 use super::ring::Completion;
 use super::socks::state;
 use super::token::{self, Token};
-use crate::sock::SockKey;
+use crate::state::socks::SockKey;
 
 impl Uring {
     /// Begins or ends accepting. `one`: other workers accept from the same socket, and this one

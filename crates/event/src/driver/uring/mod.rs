@@ -5,7 +5,7 @@
 //! kernel, which takes a provided buffer only when bytes arrive; they lie in the socket's inbox
 //! until they are received. So a cancelled wait loses nothing. A recv goes on, and takes a buffer
 //! for each part that comes; where memory is scarce, it takes one. Sends from memory are flights,
-//! see [`crate::op::flight`]; files are sent by sendfile, for which the ring has no operation.
+//! see [`crate::state::flights`]; files are sent by sendfile, for which the ring has no operation.
 //!
 //! ```text
 //!             arm               bytes
@@ -49,14 +49,13 @@ pub(super) use self::send::PIECES;
 use self::socks::{KernelOpsTable, state};
 use self::token::Token;
 use super::poll::ready_bits;
+use super::seam::{Arm, Phase};
 use super::ticker::Ticker;
-use super::{Arm, Phase};
-use crate::op::Direction;
-use crate::op::flight::FlightOp;
 use crate::runtime::remote::Mailbox;
-use crate::runtime::slot::NONE;
-use crate::runtime::turn::Core;
-use crate::sock::{SockKey, SockKind, bits, out};
+use crate::state::Core;
+use crate::state::flights::FlightOp;
+use crate::state::index::NONE;
+use crate::state::socks::{Direction, SockKey, SockKind, bits, out};
 
 /// Time that the end of a loop waits for the disks.
 const READS_END: Duration = Duration::from_millis(300);

@@ -12,9 +12,9 @@ use super::ring::{self, Completion};
 use super::socks::state;
 use super::token::{self, Token};
 use super::{Uring, buffers};
-use crate::runtime::slot::NONE;
-use crate::runtime::turn::Core;
-use crate::sock::{SockEntry, SockKey, bits};
+use crate::state::Core;
+use crate::state::index::NONE;
+use crate::state::socks::{SockEntry, SockKey, bits};
 
 /// The maximum number of pages in a connection's inbox, at which its recv stops.
 const INBOX_MAX: usize = 4;

@@ -9,7 +9,7 @@ use io_uring::squeue::Entry;
 use io_uring::{opcode, types};
 use mem::Chain;
 
-use crate::op::Reading;
+use crate::state::flights::Reading;
 
 /// Pieces that one send takes at most.
 pub(crate) const PIECES: usize = 16;

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use mem::Page;
 
 use super::token::{self, Token};
-use crate::sock::SockKey;
+use crate::state::socks::SockKey;
 
 /// The bits of [`KernelOps::state`].
 pub(super) mod state {

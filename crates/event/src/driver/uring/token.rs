@@ -5,7 +5,7 @@
 //!   | kind     | generation      | place               |
 //! ```
 
-use crate::sock::SockKey;
+use crate::state::socks::SockKey;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]

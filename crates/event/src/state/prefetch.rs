@@ -5,7 +5,7 @@
 //! dozen places that lead from one to the next. Known beforehand, all of them are loaded at the
 //! same time, while the task before is polled.
 
-use crate::runtime::slot::NONE;
+use super::index::NONE;
 
 /// A cache line, bytes.
 const LINE: usize = 64;

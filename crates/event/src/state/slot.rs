@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Where the driver completes operations, `Flying` stands for `Waiting`, and a slot that is
-//! released while it flies is `Orphaned` until it lands: see [`crate::op::flight`]. A `Posted` slot
+//! released while it flies is `Orphaned` until it lands: see [`flights`](super::flights). A `Posted` slot
 //! flies without a waiter.
 //!
 //! A future holds the key of its slot and nothing that the kernel can see. The slot holds the
@@ -20,11 +20,9 @@
 use std::collections::HashMap;
 use std::task::Waker;
 
-use crate::runtime::task::{NO_TASK, Tasks};
-use crate::runtime::timer::{NO_BUCKET, Wheel};
-
-/// No slot, no task, no socket.
-pub(crate) const NONE: u32 = u32::MAX;
+use super::index::{NO_TASK, NONE};
+use super::tasks::Tasks;
+use super::timer::{NO_BUCKET, Wheel};
 
 /// Waits that end in a turn because their time has passed: what follows on a thousand of them would
 /// hold up those that something has come for.
@@ -509,6 +507,7 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::task::VTABLE;
 
     const PLAIN: Terms = Terms { sock: NONE, gate: 0, park: Park::No, deadline_ms: u64::MAX };
 
@@ -519,7 +518,7 @@ mod tests {
 
     #[test]
     fn keys_do_not_outlive_operations() {
-        let (mut tasks, mut slots) = (Tasks::new(0), Slots::new(0));
+        let (mut tasks, mut slots) = (Tasks::new(0, &VTABLE), Slots::new(0));
         let old = slots.begin(&tasks, Waker::noop(), PLAIN);
         slots.complete(&mut tasks, old.index, SlotState::Ready);
         slots.complete(&mut tasks, old.index, SlotState::TimedOut);
@@ -538,7 +537,7 @@ mod tests {
 
     #[test]
     fn parked_connections_are_listed_and_reclaimed_once() {
-        let (mut tasks, mut slots) = (Tasks::new(0), Slots::new(0));
+        let (mut tasks, mut slots) = (Tasks::new(0, &VTABLE), Slots::new(0));
         let park = Terms { park: Park::Idle, deadline_ms: 1000, ..PLAIN };
         let keys: Vec<SlotKey> = (0..5).map(|_| slots.begin(&tasks, Waker::noop(), park)).collect();
         slots.release(&mut tasks, keys[0]);
@@ -559,7 +558,7 @@ mod tests {
 
     #[test]
     fn of_many_waits_at_a_gate_some_end_at_a_time() {
-        let (mut tasks, mut slots) = (Tasks::new(0), Slots::new(0));
+        let (mut tasks, mut slots) = (Tasks::new(0, &VTABLE), Slots::new(0));
         let terms = || Terms { gate: 1, ..PLAIN };
         let begin = |_| slots.begin(&tasks, Waker::noop(), terms());
         let keys: Vec<SlotKey> = (0..2 * GATE_A_TURN + 3).map(begin).collect();
@@ -574,7 +573,7 @@ mod tests {
 
     #[test]
     fn gates_wake_only_their_own() {
-        let (mut tasks, mut slots) = (Tasks::new(0), Slots::new(0));
+        let (mut tasks, mut slots) = (Tasks::new(0, &VTABLE), Slots::new(0));
         let [a, b] = [1, 2].map(|gate| slots.begin(&tasks, Waker::noop(), Terms { gate, ..PLAIN }));
         assert_eq!(slots.close_gate(&mut tasks, 2, 0), None);
         assert_eq!((slots.state(a), slots.state(b)), (SlotState::Waiting, SlotState::Gate));

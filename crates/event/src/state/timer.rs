@@ -5,7 +5,8 @@
 //! its timers move down; in the lowest ring they fire. Setting and cancelling are O(1) and never
 //! allocate: the links of the lists lie in the slots themselves.
 
-use crate::runtime::slot::{NONE, Slot};
+use super::index::NONE;
+use super::slot::Slot;
 
 const BITS: u32 = 6;
 const RING: usize = 1 << BITS;
