@@ -8,7 +8,7 @@ use mem::Chain;
 
 use crate::module::{BytesFilter, Piece, Sent, Way};
 use crate::phases::status;
-use crate::proxy::filter_of;
+use crate::proxy::filtered::filter_of;
 use crate::session::StreamSession;
 
 pub use crate::phases::status as statuses;

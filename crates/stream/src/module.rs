@@ -8,8 +8,11 @@ use bytes::Bytes;
 use conf::table::Contexts;
 use conf::{ConfError, Node};
 
-use crate::proxy::Proxy;
+use crate::proxy::choice::Choice;
+use crate::proxy::resumed::Resumed;
 use crate::session::StreamSession;
+use crate::udp::client::Client;
+use crate::udp::relay::{Pause, Relay};
 
 /// The table of a module.
 pub type Module = engine::Module<StreamSession>;
@@ -168,6 +171,34 @@ pub trait Content {
     fn serve<'a>(&'a self, s: &'a mut StreamSession) -> Served<'a>;
 }
 
+/// The choice of a server for a UDP session, in progress; fails with the session's status.
+pub(crate) type Choosing<'a> = Pin<Box<dyn Future<Output = Result<Choice, u16>> + 'a>>;
+
+/// A proxy, for sessions that it does not serve as a [`Content`]: UDP sessions without a task,
+/// whose turns the worker's table runs, and TCP sessions that another process has begun.
+pub(crate) trait TasklessProxy {
+    /// Chooses the server of a UDP session.
+    fn choose<'a>(&'a self, s: &'a mut StreamSession) -> Choosing<'a>;
+
+    /// Creates the relay of a UDP session, whose first datagram was already read.
+    fn relay(&self, s: StreamSession, choice: Choice) -> Relay;
+
+    /// The maximum number of further datagrams in a session (`proxy_requests`), if limited.
+    fn further_datagrams(&self) -> Option<u64>;
+
+    /// Runs a turn of a relay. `came`: the server's socket may be readable.
+    ///
+    /// # Errors
+    /// The session has ended with this status.
+    fn turn(&self, relay: &mut Relay, client: &Rc<Client>, came: bool) -> Result<Pause, u16>;
+
+    /// `proxy_buffer_size`.
+    fn buffer_size(&self) -> usize;
+
+    /// Serves a TCP session that another process has begun.
+    fn resume<'a>(&'a self, s: &'a mut StreamSession, resumed: Resumed) -> Served<'a>;
+}
+
 /// The handlers of a server, by phase.
 #[derive(Default)]
 pub struct Pipeline {
@@ -197,7 +228,7 @@ pub struct Pipeline {
     /// Makes the filter of each session that the proxy serves.
     pub filter: Option<MakeFilter>,
     /// The proxy, if it serves UDP sessions, which then need no task each.
-    pub(crate) datagrams: Option<Rc<Proxy>>,
+    pub(crate) datagrams: Option<Rc<dyn TasklessProxy>>,
     /// Run for each further datagram of a UDP session.
     pub datagram: Vec<DatagramHandler>,
     /// Logs the session.

@@ -29,7 +29,7 @@ use crate::counted::Counted;
 use crate::module::{Block, Pipeline, ServerInfo};
 use crate::proxy::exchanges::Exchanges;
 use crate::server::{Address, Server, StreamMain};
-use crate::{ssl, udp};
+use crate::udp::client::{Client as UdpClient, Held};
 
 /// Who serves a session's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -90,7 +90,7 @@ enum Link {
     Taken,
     /// A TCP connection.
     Stream(Transport),
-    Datagrams(udp::Held),
+    Datagrams(Held),
 }
 
 /// Data that many sessions do not have, stored separately to keep the others small.
@@ -240,7 +240,7 @@ impl StreamSession {
     }
 
     /// The client of a UDP session.
-    pub fn datagrams(&self) -> Option<&Rc<udp::Client>> {
+    pub fn datagrams(&self) -> Option<&Rc<UdpClient>> {
         match &self.link {
             Link::Datagrams(held) => Some(held.client()),
             Link::Taken | Link::Stream(_) => None,
@@ -248,7 +248,7 @@ impl StreamSession {
     }
 
     /// Makes it a UDP session of this client.
-    pub(crate) fn set_datagrams(&mut self, held: udp::Held) {
+    pub(crate) fn set_datagrams(&mut self, held: Held) {
         self.link = Link::Datagrams(held);
     }
 
@@ -269,13 +269,6 @@ impl StreamSession {
     /// finds.
     pub fn conf<T: 'static>(&self) -> Rc<T> {
         self.server.confs.listed()
-    }
-
-    /// Moves the session to the server with this name at the same address, if there is one.
-    pub fn choose_server(&mut self, name: &[u8]) {
-        if let Some(server) = ssl::named(self, name) {
-            self.server = server;
-        }
     }
 
     /// The parameters of TLS with the client, if it uses TLS.

@@ -136,9 +136,18 @@ pub(crate) fn tls_of(s: &StreamSession) -> Rc<Server> {
     }
 }
 
+impl StreamSession {
+    /// Moves the session to the server with this name at the same address, if there is one.
+    pub fn choose_server(&mut self, name: &[u8]) {
+        if let Some(server) = named(self, name) {
+            self.server = server;
+        }
+    }
+}
+
 /// The server with this name at the session's address, if there is one. Stores the captures of a
 /// regular expression.
-pub(crate) fn named(s: &mut StreamSession, name: &[u8]) -> Option<Rc<Server>> {
+fn named(s: &mut StreamSession, name: &[u8]) -> Option<Rc<Server>> {
     let host = http_wire::uri::validate_host(name)?;
     let host = name.get(..host.name_len)?.to_ascii_lowercase();
     let listen = s.listen.clone();

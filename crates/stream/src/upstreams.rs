@@ -9,14 +9,14 @@ use upstream::block::Block;
 use upstream::{Upstreams, directives as set};
 
 use crate::module::Module;
-use crate::proxy::exchanges;
+use crate::proxy::variables;
 use crate::server::StreamMain;
 
 /// The module's table.
 pub static MODULE: Module = Module {
     name: "upstream",
     directives: &set::directives(),
-    variables: exchanges::VARIABLES,
+    variables: variables::VARIABLES,
     confs: &[ConfType::of::<Upstreams>(Scope::Main), ConfType::of::<Block>(Scope::Server)],
     init: Some(set::make_groups),
     start: Some(start),

@@ -17,9 +17,9 @@ use event::task::Unborn;
 use net::proxy_header::NoHeader;
 use os::SockAddr;
 
-use crate::module::Served;
+use crate::module::{Served, TasklessProxy};
 use crate::phases::{self, status};
-use crate::proxy::{Proxy, Resumed};
+use crate::proxy::resumed::Resumed;
 use crate::server::{Server, StreamMain};
 use crate::session::{ServedBy, StreamSession};
 use crate::ssl;
@@ -75,7 +75,7 @@ fn task(mut s: StreamSession) -> impl Future<Output = ()> {
 }
 
 /// Serves a session that another process has begun, by `proxy`.
-pub(crate) fn resume(mut s: StreamSession, proxy: Rc<Proxy>, resumed: Resumed) {
+pub(crate) fn resume(mut s: StreamSession, proxy: Rc<dyn TasklessProxy>, resumed: Resumed) {
     event::spawn(async move {
         let main = s.main.clone();
         beat::serves(s.number, &s.peer, Doing::Session);
@@ -83,7 +83,7 @@ pub(crate) fn resume(mut s: StreamSession, proxy: Rc<Proxy>, resumed: Resumed) {
         s.is_served = true;
         let server = s.server.clone();
         server.pipeline.resume.iter().for_each(|resume| resume(&mut s));
-        let outcome = main.life.unless_given_up(boxed(|| proxy.resume(&mut s, resumed))).await;
+        let outcome = main.life.unless_given_up(proxy.resume(&mut s, resumed)).await;
         let status = outcome.unwrap_or_else(|| given_up(&s));
         let logs = end(&mut s, status);
         if !logs.is_empty() {
@@ -122,9 +122,11 @@ async fn serve_datagrams(mut s: StreamSession) {
     let ended = match (begun, proxy) {
         (Some(Ok(())), Some(proxy)) => {
             s.is_served = true;
-            let begun = life.unless_given_up(pin!(proxy.begin(&mut s))).await;
-            match begun {
-                Some(Ok(begun)) => return begun.relay(s),
+            match life.unless_given_up(proxy.choose(&mut s)).await {
+                Some(Ok(choice)) => {
+                    let Some(client) = s.datagrams().cloned() else { return };
+                    return client.adopt(proxy.relay(s, choice));
+                }
                 ended => ended.and_then(Result::err),
             }
         }

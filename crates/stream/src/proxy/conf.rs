@@ -4,15 +4,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use conf::template::Template;
+use conf::template::{Template, VarSource};
 use conf::{ConfError, Node, Word};
 use engine::min_rate::MinRate;
 use engine::settings::{Conf, ConfSet};
 use upstream::GroupRef;
 use upstream::socket::{Bind, SocketConf};
 use upstream::ssl::{Fixed, SslDraft, UpstreamTls};
-
-use crate::session::StreamSession;
 
 /// The version of the PROXY protocol header for upstreams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -177,7 +175,7 @@ impl ServerTls {
     }
 
     /// The TLS settings of a session, with the ALPN list that its variables result in.
-    pub fn of(&self, s: &mut StreamSession) -> Rc<UpstreamTls> {
+    pub fn of(&self, s: &mut impl VarSource) -> Rc<UpstreamTls> {
         if self.alpn.is_empty() {
             return self.tls.clone();
         }

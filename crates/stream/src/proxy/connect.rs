@@ -13,7 +13,8 @@ use upstream::peer::Peer;
 use upstream::socket::{self, NotOpened};
 use upstream::ssl::{Shake, UpstreamTls};
 
-use super::{Others, Proxy, Stop, header, relay};
+use super::choice::Others;
+use super::{Proxy, Stop, header, relay};
 use crate::phases::status;
 use crate::session::StreamSession;
 

@@ -14,110 +14,35 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use base::future::boxed;
 use base::log::Level;
 use base::time::now_ms;
 use bytes::Bytes;
 use engine::Client as _;
 use event::Member;
 use net::Kind;
-use net::relay::Rate;
 use os::datagram;
 use upstream::balance::ServerOutcome;
 use upstream::failure;
-use upstream::lease::Lease;
 use upstream::peer::Peer;
 use upstream::socket::{self, NotOpened, SocketConf};
 
+use super::choice::Choice;
 use super::conf::ProxyConf;
-use super::{Choice, Others, Proxy, Stop, finish, header, relay};
+use super::resumed::Resumed;
+use super::{Proxy, Stop, finish, header, relay};
+use crate::module::{Choosing, Served, TasklessProxy};
 use crate::phases::status;
 use crate::session::StreamSession;
-use crate::udp::{self, Client};
+use crate::udp::client::Client;
+use crate::udp::datagrams;
+use crate::udp::relay::{Aside, Marks, Pause, Relay, Unanswered};
 
 /// The maximum number of questions kept for the next server until the first answer.
 const KEPT_MAX: usize = 16;
 
 /// The maximum number of receives in one turn, so that other sessions get theirs.
 const ROUNDS: usize = 64;
-
-/// The state of a session across all servers that it tries. Kept small, because every idle session
-/// has one.
-pub(crate) struct Relay {
-    pub s: StreamSession,
-    lease: Lease,
-    server: Option<Member>,
-    questions: u64,
-    answers: u64,
-    aside: Option<Box<Aside>>,
-}
-
-/// Flags of a relay, in three bytes.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Marks {
-    /// The PROXY protocol header was sent to the current server.
-    is_headed: bool,
-    /// A question was sent after the last answer.
-    has_asked: bool,
-    /// UDP_GRO is on for the current server's socket.
-    may_join: bool,
-}
-
-impl Relay {
-    /// Returns the session after the exchange has ended.
-    pub(crate) fn into_session(self) -> StreamSession {
-        self.s
-    }
-
-    /// An answer could not be sent to the client: corrects the counter and logs the error.
-    pub(crate) fn answer_failed(&self, bytes: u64, e: &io::Error) {
-        let s = &self.s;
-        s.sent.set(s.sent.get().saturating_sub(bytes));
-        let e = base::log::os_error(e);
-        s.log(Level::Info, format_args!("sendmsg() failed {e} while proxying connection"));
-    }
-}
-
-/// A session whose upstream is chosen, but which has no server yet.
-pub(crate) struct Begun<'a> {
-    proxy: &'a Proxy,
-    choice: Choice,
-}
-
-impl Begun<'_> {
-    /// Hands the session over to the worker's table.
-    pub fn relay(self, s: StreamSession) {
-        let Some(client) = s.datagrams().cloned() else { return };
-        client.adopt(self.proxy.relay(s, self.choice));
-    }
-}
-
-/// State that most idle sessions do not need.
-struct Aside {
-    /// Unanswered questions; `None` after the first answer.
-    unanswered: Option<Unanswered>,
-    others: Others,
-    upload: Option<Rate>,
-    download: Option<Rate>,
-    /// The PROXY protocol header for each datagram.
-    header: Vec<u8>,
-}
-
-/// Unanswered questions, to be repeated to the next server.
-struct Unanswered {
-    first: Bytes,
-    others: Vec<Bytes>,
-    /// The number of questions sent to the current server.
-    sent: usize,
-}
-
-impl Unanswered {
-    fn unsent(&self) -> Option<&Bytes> {
-        match self.sent {
-            0 => Some(&self.first),
-            n => self.others.get(n - 1),
-        }
-    }
-}
 
 /// The end of an exchange with one server.
 enum Ended {
@@ -129,28 +54,36 @@ enum Ended {
     Silent,
 }
 
-/// What follows a turn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pause {
-    /// There may be more to do, after other sessions had their turn.
-    Busy,
-    /// Nothing to do until a datagram arrives, or until this time in milliseconds.
-    Until(u64),
+impl TasklessProxy for Proxy {
+    fn choose<'a>(&'a self, s: &'a mut StreamSession) -> Choosing<'a> {
+        s.is_proxied = true;
+        boxed(|| Proxy::choose(self, s))
+    }
+
+    fn relay(&self, s: StreamSession, choice: Choice) -> Relay {
+        self.make_relay(s, choice)
+    }
+
+    fn further_datagrams(&self) -> Option<u64> {
+        self.conf.requests.checked_sub(1)
+    }
+
+    fn turn(&self, relay: &mut Relay, client: &Rc<Client>, came: bool) -> Result<Pause, u16> {
+        self.run_turn(relay, client, came)
+    }
+
+    fn buffer_size(&self) -> usize {
+        self.conf.buffer_size
+    }
+
+    fn resume<'a>(&'a self, s: &'a mut StreamSession, resumed: Resumed) -> Served<'a> {
+        boxed(|| self.resume_session(s, resumed))
+    }
 }
 
 impl Proxy {
-    /// Chooses the upstream of a UDP session.
-    ///
-    /// # Errors
-    /// The session's status.
-    pub(crate) async fn begin(&self, s: &mut StreamSession) -> Result<Begun<'_>, u16> {
-        s.is_proxied = true;
-        let choice = self.choose(s).await?;
-        Ok(Begun { proxy: self, choice })
-    }
-
     /// Creates the relay of a session, whose first datagram was already read.
-    fn relay(&self, mut s: StreamSession, choice: Choice) -> Relay {
+    fn make_relay(&self, mut s: StreamSession, choice: Choice) -> Relay {
         let conf = &self.conf;
         let first = std::mem::take(&mut s.preread).freeze();
         let (upload, download) =
@@ -163,17 +96,12 @@ impl Proxy {
         Relay { s, lease, server: None, questions: 1, answers: 0, aside }
     }
 
-    /// The maximum number of further datagrams in a session (`proxy_requests`), if limited.
-    pub(crate) fn further_datagrams(&self) -> Option<u64> {
-        self.conf.requests.checked_sub(1)
-    }
-
     /// Runs a turn: moves datagrams in both directions as far as possible without waiting. `came`:
     /// the server's socket may be readable.
     ///
     /// # Errors
     /// The session has ended with this status.
-    pub(crate) fn turn(
+    fn run_turn(
         &self,
         relay: &mut Relay,
         client: &Rc<Client>,
@@ -484,7 +412,7 @@ impl Turn<'_> {
             rate.count(len);
         }
         let Some(server) = &relay.server else { return Ok(()) };
-        match udp::send(server.fd(), &question, segment, None, None) {
+        match datagrams::send(server.fd(), &question, segment, None, None) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             // The error belongs to an earlier datagram; the server has answered since.
@@ -507,9 +435,9 @@ impl Turn<'_> {
         }
         let Some(server) = &self.relay.server else { return Ok(false) };
         let marks = self.client.marks.get();
-        let received = udp::receive(server.fd(), marks.may_join, |bytes, segment| {
+        let received = datagrams::receive(server.fd(), marks.may_join, |bytes, segment| {
             self.client.answer(bytes, segment);
-            (bytes.len(), udp::count(bytes.len(), segment))
+            (bytes.len(), datagrams::count(bytes.len(), segment))
         });
         match received {
             Ok(Some((bytes, count))) => self.answered(bytes as u64, count as u64),

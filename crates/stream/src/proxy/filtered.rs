@@ -19,7 +19,6 @@ use net::relay::wait::{Event, held};
 use upstream::balance::ServerOutcome;
 
 use super::conf::ProxyConf;
-use super::filter_of;
 use super::relay::{self, End, Relay, Turn, rate, say};
 use crate::module::{BytesFilter, Piece, Sent, Way};
 use crate::session::StreamSession;
@@ -220,4 +219,11 @@ fn whole(mut chain: Chain) -> Bytes {
     let mut all = Vec::with_capacity(usize::try_from(chain.len()).unwrap_or(0));
     chain.iter().filter_map(Buf::memory).for_each(|bytes| all.extend_from_slice(bytes));
     all.into()
+}
+
+/// The filter of a session, if its server has one.
+pub(crate) fn filter_of(s: &mut StreamSession) -> Option<Box<dyn BytesFilter>> {
+    s.server.pipeline.filter.as_ref()?;
+    let server = s.server.clone();
+    server.pipeline.filter.as_ref().map(|make| make(s))
 }

@@ -17,13 +17,16 @@ use net::relay::Rate;
 use upstream::balance::ServerOutcome;
 use upstream::failure;
 
+use super::choice::{Choice, Others};
 use super::conf::ProxyConf;
 use super::datagrams::{may_pass, open_server, say};
-use super::{Choice, Others, Proxy, Stop, filter_of, finish, header, relay};
-use crate::module::{BytesFilter, Piece, Sent, Way};
+use super::filtered::filter_of;
+use super::{Proxy, Stop, finish, header, relay};
+use crate::module::{BytesFilter, Piece, Sent, TasklessProxy, Way};
 use crate::phases::status;
 use crate::session::StreamSession;
-use crate::udp::{self, Client};
+use crate::udp::client::Client;
+use crate::udp::datagrams;
 
 /// The maximum number of datagrams in a row before other tasks get their turn.
 const ROUNDS: usize = 64;
@@ -182,7 +185,7 @@ impl Relay<'_> {
         if let Some(rate) = &mut self.upload {
             rate.count(datagram.len() as u64);
         }
-        match udp::send(self.server.fd(), &datagram, datagram.len().max(1), None, None) {
+        match datagrams::send(self.server.fd(), &datagram, datagram.len().max(1), None, None) {
             Ok(()) => {
                 if let Some(a) = self.s.exchanges.now() {
                     a.sent += datagram.len() as u64;
@@ -263,7 +266,7 @@ impl Relay<'_> {
             return Ok(false);
         }
         let received =
-            udp::receive(self.server.fd(), false, |bytes, _| Bytes::copy_from_slice(bytes));
+            datagrams::receive(self.server.fd(), false, |bytes, _| Bytes::copy_from_slice(bytes));
         let answer = match received {
             Ok(Some(answer)) => answer,
             Ok(None) => return Ok(false),

@@ -18,17 +18,21 @@
 //!
 //! The relay's byte counts reach the session however the relay ends.
 
+pub(crate) mod choice;
 pub mod conf;
 mod connect;
 pub(crate) mod datagrams;
 pub mod directives;
 pub mod exchanges;
-mod filtered;
+pub(crate) mod filtered;
 mod filtered_datagrams;
 mod header;
 pub mod health;
 pub(crate) mod moved;
+mod offer;
 mod relay;
+pub(crate) mod resumed;
+pub(crate) mod variables;
 
 use std::rc::Rc;
 
@@ -36,21 +40,20 @@ use ::conf::ConfError;
 use ::conf::template::Template;
 use base::future::{boxed, rarely};
 use base::log::{Level, lossy};
-use base::time::now_ms;
 use bytes::Bytes;
 use engine::Client;
 use mem::Chain;
-use net::Transport;
 use upstream::balance::{AnyPicker, RoundRobin, ServerOutcome};
-use upstream::lease::{Lease, Occupied};
-use upstream::peer::{Peer, ServerSpec};
+use upstream::lease::Lease;
+use upstream::peer::ServerSpec;
 use upstream::resolver::Resolving;
 use upstream::servers::Servers;
-use upstream::socket::SocketConf;
 use upstream::{Group, NoPort, Target, Upstreams, url};
 
+use self::choice::{Choice, Others};
 use self::conf::{Pass, ProxyConf};
-use crate::module::{BytesFilter, Content, Pipeline, Served, View};
+use self::resumed::Resumed;
+use crate::module::{Content, Pipeline, Served, View};
 use crate::phases::status;
 use crate::session::StreamSession;
 
@@ -93,35 +96,6 @@ impl Content for Rc<Proxy> {
     }
 }
 
-/// A session that another process has begun.
-pub(crate) struct Resumed {
-    /// The connection to its server.
-    server: Transport,
-    rest: relay::Rest,
-    /// The group that the server was of.
-    group: Bytes,
-    /// Its place among the server's sessions, if the configuration has that server.
-    place: Option<Occupied>,
-}
-
-/// The servers to try for a session, and the remaining attempts.
-struct Choice {
-    lease: Lease,
-    others: Others,
-}
-
-/// State for choosing another server.
-struct Others {
-    /// The name for the log while no server is chosen.
-    name: Bytes,
-    /// The server name for TLS.
-    host: Bytes,
-    /// The socket settings with our own address, if variables give one for all servers.
-    bound: Option<Box<SocketConf>>,
-    tries: u32,
-    start_ms: u64,
-}
-
 /// A session that is connected to a server.
 struct Connected {
     server: relay::Server,
@@ -161,7 +135,7 @@ impl Proxy {
     }
 
     /// Serves a session that another process has begun.
-    pub(crate) async fn resume(&self, s: &mut StreamSession, resumed: Resumed) -> u16 {
+    async fn resume_session(&self, s: &mut StreamSession, resumed: Resumed) -> u16 {
         let Resumed { server: sock, rest, group, place } = resumed;
         s.is_proxied = true;
         let (first, rest) = (Chain::new(), Some(Box::new(rest)));
@@ -170,11 +144,6 @@ impl Proxy {
         s.exchanges.over();
         drop(place);
         status::OK
-    }
-
-    /// `proxy_buffer_size`.
-    fn buffer_size(&self) -> usize {
-        self.conf.buffer_size
     }
 
     /// The name of its group; empty without one.
@@ -270,13 +239,6 @@ impl Proxy {
     }
 }
 
-/// The filter of a session, if its server has one.
-pub(crate) fn filter_of(s: &mut StreamSession) -> Option<Box<dyn BytesFilter>> {
-    s.server.pipeline.filter.as_ref()?;
-    let server = s.server.clone();
-    server.pipeline.filter.as_ref().map(|make| make(s))
-}
-
 /// Ends the last attempt of a session.
 fn finish(s: &mut StreamSession, lease: &mut Lease, outcome: ServerOutcome) {
     s.exchanges.over();
@@ -284,40 +246,4 @@ fn finish(s: &mut StreamSession, lease: &mut Lease, outcome: ServerOutcome) {
         lease.first_byte(ms);
     }
     lease.done(outcome);
-}
-
-impl Choice {
-    fn new(picker: AnyPicker, (name, host): (Bytes, Bytes), conf: &ProxyConf) -> Choice {
-        let mut tries = picker.tries();
-        if conf.next_upstream_tries > 0 {
-            tries = tries.min(u32::try_from(conf.next_upstream_tries).unwrap_or(u32::MAX));
-        }
-        let others = Others { name, host, bound: None, tries, start_ms: now_ms() };
-        Choice { lease: Lease::new(picker, None), others }
-    }
-}
-
-impl Others {
-    /// The next server; `None`, which is logged, if none is available.
-    fn take_next(&self, lease: &mut Lease, s: &mut StreamSession) -> Option<Rc<Peer>> {
-        let peer = lease.take_next(s);
-        s.exchanges.begin(peer.clone(), &self.name);
-        if peer.is_none() {
-            s.log(Level::Error, format_args!("no live upstreams while connecting to upstream"));
-        }
-        peer
-    }
-
-    /// Whether to try another server after a failure.
-    fn may_go_on(&mut self, lease: &mut Lease, s: &StreamSession, conf: &ProxyConf) -> bool {
-        let is_single = lease.is_single();
-        if lease.done(ServerOutcome::Failed) {
-            let m = "upstream server temporarily disabled while connecting to upstream";
-            s.log(Level::Warn, format_args!("{m}"));
-        }
-        let timeout = conf.next_upstream_timeout;
-        self.tries = if is_single { 0 } else { self.tries.saturating_sub(1) };
-        let in_time = timeout == 0 || now_ms().saturating_sub(self.start_ms) < timeout;
-        self.tries > 0 && conf.next_upstream && in_time
-    }
 }

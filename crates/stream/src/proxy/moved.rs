@@ -1,5 +1,4 @@
-//! Sessions over TCP that move to another process, and those that come from one: see
-//! [`net::moves`].
+//! Sessions over TCP that come from another process: see [`net::moves`].
 //!
 //! The receiver assigns a session to its own configuration by the listening address and the
 //! server's name. The settings of the new configuration hold from then on; rates that were
@@ -10,83 +9,24 @@ use std::rc::{Rc, Weak};
 
 use base::time::now_ms;
 use bytes::Bytes;
-use common_modules::connection_vars::Connected;
-use common_modules::moved::{self, Addresses, Texts};
+use common_modules::moved::{self, Addresses};
 use common_modules::ssl::Established;
 use engine::vars;
 use event::Sock;
 use net::Transport;
-use net::moves::{self, Kind, Moves, Ready, Stay, Taker, Turn};
+use net::moves::{self, Kind, Moves, Ready, Taker};
 use net::relay::Resting;
-use net::transport::SealedCopy;
-use proto::handover::{self, Leased, Message, Refusal};
+use proto::handover::{self, Message, Refusal};
 use upstream::Upstreams;
 use upstream::lease::Occupied;
 
 use super::exchanges::Exchanges;
-use super::relay::Rest;
-use super::{Proxy, Resumed};
+use super::resumed::{Rest, Resumed};
 use crate::accept;
+use crate::module::TasklessProxy;
 use crate::server::{Address, Server, StreamMain};
 use crate::session::{ServedBy, StreamSession};
 use crate::ssl;
-
-/// Offers a session that rests to other processes. Returns whether one serves it from here on.
-pub(super) async fn offer(
-    s: &mut StreamSession,
-    turn: Turn,
-    group: &Bytes,
-    (client, server): (&Transport, &Transport),
-    rest: &Rest,
-) -> bool {
-    let described = can_move(s).and_then(|()| {
-        let local = client.local_addr().map_err(|_| Stay::State)?;
-        Ok((local, client.copy_session()?, server.copy_session()?))
-    });
-    let (local, client_tls, server_tls) = match described {
-        Ok(described) => described,
-        Err(why) => {
-            turn.stays(why);
-            return false;
-        }
-    };
-    let values = vars::carried(s);
-    let ends = (&s.listen.addr, &local, &s.peer);
-    let texts = Texts::new(ends, s.real_peer(), s.proxy_header());
-    let (up, down) = (rest.up.copy(), rest.down.copy());
-    let message = Message::Session(Box::new(handover::Session {
-        client: texts.client(
-            (s.number, s.start_ms, 0, s.moved_in()),
-            s.proxy_header(),
-            (
-                client_tls.as_ref().map(SealedCopy::sealed),
-                s.established().and_then(Established::described),
-            ),
-        ),
-        server: (!Rc::ptr_eq(&s.server, &s.listen.default)).then_some(&s.server.name),
-        values: values.iter().map(|(name, value)| (&name[..], value.as_deref())).collect(),
-        bytes: (s.received.get(), s.sent.get()),
-        attempts: s.exchanges.described(),
-        leased: Leased { group, server: s.exchanges.peer().map_or(b"", |name| name) },
-        server_tls: server_tls.as_ref().map(SealedCopy::sealed),
-        up: up.way(rest.closed[0]),
-        down: down.way(rest.closed[1]),
-        silent_ms: now_ms().saturating_sub(rest.moved_ms),
-    }));
-    match turn.offer(&message, &[client.descriptor(), server.descriptor()]).await {
-        Ok(offered) => offered.give_up(),
-        Err(_) => false,
-    }
-}
-
-fn can_move(s: &StreamSession) -> Result<(), Stay> {
-    match s {
-        s if !s.server.core.handover => Err(Stay::Off),
-        // The limits of the engine before hold it, too.
-        s if s.passes() > 0 => Err(Stay::State),
-        _ => Ok(()),
-    }
-}
 
 /// Takes sessions into this worker's configuration.
 struct Sessions(Weak<StreamMain>);
@@ -148,7 +88,10 @@ impl Taker for Sessions {
 }
 
 /// The server that a session is for, and its proxy.
-fn chosen(address: &Address, described: &handover::Session<'_>) -> Option<(Rc<Server>, Rc<Proxy>)> {
+fn chosen(
+    address: &Address,
+    described: &handover::Session<'_>,
+) -> Option<(Rc<Server>, Rc<dyn TasklessProxy>)> {
     let server = match described.server {
         None => address.default.clone(),
         Some(name) => address.names.as_ref()?.find_text(name)?.clone(),

@@ -22,11 +22,12 @@ use mem::Chain;
 use net::Transport;
 use net::moves::{self, Kind, unless_due};
 use net::relay::wait::{Event, Times, held};
-use net::relay::{Flow, Rate, Resting, withdraw};
+use net::relay::{Flow, Rate, withdraw};
 use upstream::balance::ServerOutcome;
 
 use super::conf::ProxyConf;
-use super::moved;
+use super::offer::offer;
+use super::resumed::Rest;
 use crate::session::{ServedBy, StreamSession};
 
 /// A connection to a server, and the bytes to send before the client's.
@@ -41,16 +42,6 @@ pub(super) struct Server {
 
 /// The reason that `proxy_session_drop` gives.
 pub(super) const SERVER_IS_OUT: &str = "upstream server was removed or is down";
-
-/// A session at rest: all of its relay but the two connections.
-pub(super) struct Rest {
-    pub up: Resting,
-    pub down: Resting,
-    /// The end was forwarded: to the server, to the client.
-    pub closed: [bool; 2],
-    /// Bytes moved last, in milliseconds of [`now_ms`].
-    pub moved_ms: u64,
-}
 
 /// Why a session ends.
 pub(super) enum End {
@@ -197,7 +188,7 @@ async fn leave<'a>(
         closed: relay.closed,
         moved_ms: relay.moved_ms,
     };
-    let moved = moved::offer(relay.s, turn, group, (client, server), &rest).await;
+    let moved = offer(relay.s, turn, group, (client, server), &rest).await;
     if moved {
         client.part();
         server.part();

@@ -4,28 +4,66 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use base::time::now_ms;
 use bytes::Bytes;
 use event::Member;
 use os::SockAddr;
 
-use super::endpoint::Endpoint;
+use super::datagrams::{Key, SEGMENTS_MAX, may_follow, send};
 use super::inbox::Inbox;
 use super::own_socket::OwnSocket;
-use super::table::{NO_PLACE, Table};
-use super::{Key, SEGMENTS_MAX, may_follow, send};
-use crate::proxy::datagrams::{Marks, Relay};
+use super::relay::{Marks, Relay};
 
 /// The maximum number of queued datagrams of a session; more are dropped.
 const INBOX_MAX: usize = 256;
+
+/// The index of a session that is not in the table.
+pub(super) const NO_PLACE: u32 = u32::MAX;
+
+/// The endpoint of a client, with the worker's table of relays.
+pub(super) trait Home {
+    /// The socket, for sending.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// The local address of a client's datagrams.
+    fn local_of(&self, key: &Key) -> Option<SockAddr>;
+
+    /// Makes the client's next datagram start another session.
+    fn forget(&self, key: &Key);
+
+    /// Delivers a datagram to its session and runs its turn; a client's first datagram starts a
+    /// session.
+    fn deliver(self: Rc<Self>, key: &Key, datagram: Bytes);
+
+    /// A session of this client has ended.
+    fn ended(&self, client: &Client);
+
+    /// Adds a session to the table, which had a task until now.
+    fn adopt(&self, client: &Rc<Client>, relay: Relay);
+
+    /// Registers a socket to a server for the session at index `place` of the table.
+    fn member(&self, fd: OwnedFd, place: u32) -> Member;
+
+    /// Queues a session for a turn.
+    fn queue(&self, client: &Rc<Client>);
+
+    /// Wakes the task of a session that is not in the table when it would have a turn.
+    fn wake_at_arrival(&self, client: &Rc<Client>, waker: &Waker);
+
+    /// Queues datagrams of `segment` bytes each for the client.
+    fn answer(&self, client: &Rc<Client>, bytes: &[u8], segment: usize);
+
+    /// Whether queued answers must be sent before adding more.
+    fn is_held_up(&self) -> bool;
+}
 
 /// The client of a session, and the session's relay once it has one. Kept small, because every idle
 /// session has one.
 pub struct Client {
     /// `None` only in tests.
-    endpoint: Option<Rc<Endpoint>>,
+    endpoint: Option<Rc<dyn Home>>,
     inbox: Inbox,
     /// The time of the last datagram in either direction, in milliseconds.
     last_ms: Cell<u64>,
@@ -71,8 +109,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(endpoint) = &self.0.endpoint {
-            endpoint.sessions().end(&self.0);
-            endpoint.table().forget_arrivals(&self.0);
+            endpoint.ended(&self.0);
         }
         self.0.close();
     }
@@ -92,11 +129,11 @@ enum Progress {
 }
 
 impl Client {
-    pub(super) fn new(endpoint: &Rc<Endpoint>, key: Key) -> Client {
-        Client::of(Some(endpoint.clone()), key)
+    pub(super) fn new(endpoint: Rc<dyn Home>, key: Key) -> Client {
+        Client::of(Some(endpoint), key)
     }
 
-    fn of(endpoint: Option<Rc<Endpoint>>, key: Key) -> Client {
+    fn of(endpoint: Option<Rc<dyn Home>>, key: Key) -> Client {
         Client {
             endpoint,
             inbox: Inbox::default(),
@@ -141,14 +178,10 @@ impl Client {
         self.endpoint.as_ref()?.local_of(&self.key)
     }
 
-    fn table(&self) -> Option<&Rc<Table>> {
-        self.endpoint.as_ref().map(|endpoint| endpoint.table())
-    }
-
     /// Hands the session over to the worker's table.
     pub(crate) fn adopt(self: &Rc<Self>, relay: Relay) {
-        if let Some(table) = self.table() {
-            table.adopt(self, relay);
+        if let Some(home) = &self.endpoint {
+            home.adopt(self, relay);
         }
     }
 
@@ -157,7 +190,7 @@ impl Client {
     /// # Panics
     /// If this thread has no event loop.
     pub(crate) fn member(&self, fd: OwnedFd) -> Option<Member> {
-        self.table().map(|table| table.member(fd, self.place.get()))
+        self.endpoint.as_ref().map(|home| home.member(fd, self.place.get()))
     }
 
     /// The time of the last datagram in either direction, in milliseconds.
@@ -184,8 +217,8 @@ impl Client {
     pub(super) fn shed(self: &Rc<Self>) {
         self.progress.set(Progress::Shed);
         self.close();
-        if let Some(table) = self.table() {
-            table.queue(self);
+        if let Some(home) = &self.endpoint {
+            home.queue(self);
         }
     }
 
@@ -226,7 +259,7 @@ impl Client {
         }
         if let Some(endpoint) = &self.endpoint {
             for datagram in excess {
-                endpoint.deliver(&self.key, datagram);
+                endpoint.clone().deliver(&self.key, datagram);
             }
         }
     }
@@ -238,8 +271,8 @@ impl Client {
             if self.inbox.len() > 0 || self.is_shed() {
                 return Poll::Ready(());
             }
-            if let Some(table) = self.table() {
-                table.wake_at_arrival(self, cx.waker());
+            if let Some(home) = &self.endpoint {
+                home.wake_at_arrival(self, cx.waker());
             }
             Poll::Pending
         })
@@ -272,18 +305,14 @@ impl Client {
         let Some(endpoint) = &self.endpoint else { return };
         endpoint.forget(&self.key);
         for (key, datagram) in own.into_iter().flat_map(|own| own.close()) {
-            endpoint.deliver(&key, datagram);
+            endpoint.clone().deliver(&key, datagram);
         }
     }
 
     /// Continues with the client's own socket, while another process reads the endpoint's.
-    ///
-    /// # Errors
-    /// The socket cannot be created; the session continues without further datagrams of the client.
-    pub(super) fn keep(&self, endpoint: &Rc<Endpoint>, local: &SockAddr) -> io::Result<()> {
-        self.own.set(Some(Box::new(OwnSocket::start(endpoint, &self.key, local)?)));
+    pub(super) fn keep(&self, own: OwnSocket) {
+        self.own.set(Some(Box::new(own)));
         self.is_kept.set(true);
-        Ok(())
     }
 
     /// Whether the client has its own socket.
@@ -308,14 +337,14 @@ impl Client {
     /// answers of the table's turn. The relay is informed of errors.
     pub(crate) fn answer(self: &Rc<Self>, bytes: &[u8], segment: usize) {
         self.note_answer();
-        if let Some(table) = self.table() {
-            table.answer(self, bytes, segment);
+        if let Some(home) = &self.endpoint {
+            home.answer(self, bytes, segment);
         }
     }
 
     /// Whether queued answers must be sent before adding more.
     pub(crate) fn is_held_up(&self) -> bool {
-        self.table().is_some_and(|table| table.has_full_outbox())
+        self.endpoint.as_ref().is_some_and(|home| home.is_held_up())
     }
 
     fn note_answer(&self) {
@@ -333,7 +362,7 @@ impl Client {
     /// Whether both clients are sent to over the same socket.
     pub(super) fn shares_socket(&self, other: &Client) -> bool {
         match (&self.endpoint, &other.endpoint) {
-            (Some(one), Some(other)) => Rc::ptr_eq(one, other),
+            (Some(one), Some(other)) => std::ptr::addr_eq(Rc::as_ptr(one), Rc::as_ptr(other)),
             _ => false,
         }
     }
@@ -347,6 +376,6 @@ mod tests {
     #[test]
     fn what_a_session_costs() {
         let relay = (size_of::<StreamSession>(), size_of::<Relay>());
-        assert_eq!((relay, size_of::<Client>()), ((184, 288), 384));
+        assert_eq!((relay, size_of::<Client>()), ((184, 288), 392));
     }
 }

@@ -7,17 +7,21 @@ use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::task::Waker;
 
 use base::log::{Level, os_error};
 use bytes::Bytes;
 use engine::stats::Field;
-use event::{Deadline, Fd, Gate, TaskId};
+use event::{Deadline, Fd, Gate, Member, TaskId};
 use os::SockAddr;
 use os::datagram;
 
+use super::client::{Client, Held, Home};
+use super::datagrams::{Datagrams, Key, receive_batch};
+use super::own_socket::OwnSocket;
+use super::relay::Relay;
 use super::sessions::Sessions;
 use super::table::Table;
-use super::{Client, Datagrams, Held, Key, receive_batch};
 use crate::accept;
 use crate::server::{Address, StreamMain};
 use crate::session::StreamSession;
@@ -156,29 +160,18 @@ impl Endpoint {
 
     fn keep(self: &Rc<Endpoint>, client: &Rc<Client>) -> io::Result<()> {
         match self.local_of(client.key()) {
-            Some(local) => client.keep(self, &local),
+            Some(local) => {
+                let endpoint = Rc::downgrade(self);
+                let own = OwnSocket::start(client.key(), &local, move |key, datagrams| {
+                    let Some(endpoint) = endpoint.upgrade() else { return false };
+                    datagrams.each().for_each(|datagram| endpoint.deliver_one(key, datagram));
+                    true
+                })?;
+                client.keep(own);
+                Ok(())
+            }
             None => Ok(()),
         }
-    }
-
-    /// The local address of a client's datagrams.
-    pub(crate) fn local_of(&self, key: &Key) -> Option<SockAddr> {
-        match (&self.local, key.local) {
-            (Some(local), _) => Some(local.clone()),
-            (None, Some(ip)) => Some(SockAddr::ip(ip, self.port())),
-            (None, None) => None,
-        }
-    }
-
-    /// The socket, for sending.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.fd()
-    }
-
-    /// Makes the client's next datagram start another session.
-    pub fn forget(&self, key: &Key) {
-        let known = self.sessions.borrow_mut().take(key);
-        drop(known);
     }
 
     async fn receive(self: Rc<Endpoint>) {
@@ -206,7 +199,7 @@ impl Endpoint {
 
     /// Delivers a datagram to its session and runs its turn; a client's first datagram starts a
     /// session.
-    pub fn deliver(self: &Rc<Endpoint>, key: &Key, datagram: Bytes) {
+    fn deliver_one(self: &Rc<Endpoint>, key: &Key, datagram: Bytes) {
         if let Some(client) = self.place(key, datagram) {
             self.table.turn(&client, false);
         }
@@ -249,7 +242,7 @@ impl Endpoint {
         }
         let main = &self.main;
         let address: Rc<Address> = main.listens[self.listen].address(|| self.local_of(key));
-        let client = Rc::new(Client::new(self, *key));
+        let client = Rc::new(Client::new(self.clone(), *key));
         self.sessions.borrow_mut().insert(Known(client.clone()));
         main.udp_sessions.begin(&client);
         if self.leaving.get() {
@@ -265,13 +258,8 @@ impl Endpoint {
         accept::begin_datagrams(s);
     }
 
-    /// The worker's table of relays.
-    pub fn table(&self) -> &Rc<Table> {
-        &self.table
-    }
-
     /// All UDP sessions of the worker.
-    pub fn sessions(&self) -> &Rc<Sessions> {
+    fn sessions(&self) -> &Rc<Sessions> {
         &self.main.udp_sessions
     }
 
@@ -309,5 +297,57 @@ impl Endpoint {
                 "{max} worker_connections are not enough for sessions over UDP"
             );
         }
+    }
+}
+
+impl Home for Endpoint {
+    fn local_of(&self, key: &Key) -> Option<SockAddr> {
+        match (&self.local, key.local) {
+            (Some(local), _) => Some(local.clone()),
+            (None, Some(ip)) => Some(SockAddr::ip(ip, self.port())),
+            (None, None) => None,
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.fd()
+    }
+
+    fn forget(&self, key: &Key) {
+        let known = self.sessions.borrow_mut().take(key);
+        drop(known);
+    }
+
+    fn deliver(self: Rc<Self>, key: &Key, datagram: Bytes) {
+        self.deliver_one(key, datagram);
+    }
+
+    fn ended(&self, client: &Client) {
+        self.sessions().end(client);
+        self.table.forget_arrivals(client);
+    }
+
+    fn adopt(&self, client: &Rc<Client>, relay: Relay) {
+        self.table.adopt(client, relay);
+    }
+
+    fn member(&self, fd: OwnedFd, place: u32) -> Member {
+        self.table.member(fd, place)
+    }
+
+    fn queue(&self, client: &Rc<Client>) {
+        self.table.queue(client);
+    }
+
+    fn wake_at_arrival(&self, client: &Rc<Client>, waker: &Waker) {
+        self.table.wake_at_arrival(client, waker);
+    }
+
+    fn answer(&self, client: &Rc<Client>, bytes: &[u8], segment: usize) {
+        self.table.answer(client, bytes, segment);
+    }
+
+    fn is_held_up(&self) -> bool {
+        self.table.has_full_outbox()
     }
 }

@@ -6,7 +6,8 @@ use std::rc::Rc;
 
 use os::datagram::{self, Outgoing, SEND_MAX};
 
-use super::{Client, joined, may_follow, send};
+use super::client::Client;
+use super::datagrams::{joined, may_follow, send};
 
 /// The size at which the outbox is full, in bytes.
 const BYTES_MAX: usize = 65536;

@@ -8,15 +8,14 @@
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::OwnedFd;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use bytes::Bytes;
 use event::{Deadline, Fd, TaskId};
 use os::SockAddr;
 use os::socket::{self, Kind};
 
-use super::endpoint::Endpoint;
-use super::{Key, receive_from};
+use super::datagrams::{Datagrams, Key, receive_from};
 
 /// The maximum number of receives in a row before other tasks get their turn.
 const ROUNDS: usize = 64;
@@ -29,17 +28,21 @@ pub(super) struct OwnSocket {
 }
 
 impl OwnSocket {
-    /// Opens the socket and starts receiving this client's datagrams to `local`.
+    /// Opens the socket and starts receiving this client's datagrams to `local`. `deliver` gets
+    /// them, and returns whether it takes more.
     ///
     /// # Errors
     /// The system's, for example because workers may not bind ports below 1024.
-    pub fn start(endpoint: &Rc<Endpoint>, key: &Key, local: &SockAddr) -> io::Result<OwnSocket> {
+    pub fn start(
+        key: &Key,
+        local: &SockAddr,
+        deliver: impl Fn(&Key, Datagrams) -> bool + 'static,
+    ) -> io::Result<OwnSocket> {
         let fd = Rc::new(Fd::new(connected(local, &key.peer(), key.local.is_some())?));
         // UDP_GRO; kernels before 5.0 deliver each datagram separately.
         let _ = os::datagram::set_join(fd.fd());
-        let (endpoint, key) = (Rc::downgrade(endpoint), *key);
-        let task = event::spawn(run(fd.clone(), endpoint, key));
-        Ok(OwnSocket { fd, key, task })
+        let task = event::spawn(run(fd.clone(), *key, deliver));
+        Ok(OwnSocket { fd, key: *key, task })
     }
 
     /// Closes the socket; returns the datagrams that were still queued, with their clients.
@@ -63,14 +66,14 @@ fn sender(key: &Key, from: Option<SockAddr>) -> Key {
     }
 }
 
-async fn run(fd: Rc<Fd>, endpoint: Weak<Endpoint>, key: Key) {
+async fn run(fd: Rc<Fd>, key: Key, deliver: impl Fn(&Key, Datagrams) -> bool) {
     loop {
         for _ in 0..ROUNDS {
             match receive_from(fd.fd()) {
                 Ok(Some((datagrams, received))) => {
-                    let Some(endpoint) = endpoint.upgrade() else { return };
-                    let key = sender(&key, received.from);
-                    datagrams.each().for_each(|datagram| endpoint.deliver(&key, datagram));
+                    if !deliver(&sender(&key, received.from), datagrams) {
+                        return;
+                    }
                 }
                 Ok(None) => {
                     if fd.readable(Deadline::NEVER).await.is_err() {

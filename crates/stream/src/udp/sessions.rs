@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use super::Client;
+use super::client::Client;
 
 /// The UDP sessions of a worker.
 #[derive(Default)]

@@ -19,19 +19,16 @@ use std::task::Waker;
 use base::time::now_ms;
 use event::{Deadline, FdSet, Member};
 
-use super::Client;
+use super::client::{Client, NO_PLACE};
 use super::outbox::Outbox;
+use super::relay::{Pause, Relay};
 use super::timers::{PLACES_MAX, Timers};
 use crate::accept;
 use crate::phases::status;
-use crate::proxy::datagrams::{Pause, Relay};
 use crate::server::StreamMain;
 
 /// The maximum duration of a timer, in milliseconds.
 const TIMER_MAX_MS: u64 = 1 << 30;
-
-/// The index of a session that is not in the table.
-pub(super) const NO_PLACE: u32 = u32::MAX;
 
 /// The UDP relays of a worker.
 pub(crate) struct Table {
@@ -168,9 +165,9 @@ impl Table {
     }
 
     /// Undoes that. Returns what would have been woken.
-    pub(super) fn forget_arrivals(&self, client: &Rc<Client>) -> Option<Waker> {
+    pub(super) fn forget_arrivals(&self, client: &Client) -> Option<Waker> {
         let mut arrivals = self.arrivals.borrow_mut();
-        if arrivals.is_empty() { None } else { arrivals.remove(&Rc::as_ptr(client)) }
+        if arrivals.is_empty() { None } else { arrivals.remove(&std::ptr::from_ref(client)) }
     }
 
     /// Queues an answer until the task has run all turns.
