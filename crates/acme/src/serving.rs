@@ -160,7 +160,9 @@ struct Challenges {
 
 impl PhaseHandler for Challenges {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let Some(token) = r.uri.strip_prefix(PREFIX) else { return Step::Now(Verdict::Next) };
+        let Some(token) = r.target.uri.strip_prefix(PREFIX) else {
+            return Step::Now(Verdict::Next);
+        };
         if !r.method_is(&[Method::Get, Method::Head]) || token.is_empty() {
             return Step::Now(Verdict::Next);
         }

@@ -45,35 +45,18 @@ impl Trouble {
     }
 }
 
-impl From<NotSent> for Trouble {
-    fn from(error: NotSent) -> Trouble {
-        Trouble::new(error.to_string())
-    }
+/// Converts errors that consist of a message alone.
+macro_rules! from_messages {
+    ($($error:ty),+) => {
+        $(impl From<$error> for Trouble {
+            fn from(error: $error) -> Trouble {
+                Trouble::new(error.to_string())
+            }
+        })+
+    };
 }
 
-impl From<NotAsked> for Trouble {
-    fn from(error: NotAsked) -> Trouble {
-        Trouble::new(error.to_string())
-    }
-}
-
-impl From<SignFailed> for Trouble {
-    fn from(error: SignFailed) -> Trouble {
-        Trouble::new(error.to_string())
-    }
-}
-
-impl From<issue::Error> for Trouble {
-    fn from(error: issue::Error) -> Trouble {
-        Trouble::new(error.to_string())
-    }
-}
-
-impl From<Malformed> for Trouble {
-    fn from(malformed: Malformed) -> Trouble {
-        Trouble::new(malformed.to_string())
-    }
-}
+from_messages!(NotSent, NotAsked, SignFailed, issue::Error, Malformed);
 
 impl From<Problem> for Trouble {
     fn from(problem: Problem) -> Trouble {

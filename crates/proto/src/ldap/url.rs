@@ -22,7 +22,7 @@ pub struct Url {
     pub filter: Option<Filter>,
 }
 
-/// Why a text is no URL of a directory.
+/// The reason why an LDAP URL is invalid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BadUrl {
     /// The bytes are no UTF-8.
