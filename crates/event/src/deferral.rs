@@ -9,10 +9,11 @@
 use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 
-/// Connections are counted for so long.
+/// The length of the window in which connections are counted, in milliseconds.
 const WINDOW_MS: u64 = 100;
 
-/// As many in a window are many: a thousand a second.
+/// The number of connections in a window from which on accepting is deferred: a thousand per
+/// second.
 const MANY: u32 = 100;
 
 /// The option is set again after this time: another worker, with few connections, may have cleared

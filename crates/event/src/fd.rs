@@ -34,7 +34,7 @@ impl Fd {
         Ready::once(&self.0, Direction::Read, deadline)
     }
 
-    /// The same, or until the gate is closed, if it is open now.
+    /// Waits until there may be something to read, or until the gate is closed if it is open now.
     pub fn readable_or(
         &self,
         gate: &Gate,

@@ -13,8 +13,9 @@ use crate::state::Core;
 use crate::state::index::NONE;
 use crate::state::slot::{Park, Terms};
 
-/// Open until it is closed for good: a worker that shuts down tells its connections so. Waiting at
-/// a gate costs the slot of a parked connection nothing; closing looks at every slot.
+/// Open until it is closed for good, for example to inform the connections of a worker that it
+/// shuts down. Waiting at a gate costs the slot of a parked connection nothing, because closing
+/// scans all slots.
 #[derive(Clone, Debug)]
 pub struct Gate(Rc<Inner>);
 

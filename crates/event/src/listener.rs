@@ -339,7 +339,8 @@ fn call(inner: &mut Inner, shared: &Shared) -> io::Result<(OwnedFd, SockAddr)> {
     }
 }
 
-/// The same; a driver that accepts ahead, and has none, leaves the queue to us.
+/// As [`call`]. If the driver accepts ahead and has no connection, accepts one from the kernel's
+/// queue.
 fn call_or_kernel(inner: &mut Inner, shared: &Shared) -> io::Result<(OwnedFd, SockAddr)> {
     match call(inner, shared) {
         Err(error) if inner.driver.accepts_ahead() && errno_of(&error) == Errno::AGAIN => {

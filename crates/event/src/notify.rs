@@ -22,7 +22,7 @@ pub struct Notify {
 struct Waiters {
     /// A notification that no task waited for.
     permit: bool,
-    /// First come, first served. Keys of operations that are over may stand among them.
+    /// The waiters, the longest first. Entries of operations that have ended may be among them.
     queue: VecDeque<SlotKey>,
 }
 
@@ -65,7 +65,7 @@ impl Notify {
         woken.unwrap_or(false)
     }
 
-    /// Waits for a word.
+    /// Waits for a notification.
     pub fn notified(&self) -> Notified<'_> {
         Notified(self.notified_by(Deadline::NEVER))
     }

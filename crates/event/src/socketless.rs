@@ -1,9 +1,9 @@
 //! Connections without a socket of their own: many of them share a datagram socket.
 //!
-//! They count as connections of the loop, and make room for others as those with a socket do: the
-//! one that is parked is asked to close where connections or memory run out, and a busy one of a
-//! client with more than its share where that is not enough. What arrives for them is their owner's
-//! to know, so their owner says how each stands.
+//! They count as connections of the loop and close to make room, as those with a socket do: parked
+//! ones when connections or memory run out and, if that is not enough, busy ones of clients that
+//! exceed their share. The loop does not see their datagrams, so their owner reports the state of
+//! each.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -36,9 +36,9 @@ pub enum Rest {
 pub enum Call {
     /// Its deadline has passed.
     Due,
-    /// It should close, as far as it is parked still: the loop is short of connections or memory.
+    /// It should close if it is still parked, because the loop is short of connections or memory.
     Reclaimed,
-    /// It should close though it is busy: its client has more than its share.
+    /// It should close although it is busy, because its client exceeds its share.
     Displaced,
 }
 
@@ -109,7 +109,7 @@ impl Socketless {
         with(|inner| inner.core.socks.get(self.key).is_some_and(|e| e.bits & bits::DISPLACED != 0))
     }
 
-    /// Says how the connection stands, and the time at which [`Socketless::called`] ends.
+    /// Sets the state of the connection, and the time at which [`Socketless::called`] returns.
     pub fn stands(&self, rest: Rest, deadline: Deadline) {
         let park = match rest {
             Rest::Busy => Park::No,

@@ -116,7 +116,7 @@ impl<'a> Ready<'a> {
         Ready { once: true, ..Ready::new(sock, Direction::Read, limits) }
     }
 
-    /// The same without the reason: there is one only.
+    /// Waits for readiness alone. Without a gate and parking there is no other reason to report.
     fn ended(mut self) -> impl Future<Output = io::Result<()>> + Unpin + use<'a> {
         std::future::poll_fn(move |cx| Pin::new(&mut self).poll(cx).map_ok(drop))
     }
@@ -141,12 +141,12 @@ impl Future for Ready<'_> {
     }
 }
 
-/// The socket, of two, that ended a wait.
+/// Which of two sockets ended a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// There may be something to read from the one that is waited for.
     This,
-    /// The same of the other one, or its peer sends no more: whatever the wait is for.
+    /// The other one is readable, or its peer sends no more, depending on what the wait is for.
     Other,
 }
 

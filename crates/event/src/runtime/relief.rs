@@ -12,10 +12,11 @@
 //! After each poll of a task the loop checks whether an allocation has failed. The allocator's
 //! reserve ([`os::memory`]) lets the running task continue. From then on the loop accepts no
 //! connection, and asks parked connections (idle, or with half of a header section) and connections
-//! whose client is slow to read a response or to send a body to close. [`victims`](crate::state::victims)
-//! chooses them, those with the longest waits first and more of them each time. Once the reserve is
-//! whole, connections are accepted again. The log has a line at the beginning and, after a second
-//! without a failed allocation, one with the numbers of closed connections.
+//! whose client is slow to read a response or to send a body to close.
+//! [`victims`](crate::state::victims) chooses them, those with the longest waits first and more of
+//! them each time. Once the reserve is whole, connections are accepted again. The log has a line at
+//! the beginning and, after a second without a failed allocation, one with the numbers of closed
+//! connections.
 //!
 //! In quiet times unused memory goes back to the system: pages that nobody used for a second, and
 //! free parts of the heap in a second with few polls.

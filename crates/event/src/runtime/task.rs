@@ -138,8 +138,8 @@ pub async fn gather() {
     .await;
 }
 
-/// Lets the loop look at its sockets and timers, and others run: [`yield_now`] has rounds of tasks
-/// between, of which a turn has several.
+/// Lets the loop poll its sockets and timers before the task continues. [`yield_now`] only waits
+/// for the next round of tasks, of which a turn has several.
 pub async fn next_turn() {
     let mut yielded = false;
     std::future::poll_fn(|cx| {
@@ -209,7 +209,7 @@ pub fn foresee<T: ?Sized>(what: &T) {
     let _ = try_with(|inner| inner.core.tasks.foresee(what));
 }
 
-/// A box of a future that is brought nearer before its task is polled again; see [`foresee`].
+/// A boxed future that is prefetched before its task is polled again; see [`foresee`].
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Foreseen<F: ?Sized>(Pin<Box<F>>);
 
@@ -256,8 +256,8 @@ pub(crate) fn drop_quietly<T>(value: Option<T>) {
     }
 }
 
-/// Runs `f`. A panic in it is caught and logged at alert, as one in a task is: for work of many
-/// that one task does.
+/// Runs `f`; catches a panic in it and logs it at alert, as if `f` were a task. For tasks that work
+/// for several clients, so that the panic costs only one of them.
 pub fn caught<T>(f: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(value) => Some(value),

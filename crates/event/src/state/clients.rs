@@ -1,8 +1,8 @@
 //! Accepted connections by client: which client has which connection, and how many each has.
 //!
-//! Counting starts with the first question, and ends with [`Clients::forget_counts`], because only a loop that is
-//! short of room asks: from the first refused connection to the end of the overload. Until then a
-//! connection costs the hash of its address.
+//! Counting starts with the first question, and ends with [`Clients::forget_counts`], because only
+//! a loop that is short of room asks: from the first refused connection to the end of the overload.
+//! Until then a connection costs the hash of its address.
 
 use std::hash::BuildHasher;
 use std::net::IpAddr;

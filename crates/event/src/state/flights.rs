@@ -1,5 +1,5 @@
-//! Operations in the hands of the driver: for drivers that complete them instead of reporting
-//! readiness.
+//! Operations that the driver performs itself (*flights*), for drivers that complete operations
+//! instead of reporting readiness.
 //!
 //! ```text
 //!          start                    land                      the future takes it
@@ -66,7 +66,7 @@ pub(crate) struct Flights {
     pub(crate) short: Vec<u32>,
     /// Posted sends for which there was no room, and which the kernel does not wait for.
     pub(crate) full: Vec<u32>,
-    /// The same, once their sockets are watched for room.
+    /// Posted sends whose sockets are watched for room.
     pub(crate) blocked: Vec<u32>,
     /// Sockets whose last posted send has landed, and which send no more.
     pub(crate) ended: Vec<(SockKey, RawFd)>,
@@ -136,6 +136,7 @@ pub(crate) struct Reading {
     pub(crate) to: *mut u8,
     pub(crate) len: u32,
     pub(crate) pos: u64,
-    /// If there are any: the destinations instead, which are the memory again and again.
+    /// If not empty, replaces `to` and `len`: each destination is the same memory, so that the data
+    /// of one overwrites that of the one before.
     pub(crate) pieces: Vec<libc::iovec>,
 }

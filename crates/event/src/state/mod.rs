@@ -1,6 +1,6 @@
 //! The state of a loop: its tables of sockets, slots, tasks and operations, as plain data.
 //!
-//! Nothing here calls the kernel or uses the thread's loop. The drivers change this state when they
+//! Nothing here uses the driver or the thread's loop. The drivers change this state when they
 //! report events; the operations and the loop's turn, which are built on the drivers, read it.
 
 pub(crate) mod clients;
@@ -52,7 +52,7 @@ pub struct Stats {
     pub longest_turn_ms: u64,
 }
 
-/// The part that operations share, apart from the driver.
+/// The state that the drivers, the operations and the loop's turn share.
 pub(crate) struct Core {
     pub(crate) socks: Socks,
     pub(crate) slots: Slots,

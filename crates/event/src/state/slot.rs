@@ -8,9 +8,9 @@
 //!     +-----------------+------------------------------------------+
 //! ```
 //!
-//! Where the driver completes operations, `Flying` stands for `Waiting`, and a slot that is
-//! released while it flies is `Orphaned` until it lands: see [`flights`](super::flights). A `Posted` slot
-//! flies without a waiter.
+//! For drivers that complete operations, the state is `Flying` instead of `Waiting`. A slot that is
+//! released while it flies is `Orphaned` until the driver is done: see [`flights`](super::flights).
+//! A `Posted` slot flies without a waiter.
 //!
 //! A future holds the key of its slot and nothing that the kernel can see. The slot holds the
 //! waker, the deadline with its position in the timer wheel, and for parked connections the
@@ -24,12 +24,12 @@ use super::index::{NO_TASK, NONE};
 use super::tasks::Tasks;
 use super::timer::{NO_BUCKET, Wheel};
 
-/// Waits that end in a turn because their time has passed: what follows on a thousand of them would
-/// hold up those that something has come for.
+/// The maximum number of timed-out waits that end in one turn. Each may cause much work, which
+/// would delay the connections that have received something.
 const EXPIRED_A_TURN: usize = 16;
 
-/// The same for waits at a gate that is closed. Each is the beginning of a connection's end, or of
-/// its move to another process.
+/// The maximum number of waits at a closed gate that end in one turn, because each starts the end
+/// of a connection or its move to another process.
 const GATE_A_TURN: usize = 256;
 
 /// The state of an operation.
@@ -46,9 +46,9 @@ pub(crate) enum SlotState {
     /// The operation is ready, as far as the driver knows.
     Ready,
     TimedOut,
-    /// The gate that the operation stood at was closed.
+    /// The operation's gate was closed.
     Gate,
-    /// The loop is short of connections, or of memory, and asks for this one.
+    /// The loop is short of connections or of memory and asks this one to close.
     Reclaim,
     /// Memory is short: the operation fails.
     Shed,
@@ -109,13 +109,13 @@ const FOREIGN: u64 = u64::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Park {
     No,
-    /// It is kept for the next request.
+    /// An idle connection, kept for its next request.
     Idle,
-    /// It owes something: its first request, or the rest of one.
+    /// The client has sent none of its first request, or only a part of a request.
     Begun,
 }
 
-/// The ends of an operation's wait besides its socket.
+/// The conditions that end an operation's wait, besides the readiness of its socket.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) sock: u32,
@@ -137,7 +137,7 @@ pub(crate) struct Slots {
     parked: usize,
     /// Kept for its capacity.
     fired: Vec<u32>,
-    /// Operations that the driver is to give up.
+    /// Operations that the driver must cancel.
     cancels: Vec<u32>,
     /// Operations that were given to the driver since the last wait. Most have landed after the
     /// next one, and then never needed a timer.
@@ -428,7 +428,7 @@ impl Slots {
         })
     }
 
-    /// Asks for a connection, if it is parked still.
+    /// Asks a connection to close if it is still parked. Returns whether it was.
     pub(crate) fn reclaim(&mut self, tasks: &mut Tasks, key: SlotKey) -> bool {
         let slot = self.list.get(key.index as usize);
         let parked = slot.is_some_and(|s| s.generation == key.generation && s.park != Park::No);
@@ -458,9 +458,9 @@ impl Slots {
         SlotKey { index, generation }
     }
 
-    /// Ends waits at `gate`, from slot `from` on. Looks at all slots: gates close rarely, and a
-    /// slot that waits at one costs nothing until then. Of many, some end, and the rest in later
-    /// turns of the loop: the slot to go on with.
+    /// Ends at most [`GATE_A_TURN`] waits at `gate`, starting with slot `from`. Returns the slot to
+    /// continue with in the next turn, or `None` if all have ended. Scans all slots: gates close
+    /// rarely, and so a wait at one costs nothing until then.
     pub(crate) fn close_gate(
         &mut self,
         tasks: &mut Tasks,
@@ -480,7 +480,7 @@ impl Slots {
         None
     }
 
-    /// Ends the waits whose deadline has passed: of many, some in each turn of the loop.
+    /// Ends waits whose deadline has passed, at most [`EXPIRED_A_TURN`] per turn of the loop.
     pub(crate) fn expire(&mut self, tasks: &mut Tasks, now_ms: u64) {
         let mut fired = std::mem::take(&mut self.fired);
         self.wheel.expire(&mut self.list, now_ms, EXPIRED_A_TURN, &mut fired);

@@ -51,9 +51,9 @@ pub(crate) struct Tasks {
     pub(crate) next_turn: Vec<Waker>,
     /// Woken when everything else of this turn has run.
     pub(crate) turn_end: Vec<Waker>,
-    /// The tasks of `turn_end` run.
+    /// The tasks in `turn_end` run now.
     pub(crate) is_ending: bool,
-    /// Polls of the turn before they did.
+    /// The number of polls in this turn before that.
     pub(crate) turn_polls: usize,
     pub(crate) garbage: Vec<Waker>,
 }
@@ -141,8 +141,9 @@ impl Tasks {
         }
     }
 
-    /// Puts the task under poll aside for [`gather`](crate::task::gather); false where no other is ready. `waker` is
-    /// that of the future which waits: one that is not the task's would not hear of its end.
+    /// Puts the running task aside for [`gather`](crate::task::gather). Returns `false` if no other
+    /// task is ready, or if `waker` is not the running task's: a waker of a combinator would not be
+    /// called when the group continues.
     pub(crate) fn gather(&mut self, waker: &Waker) -> bool {
         let is_own = |task: &TaskId| self.data_of(waker).is_some_and(|w| w as u32 == task.index);
         let task = self.current.filter(|task| self.gathering.has_others() && is_own(task));
@@ -232,7 +233,7 @@ impl Tasks {
         }
     }
 
-    /// The same where something was foreseen already.
+    /// As [`Tasks::foresee`], but only if the task has noted a region before.
     #[inline]
     pub(crate) fn foresee_more<T: ?Sized>(&mut self, what: &T) {
         let foreseen = |task: TaskId| self.list.get(task.index as usize).map(|e| e.foreseen);

@@ -12,8 +12,8 @@
 //! one, only these are candidates: such clients then take the room, and connections kept for a next
 //! request stay.
 //!
-//! If all of that is not enough, busy connections are *displaced* ([`Core::displace`]): those of clients
-//! with more than their share, the one that waits longest for its client first. A displaced
+//! If all of that is not enough, busy connections are *displaced* ([`Core::displace`]): those of
+//! clients with more than their share, the one that waits longest for its client first. A displaced
 //! connection's wait fails, and the engine asks for the reason (`Sock::is_displaced`) where it logs
 //! the failure.
 
