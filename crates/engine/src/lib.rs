@@ -27,6 +27,7 @@ pub mod regex;
 pub mod sampler;
 mod session;
 pub mod settings;
+pub mod slice;
 pub mod stats;
 pub mod status;
 pub mod syslog;

@@ -12,6 +12,7 @@ use std::task::Poll;
 
 use base::future::{boxed, keep, poll_kept, rarely};
 use base::log::Level;
+use engine::slice::Slice;
 use engine::stats::Field;
 use event::task::foreseen;
 use event::{Deadline, Wake};
@@ -31,7 +32,6 @@ use super::schedule::OUTPUT_MAX;
 use crate::channel::conn::Conn;
 use crate::channel::parting::{self, Due};
 use crate::channel::streams::run::Runner;
-use crate::channel::streams::slice::Slice;
 use crate::channel::streams::{is_worn, kept_ms};
 use crate::channel::{Answer, linger};
 use crate::server::HttpMain;

@@ -18,7 +18,6 @@ pub(crate) mod incoming;
 pub(crate) mod outgoing;
 pub(crate) mod request;
 pub(crate) mod run;
-pub(crate) mod slice;
 pub(crate) mod wakers;
 
 use std::future::Future;

@@ -13,9 +13,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use engine::slice::{InTurn, Share};
 use event::task::Unborn;
 
-use super::slice::{InTurn, Share};
 
 /// The jobs of a future that does one after the other.
 pub(crate) struct Inbox<J> {

@@ -1,5 +1,5 @@
-//! The time that a connection may take before others have their turns. A client whose many requests
-//! each cost much would hold up all others otherwise.
+//! The time that a connection may take before others have their turns. Otherwise a client with many
+//! expensive requests would delay all others.
 //!
 //! A connection runs for 150 µs, one of a suspect client (one that was cut off for a flood lately,
 //! or has caused many resets) for a fifth of that. The streams of a connection that have become
@@ -13,34 +13,34 @@ use std::task::{Context, Poll};
 
 use base::time::exact_us;
 
-/// Its length, in microseconds: a hundred small files in memory.
+/// The length of a slice, in microseconds: enough for a hundred small files in memory.
 const SLICE_US: u64 = 150;
 
-/// The same for a client that floods, or did lately: others wait no longer for its frames than for
-/// a few requests of each other.
+/// The length for a client that floods, or did lately, so that others wait no longer for its frames
+/// than for a few requests of each other.
 const SLICE_SUSPECT_US: u64 = 30;
 
 /// A connection's share of the worker's time.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Slice {
-    /// When it has passed; zero where it has not begun.
+pub struct Slice {
+    /// The end of the slice, in microseconds of the exact clock; 0 if it has not begun.
     end_us: u64,
 }
 
 impl Slice {
-    /// Begins, with the first of several turns.
+    /// Begins the slice, unless it has begun in an earlier turn.
     pub fn begin(&mut self, is_suspect: bool) {
         if self.end_us == 0 {
             self.end_us = exact_us() + if is_suspect { SLICE_SUSPECT_US } else { SLICE_US };
         }
     }
 
-    /// Ends: others have their turns.
+    /// Ends the slice, because others have their turns.
     pub fn end(&mut self) {
         self.end_us = 0;
     }
 
-    /// Whether others are to have theirs.
+    /// Whether the time is over and others should have their turns.
     pub fn has_passed(self) -> bool {
         exact_us() >= self.end_us
     }
@@ -48,7 +48,7 @@ impl Slice {
 
 /// The time that the streams of a connection have taken in a turn of the loop.
 #[derive(Default)]
-pub(super) struct Share {
+pub struct Share {
     turn: Cell<u64>,
     used_us: Cell<u64>,
 }
@@ -67,10 +67,12 @@ impl Share {
     }
 }
 
-/// A stream that goes on while its connection has time left in a turn: where something has come for
-/// a hundred of them at once, others do not wait for all of these.
-pub(super) struct InTurn<F> {
+/// A stream that is polled only while its connection has time left in a turn. Otherwise a hundred
+/// streams that are ready at once would delay the other connections by all of their work.
+pub struct InTurn<F> {
+    /// The share of its connection.
     pub share: Rc<Share>,
+    /// The stream's task.
     pub stream: Pin<Box<F>>,
 }
 
