@@ -71,7 +71,7 @@ struct F4f {
 
 impl PhaseHandler for F4f {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let Some(name) = Name::parse(&r.uri) else {
+        let Some(name) = Name::parse(&r.target.uri) else {
             // The manifest, for example.
             return Step::Now(Verdict::Next);
         };

@@ -47,7 +47,7 @@ pub(crate) fn not_a_file(r: &Request, methods: &[Method]) -> Option<Verdict> {
     if !r.method_is(methods) {
         return Some(Verdict::Status(405));
     }
-    (r.uri.last() == Some(&b'/')).then_some(Verdict::Next)
+    (r.target.uri.last() == Some(&b'/')).then_some(Verdict::Next)
 }
 
 fn serve(r: &mut Request) -> Poll<Verdict> {
@@ -67,7 +67,7 @@ fn serve(r: &mut Request) -> Poll<Verdict> {
             r.log(Level::Crit, format_args!("\"{path}\" is not a regular file"));
             Verdict::Status(404)
         }
-        Ok(_) if r.method == Method::Post => Verdict::Status(405),
+        Ok(_) if r.target.method == Method::Post => Verdict::Status(405),
         // A path whose links are checked is not opened again without that check.
         Ok(file) if is_generated(file.meta()) && r.loc.core.disable_symlinks.is_none() => {
             r.ctx_mut::<GeneratedPath>().0 = path.to_vec();
@@ -151,12 +151,12 @@ pub fn not_opened(r: &Request, path: &[u8], e: &OpenError) -> Verdict {
 
 /// A folder asked for without its slash: the redirect that adds it.
 fn add_slash(r: &mut Request) -> Verdict {
-    let mut to = Vec::with_capacity(r.uri.len() + r.args.len() + 2);
-    http_wire::uri::escape(&r.uri, http_wire::uri::Escape::Uri, &mut to);
+    let mut to = Vec::with_capacity(r.target.uri.len() + r.target.args.len() + 2);
+    http_wire::uri::escape(&r.target.uri, http_wire::uri::Escape::Uri, &mut to);
     to.push(b'/');
-    if !r.args.is_empty() {
+    if !r.target.args.is_empty() {
         to.push(b'?');
-        to.extend_from_slice(&r.args);
+        to.extend_from_slice(&r.target.args);
     }
     r.out.location = Some(Bytes::from(to));
     Verdict::Status(301)

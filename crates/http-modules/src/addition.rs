@@ -72,7 +72,7 @@ impl HeaderFilter for Filter {
             r.out.body_changes();
             r.out.weaken_etag();
             let (before, after) = (self.before.clone(), self.after.clone());
-            r.body_filters.push(Box::new(Add { before, after }));
+            r.out.filters.push(Box::new(Add { before, after }));
         }
         Verdict::Next
     }

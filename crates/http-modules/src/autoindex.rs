@@ -133,7 +133,7 @@ impl PhaseHandler for Autoindex {
     }
 
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if r.uri.last() != Some(&b'/') || !r.method_is(&[Method::Get, Method::Head]) {
+        if r.target.uri.last() != Some(&b'/') || !r.method_is(&[Method::Get, Method::Head]) {
             return Step::Now(Verdict::Next);
         }
         files::step(r, |r| self.list(r))
@@ -269,12 +269,12 @@ impl List {
         match self.format {
             Format::Html => {
                 out.extend_from_slice(b"<html>\r\n<head><title>Index of ");
-                escape_html(&r.uri, out);
+                escape_html(&r.target.uri, out);
                 out.extend_from_slice(b"</title></head>\r\n<body>\r\n<h1>Index of ");
-                escape_html(&r.uri, out);
+                escape_html(&r.target.uri, out);
                 out.extend_from_slice(b"</h1><hr><pre><a href=\"../\">../</a>\r\n");
             }
-            Format::Page => listing::begin(&r.uri, self.order, out),
+            Format::Page => listing::begin(&r.target.uri, self.order, out),
             Format::Xml => out.extend_from_slice(b"<?xml version=\"1.0\"?>\r\n<list>\r\n"),
             Format::Json | Format::Jsonp => {
                 if let Some(name) = &self.callback {

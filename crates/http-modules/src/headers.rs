@@ -299,7 +299,7 @@ impl HeaderFilter for Filter {
         }
         if self.trailers.iter().any(|l| good || l.always) {
             r.out.expect_trailers = true;
-            r.body_filters.push(Box::new(Trailers { lines: self.trailers.clone(), good }));
+            r.out.filters.push(Box::new(Trailers { lines: self.trailers.clone(), good }));
         }
         Verdict::Next
     }

@@ -67,7 +67,7 @@ impl PhaseHandler for Redirect {
 impl Redirect {
     fn redirect(&self, r: &mut Request) -> Verdict {
         // A request of HTTP/1.0 without a name, to a server without one.
-        let host: &[u8] = if r.host.is_empty() { &r.server.name } else { &r.host };
+        let host: &[u8] = if r.target.host.is_empty() { &r.server.name } else { &r.target.host };
         if host.is_empty() {
             return Verdict::Status(400);
         }

@@ -77,7 +77,9 @@ pub(crate) fn of_folder<'a>(
     r: &'a mut Request,
     choose: impl Fn(&mut Request) -> Poll<Verdict> + 'a,
 ) -> Step<'a> {
-    match r.uri.last() == Some(&b'/') && r.method_is(&[Method::Get, Method::Head, Method::Post]) {
+    match r.target.uri.last() == Some(&b'/')
+        && r.method_is(&[Method::Get, Method::Head, Method::Post])
+    {
         true => files::step(r, choose),
         false => Step::Now(Verdict::Next),
     }
@@ -101,7 +103,7 @@ impl Index {
             file_notes::note(r, "index", &path, looked.as_ref());
             let Err(e) = looked else {
                 let mut uri = FilePath::new();
-                uri.extend_from_slice(&r.uri);
+                uri.extend_from_slice(&r.target.uri);
                 uri.extend_from_slice(name);
                 return Poll::Ready(redirect(r, &uri));
             };
@@ -128,9 +130,9 @@ impl Index {
 
 /// Goes to the file that was chosen, with the request's own arguments.
 pub(crate) fn redirect(r: &mut Request, uri: &[u8]) -> Verdict {
-    let args = std::mem::take(&mut r.args);
+    let args = std::mem::take(&mut r.target.args);
     let verdict = r.internal_redirect(uri, b"");
-    r.args = args;
+    r.target.args = args;
     verdict
 }
 

@@ -44,7 +44,8 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 fn redirect(r: &mut Request, target: &Template) -> Verdict {
     let to = target.eval(r);
     // The target's location may have inherited the directive from the server.
-    let is_here = to[..] == r.uri[..] || to[..] == r.loc.info.name[..] && to.starts_with(b"@");
+    let is_here =
+        to[..] == r.target.uri[..] || to[..] == r.loc.info.name[..] && to.starts_with(b"@");
     if to.is_empty() || is_here {
         return Verdict::Next;
     }

@@ -90,7 +90,7 @@ impl PhaseHandler for Mirror {
 impl Mirror {
     fn copy(&self, r: &mut Request) -> Verdict {
         for uri in &self.uris {
-            let args = Bytes::copy_from_slice(&r.args);
+            let args = Bytes::copy_from_slice(&r.target.args);
             let ask = Subrequest {
                 take: Use::Head,
                 same_method: true,

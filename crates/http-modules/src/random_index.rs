@@ -79,7 +79,7 @@ impl RandomIndex {
         let chosen = hasher.finish() % count as u64;
         let Some(file) = files().nth(chosen as usize) else { return Poll::Ready(Verdict::Next) };
         let mut uri = FilePath::new();
-        uri.extend_from_slice(&r.uri);
+        uri.extend_from_slice(&r.target.uri);
         uri.extend_from_slice(&file.name);
         Poll::Ready(crate::index::redirect(r, &uri))
     }

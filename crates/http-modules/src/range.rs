@@ -89,7 +89,7 @@ fn single(r: &mut Request, len: u64, range: Range<u64>) {
             *chain = part;
         }
         Body::Stream(_) => {
-            r.body_filters.insert(0, Box::new(Cut { skip, left: part }));
+            r.out.filters.insert(0, Box::new(Cut { skip, left: part }));
         }
     }
 }

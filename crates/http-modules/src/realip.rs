@@ -106,8 +106,8 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 }
 
 fn handle(r: &mut Request, conf: &RealipConf) -> Verdict {
-    if r.real_peer.is_none() {
-        r.real_peer = client(r, conf);
+    if r.client.real_peer.is_none() {
+        r.client.real_peer = client(r, conf);
     }
     Verdict::Next
 }

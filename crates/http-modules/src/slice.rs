@@ -179,7 +179,7 @@ impl HeaderFilter for Filter {
                     return Verdict::Status(502);
                 }
                 let fetches_again = misfit.changed && changed(r, &all);
-                r.body_filters.push(match fetches_again {
+                r.out.filters.push(match fetches_again {
                     true => Box::new(Cut { skip: 0, left: 0 }),
                     false => Box::new(Wrong),
                 });
@@ -279,13 +279,13 @@ impl Filter {
             let left = range.end.min(until).saturating_sub(start);
             if range.start < start || range.end > until {
                 let skip = start - range.start;
-                r.body_filters.push(Box::new(Cut { skip, left }));
+                r.out.filters.push(Box::new(Cut { skip, left }));
             }
         } else {
             r.out.allow_ranges = true;
             let from = range.start;
             let body = Body { all, from, length, begun: false, restarts: false, ended: None };
-            r.body_filters.push(Box::new(body));
+            r.out.filters.push(Box::new(body));
         }
     }
 }
@@ -364,7 +364,8 @@ impl BodyFilter for Body {
         if self.all.start.get() >= self.all.part.get().1 {
             return FilterStep::Go;
         }
-        let (uri, args) = (Bytes::copy_from_slice(&r.uri), Bytes::copy_from_slice(&r.args));
+        let (uri, args) =
+            (Bytes::copy_from_slice(&r.target.uri), Bytes::copy_from_slice(&r.target.args));
         let slice = Slice { all: Some(self.all.clone()), range: self.all.range() };
         let ask = Subrequest {
             is_clone: true,

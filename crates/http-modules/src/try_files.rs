@@ -165,7 +165,7 @@ fn append(r: &mut Request, name: &Template, out: &mut Vec<u8>) {
     name.eval_into(r, out);
     if name.as_const().is_none()
         && let Some(len) = alias_len(r)
-        && let Some(prefix) = r.uri.get(..len)
+        && let Some(prefix) = r.target.uri.get(..len)
         && out[from..].starts_with(prefix)
     {
         out.drain(from..from + len);
@@ -177,18 +177,18 @@ fn found(r: &mut Request, name: &[u8], folder: bool) {
     let whole = r.loc.core.root.as_ref().is_some_and(|root| root.alias && root.whole);
     match alias_len(r) {
         Some(len) => {
-            r.uri.truncate(len);
-            r.uri.extend_from_slice(name);
+            r.target.uri.truncate(len);
+            r.target.uri.extend_from_slice(name);
         }
         // The alias of a location with a regular expression names a file; from now on the URI
         // follows.
         None if whole => {
             if !folder {
-                set(&mut r.uri, name);
+                set(&mut r.target.uri, name);
                 r.flags.uri_below_alias = true;
             }
         }
-        None => set(&mut r.uri, name),
+        None => set(&mut r.target.uri, name),
     }
 }
 

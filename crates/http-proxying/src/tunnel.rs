@@ -119,7 +119,7 @@ impl PhaseHandler for Handler {
     }
 
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if r.method != Method::Connect {
+        if r.target.method != Method::Connect {
             return Verdict::Status(405).into();
         }
         let (target, _) = match self.to.target(r) {

@@ -90,7 +90,7 @@ impl HeaderFilter for Filter {
         }
         if let Some((function, piece_type)) = &self.conf.body_filter {
             let function = function.clone();
-            r.body_filters.push(Box::new(Pieces { script, function, piece_type: *piece_type }));
+            r.out.filters.push(Box::new(Pieces { script, function, piece_type: *piece_type }));
         }
         Verdict::Next
     }

@@ -150,8 +150,8 @@ impl HttpHost for HttpCall<'_> {
             Text::Method => r.method_name().to_vec(),
             Text::RemoteAddress => r.peer().host().to_string().into_bytes(),
             Text::RequestLine => r.request_line().to_vec(),
-            Text::Uri => r.uri.clone(),
-            Text::Args => r.args.clone(),
+            Text::Uri => r.target.uri.clone(),
+            Text::Args => r.target.args.clone(),
         })
     }
 

@@ -105,7 +105,7 @@ pub(crate) fn copy(
         return Accepted::Upgrade;
     }
     if !buffering {
-        r.rates.limit = Some(0);
+        r.client.rates.limit = Some(0);
     }
     Accepted::Response { buffering }
 }
@@ -205,7 +205,7 @@ fn control(
     match id {
         FieldId::XAccelLimitRate if heeded(ignore::XA_LIMIT_RATE) => {
             if let Some(n) = base::ascii::parse_u64(value) {
-                r.rates.limit = Some(n);
+                r.client.rates.limit = Some(n);
             }
         }
         FieldId::XAccelBuffering if heeded(ignore::XA_BUFFERING) => {
@@ -320,8 +320,8 @@ pub(crate) fn redirect(r: &mut Request) -> Verdict {
         r.log(Level::Error, format_args!("unsafe URI \"{target}\" was detected"));
         return Verdict::Status(404);
     };
-    if r.method != http_wire::h1::Method::Head {
-        r.method = http_wire::h1::Method::Get;
+    if r.target.method != http_wire::h1::Method::Head {
+        r.target.method = http_wire::h1::Method::Get;
     }
     r.internal_redirect(&path, &target[args])
 }

@@ -111,7 +111,8 @@ impl Storing {
 impl InFile {
     /// Where to store the current response; `None` if it is not stored.
     pub fn of(r: &mut Request, conf: &Conf, buffering: bool) -> Option<InFile> {
-        let kept = buffering && r.upstream_mut().head.status == 200 && r.method != Method::Head;
+        let kept =
+            buffering && r.upstream_mut().head.status == 200 && r.target.method != Method::Head;
         let path = match &conf.store {
             Store::Off => return None,
             _ if !kept => return None,

@@ -9,7 +9,7 @@ impl Request {
     /// The credentials in `Authorization` (`Proxy-Authorization` for CONNECT), if they are of the
     /// Basic scheme and well-formed.
     pub fn basic_credentials(&self) -> Option<Credentials> {
-        let id = match self.method {
+        let id = match self.target.method {
             Method::Connect => FieldId::ProxyAuthorization,
             _ => FieldId::Authorization,
         };

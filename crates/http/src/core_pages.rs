@@ -84,18 +84,18 @@ fn page(status: u16) -> Option<(&'static str, Option<&'static str>)> {
 /// Answers `status`: by `error_page` where one is set for it, else by a built-in page.
 pub(crate) fn special(r: &mut Request, status: u16) -> Verdict {
     r.out.clear_entity();
-    r.body_filters.clear();
-    r.err_status = status;
+    r.out.filters.clear();
+    r.flags.err_status = status;
     // After these the framing of the next bytes is in doubt, or the client was told to go away.
     if matches!(status, 400 | 413 | 414 | 495..=497 | 500 | 501) {
         r.close_connection();
     }
     // More of a refused body is in flight, and would reset the connection under the answer.
     if matches!(status, 400 | 495..=497) && !r.head.has_body() {
-        r.channel.set_lingering(false);
+        r.client.channel.set_lingering(false);
     }
     let core = r.loc.core.clone();
-    if !r.flags.error_page && !core.error_page.is_empty() && r.uri_changes > 0 {
+    if !r.flags.error_page && !core.error_page.is_empty() && r.target.uri_changes > 0 {
         r.flags.error_page = !core.recursive_error_pages;
         if let Some(p) = core.error_page.iter().find(|p| p.status == status) {
             return send_error_page(r, p);
@@ -109,16 +109,16 @@ fn send_error_page(r: &mut Request, p: &ErrorPage) -> Verdict {
     let overwrite = p.overwrite;
     // Another handler's answer may need the body; for any other the client need not send it.
     if !matches!(overwrite, Some(0 | 200)) {
-        r.channel.forbid_continue();
+        r.client.channel.forbid_continue();
     }
     if let Some(code) = overwrite {
-        r.err_status = code;
+        r.flags.err_status = code;
     }
     let target = r.eval(&p.target);
     match target.first() {
         Some(b'/') => {
-            if r.method != Method::Head {
-                r.method = Method::Get;
+            if r.target.method != Method::Head {
+                r.target.method = Method::Get;
             }
             let (path, args) = match p.target.as_const() {
                 Some(_) => (target.clone(), p.args.clone()),
@@ -149,10 +149,10 @@ pub(crate) fn builtin(r: &mut Request, status: u16) {
         s => s,
     };
     r.out.status = sent;
-    r.err_status = sent;
+    r.flags.err_status = sent;
     r.out.unconditional = true;
     r.out.allow_ranges = false;
-    r.channel.forbid_continue();
+    r.client.channel.forbid_continue();
     let location = r.out.location.clone();
     let refresh =
         core.msie_refresh && location.is_some() && matches!(status, 301 | 302) && is_msie(r);
@@ -161,7 +161,7 @@ pub(crate) fn builtin(r: &mut Request, status: u16) {
         refresh_page(&mut text, &location.unwrap_or_default());
         r.out.location = None;
         r.out.status = 200;
-        r.err_status = 200;
+        r.flags.err_status = 200;
     } else if !write_page(&mut text, r, status, core.server_tokens) {
         r.out.content_type = None;
         r.out.content_length = (status != 204).then_some(0);

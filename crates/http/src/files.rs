@@ -51,7 +51,7 @@ pub fn cache_access<'a>(r: &mut Request, main: &'a HttpMain) -> DiskAccess<'a> {
 #[inline]
 fn opener(r: &mut Request) -> Opener<'_> {
     let settings = open_settings(r);
-    Opener { files: &r.main.files, questions: &mut r.asked, settings }
+    Opener { files: &r.main.files, questions: &mut r.work.questions, settings }
 }
 
 /// The check of links that the location asks for in `path`.
@@ -90,7 +90,7 @@ pub fn try_open_plain(r: &mut Request, path: &[u8]) -> Poll<Result<OpenFile, Ope
 
 #[inline]
 fn log_direct_refused(r: &mut Request, path: &[u8]) {
-    if let Some(e) = r.asked.take_direct_refused() {
+    if let Some(e) = r.work.questions.take_direct_refused() {
         let name = base::log::lossy(path);
         r.log_os(Level::Alert, format_args!("fcntl(O_DIRECT) \"{name}\""), &e);
     }
@@ -121,19 +121,19 @@ pub fn append_file(r: &mut Request, path: &[u8]) -> AppendFile {
 pub(crate) async fn find_real_root(r: &mut Request) {
     let mut root = FilePath::new();
     r.root_into(&mut root);
-    let known = r.asked.real_path(&root).is_some();
+    let known = r.work.questions.real_path(&root).is_some();
     if known || r.loc.core.aio.is_off() || files::real_path_cached(&root).is_ready() {
         return;
     }
     let path = root.to_vec();
     let real = r.on_disk(move || std::fs::canonicalize(as_path(&path))).await;
-    r.asked.set_real_path(root.to_vec(), real.and_then(|real| real));
+    r.work.questions.set_real_path(root.to_vec(), real.and_then(|real| real));
 }
 
 /// The real path of the root. Waits for the disk where [`find_real_root`] did not run before and
 /// the answer is not in memory: in the rewrite phase.
 pub(crate) fn real_root(r: &mut Request, root: &[u8]) -> io::Result<PathBuf> {
-    if let Some(real) = r.asked.real_path(root) {
+    if let Some(real) = r.work.questions.real_path(root) {
         return real;
     }
     match files::real_path_cached(root) {
@@ -166,7 +166,7 @@ pub async fn stat(r: &mut Request, path: &[u8]) -> Result<FileMeta, OpenError> {
 pub async fn asking<T>(r: &mut Request, ask: impl Fn(&mut Request) -> Poll<T>) -> T {
     loop {
         if let Poll::Ready(answer) = ask(r) {
-            r.asked.forget_answers();
+            r.work.questions.forget_answers();
             return answer;
         }
         fetch(r).await;
@@ -192,8 +192,8 @@ pub fn step<'a>(
 
 /// Waits for the answer to the question that made a `try_*` give up.
 async fn fetch(r: &mut Request) {
-    if let Some(pending) = r.asked.take_pending() {
+    if let Some(pending) = r.work.questions.take_pending() {
         let answered = pending.answer(r.pool()).await;
-        r.asked.put(answered);
+        r.work.questions.put(answered);
     }
 }

@@ -54,17 +54,17 @@ pub(crate) async fn filtered(
     last: bool,
 ) -> Result<(), SendFailed> {
     let piece = input.take();
-    if r.body_filters.is_empty() {
+    if r.out.filters.is_empty() {
         return channel::put(r, piece, last).await;
     }
-    let mut list = std::mem::take(&mut r.body_filters);
+    let mut list = std::mem::take(&mut r.out.filters);
     let filters = list.iter().position(|f| f.is_coding()).unwrap_or(list.len());
     let (filters, codings) = list.split_at_mut(filters);
     let mut end = End { codings };
     let done = run(r, filters, &mut end, piece, last).await;
     // Filters that the filters themselves added come behind them.
-    list.append(&mut r.body_filters);
-    r.body_filters = list;
+    list.append(&mut r.out.filters);
+    r.out.filters = list;
     done
 }
 
@@ -75,7 +75,7 @@ async fn run(
     piece: Chain,
     last: bool,
 ) -> Result<(), SendFailed> {
-    if filters.is_empty() && r.subrequests.queue.is_empty() {
+    if filters.is_empty() && r.work.subrequests.queue.is_empty() {
         return end.coded(r, piece, last).await;
     }
     let mut todo = vec![Todo::Piece { at: 0, piece, last }];
@@ -83,17 +83,19 @@ async fn run(
         match next {
             Todo::Piece { at, piece, last } => match filters.get_mut(at) {
                 Some(filter) => one(r, filter.as_mut(), (at, piece, last), &mut todo).await?,
-                None if r.subrequests.queue.is_empty() => end.coded(r, piece, last).await?,
-                None => enqueue(&mut r.subrequests.queue, piece, last),
+                None if r.work.subrequests.queue.is_empty() => end.coded(r, piece, last).await?,
+                None => enqueue(&mut r.work.subrequests.queue, piece, last),
             },
-            Todo::Subrequest(handle) => r.subrequests.queue.push_back(Queued::Subrequest(handle)),
+            Todo::Subrequest(handle) => {
+                r.work.subrequests.queue.push_back(Queued::Subrequest(handle))
+            }
             Todo::Wait(until) => end.pump(r, Goal::Until(until)).await?,
         }
         if !has_room(r) {
             end.pump(r, Goal::Room).await?;
         }
     }
-    if r.subrequests.queue.is_empty() {
+    if r.work.subrequests.queue.is_empty() {
         return Ok(());
     }
     end.pump(r, if last { Goal::Empty } else { Goal::Room }).await
@@ -148,16 +150,16 @@ fn enqueue(queue: &mut Queue, mut piece: Chain, last: bool) {
 
 /// Whether more may be made while the front of the queue is not there yet.
 fn has_room(r: &Request) -> bool {
-    if r.subrequests.queue.is_empty() {
+    if r.work.subrequests.queue.is_empty() {
         return true;
     }
-    let bytes = r.subrequests.queue.iter().map(|q| match q {
+    let bytes = r.work.subrequests.queue.iter().map(|q| match q {
         Queued::Bytes { piece, .. } => piece.len(),
         Queued::Subrequest(_) => 0,
     });
-    r.subrequests.queue.len() < QUEUE_MAX
+    r.work.subrequests.queue.len() < QUEUE_MAX
         && bytes.sum::<u64>() < QUEUE_BYTES
-        && r.subrequests.family.as_ref().is_none_or(|f| !f.is_crowded())
+        && r.work.subrequests.family.as_ref().is_none_or(|f| !f.is_crowded())
 }
 
 /// The point to which the queue is to be put out.
@@ -180,10 +182,10 @@ enum Front {
 
 fn front(r: &mut Request) -> Result<Front, SendFailed> {
     loop {
-        let pipe = match r.subrequests.queue.front() {
+        let pipe = match r.work.subrequests.queue.front() {
             None => return Ok(Front::Nothing),
             Some(Queued::Subrequest(handle)) => handle.pipe(),
-            Some(Queued::Bytes { .. }) => match r.subrequests.queue.pop_front() {
+            Some(Queued::Bytes { .. }) => match r.work.subrequests.queue.pop_front() {
                 Some(Queued::Bytes { piece, last }) => return Ok(Front::Piece(piece, last)),
                 _ => return Ok(Front::Nothing),
             },
@@ -193,7 +195,7 @@ fn front(r: &mut Request) -> Result<Front, SendFailed> {
         }
         match pipe.result() {
             None => return Ok(Front::Busy(pipe.clone())),
-            Some(Ok(())) => drop(r.subrequests.queue.pop_front()),
+            Some(Ok(())) => drop(r.work.subrequests.queue.pop_front()),
             // Half a page is not to be taken for a whole one.
             Some(Err(_)) => return Err(SendFailed),
         }
@@ -221,7 +223,7 @@ impl End<'_> {
             let busy = match (front, &goal) {
                 (Err(e), _) => {
                     // A part does not fit into the page: the rest of the page is not sent.
-                    if !r.subrequests.family().has_overflowed() {
+                    if !r.work.subrequests.family().has_overflowed() {
                         let _ = channel::flush(r).await;
                     }
                     return Err(e);
@@ -237,7 +239,9 @@ impl End<'_> {
             };
             // A page that waits for a part for a variable may still fail: hold back little, as
             // nginx does.
-            if busy.is_some() || r.channel.queued().len() >= r.loc.core.postpone_output as u64 {
+            if busy.is_some()
+                || r.client.channel.queued().len() >= r.loc.core.postpone_output as u64
+            {
                 channel::flush(r).await?;
             }
             news(r, busy, &mut goal).await?;

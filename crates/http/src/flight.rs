@@ -46,12 +46,13 @@ pub(crate) fn end(r: &Request) {
 }
 
 fn is_cut_short(r: &Request) -> bool {
-    r.exchanges.as_ref().is_some_and(|exchanges| exchanges.cut_short)
+    r.work.exchanges.as_ref().is_some_and(|exchanges| exchanges.cut_short)
 }
 
 /// Whether it failed. A 503 that no server was asked for is meant: limits, pages for maintenance.
 fn has_failed(r: &Request) -> bool {
-    let asked = || r.exchanges.as_ref().is_some_and(|exchanges| !exchanges.attempts.is_empty());
+    let asked =
+        || r.work.exchanges.as_ref().is_some_and(|exchanges| !exchanges.attempts.is_empty());
     let status = r.status();
     status >= 500 && (status != 503 || asked()) || is_cut_short(r)
 }
@@ -62,7 +63,7 @@ fn keep(r: &Request, ready_us: u64) {
     if slow_us == OFF || !failed && ready_us < slow_us || r.is_traced() {
         return;
     }
-    let exchanges = r.exchanges.as_deref();
+    let exchanges = r.work.exchanges.as_deref();
     let made: Vec<(&Bytes, &Attempt)> = exchanges
         .iter()
         .flat_map(|exchanges| &exchanges.attempts)
@@ -98,8 +99,8 @@ fn keep(r: &Request, ready_us: u64) {
         location: &r.loc.info.name,
         at: at.as_bytes(),
         method: r.method_name(),
-        host: &r.host,
-        target: if r.is_subrequest() { &r.uri } else { r.unparsed_uri() },
+        host: &r.target.host,
+        target: if r.is_subrequest() { &r.target.uri } else { r.unparsed_uri() },
         attempts: made.len() as u64,
         tries: tries.collect(),
     };

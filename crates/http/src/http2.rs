@@ -131,7 +131,7 @@ fn check_size(_: &mut Cx, n: &Node) -> Result<(), ConfError> {
     set_size(&mut None, n)
 }
 
-static VARIABLES: &[VarDef] = &[VarDef::new("http2", |r, out| match &r.channel {
+static VARIABLES: &[VarDef] = &[VarDef::new("http2", |r, out| match &r.client.channel {
     Channel::Http2(stream) => {
         out.extend_from_slice(stream.protocol());
         true

@@ -96,7 +96,7 @@ static DIRECTIVES: &[Directive<Cx>] = &[
     ),
 ];
 
-static VARIABLES: &[VarDef] = &[VarDef::new("http3", |r, out| match &r.channel {
+static VARIABLES: &[VarDef] = &[VarDef::new("http3", |r, out| match &r.client.channel {
     Channel::Http3(stream) => {
         out.extend_from_slice(stream.protocol());
         true

@@ -67,7 +67,7 @@ fn facts(r: &Request) -> Ended {
 
 /// Counts the exchanges of a request, or of a subrequest, that is over.
 pub(crate) fn exchanges(r: &Request) {
-    let Some(exchanges) = &r.exchanges else { return };
+    let Some(exchanges) = &r.work.exchanges else { return };
     let metrics = &r.main.metrics;
     for attempt in &exchanges.attempts {
         let Some(counters) = attempt.row.and_then(|row| metrics.counters(row)) else { continue };

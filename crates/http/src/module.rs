@@ -76,7 +76,7 @@ impl<F: Fn(&mut Request) -> Verdict> PhaseHandler for F {
 /// A filter over a response's status and headers, run once, in the order of installation.
 ///
 /// A filter that changes the body either edits `r.out.body` in place, or pushes a
-/// [`BodyFilter`](crate::output::BodyFilter) to `r.body_filters`, in the order of the pipeline.
+/// [`BodyFilter`](crate::output::BodyFilter) to `r.out.filters`, in the order of the pipeline.
 pub trait HeaderFilter {
     /// Edits `r.out`. A `Status` verdict replaces the response by a special one.
     fn run(&self, r: &mut Request) -> Verdict;

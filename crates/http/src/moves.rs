@@ -50,11 +50,11 @@ impl Request {
             return Err(Stay::Off);
         }
         let c = self.c().clone();
-        if !matches!(self.channel, Channel::Http1(_)) {
+        if !matches!(self.client.channel, Channel::Http1(_)) {
             return Err(Stay::Protocol);
         }
-        let is_plain = self.edited_head.is_empty()
-            && self.method == self.head.method
+        let is_plain = self.target.edited_head.is_empty()
+            && self.target.method == self.head.method
             && self.body.received() == 0
             && self.loc.core.post_action.is_empty()
             && c.owner.get().is_none()
@@ -67,7 +67,7 @@ impl Request {
         let (Some(local), true, false) = (c.local(), is_plain, is_block) else {
             return Err(Stay::State);
         };
-        let (ends, real_peer) = ((&c.listen.addr, local, &c.peer), self.real_peer.as_ref());
+        let (ends, real_peer) = ((&c.listen.addr, local, &c.peer), self.client.real_peer.as_ref());
         let client = Texts::new(ends, real_peer, c.proxy_header());
         Ok(Facts { client, values: vars::carried(self) })
     }
@@ -161,9 +161,9 @@ impl Facts {
         let times = r.account.times;
         let bytes = |value: &'a Option<Bytes>| value.as_ref().map(|value| &value[..]);
         handover::Request {
-            head: r.channel.head_only(),
-            uri: &r.uri,
-            args: &r.args,
+            head: r.client.channel.head_only(),
+            uri: &r.target.uri,
+            args: &r.target.args,
             place: Place { kind: r.loc.info.kind as u8, name: &r.loc.info.name },
             status: r.out.status,
             sent: (r.account.bytes_sent, r.account.header_bytes),
@@ -197,7 +197,7 @@ pub fn resume(
 ) -> Result<Resumed, Refusal> {
     let Arrival { c, session, real_peer } = Arrival::of(main, client, fd)?;
     let mut r = Request::take(c.clone(), main);
-    r.real_peer = real_peer;
+    r.client.real_peer = real_peer;
     read_head(&mut r, request.head).ok_or(Refusal::Other)?;
     target::resume(&mut r).map_err(|_| Refusal::Configuration)?;
     r.loc = location(&mut r, request).ok_or(Refusal::Configuration)?;
@@ -222,12 +222,12 @@ fn location(r: &mut Request, request: &handover::Request<'_>) -> Option<Rc<Locat
         _ => None,
     };
     let location = found(r).filter(is_it);
-    r.uri = request.uri.to_vec();
+    r.target.uri = request.uri.to_vec();
     location.or_else(|| found(r).filter(is_it))
 }
 
 fn read_head(r: &mut Request, head: &[u8]) -> Option<()> {
-    let Channel::Http1(stream) = &mut r.channel else { return None };
+    let Channel::Http1(stream) = &mut r.client.channel else { return None };
     stream.resume(head);
     // It has been checked against the limits of its time.
     let size = u32::try_from(head.len()).ok()?.max(1024);
@@ -236,15 +236,15 @@ fn read_head(r: &mut Request, head: &[u8]) -> Option<()> {
         large_size: size,
         large_number: size,
         max_headers: size,
-        ..r.c.as_ref()?.server().core.head_limits()
+        ..r.client.conn.as_ref()?.server().core.head_limits()
     };
-    let step = HeadParser::new().parse(r.channel.head_text(), &limits, &mut r.head);
+    let step = HeadParser::new().parse(r.client.channel.head_text(), &limits, &mut r.head);
     matches!(step, Step::Done { len } if len == head.len()).then_some(())
 }
 
 fn restore(r: &mut Request, request: &handover::Request<'_>) {
-    r.method = r.head.method;
-    r.args = request.args.to_vec();
+    r.target.method = r.head.method;
+    r.target.args = request.args.to_vec();
     r.flags.valid_location = true;
     r.flags.header_sent = true;
     r.body.begin(&r.head);

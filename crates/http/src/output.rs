@@ -196,6 +196,8 @@ pub struct Response {
     pub flush: bool,
     /// Ranges may be taken from the body.
     pub allow_ranges: bool,
+    /// Body filters that header filters inserted.
+    pub filters: Vec<Box<dyn BodyFilter>>,
     /// The body is only a part of the [`Response::content_length`] bytes: it begins here, and a
     /// filter will add the rest. One range at most may be taken.
     pub part_from: Option<u64>,
@@ -243,6 +245,7 @@ impl Response {
             vary_encoding,
             flush,
             allow_ranges,
+            filters,
             part_from,
             part,
             ranged,
@@ -273,6 +276,7 @@ impl Response {
         *vary_encoding = false;
         *flush = false;
         *allow_ranges = false;
+        filters.clear();
         *part_from = None;
         *part = None;
         *ranged = false;
@@ -408,7 +412,7 @@ impl Request {
     pub fn set_status(&mut self, status: u16) {
         self.out.status = status;
         self.out.status_text = None;
-        self.err_status = 0;
+        self.flags.err_status = 0;
     }
 
     /// Prepares a response of known bytes; the content handler then answers [`Done`].

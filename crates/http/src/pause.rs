@@ -16,7 +16,7 @@ impl Request {
             Either::Second(()) => Ok(()),
             Either::First(_) => {
                 self.log(Level::Info, format_args!("client prematurely closed connection"));
-                self.err_status = crate::status_line::CLIENT_CLOSED;
+                self.flags.err_status = crate::status_line::CLIENT_CLOSED;
                 Err(Verdict::Close)
             }
         }

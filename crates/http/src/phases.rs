@@ -93,7 +93,7 @@ fn settle(r: &mut Request, verdict: Verdict) -> Result<StartPhase, Outcome> {
     match verdict {
         Verdict::Done => Ok(StartPhase::Response),
         Verdict::Status(444) => {
-            if let Some(stream) = r.channel.http1() {
+            if let Some(stream) = r.client.channel.http1() {
                 stream.timed_out = true;
             }
             Err(Outcome::Close)
@@ -239,7 +239,7 @@ async fn timed_step(h: &dyn PhaseHandler, r: &mut Request) -> Verdict {
 async fn access(r: &mut Request) -> Verdict {
     let loc = r.loc.clone();
     let any = loc.core.satisfy == Satisfy::Any;
-    r.access_code = 0;
+    r.flags.access_code = 0;
     for h in &loc.pipeline.access {
         if r.is_traced() && h.dry() == Dry::Skipped {
             continue;
@@ -247,20 +247,20 @@ async fn access(r: &mut Request) -> Verdict {
         match (timed_step(h.as_ref(), r).await, any) {
             (Verdict::Next, _) | (Verdict::Ok, false) => {}
             (Verdict::Ok, true) => {
-                r.access_code = 0;
+                r.flags.access_code = 0;
                 r.out.remove(b"WWW-Authenticate");
                 return Verdict::Ok;
             }
             (Verdict::Status(s @ (401 | 403 | 407)), true) => {
-                if !matches!(r.access_code, 401 | 407) {
-                    r.access_code = s;
+                if !matches!(r.flags.access_code, 401 | 407) {
+                    r.flags.access_code = s;
                 }
             }
             (Verdict::Status(s @ (401 | 407)), false) => return delayed(r, s).await,
             (v, _) => return v,
         }
     }
-    match std::mem::take(&mut r.access_code) {
+    match std::mem::take(&mut r.flags.access_code) {
         0 => Verdict::Next,
         403 => {
             r.log(Level::Error, format_args!("access forbidden by rule"));
@@ -303,7 +303,7 @@ async fn content(r: &mut Request) -> Verdict {
             v => return v,
         }
     }
-    if r.uri.last() == Some(&b'/') {
+    if r.target.uri.last() == Some(&b'/') {
         let path = r.map_path();
         let path = base::log::lossy(&path);
         r.log(Level::Error, format_args!("directory index of \"{path}\" is forbidden"));
@@ -330,11 +330,11 @@ fn find_config(r: &mut Request) -> Result<(), Verdict> {
     r.enter(target);
     r.refuse_large_body()?;
     if slash {
-        let mut to = Vec::with_capacity(r.loc.info.name.len() + r.args.len() + 1);
+        let mut to = Vec::with_capacity(r.loc.info.name.len() + r.target.args.len() + 1);
         http_wire::uri::escape(&r.loc.info.name, http_wire::uri::Escape::Uri, &mut to);
-        if !r.args.is_empty() {
+        if !r.target.args.is_empty() {
             to.push(b'?');
-            to.extend_from_slice(&r.args);
+            to.extend_from_slice(&r.target.args);
         }
         r.out.location = Some(Bytes::from(to));
         return Err(Verdict::Status(301));
@@ -359,8 +359,8 @@ impl Request {
                 Level::Error,
                 format_args!("client intended to send too large body: {n} bytes"),
             );
-            self.channel.forbid_continue();
-            self.channel.set_lingering(true);
+            self.client.channel.forbid_continue();
+            self.client.channel.set_lingering(true);
             self.body.give_up();
             return Err(Verdict::Status(413));
         }
@@ -411,7 +411,7 @@ impl Request {
 
     fn keepalive_disabled(&self) -> bool {
         let d = self.loc.core.keepalive_disable;
-        let msie6 = d.msie6 && self.method == http_wire::h1::Method::Post;
+        let msie6 = d.msie6 && self.target.method == http_wire::h1::Method::Post;
         if !msie6 && !d.safari {
             return false;
         }
@@ -425,11 +425,11 @@ impl Request {
 
     /// Counts one change of the URI; the verdict where it is one too many.
     pub(crate) fn count_uri_change(&mut self) -> Result<(), Verdict> {
-        self.uri_changes = self.uri_changes.saturating_sub(1);
-        if self.uri_changes > 0 {
+        self.target.uri_changes = self.target.uri_changes.saturating_sub(1);
+        if self.target.uri_changes > 0 {
             return Ok(());
         }
-        let uri = base::log::lossy(&self.uri).into_owned();
+        let uri = base::log::lossy(&self.target.uri).into_owned();
         let m = "rewrite or internal redirection cycle while";
         self.log(Level::Error, format_args!("{m} processing \"{uri}\""));
         Err(Verdict::Status(500))
@@ -437,19 +437,19 @@ impl Request {
 
     /// Goes to another URI inside the server; the phases begin anew at server rewriting.
     pub fn internal_redirect(&mut self, uri: &[u8], args: &[u8]) -> Verdict {
-        self.uri_changes = self.uri_changes.saturating_sub(1);
-        if self.uri_changes == 0 {
+        self.target.uri_changes = self.target.uri_changes.saturating_sub(1);
+        if self.target.uri_changes == 0 {
             let uri = base::log::lossy(uri).into_owned();
             let m = "rewrite or internal redirection cycle while";
             self.log(Level::Error, format_args!("{m} internally redirecting to \"{uri}\""));
             return Verdict::Status(500);
         }
-        self.uri.clear();
-        self.uri.extend_from_slice(uri);
+        self.target.uri.clear();
+        self.target.uri.extend_from_slice(uri);
         if args.is_empty() {
-            self.args.clear();
+            self.target.args.clear();
         } else {
-            self.args = args.to_vec();
+            self.target.args = args.to_vec();
         }
         self.state.ctx.clear();
         self.flags.internal = true;
@@ -464,14 +464,14 @@ impl Request {
 
     /// Goes to a named location; the phases go on at its rewriting, the URI stays.
     pub fn named_redirect(&mut self, name: &[u8]) -> Verdict {
-        self.uri_changes = self.uri_changes.saturating_sub(1);
+        self.target.uri_changes = self.target.uri_changes.saturating_sub(1);
         let shown = || base::log::lossy(name).into_owned();
-        if self.uri_changes == 0 {
+        if self.target.uri_changes == 0 {
             let m = "rewrite or internal redirection cycle while redirect to named location";
             self.log(Level::Error, format_args!("{m} \"{}\"", shown()));
             return Verdict::Status(500);
         }
-        if self.uri.is_empty() || self.flags.without_uri && self.uri == b"/" {
+        if self.target.uri.is_empty() || self.flags.without_uri && self.target.uri == b"/" {
             let m = "empty URI in redirect to named location";
             self.log(Level::Error, format_args!("{m} \"{}\"", shown()));
             return Verdict::Status(500);

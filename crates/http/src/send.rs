@@ -55,7 +55,7 @@ pub(crate) fn begin(r: &mut Request, more: bool) -> Begun {
                 Body::Chain(chain) => chain,
                 _ => Chain::new(),
             };
-            if !r.body_filters.is_empty() {
+            if !r.out.filters.is_empty() {
                 return Begun::Body(Body::Chain(chain));
             }
             if let Some(chain) = channel::put_now(r, chain) {
@@ -84,7 +84,7 @@ pub(crate) async fn rest(r: &mut Request, left: Begun, more: bool) -> Result<(),
                 Body::Chain(chain) => chain,
                 _ => Chain::new(),
             };
-            if r.body_filters.is_empty() {
+            if r.out.filters.is_empty() {
                 rarely(channel::put(r, chain, true)).await?;
             } else {
                 rarely(filtered(r, &mut chain, true)).await?;
@@ -132,11 +132,11 @@ async fn stream(r: &mut Request, source: &mut dyn BodySource) -> Result<(), Send
 /// already sent, as in nginx.
 pub(crate) async fn what_is_left(r: &mut Request) {
     let cut_short = r.upstream().is_some_and(|u| u.cut_short);
-    if r.subrequests.family().has_overflowed() {
+    if r.work.subrequests.family().has_overflowed() {
         // The part that was sent stays sent.
-        let queued = r.channel.queued().len();
+        let queued = r.client.channel.queued().len();
         let before = queued.saturating_sub(r.account.bytes_sent);
-        r.channel.retract(before);
+        r.client.channel.retract(before);
         r.account.bytes_sent -= queued - before;
     } else if !cut_short && r.account.bytes_sent == r.account.header_bytes && channel::retract(r) {
         r.account.unsend();
@@ -195,12 +195,12 @@ fn take_back(r: &mut Request) -> bool {
     if !channel::retract(r) {
         return false;
     }
-    r.channel.start_anew();
+    r.client.channel.start_anew();
     r.account.unsend();
     r.flags.header_sent = false;
     r.flags.header_only = false;
-    r.body_filters.clear();
-    r.subrequests.queue.clear();
+    r.out.filters.clear();
+    r.work.subrequests.queue.clear();
     r.out.filtered = r.out.headers.len();
     r.out.drop_filtered();
     true

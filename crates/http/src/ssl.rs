@@ -203,7 +203,7 @@ pub(crate) fn check_name(r: &Request) -> Result<(), u16> {
     };
     // A name that no server has negotiated nothing.
     let Some(host) = host_in(name).filter(|_| r.server.tls.verify.is_on()) else { return Ok(()) };
-    if r.host.eq_ignore_ascii_case(host) || named(r.c(), name).is_none() {
+    if r.target.host.eq_ignore_ascii_case(host) || named(r.c(), name).is_none() {
         return Ok(());
     }
     let m =

@@ -6,7 +6,7 @@ use base::log::Level;
 use http_wire::h1::{Method, TargetForm, Version};
 
 use crate::files::FilePath;
-use crate::request::Request;
+use crate::request::{Request, Target};
 
 /// Sets host, server, URI and arguments of a request.
 ///
@@ -88,20 +88,20 @@ fn host(r: &mut Request) -> Result<(), u16> {
         dropped_fields(r, 0..known_from);
     }
     if let Some(h) = r.head.host {
-        let Request { host, channel, .. } = r;
+        let (host, channel) = (&mut r.target.host, &r.client.channel);
         host.extend_from_slice(h.name.of(channel.head_text()));
         if h.has_upper {
             host.make_ascii_lowercase();
         }
-        r.host_port = h.port;
+        r.target.host_port = h.port;
     }
     let address = r.c().listen.clone();
     r.server.clone_from(&address.default);
     let mut found = Ok(None);
     if let Some(names) = &address.names {
-        let host = std::mem::take(&mut r.host);
+        let host = std::mem::take(&mut r.target.host);
         found = names.find(&host, r);
-        r.host = host;
+        r.target.host = host;
     }
     if let Ok(Some(server)) = &found {
         r.server.clone_from(server);
@@ -116,8 +116,9 @@ fn host(r: &mut Request) -> Result<(), u16> {
 }
 
 fn uri(r: &mut Request) -> Result<(), u16> {
-    let Request { uri, args, channel, head, server, .. } = r;
-    let bytes = channel.head_text();
+    let Request { target, client, head, server, .. } = r;
+    let Target { uri, args, .. } = target;
+    let bytes = client.channel.head_text();
     if head.form == TargetForm::Authority {
         uri.push(b'/');
         return Ok(());
@@ -177,7 +178,7 @@ impl Request {
     /// The same, appended to `out`.
     pub(crate) fn map_path_into(&mut self, out: &mut Vec<u8>) {
         self.root_into(out);
-        out.extend_from_slice(self.below_root(&self.uri));
+        out.extend_from_slice(self.below_root(&self.target.uri));
     }
 
     /// The path of the file that another URI stands for here. `None`: an `alias` may name groups of
@@ -196,7 +197,7 @@ impl Request {
         path.extend_from_slice(self.below_root(uri));
         if let Some(regex) = &regex {
             // The variables of named groups are those of the request again.
-            let own = self.uri.clone();
+            let own = self.target.uri.clone();
             let _ = regex.exec(self, &own);
             self.state.captures = captures;
         }

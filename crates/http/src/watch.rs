@@ -138,12 +138,12 @@ struct WatchedFilter {
 
 impl HeaderFilter for WatchedFilter {
     fn run(&self, r: &mut Request) -> Verdict {
-        let before = r.body_filters.len();
+        let before = r.out.filters.len();
         let verdict = call(r, self.module, |r| self.filter.run(r));
-        for i in before..r.body_filters.len() {
-            let filter = r.body_filters.remove(i);
+        for i in before..r.out.filters.len() {
+            let filter = r.out.filters.remove(i);
             let watched = WatchedBodyFilter { module: self.module, filter };
-            r.body_filters.insert(i, Box::new(watched));
+            r.out.filters.insert(i, Box::new(watched));
         }
         verdict
     }

@@ -25,7 +25,7 @@ fn abandon(r: &mut Request) {
     if let Body::Stream(mut source) = std::mem::take(&mut r.out.body) {
         source.abandoned(r);
     }
-    r.body_filters.clear();
+    r.out.filters.clear();
 }
 
 async fn gather(r: &mut Request, max: usize) -> Result<Vec<u8>, NotWhole> {
@@ -65,7 +65,7 @@ async fn gather(r: &mut Request, max: usize) -> Result<Vec<u8>, NotWhole> {
         Body::Upgraded(_) => return Err(NotWhole::Broken),
     }
     // They have done their work.
-    r.body_filters.clear();
+    r.out.filters.clear();
     Ok(whole)
 }
 
@@ -84,7 +84,7 @@ async fn through(
             return Err(NotWhole::TooLong);
         }
     }
-    let mut filters = std::mem::take(&mut r.body_filters);
+    let mut filters = std::mem::take(&mut r.out.filters);
     let mut todo = vec![(0, piece, last)];
     while let Some((at, mut piece, last)) = todo.pop() {
         let Some(filter) = filters.get_mut(at) else {
@@ -114,6 +114,6 @@ async fn through(
             todo.push((at + 1, out, ends));
         }
     }
-    r.body_filters = filters;
+    r.out.filters = filters;
     Ok(())
 }

@@ -47,9 +47,9 @@ struct Late;
 impl PhaseHandler for Late {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         Step::Wait(Box::pin(async move {
-            let digits = r.uri.iter().skip(1).take_while(|b| b.is_ascii_digit());
+            let digits = r.target.uri.iter().skip(1).take_while(|b| b.is_ascii_digit());
             let ms = digits.fold(0, |n, b| n * 10 + u64::from(b - b'0'));
-            let is_held = r.uri[..] == *b"/held";
+            let is_held = r.target.uri[..] == *b"/held";
             if ms > 0 || is_held {
                 RUNNING.set(RUNNING.get() + 1);
                 MOST.set(MOST.get().max(RUNNING.get()));
@@ -61,8 +61,8 @@ impl PhaseHandler for Late {
                 drop(running);
             }
             r.out.status = 200;
-            let text = Bytes::copy_from_slice(&r.args);
-            match &r.uri[..] {
+            let text = Bytes::copy_from_slice(&r.target.args);
+            match &r.target.uri[..] {
                 b"/flood" => r.out.body = Body::Stream(Box::new(Flood { left: FLOOD })),
                 b"/gone" => return Verdict::Close,
                 b"/copied" => {
@@ -132,7 +132,7 @@ impl HeaderFilter for Parts {
     }
 
     fn run(&self, r: &mut Request) -> Verdict {
-        r.body_filters.push(Box::new(Page::default()));
+        r.out.filters.push(Box::new(Page::default()));
         Verdict::Next
     }
 }
@@ -208,8 +208,8 @@ struct Codings;
 
 impl HeaderFilter for Codings {
     fn run(&self, r: &mut Request) -> Verdict {
-        if r.uri == b"/upper" {
-            r.body_filters.push(Box::new(Upper));
+        if r.target.uri == b"/upper" {
+            r.out.filters.push(Box::new(Upper));
         }
         Verdict::Next
     }

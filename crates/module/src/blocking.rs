@@ -22,7 +22,7 @@
 //! impl PhaseHandler for Slow {
 //!     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
 //!         Step::Wait(Box::pin(async move {
-//!             let name = String::from_utf8_lossy(&r.uri).into_owned();
+//!             let name = String::from_utf8_lossy(&r.target.uri).into_owned();
 //!             let found = run_blocking(move || {
 //!                 // A library that takes its time. Other requests are answered meanwhile.
 //!                 std::thread::sleep(std::time::Duration::from_millis(20));

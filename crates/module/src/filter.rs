@@ -1,7 +1,7 @@
 //! Filters: over heads of responses, and over their bodies.
 //!
 //! A [`HeaderFilter`] runs once a response, before its head is written, and may edit `r.out`. One
-//! that is for the body as well pushes a [`BodyFilter`] to `r.body_filters`: so only responses that
+//! that is for the body as well pushes a [`BodyFilter`] to `r.out.filters`: so only responses that
 //! need it have it. It says what that does to the head: `r.out.body_changes()` where length and
 //! bytes change, `r.out.weaken_etag()` where the entity is no longer the same byte by byte.
 //!
@@ -18,7 +18,7 @@
 //! fn install(_: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 //!     p.header_filters.push(Box::new(|r: &mut Request| {
 //!         r.out.weaken_etag();
-//!         r.body_filters.push(Box::new(Shout));
+//!         r.out.filters.push(Box::new(Shout));
 //!         Verdict::Next
 //!     }));
 //!     Ok(())

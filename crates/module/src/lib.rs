@@ -110,7 +110,7 @@
 //!
 //! impl PhaseHandler for Thief {
 //!     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-//!         *self.0.borrow_mut() = Some(&r.args); // does not live long enough
+//!         *self.0.borrow_mut() = Some(&r.target.args); // does not live long enough
 //!         Step::Now(Verdict::Next)
 //!     }
 //! }

@@ -13,7 +13,7 @@
 //!
 //! fn install(_: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 //!     p.preaccess.push(Box::new(|r: &mut Request| {
-//!         r.log(Level::Error, format_args!("odd: {}", r.args.len()));
+//!         r.log(Level::Error, format_args!("odd: {}", r.target.args.len()));
 //!         Verdict::Next
 //!     }));
 //!     Ok(())

@@ -13,7 +13,7 @@
 //! static MODULE: Module = Module {
 //!     name: "lengths",
 //!     variables: &[VarDef::new("uri_length", |r, out| {
-//!         out.extend_from_slice(r.uri.len().to_string().as_bytes());
+//!         out.extend_from_slice(r.target.uri.len().to_string().as_bytes());
 //!         true
 //!     })],
 //!     ..Module::EMPTY

@@ -73,7 +73,7 @@
 //! fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
 //!     let Some(shared) = l.conf::<CountConf>().shared.clone() else { return Ok(()) };
 //!     p.content.push(Box::new(move |r: &mut Request| {
-//!         let key = shared.0.key(&r.uri);
+//!         let key = shared.0.key(&r.target.uri);
 //!         let mut table = shared.0.lock();
 //!         let n = match table.find(key) {
 //!             Some(entry) => {

@@ -21,9 +21,9 @@ static MODULE: Module = Module {
 fn install(_: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     p.content.push(Box::new(Wild));
     p.header_filters.push(Box::new(|r: &mut Request| {
-        if r.uri.starts_with(b"/filter") {
+        if r.target.uri.starts_with(b"/filter") {
             r.out.body_changes();
-            r.body_filters.push(Box::new(Holds));
+            r.out.filters.push(Box::new(Holds));
         }
         Verdict::Next
     }));
@@ -66,7 +66,7 @@ struct Wild;
 impl PhaseHandler for Wild {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let text = Bytes::from_static(b"text/plain");
-        match &r.uri[..] {
+        match &r.target.uri[..] {
             b"/panic" => panic!("as asked"),
             b"/held" => hold(),
             b"/later" => {

@@ -98,7 +98,7 @@ fn default_attributes(r: &Request, writer: &mut SpanWriter) {
 }
 
 fn network_attributes(r: &Request, writer: &mut SpanWriter) {
-    let name = if r.server.name.is_empty() { &r.host[..] } else { &r.server.name[..] };
+    let name = if r.server.name.is_empty() { &r.target.host[..] } else { &r.server.name[..] };
     writer.attribute(b"net.host.name", Value::Text(name));
     let port = r.c().local_port();
     let usual = if r.is_secured() { 443 } else { 80 };

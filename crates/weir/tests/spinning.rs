@@ -16,7 +16,7 @@ static MODULE: Module = Module {
     name: "endless",
     install: Some(|_, pipeline| {
         pipeline.access.push(Box::new(|r: &mut Request| {
-            while r.uri.starts_with(b"/spin") {
+            while r.target.uri.starts_with(b"/spin") {
                 std::hint::spin_loop();
             }
             Verdict::Next

@@ -49,7 +49,7 @@ fn begin(r: &mut Request) -> Verdict {
         r.out.expect_trailers = true;
         r.out.content_length = None;
         r.out.add("Trailer", Bytes::from_static(b"Content-Digest"));
-        r.body_filters.push(Box::new(Hash(Sha256::new())));
+        r.out.filters.push(Box::new(Hash(Sha256::new())));
     }
     Verdict::Next
 }

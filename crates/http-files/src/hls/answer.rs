@@ -74,14 +74,14 @@ impl Hls {
         let is_playlist = kind == Kind::Playlist;
         let mut args = Vec::new();
         if is_playlist && self.forward_args {
-            forwarded(&r.args, &mut args);
+            forwarded(&r.target.args, &mut args);
         }
         Wanted {
             kind,
             span,
             fragment_ms: time(b"len").filter(|len| *len > 0).unwrap_or(self.fragment_ms),
             offset_ms: r.arg(b"offset").and_then(offset),
-            uri: if is_playlist { fragment_uri(&r.uri) } else { Vec::new() },
+            uri: if is_playlist { fragment_uri(&r.target.uri) } else { Vec::new() },
             args,
             limits: Limits { file_len, bytes_max: self.bytes_max() },
         }

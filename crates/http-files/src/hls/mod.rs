@@ -151,7 +151,7 @@ impl Kind {
 
 impl PhaseHandler for Hls {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let Some((kind, suffix)) = Kind::of(&r.uri) else {
+        let Some((kind, suffix)) = Kind::of(&r.target.uri) else {
             // The film itself, for example.
             return Step::Now(http::module::Verdict::Next);
         };

@@ -226,8 +226,8 @@ impl Mp4 {
                     let bytes_in =
                         |ms_played: u64| u128::from(len) * u128::from(ms_played) / u128::from(ms);
                     let rate = bytes_in(1000) * u128::from(self.rate) / 1000;
-                    r.rates.limit = Some(u64::try_from(rate).unwrap_or(u64::MAX).max(1));
-                    r.rates.after = u64::try_from(bytes_in(self.after_ms)).ok();
+                    r.client.rates.limit = Some(u64::try_from(rate).unwrap_or(u64::MAX).max(1));
+                    r.client.rates.after = u64::try_from(bytes_in(self.after_ms)).ok();
                 }
                 match film {
                     None => whole(r, &file),

@@ -295,7 +295,7 @@ fn wrong(r: &mut Request, realm: &Bytes) -> Verdict {
 /// Asks for a name and password.
 pub(crate) fn challenge(r: &mut Request, realm: &Bytes) -> Verdict {
     let value = Bytes::from([b"Basic realm=\"", &quotable(realm)[..], b"\""].concat());
-    if r.method == Method::Connect {
+    if r.target.method == Method::Connect {
         r.out.add("Proxy-Authenticate", value);
         return Verdict::Status(407);
     }

@@ -59,7 +59,7 @@ pub(super) fn token(r: &mut Request, conf: &JwtConf) -> Option<Bytes> {
     if let Some(of) = &conf.auth.as_ref()?.token {
         return Some(r.eval(of)).filter(|token| !token.is_empty());
     }
-    let id = match r.method {
+    let id = match r.target.method {
         Method::Connect => FieldId::ProxyAuthorization,
         _ => FieldId::Authorization,
     };
@@ -381,7 +381,7 @@ fn ask(r: &mut Request, realm: &[u8], status: u16, error: Option<&str>) -> Verdi
         value.extend_from_slice(format!(", error=\"{error}\"").as_bytes());
     }
     let value = Bytes::from(value);
-    if r.method == Method::Connect && status == 401 {
+    if r.target.method == Method::Connect && status == 401 {
         r.out.add("Proxy-Authenticate", value);
         return Verdict::Status(407);
     }

@@ -35,8 +35,8 @@ impl PhaseHandler for Handler {
         };
         // A callback belongs to the provider that its login began with, whatever the variables of
         // this request say.
-        if let Some(endpoint) = all.iter().find_map(|p| p.endpoint(&r.uri)) {
-            let of = |p: &&Rc<Provider>| p.endpoint(&r.uri) == Some(endpoint);
+        if let Some(endpoint) = all.iter().find_map(|p| p.endpoint(&r.target.uri)) {
+            let of = |p: &&Rc<Provider>| p.endpoint(&r.target.uri) == Some(endpoint);
             let providers: Vec<_> = all.iter().filter(of).cloned().collect();
             return Step::Wait(Box::pin(answer(r, endpoint, providers)));
         }

@@ -72,7 +72,7 @@ pub(super) async fn callback(r: &mut Request, providers: &[Rc<Provider>]) -> Ver
     }
     // The code and the state must not reach another site by `Referer`.
     r.out.add("Referrer-Policy", Bytes::from_static(b"no-referrer"));
-    let callback = match Callback::parse(&r.args) {
+    let callback = match Callback::parse(&r.target.args) {
         Ok(callback) => callback,
         Err(e) => return refuse(r, &e),
     };

@@ -69,7 +69,7 @@ pub(super) async fn begin(r: &mut Request, providers: &[Rc<Provider>]) -> Verdic
         Some(url) => {
             r.out.location = Some(Bytes::from(url));
             // A form's POST becomes a GET.
-            Verdict::Status(if r.method == Method::Post { 303 } else { 302 })
+            Verdict::Status(if r.target.method == Method::Post { 303 } else { 302 })
         }
         None => {
             r.respond(200, HTML, Bytes::from_static(SIGNED_OUT.as_bytes()));
@@ -85,7 +85,8 @@ fn is_own(r: &Request, origin: &str) -> bool {
         return matches!(site, b"same-origin" | b"none");
     }
     // Older browsers have it with each POST. Their links cannot be told apart.
-    r.method != Method::Post || r.header_named(b"Origin").is_some_and(|of| of == origin.as_bytes())
+    r.target.method != Method::Post
+        || r.header_named(b"Origin").is_some_and(|of| of == origin.as_bytes())
 }
 
 /// `frontchannel_logout_uri`: the provider's page has it in a frame.
@@ -93,7 +94,7 @@ pub(super) fn front_channel(r: &mut Request, providers: &[Rc<Provider>]) -> Verd
     if !r.method_is(&[Method::Get, Method::Head]) {
         return Verdict::Status(405);
     }
-    let of = match FrontChannel::parse(&r.args) {
+    let of = match FrontChannel::parse(&r.target.args) {
         Ok(request) => request.of,
         Err(e) => return refuse(r, &e),
     };
@@ -131,7 +132,7 @@ pub(super) fn front_channel(r: &mut Request, providers: &[Rc<Provider>]) -> Verd
 
 /// `backchannel_logout_uri`: the provider sends a signed token.
 pub(super) async fn back_channel(r: &mut Request, providers: &[Rc<Provider>]) -> Verdict {
-    if r.method != Method::Post {
+    if r.target.method != Method::Post {
         return Verdict::Status(405);
     }
     let media = r.header(FieldId::ContentType).unwrap_or_default();

@@ -110,9 +110,9 @@ impl Provider {
             return Some(origin.clone());
         }
         let scheme = if r.is_secured() { "https" } else { "http" };
-        let host: &[u8] = if r.host.is_empty() { &r.server.name } else { &r.host };
+        let host: &[u8] = if r.target.host.is_empty() { &r.server.name } else { &r.target.host };
         let host = std::str::from_utf8(host).ok().filter(|host| !host.is_empty())?;
-        match r.host_port {
+        match r.target.host_port {
             0 => Some(format!("{scheme}://{host}")),
             port => Some(format!("{scheme}://{host}:{port}")),
         }

@@ -295,7 +295,7 @@ impl HeaderFilter for Filter {
                 }
                 let (all, partial) = (self.all.clone(), Partial::default());
                 r.out.content_type_written = None;
-                r.body_filters.push(Box::new(Recode { all, from: a, to: b, partial }));
+                r.out.filters.push(Box::new(Recode { all, from: a, to: b, partial }));
                 announce(r, to.name);
                 return Verdict::Next;
             }

@@ -133,7 +133,7 @@ impl Choice {
         r.out.add("Content-Encoding", offer.coding.value());
         r.out.body_changes();
         r.out.weaken_etag();
-        r.body_filters.push(Box::new(Body::new(offer.coding, offer.plan.clone(), make)));
+        r.out.filters.push(Box::new(Body::new(offer.coding, offer.plan.clone(), make)));
     }
 }
 

@@ -64,7 +64,7 @@ impl PhaseHandler for Precompressed {
     }
 
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if !r.method_is(&[Method::Get, Method::Head]) || r.uri.last() == Some(&b'/') {
+        if !r.method_is(&[Method::Get, Method::Head]) || r.target.uri.last() == Some(&b'/') {
             return Step::Now(Verdict::Next);
         }
         files::step(r, |r| self.choose(r))

@@ -44,9 +44,9 @@ pub(super) async fn run(dav: &Dav, r: &mut Request) -> Verdict {
 /// Reads the request's fields and checks the paths with one another.
 fn job(dav: &Dav, r: &mut Request) -> Result<Job, Verdict> {
     let (uri, said) = destination(r)?;
-    let collection = is_collection(&r.uri);
+    let collection = is_collection(&r.target.uri);
     if collection != is_collection(&uri) {
-        let own = base::log::lossy(&r.uri);
+        let own = base::log::lossy(&r.target.uri);
         let m = format!(
             "both URI \"{own}\" and \"Destination\" URI \"{said}\" \
              should be either collections or non-collections"
@@ -56,11 +56,11 @@ fn job(dav: &Dav, r: &mut Request) -> Result<Job, Verdict> {
     if let Some(root) = &r.loc.core.root
         && root.alias
         && !root.whole
-        && uri.get(..root.name_len) != r.uri.get(..root.name_len)
+        && uri.get(..root.name_len) != r.target.uri.get(..root.name_len)
     {
         return Err(invalid(r, &said));
     }
-    match (depth(r, Depth::Infinity), r.method) {
+    match (depth(r, Depth::Infinity), r.target.method) {
         (Depth::Infinity, _) | (Depth::Zero, Method::Copy) => {}
         (_, Method::Copy) => {
             return Err(refused(r, 400, "\"Depth\" header must be 0 or infinity"));
@@ -90,9 +90,9 @@ fn job(dav: &Dav, r: &mut Request) -> Result<Job, Verdict> {
         to: to.to_vec(),
         collection,
         overwrite,
-        is_move: r.method == Method::Move,
+        is_move: r.target.method == Method::Move,
         dir_mode: dir_mode(dav.access),
-        uri: base::log::lossy(&r.uri).into_owned(),
+        uri: base::log::lossy(&r.target.uri).into_owned(),
         not_into: not_into(r, &said),
     })
 }
@@ -103,10 +103,10 @@ fn destination(r: &Request) -> Result<(Vec<u8>, String), Verdict> {
         return Err(refused(r, 400, "client sent no \"Destination\" header"));
     };
     let said = base::log::lossy(value).into_owned();
-    if value.first() != Some(&b'/') && r.host.is_empty() {
+    if value.first() != Some(&b'/') && r.target.host.is_empty() {
         return Err(refused(r, 400, "client sent no \"Host\" header"));
     }
-    let raw = match local_part(value, &r.host) {
+    let raw = match local_part(value, &r.target.host) {
         Ok(raw) => raw,
         Err(NotHere::Elsewhere) => {
             let m = format!(
@@ -166,7 +166,7 @@ fn local_part<'a>(value: &'a [u8], host: &[u8]) -> Result<&'a [u8], NotHere> {
 /// Refuses a destination that is the source itself, or a collection that one of them would be
 /// inside of the other.
 fn apart(r: &Request, from: &[u8], to: &[u8], collection: bool, said: &str) -> Result<(), Verdict> {
-    let own = base::log::lossy(&r.uri);
+    let own = base::log::lossy(&r.target.uri);
     if from == to {
         let m = format!(
             "both URI \"{own}\" and \"Destination\" URI \"{said}\" point to the same location"
@@ -184,7 +184,7 @@ fn is_inside(path: &[u8], folder: &[u8]) -> bool {
 }
 
 fn not_into(r: &Request, said: &str) -> String {
-    let (own, method) = (base::log::lossy(&r.uri), r.method.name());
+    let (own, method) = (base::log::lossy(&r.target.uri), r.target.method.name());
     format!("\"{own}\" could not be {method}ed to collection \"{said}\"")
 }
 

@@ -116,10 +116,10 @@ struct Dav {
 
 impl PhaseHandler for Dav {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if self.methods & bit_of(r.method) == 0 {
+        if self.methods & bit_of(r.target.method) == 0 {
             return Verdict::Next.into();
         }
-        match r.method {
+        match r.target.method {
             Method::Put => Step::Wait(Box::pin(self.put(r))),
             Method::Delete => Step::Wait(Box::pin(self.delete(r))),
             Method::Mkcol => Step::Wait(Box::pin(self.mkcol(r))),
@@ -157,8 +157,8 @@ fn body_refused(r: &Request, who: &str) -> Option<Verdict> {
 
 /// 201 with the address of what was made.
 fn created(r: &mut Request) {
-    let mut to = Vec::with_capacity(r.uri.len());
-    http_wire::uri::escape(&r.uri, http_wire::uri::Escape::Uri, &mut to);
+    let mut to = Vec::with_capacity(r.target.uri.len());
+    http_wire::uri::escape(&r.target.uri, http_wire::uri::Escape::Uri, &mut to);
     r.out.location = Some(Bytes::from(to));
 }
 
@@ -202,7 +202,7 @@ fn deep_enough(uri: &[u8], min: u64) -> Result<(), u64> {
 
 impl Dav {
     async fn put(&self, r: &mut Request) -> Verdict {
-        if is_collection(&r.uri) {
+        if is_collection(&r.target.uri) {
             return refused(r, 409, "cannot PUT to a collection");
         }
         if r.header(FieldId::ContentRange).is_some() {
@@ -238,7 +238,7 @@ impl Dav {
         if let Some(v) = body_refused(r, "MKCOL with body is") {
             return v;
         }
-        if !is_collection(&r.uri) {
+        if !is_collection(&r.target.uri) {
             return refused(r, 409, "MKCOL can create a collection only");
         }
         let path = r.map_path().to_vec();
@@ -262,11 +262,12 @@ impl Dav {
             return v;
         }
         if self.min_delete_depth > 0
-            && let Err(depth) = deep_enough(&r.uri, self.min_delete_depth)
+            && let Err(depth) = deep_enough(&r.target.uri, self.min_delete_depth)
         {
             return refused(r, 409, &format!("insufficient URI depth:{depth} to DELETE"));
         }
-        let (path, collection, depth) = (r.map_path().to_vec(), is_collection(&r.uri), said(r));
+        let (path, collection, depth) =
+            (r.map_path().to_vec(), is_collection(&r.target.uri), said(r));
         let task = move |notes: &mut Notes| delete(path_of(&path), collection, depth, notes);
         match work::run(r, task).await {
             Ok(status) => Verdict::Status(status),

@@ -102,7 +102,7 @@ pub(super) async fn run(
             done.map_err(Verdict::Status)
         }
         Err(e) => {
-            r.log(Level::Crit, format_args!("{} was not done: {e}", r.method.name()));
+            r.log(Level::Crit, format_args!("{} was not done: {e}", r.target.method.name()));
             Err(Verdict::Status(500))
         }
     }

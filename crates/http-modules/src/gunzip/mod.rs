@@ -127,7 +127,7 @@ impl HeaderFilter for Gunzip {
         r.out.body_changes();
         r.out.weaken_etag();
         let inflater = Inflater::new();
-        r.body_filters.push(Box::new(Body { limits: self.limits, inflater }));
+        r.out.filters.push(Box::new(Body { limits: self.limits, inflater }));
         Verdict::Next
     }
 }

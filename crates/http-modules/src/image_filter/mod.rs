@@ -277,7 +277,7 @@ impl Filter {
         r.out.remove(b"Accept-Ranges");
         r.out.remove(b"Refresh");
         let at_hand = matches!(&r.out.body, Body::Chain(chain) if !chain.is_empty());
-        if r.method == Method::Head && !at_hand {
+        if r.target.method == Method::Head && !at_hand {
             // An upstream sends none: what it would be, and its length, is not known.
             r.out.content_length = None;
             if let Treatment::Size = self.what {

@@ -104,12 +104,12 @@ impl Rewrite {
     /// Runs on the request. `escape`: whether groups are escaped in what follows a match, until the
     /// program's next one.
     pub fn run(&self, r: &mut Request, escape: &mut bool, log: bool) -> Outcome {
-        let uri = std::mem::take(&mut r.uri);
+        let uri = std::mem::take(&mut r.target.uri);
         let found = self.regex.exec(r, &uri);
-        r.uri = uri;
+        r.target.uri = uri;
         let Ok(found) = found else { return Outcome::Verdict(Verdict::Status(500)) };
         if log {
-            log_match(r, &self.regex, &r.uri, found);
+            log_match(r, &self.regex, &r.target.uri, found);
         }
         if !found {
             r.state.captures.clear();
@@ -139,12 +139,12 @@ impl Rewrite {
         let escape = r.was_escaped();
         let mut text = Vec::with_capacity(128);
         self.path.eval_into(r, escape, &mut text);
-        let mut to = Vec::with_capacity(text.len() + r.args.len() + 1);
+        let mut to = Vec::with_capacity(text.len() + r.target.args.len() + 1);
         let taken = unescape(&text, Unescape::Redirect, &mut to);
         to.extend_from_slice(&text[taken..]);
-        if self.keep_args && !r.args.is_empty() {
+        if self.keep_args && !r.target.args.is_empty() {
             to.push(if self.has_args { b'&' } else { b'?' });
-            to.extend_from_slice(&r.args);
+            to.extend_from_slice(&r.target.args);
         }
         if log {
             let to = base::log::lossy(&to);
@@ -164,24 +164,24 @@ impl Rewrite {
                 let escape = r.was_escaped();
                 let mut new = Vec::with_capacity(128);
                 args.eval_into(r, escape, &mut new);
-                if self.keep_args && !r.args.is_empty() {
+                if self.keep_args && !r.target.args.is_empty() {
                     new.push(b'&');
-                    new.extend_from_slice(&r.args);
+                    new.extend_from_slice(&r.target.args);
                 }
                 if is_too_long(r, new.len(), URI_MAX) {
                     return Err(Verdict::Status(500));
                 }
-                r.args = new;
+                r.target.args = new;
             }
-            None if !self.keep_args => r.args.clear(),
+            None if !self.keep_args => r.target.args.clear(),
             None => {}
         }
-        r.uri = uri;
+        r.target.uri = uri;
         if log {
-            let (uri, args) = (base::log::lossy(&r.uri), base::log::lossy(&r.args));
+            let (uri, args) = (base::log::lossy(&r.target.uri), base::log::lossy(&r.target.args));
             r.log(Level::Notice, format_args!("rewritten data: \"{uri}\", args: \"{args}\""));
         }
-        if r.uri.is_empty() {
+        if r.target.uri.is_empty() {
             r.log(Level::Error, format_args!("the rewritten URI has a zero length"));
             return Err(Verdict::Status(500));
         }

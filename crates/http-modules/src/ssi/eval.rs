@@ -260,8 +260,8 @@ fn name<'a>(r: &Request, text: &[u8], tail: &'a [u8]) -> Result<(&'a [u8], &'a [
 pub(super) fn uri(r: &mut Request, page: &Page, given: &[u8]) -> Result<(Bytes, Bytes), Failed> {
     let mut target = text(r, page, given)?;
     if target.first().is_some_and(|b| *b != b'/') {
-        let folder = memchr::memrchr(b'/', &r.uri).map_or(0, |i| i + 1);
-        target.splice(..0, r.uri[..folder].iter().copied());
+        let folder = memchr::memrchr(b'/', &r.target.uri).map_or(0, |i| i + 1);
+        target.splice(..0, r.target.uri[..folder].iter().copied());
     }
     let mut path = Vec::with_capacity(target.len());
     match http_wire::uri::parse_unsafe(&target, &mut path) {

@@ -138,7 +138,7 @@ impl HeaderFilter for Filter {
         r.out.text_changes(self.last_modified);
         let lengths = (self.value_length, self.variable_length);
         let body = Body::new(r.shared(), self.silent, lengths);
-        r.body_filters.push(Box::new(body));
+        r.out.filters.push(Box::new(body));
         Verdict::Next
     }
 }

@@ -184,7 +184,7 @@ impl HeaderFilter for Filter {
         }
         let Some(search) = self.search(r) else { return Verdict::Next };
         let count = search.pairs.len();
-        r.body_filters.push(Box::new(Body {
+        r.out.filters.push(Box::new(Body {
             pairs: self.pairs.clone(),
             search,
             once: self.once,

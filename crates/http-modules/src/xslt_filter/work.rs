@@ -118,7 +118,7 @@ impl Settings {
             }
             Err(NotWhole::Broken) => return refuse(r, 502, "the response is not whole"),
         };
-        if r.method == Method::Head && document.is_empty() {
+        if r.target.method == Method::Head && document.is_empty() {
             // An upstream sends none: its result, and the length of that, is not known.
             self.describe(r, None);
             return Verdict::Next;

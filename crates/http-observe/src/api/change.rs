@@ -47,7 +47,7 @@ pub(super) fn foreign_origin(r: &Request) -> Option<&'static str> {
     }
     let origins = [r.header_named(b"Origin"), r.header_named(b"Referer")];
     let own = r.header_named(b"Host").or_else(|| r.header_named(b":authority"));
-    let own = own.unwrap_or(&r.host);
+    let own = own.unwrap_or(&r.target.host);
     let is_own = |origin: &[u8]| {
         let start = memchr::memmem::find(origin, b"://").map(|at| at + 3);
         start.is_some_and(|start| {
@@ -68,7 +68,7 @@ pub(super) fn foreign_origin(r: &Request) -> Option<&'static str> {
 /// Whether the request's host cannot be another site's name: an address, a name without dots, or
 /// one that a server has.
 fn is_own_name(r: &Request) -> bool {
-    let host = &r.host[..];
+    let host = &r.target.host[..];
     let is_address = host.starts_with(b"[") || str_of(host).parse::<std::net::IpAddr>().is_ok();
     let is_local = !host.contains(&b'.') || host.ends_with(b".localhost");
     is_address || is_local || r.main.servers.iter().any(|s| s.is_named(host, r).unwrap_or(false))
@@ -81,7 +81,7 @@ fn str_of(host: &[u8]) -> &str {
 /// Makes the change that a request asks for.
 pub(super) async fn run(r: &mut Request, prefix: &[u8]) -> Result<Done, Stop> {
     let resource = find(r, prefix)?;
-    let (kind, group, change) = match (resource, r.method) {
+    let (kind, group, change) = match (resource, r.target.method) {
         (Resource::Keyval(zone) | Resource::Pair(zone, _), method) => {
             let body =
                 if method == Method::Delete { Vec::new() } else { body(r, PAIRS_MAX).await? };

@@ -134,7 +134,7 @@ impl Api {
     fn look(&self, r: &mut Request) -> Result<document::Writer, Refusal> {
         let found = path::find(r, &self.prefix)?;
         keyvals::check(&found)?;
-        let fields = fields(&r.args);
+        let fields = fields(&r.target.args);
         Ok(resources::write(r, found, fields))
     }
 }

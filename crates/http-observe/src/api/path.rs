@@ -114,7 +114,7 @@ fn not_found() -> Refusal {
 
 /// The resource of a request's path.
 pub(super) fn find(r: &Request, prefix: &[u8]) -> Result<Resource, Refusal> {
-    let rest = r.uri.strip_prefix(prefix).unwrap_or(&r.uri);
+    let rest = r.target.uri.strip_prefix(prefix).unwrap_or(&r.target.uri);
     let mut parts: Vec<&[u8]> = rest.split(|b| *b == b'/').filter(|p| !p.is_empty()).collect();
     match parts.first() {
         None => return Ok(Resource::Root),
@@ -222,7 +222,7 @@ fn keyvals(r: &Request, kind: EngineKind, rest: &[&[u8]]) -> Result<Resource, Re
     let mut zones = super::keyvals::zones(r, kind).into_iter();
     let zone = zones.find(|zone| zone.name == *name);
     let zone = zone.ok_or(Refusal::new(404, "KeyvalNotFound", "keyval not found"))?;
-    Ok(match super::keyvals::key(&r.args) {
+    Ok(match super::keyvals::key(&r.target.args) {
         Some(key) => Resource::Pair(zone, key),
         None => Resource::Keyval(zone),
     })

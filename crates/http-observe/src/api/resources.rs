@@ -68,8 +68,8 @@ pub(super) fn write(r: &Request, resource: Resource, fields: Fields) -> Writer {
         Resource::Pair(zone, key) => keyvals::pair(&zone, &key),
         Resource::Status => text(main.status()),
         Resource::SlowRequests => {
-            let since = super::number(&r.args, b"since=").unwrap_or(0);
-            let last = super::number(&r.args, b"last=").unwrap_or(u64::MAX);
+            let since = super::number(&r.target.args, b"since=").unwrap_or(0);
+            let last = super::number(&r.target.args, b"last=").unwrap_or(u64::MAX);
             slow_requests(&main, since, last, fields)
         }
         Resource::SharedState => object(fields, move |o| {

@@ -111,7 +111,7 @@ struct Page {
 
 impl PhaseHandler for Page {
     fn run<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let Some(rest) = r.uri.strip_prefix(&self.path[..]) else {
+        let Some(rest) = r.target.uri.strip_prefix(&self.path[..]) else {
             return Verdict::Status(404).into();
         };
         if rest == b"/api" || rest.starts_with(b"/api/") {

@@ -194,7 +194,7 @@ impl PhaseHandler for Handler {
 static VARIABLES: &[VarDef] = &[
     VarDef::new("fastcgi_script_name", |r, out| {
         let name = split(r);
-        out.extend_from_slice(&r.uri[name]);
+        out.extend_from_slice(&r.target.uri[name]);
         if out.last() == Some(&b'/')
             && let Some(conf) = r.loc.confs.get::<FastCgiConf>()
         {
@@ -216,18 +216,18 @@ struct PathInfo(Vec<u8>);
 
 /// The place of the script's name in the URI; notes the path info behind it.
 fn split(r: &mut Request) -> std::ops::Range<usize> {
-    let whole = 0..r.uri.len();
+    let whole = 0..r.target.uri.len();
     let loc = r.loc.clone();
     let conf = loc.confs.get::<FastCgiConf>();
     let Some(pattern) = conf.and_then(|c| c.split.as_deref()) else { return whole };
     let mut spans: Vec<Span> = Vec::with_capacity(3);
-    match pattern.find(&r.uri, &mut spans) {
+    match pattern.find(&r.target.uri, &mut spans) {
         Ok(true) => {
             let group = |n: usize| match spans.get(n) {
                 Some(&Some((from, to))) => from as usize..to as usize,
                 _ => 0..0,
             };
-            let (name, info) = (group(1), r.uri[group(2)].to_vec());
+            let (name, info) = (group(1), r.target.uri[group(2)].to_vec());
             r.ctx_mut::<PathInfo>().0 = info;
             name
         }

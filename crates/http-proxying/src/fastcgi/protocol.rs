@@ -142,7 +142,7 @@ impl Protocol for FastCgi {
 
     fn request(&mut self, r: &mut Request, out: &mut Chain) -> Result<(), u16> {
         *self = FastCgi::new(self.shape.clone());
-        self.is_head = r.method == Method::Head;
+        self.is_head = r.target.method == Method::Head;
         let w = out.writer_for(2048);
         let from = fastcgi::begin(self.shape.keep_conn, w);
         self.shape.params.write(r, w);

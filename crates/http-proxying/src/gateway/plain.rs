@@ -98,7 +98,7 @@ impl Protocol for Plain {
 
     fn request(&mut self, r: &mut Request, out: &mut Chain) -> Result<(), u16> {
         *self = Plain { tls: self.tls, ..Plain::new(self.shape.clone()) };
-        self.is_head = r.method == Method::Head;
+        self.is_head = r.target.method == Method::Head;
         match &self.shape.kind {
             Kind::Uwsgi { modifier1, modifier2, string } => {
                 let w = out.writer_for(2048);

@@ -37,8 +37,8 @@ impl Uri {
         self.put(
             &Asked {
                 sent: r.flags.valid_unparsed_uri.then(|| r.unparsed_uri()),
-                path: &r.uri,
-                args: &r.args,
+                path: &r.target.uri,
+                args: &r.target.args,
                 located: r.flags.valid_location,
                 escaped: r.head.quoted || r.flags.internal,
             },

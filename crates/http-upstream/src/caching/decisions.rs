@@ -101,7 +101,7 @@ impl Cacheability {
     pub fn plan(mut self, r: &mut Request, conf: &Conf, head: &ResponseHead) -> Option<Plan> {
         let valid = self.valid_if_stored(head.status);
         let Cacheability { mut ticket, rules, reply, delay } = self;
-        if reply.is_some() && r.method == Method::Head && r.upstream_mut().method.is_none() {
+        if reply.is_some() && r.target.method == Method::Head && r.upstream_mut().method.is_none() {
             // A response to HEAD is not stored itself; it only updates the stored one (RFC 9111
             // section 4.3.5).
             let served = ticket.stale.take();
@@ -400,7 +400,7 @@ pub(crate) async fn invalidate(r: &mut Request, protocol: &dyn Protocol) {
     let u = r.upstream_mut();
     let (status, text) = (u.head.status, u.text.clone());
     let Some(t) = u.invalidates.take_if(|_| status > 0) else { return };
-    if !rfc9111::invalidates(r.method, status) {
+    if !rfc9111::invalidates(r.target.method, status) {
         // The request may be retried on another server, so keep the ticket.
         r.upstream_mut().invalidates = Some(t);
         return;
@@ -443,7 +443,7 @@ fn key_of(r: &mut Request, t: &Ticket, value: &Bytes, protocol: &dyn Protocol) -
     let other = rfc9111::same_origin(&shown, &own, hosts)?;
     let path = other.split(|b| *b == b'?').next().unwrap_or_default();
     rfc9111::key_of_other(&t.key, &own, &other)
-        .or_else(|| rfc9111::key_of_other(&t.key, &r.uri, path))
+        .or_else(|| rfc9111::key_of_other(&t.key, &r.target.uri, path))
 }
 
 /// Caches an error of ours, or one of the upstream's that `error_page` answers, so that the

@@ -55,8 +55,8 @@ pub(crate) async fn begin(
     protocol: &mut dyn Protocol,
 ) -> Begin {
     let purges = any_set(r, &conf.purge);
-    if !purges && !conf.keeps(r.method) {
-        if conf.rfc9111 && rfc9111::is_unsafe(r.method) {
+    if !purges && !conf.keeps(r.target.method) {
+        if conf.rfc9111 && rfc9111::is_unsafe(r.target.method) {
             may_invalidate(r, conf, up, protocol);
         }
         return Begin::Upstream;
@@ -70,7 +70,7 @@ pub(crate) async fn begin(
         let t = ticket(r, cache, conf, up, protocol);
         return Begin::Verdict(rarely(purge::purge(r, &t)).await);
     }
-    if r.method == Method::Head && conf.convert_head {
+    if r.target.method == Method::Head && conf.convert_head {
         r.upstream_mut().method = Some(Method::Get);
     }
     let mut t = ticket(r, cache, conf, up, protocol);
@@ -142,11 +142,11 @@ pub(crate) fn key_of(
     conf: &CacheConf,
     protocol: &mut dyn Protocol,
 ) -> Option<(Bytes, Bytes)> {
-    if !conf.keeps(r.method) {
+    if !conf.keeps(r.target.method) {
         return None;
     }
     let cache = of_request(conf, r).ok().flatten()?;
-    if r.method == Method::Head && conf.convert_head {
+    if r.target.method == Method::Head && conf.convert_head {
         r.upstream_mut().method = Some(Method::Get);
     }
     Some((cache.name.clone(), key(r, conf, protocol)))

@@ -140,7 +140,7 @@ fn answer(
     }
     r.out.unconditional = forbidden;
     // The response to HEAD has the length of the GET's body, not of its own.
-    r.out.content_length = match r.method {
+    r.out.content_length = match r.target.method {
         Method::Head => of_head.or(len),
         _ => len,
     };

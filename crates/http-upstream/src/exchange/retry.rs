@@ -23,7 +23,7 @@ const REFUSALS_MAX: u32 = 3;
 
 impl Exchange {
     pub(super) fn may_retry(&self, r: &Request, bit: u64) -> bool {
-        let unsafe_method = matches!(r.method, Method::Post | Method::Lock | Method::Patch);
+        let unsafe_method = matches!(r.target.method, Method::Post | Method::Lock | Method::Patch);
         let bits = if self.sent && unsafe_method { bit | next::NON_IDEMPOTENT } else { bit };
         let timeout = self.conf.next_upstream_timeout;
         self.conf.next_upstream & bits == bits

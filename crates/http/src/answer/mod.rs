@@ -27,7 +27,7 @@ pub(crate) struct Answerer;
 impl Answer for Answerer {
     async fn answer(r: &mut Request) -> Result<(), SendFailed> {
         count(r);
-        r.method = r.head.method;
+        r.target.method = r.head.method;
         r.flags.valid_location = true;
         // An absolute target without a path is passed on with one.
         r.flags.valid_unparsed_uri = r.unparsed_uri().first() == Some(&b'/');
@@ -72,11 +72,11 @@ impl Answer for Answerer {
 
     async fn given_up(r: &mut Request) {
         count(r);
-        r.method = r.head.method;
+        r.target.method = r.head.method;
         // Its line is that of the server it asked for, as far as that is known.
         let _ = target::prepare_refused(r, true);
         metering::begin(r);
-        r.err_status = CLIENT_CLOSED;
+        r.flags.err_status = CLIENT_CLOSED;
         without_uri(r);
         log_phase(r).await;
     }
@@ -105,8 +105,8 @@ fn count(r: &mut Request) {
 
 /// Gives a request that is refused before it has a path one that error pages can start from.
 fn without_uri(r: &mut Request) {
-    if r.uri.is_empty() {
-        r.uri.push(b'/');
+    if r.target.uri.is_empty() {
+        r.target.uri.push(b'/');
         r.flags.without_uri = true;
     }
 }
@@ -130,11 +130,11 @@ async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
     if outcome == Outcome::Close {
         // Responses to earlier requests go out all the same.
         let _ = channel::flush(r).await;
-        r.err_status = if r.err_status == 0 { 444 } else { r.err_status };
+        r.flags.err_status = if r.flags.err_status == 0 { 444 } else { r.flags.err_status };
         log_phase(r).await;
         return Err(SendFailed);
     }
-    let more = r.channel.is_followed();
+    let more = r.client.channel.is_followed();
     let mut sent = match is_body_settled(r) {
         true => match send::begin(r, more) {
             Begun::Whole => Ok(()),
@@ -170,7 +170,7 @@ async fn end(r: &mut Request, mut outcome: Outcome) -> Result<(), SendFailed> {
 /// a WebSocket as open that nobody serves.
 #[inline]
 fn feigns_switch(r: &Request) -> bool {
-    let says_so = r.status() < if r.channel.is_tunnel() { 300 } else { 200 };
+    let says_so = r.status() < if r.client.channel.is_tunnel() { 300 } else { 200 };
     says_so && !matches!(r.out.body, Body::Upgraded(_))
 }
 
@@ -206,13 +206,13 @@ async fn respond_and_drain(r: &mut Request, more: bool) -> Result<(), SendFailed
 /// effects; nothing is sent. The location where it ends logs it.
 async fn post_action(r: &mut Request) {
     let target = r.loc.core.post_action.clone();
-    let (keepalive, err_status) = (r.keeps_connection(), r.err_status);
+    let (keepalive, err_status) = (r.keeps_connection(), r.flags.err_status);
     // The client need not wait for it.
     if channel::flush(r).await.is_err() {
         r.close_connection();
     }
-    r.subrequests.queue.clear();
-    r.body_filters.clear();
+    r.work.subrequests.queue.clear();
+    r.out.filters.clear();
     r.flags.header_only = true;
     r.flags.post_action = true;
     let verdict = match target.first() {
@@ -223,7 +223,7 @@ async fn post_action(r: &mut Request) {
     if let Body::Stream(mut source) = std::mem::take(&mut r.out.body) {
         source.abandoned(r);
     }
-    r.err_status = err_status;
+    r.flags.err_status = err_status;
     if !keepalive {
         r.close_connection();
     }
@@ -264,7 +264,7 @@ async fn log_handlers(r: &mut Request) {
         // The request gives back its hold on things (its place among the connections of a client,
         // say): the client has its answer, and may come again.
         r.state.ctx.clear();
-        r.subrequests.family = None;
+        r.work.subrequests.family = None;
         for wait in std::mem::take(&mut r.state.settling) {
             wait.await;
         }

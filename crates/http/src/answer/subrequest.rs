@@ -69,7 +69,7 @@ async fn answer(r: &mut Request, is_clone: bool) -> Result<(), Broken> {
         }
     }
     if outcome == Outcome::Close {
-        r.err_status = if r.err_status == 0 { 444 } else { r.err_status };
+        r.flags.err_status = if r.flags.err_status == 0 { 444 } else { r.flags.err_status };
         return Err(Broken);
     }
     send::response(r, false).await.map_err(|SendFailed| Broken)

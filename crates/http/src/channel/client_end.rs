@@ -54,7 +54,7 @@ impl Request {
         if self.flags.post_action || !self.c().has_client() {
             return None;
         }
-        match &self.channel {
+        match &self.client.channel {
             Channel::Http1(_) => Some(ClientEnd(End::Connection(self.c().clone()))),
             Channel::Http2(stream) => Some(ClientEnd(End::Stream(stream.watch()))),
             Channel::Http3(stream) => Some(ClientEnd(End::Quic(stream.watch()))),
@@ -65,7 +65,7 @@ impl Request {
     /// Whether a line tells that the client is gone: of a connection with many streams a few do, so
     /// that a client that resets one after the other does not fill the disk.
     pub fn tells_of_client_end(&self) -> bool {
-        match &self.channel {
+        match &self.client.channel {
             Channel::Http2(stream) => stream.tells_of_end(),
             Channel::Http3(stream) => stream.tells_of_end(),
             Channel::Http1(_) | Channel::Subrequest(_) => true,
@@ -75,7 +75,7 @@ impl Request {
     /// Whether a line tells that the request's body or the response is written to a temporary file:
     /// a client with many streams has a few.
     pub fn tells_of_temp_file(&self) -> bool {
-        match &self.channel {
+        match &self.client.channel {
             Channel::Http2(stream) => stream.tells_of_temp_file(),
             Channel::Http3(stream) => stream.tells_of_temp_file(),
             Channel::Http1(_) | Channel::Subrequest(_) => true,

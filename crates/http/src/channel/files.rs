@@ -21,7 +21,7 @@ pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<SendReady
     }
     let mut sending = Sending::default();
     loop {
-        let read = match sending.look(r.channel.output(), limit)? {
+        let read = match sending.look(r.client.channel.output(), limit)? {
             Step::Send(ready) => return Ok(ready),
             Step::Read(read) => read,
         };
@@ -30,7 +30,7 @@ pub(crate) async fn ready(r: &mut Request, limit: usize) -> io::Result<SendReady
             false => None,
         };
         let align = r.loc.core.directio_alignment as usize;
-        if let Some(ready) = read.run(r.channel.output(), pool, align).await? {
+        if let Some(ready) = read.run(r.client.channel.output(), pool, align).await? {
             return Ok(ready);
         }
     }
@@ -126,9 +126,9 @@ fn pool(r: &mut Request) -> io::Result<Pool> {
 pub(crate) fn failed(r: &mut Request, e: &io::Error, file: Option<&FileHandle>) {
     let call = if file_error(e).is_some() || file.is_some() { "pread()" } else { "sendfile()" };
     let e = file_error(e).unwrap_or(e);
-    let front = front_file(r.channel.queued());
+    let front = front_file(r.client.channel.queued());
     // Answers to pipelined requests stand before this response on the wire.
-    let is_of_this = |before: u64| r.channel.queued().len() - before <= r.account.bytes_sent;
+    let is_of_this = |before: u64| r.client.channel.queued().len() - before <= r.account.bytes_sent;
     let of_front = front.as_ref().is_some_and(|front| is_of_this(front.before));
     r.flags.unreadable = file.is_some() || of_front;
     let file = file.cloned().or(front.map(|front| front.file));

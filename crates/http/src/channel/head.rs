@@ -102,7 +102,7 @@ fn location(r: &mut Request, to: &mut impl FieldSink) {
 /// Decides whether a body follows the head, and clears the fields that would be wrong without one.
 pub(crate) fn settle_body(r: &mut Request) -> bool {
     let status = r.status();
-    if r.method == Method::Head || r.head.method == Method::Head {
+    if r.target.method == Method::Head || r.head.method == Method::Head {
         r.flags.header_only = true;
     }
     if status < 200 || status == 204 || status == 304 {
@@ -120,7 +120,7 @@ pub(crate) fn settle_body(r: &mut Request) -> bool {
         return false;
     }
     // The bytes that follow belong to a tunnel (RFC 9110 section 9.3.6).
-    if r.method == Method::Connect && (200..300).contains(&status) {
+    if r.target.method == Method::Connect && (200..300).contains(&status) {
         r.out.content_length = None;
         r.close_connection();
         return false;
@@ -143,8 +143,8 @@ pub(crate) fn write_location(r: &Request, to: &[u8], out: &mut Vec<u8>) {
         let named = core.server_name_in_redirect && !r.server.name.is_empty();
         if named {
             out.extend_from_slice(&r.server.name);
-        } else if !r.host.is_empty() {
-            out.extend_from_slice(&r.host);
+        } else if !r.target.host.is_empty() {
+            out.extend_from_slice(&r.target.host);
         } else {
             host_of(r, out);
         }

@@ -100,8 +100,8 @@ pub(crate) trait Answer: 'static {
 #[cold]
 pub(crate) async fn give_up<A: Answer>(r: &mut Request) {
     if r.flags.unlogged {
-        if !r.flags.header_sent && r.err_status == 0 {
-            r.err_status = CLIENT_CLOSED;
+        if !r.flags.header_sent && r.flags.err_status == 0 {
+            r.flags.err_status = CLIENT_CLOSED;
         }
         A::log(r).await;
     }
@@ -332,7 +332,7 @@ impl Channel {
 
 /// Begins the response with its header section. Returns whether a body follows.
 pub(crate) fn start(r: &mut Request) -> bool {
-    match r.channel {
+    match r.client.channel {
         Channel::Http1(_) => h1::start(r),
         Channel::Http2(_) => h2::start(r),
         Channel::Http3(_) => streams::head::start::<h3::Stream>(r),
@@ -346,7 +346,7 @@ pub fn interim<'a>(
     status: u16,
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) {
-    match r.channel {
+    match r.client.channel {
         Channel::Http1(_) => h1::interim(r, status, fields),
         Channel::Http2(_) => h2::interim(r, status, fields),
         Channel::Http3(_) => h3::interim(r, status, fields),
@@ -357,7 +357,7 @@ pub fn interim<'a>(
 /// Queues a complete body if that needs no waiting; otherwise returns it.
 #[inline]
 pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
-    match r.channel {
+    match r.client.channel {
         Channel::Http1(_) => h1::put_now(r, body),
         Channel::Http2(_) => h2::put_now(r, body),
         Channel::Http3(_) => h3::put_now(r, body),
@@ -367,7 +367,7 @@ pub(crate) fn put_now(r: &mut Request, body: Chain) -> Option<Chain> {
 
 /// Queues a piece of the response's body; `last`: it is the end. Waits while too much is queued.
 pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(), SendFailed> {
-    match r.channel {
+    match r.client.channel {
         Channel::Http1(_) => h1::put(r, piece, last).await,
         Channel::Http2(_) => streams::outgoing::put::<h2::Stream>(r, piece, last).await,
         Channel::Http3(_) => streams::outgoing::put::<h3::Stream>(r, piece, last).await,
@@ -377,7 +377,7 @@ pub(crate) async fn put(r: &mut Request, piece: Chain, last: bool) -> Result<(),
 
 /// Sends all that is queued.
 pub async fn flush(r: &mut Request) -> Result<(), SendFailed> {
-    match r.channel {
+    match r.client.channel {
         Channel::Http1(_) => h1::flush(r).await,
         Channel::Http2(_) => h2::flush(r).await,
         Channel::Http3(_) => h3::flush(r).await,
@@ -389,7 +389,7 @@ pub async fn flush(r: &mut Request) -> Result<(), SendFailed> {
 /// HTTP/2 and HTTP/3 the connection sends for all streams. On false, call [`finish`].
 #[inline]
 pub(crate) fn finish_now(r: &mut Request, more: bool) -> bool {
-    match r.channel {
+    match r.client.channel {
         Channel::Http1(_) => h1::stays_queued(r, more),
         Channel::Http2(_) => h2::finish_now(r),
         Channel::Http3(_) => h3::finish_now(r),
@@ -399,7 +399,7 @@ pub(crate) fn finish_now(r: &mut Request, more: bool) -> bool {
 
 /// Ends the response. With `more` (the next request has arrived), small output stays queued.
 pub(crate) async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed> {
-    match r.channel {
+    match r.client.channel {
         Channel::Http1(_) => h1::finish(r, more).await,
         Channel::Http2(_) => h2::finish(r).await,
         Channel::Http3(_) => h3::finish(r).await,
@@ -410,7 +410,7 @@ pub(crate) async fn finish(r: &mut Request, more: bool) -> Result<(), SendFailed
 /// Returns the client's byte stream for another protocol, with the bytes that followed the request.
 /// `None` if the channel has no such stream.
 pub fn upgrade(r: &Request) -> Option<(Upgraded, Chain)> {
-    match &r.channel {
+    match &r.client.channel {
         Channel::Http1(stream) => {
             let mut early = Chain::new();
             early.write(stream.unread());
@@ -424,7 +424,7 @@ pub fn upgrade(r: &Request) -> Option<(Upgraded, Chain)> {
 
 /// Removes this response, but no earlier ones, from the output. False if part of it was sent.
 pub(crate) fn retract(r: &mut Request) -> bool {
-    let can_retract = match &r.channel {
+    let can_retract = match &r.client.channel {
         Channel::Http2(stream) => stream.exchange.can_retract(),
         Channel::Http3(stream) => stream.exchange.can_retract(),
         Channel::Http1(_) | Channel::Subrequest(_) => true,
@@ -432,7 +432,7 @@ pub(crate) fn retract(r: &mut Request) -> bool {
     if !can_retract {
         return false;
     }
-    let before = match &r.channel {
+    let before = match &r.client.channel {
         Channel::Http2(_) => 0,
         Channel::Http3(_) => 0,
         channel => match channel.queued().len().checked_sub(r.account.bytes_sent) {
@@ -440,13 +440,13 @@ pub(crate) fn retract(r: &mut Request) -> bool {
             None => return false,
         },
     };
-    r.channel.retract(before);
+    r.client.channel.retract(before);
     true
 }
 
 /// The length of the request's body, and how much of it arrived with the header section.
 pub(crate) fn expected(r: &mut Request) -> Expected {
-    match r.channel {
+    match r.client.channel {
         Channel::Http1(_) => h1::expected(r),
         Channel::Http2(_) => h2::expected(r),
         Channel::Http3(_) => h3::expected(r),
@@ -457,7 +457,7 @@ pub(crate) fn expected(r: &mut Request) -> Expected {
 /// The next piece of the request's body; `None` at its end. Waits for the client. If the client
 /// waits for a 100, that is sent first.
 pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict> {
-    match r.channel {
+    match r.client.channel {
         Channel::Http1(_) => h1::next_piece(r).await,
         Channel::Http2(_) => h2::next_piece(r).await,
         Channel::Http3(_) => h3::next_piece(r).await,
@@ -468,7 +468,7 @@ pub(crate) async fn next_piece(r: &mut Request) -> Result<Option<Page>, Verdict>
 /// Called before the response to a request whose body is not needed: drops the part that arrived.
 /// False if it is malformed: then the response has to say so.
 pub(crate) fn drop_buffered_body(r: &mut Request) -> bool {
-    match r.channel {
+    match r.client.channel {
         Channel::Http1(_) => return h1::drop_buffered(r),
         Channel::Http2(_) => streams::incoming::drop_buffered::<h2::Stream>(r),
         Channel::Http3(_) => streams::incoming::drop_buffered::<h3::Stream>(r),
@@ -479,7 +479,7 @@ pub(crate) fn drop_buffered_body(r: &mut Request) -> bool {
 
 /// Begins to drop the request's body during the response; `None` where the connection does that.
 pub(crate) fn drain(r: &mut Request) -> Option<h1::Drain> {
-    match r.channel {
+    match r.client.channel {
         Channel::Http1(_) => Some(h1::Drain::begin(r)),
         Channel::Http2(_) => None,
         Channel::Http3(_) => None,

@@ -4,7 +4,7 @@ use crate::request::Request;
 
 /// The bytes a second that a response may take; 0 is any number.
 pub(crate) fn rate(r: &mut Request) -> u64 {
-    if let Some(rate) = r.rates.limit {
+    if let Some(rate) = r.client.rates.limit {
         return rate;
     }
     match r.loc.core.limit_rate.clone() {
@@ -12,7 +12,7 @@ pub(crate) fn rate(r: &mut Request) -> u64 {
         Some(t) => {
             let v = r.eval(&t);
             let rate = conf::value::parse_size(&v).unwrap_or(0) as u64;
-            r.rates.limit = Some(rate);
+            r.client.rates.limit = Some(rate);
             rate
         }
     }
@@ -36,7 +36,7 @@ pub(crate) enum Allowed {
 impl Pace {
     /// The pace of a response that may take `rate` bytes a second, which is not 0.
     pub(crate) fn new(r: &mut Request, rate: u64) -> Pace {
-        let after = match (r.rates.after, r.loc.core.limit_rate_after.clone()) {
+        let after = match (r.client.rates.after, r.loc.core.limit_rate_after.clone()) {
             (Some(after), _) => after,
             (None, Some(t)) => conf::value::parse_offset(&r.eval(&t)).unwrap_or(0),
             (None, None) => 0,

@@ -18,7 +18,7 @@ pub(super) fn arg(r: &mut Request, name: &[u8], out: &mut Vec<u8>) -> bool {
 impl Request {
     /// The first argument of a name, in any case, as it was sent.
     pub fn arg(&self, name: &[u8]) -> Option<&[u8]> {
-        find_arg(&self.args, name)
+        find_arg(&self.target.args, name)
     }
 }
 
@@ -33,18 +33,18 @@ fn find_arg<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 pub(super) fn args(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(&r.args);
-    !r.args.is_empty()
+    out.extend_from_slice(&r.target.args);
+    !r.target.args.is_empty()
 }
 
 pub(super) fn set_args(r: &mut Request, value: Bytes) {
-    r.args.clear();
-    r.args.extend_from_slice(&value);
+    r.target.args.clear();
+    r.target.args.extend_from_slice(&value);
     r.flags.valid_unparsed_uri = false;
 }
 
 pub(super) fn is_args(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    if !r.args.is_empty() {
+    if !r.target.args.is_empty() {
         out.push(b'?');
     }
     true
@@ -52,10 +52,10 @@ pub(super) fn is_args(r: &mut Request, out: &mut Vec<u8>) -> bool {
 
 pub(super) fn uri(r: &mut Request, out: &mut Vec<u8>) -> bool {
     // A request refused before it had a path is answered as if for "/"; its own path is unknown.
-    if r.flags.without_uri && r.uri == b"/" {
+    if r.flags.without_uri && r.target.uri == b"/" {
         return !r.head.method_name.is_empty();
     }
-    out.extend_from_slice(&r.uri);
+    out.extend_from_slice(&r.target.uri);
     true
 }
 
@@ -128,16 +128,16 @@ pub(super) fn content_length(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn host(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    out.extend_from_slice(if r.host.is_empty() { &r.server.name } else { &r.host });
+    out.extend_from_slice(if r.target.host.is_empty() { &r.server.name } else { &r.target.host });
     true
 }
 
 pub(super) fn port(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_port(out, r.host_port)
+    write_port(out, r.target.host_port)
 }
 
 pub(super) fn is_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    if r.host_port > 0 {
+    if r.target.host_port > 0 {
         out.push(b':');
     }
     true
@@ -199,7 +199,7 @@ pub(super) fn time(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn pipe(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    out.push(if r.channel.is_pipelined() { b'p' } else { b'.' });
+    out.push(if r.client.channel.is_pipelined() { b'p' } else { b'.' });
     true
 }
 

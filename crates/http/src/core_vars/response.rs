@@ -37,13 +37,13 @@ pub(super) fn completion(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn limit_rate(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_u64(out, r.rates.limit.unwrap_or(0));
+    write_u64(out, r.client.rates.limit.unwrap_or(0));
     true
 }
 
 pub(super) fn set_limit_rate(r: &mut Request, value: Bytes) {
     match conf::value::parse_size(&value) {
-        Some(rate) => r.rates.limit = Some(rate as u64),
+        Some(rate) => r.client.rates.limit = Some(rate as u64),
         None => {
             let value = base::log::lossy(&value);
             r.log(Level::Error, format_args!("invalid $limit_rate \"{value}\""));
@@ -129,5 +129,5 @@ pub(super) fn keep_alive(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 pub(super) fn transfer_encoding(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    write_some(out, r.channel.is_chunked().then_some(b"chunked"))
+    write_some(out, r.client.channel.is_chunked().then_some(b"chunked"))
 }

@@ -249,13 +249,13 @@ async fn receive(r: &mut Request) -> Result<Page, Verdict> {
         flush_before_waiting(r).await?;
     }
     let (min, timeout) = (r.body_min_rate(), r.loc.core.client_body_timeout);
-    let until = Deadline::in_ms(r.rates.body.limit(min, timeout));
+    let until = Deadline::in_ms(r.client.rates.body.limit(min, timeout));
     let began_ms = base::time::now_ms();
     let c = r.c().clone();
     match c.sock().recv(1, until).await {
         Ok(page) if !page.is_empty() => {
             let waited_ms = base::time::now_ms() - began_ms;
-            r.rates.body.moved(min, waited_ms, page.len() as u64);
+            r.client.rates.body.moved(min, waited_ms, page.len() as u64);
             Ok(page)
         }
         Ok(_) => {
@@ -265,7 +265,7 @@ async fn receive(r: &mut Request) -> Result<Page, Verdict> {
         Err(_) if c.is_displaced(|m| log_reading(r, m)) => Err(broke_off(r, 499)),
         Err(e) if e.kind() == io::ErrorKind::TimedOut => {
             stream(r).timed_out = true;
-            let too_slow = r.rates.body.is_why(min, timeout);
+            let too_slow = r.client.rates.body.is_why(min, timeout);
             if let Some(m) = min_rate::reason(too_slow, c.client_ip()) {
                 log_reading(r, m);
             }
@@ -285,7 +285,7 @@ fn log_reading(r: &Request, m: &str) {
 
 /// There is nobody to answer any more; the status is for the log alone.
 fn broke_off(r: &mut Request, status: u16) -> Verdict {
-    r.err_status = status;
+    r.flags.err_status = status;
     r.close_connection();
     Verdict::Close
 }

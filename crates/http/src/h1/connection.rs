@@ -216,7 +216,7 @@ async fn serve<A: Answer>(
 ) -> After {
     let mut r = Request::take(c.clone(), main);
     if let Some(turn) = turn {
-        r.asked.begun_in(turn);
+        r.work.questions.begun_in(turn);
     }
     let begun = match begin(c, &mut r, first) {
         None if c.may_be_http2() => rarely(other_protocol(c, &mut r)).await,

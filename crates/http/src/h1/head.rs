@@ -121,7 +121,7 @@ fn status_line(r: &Request, status: u16, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b"HTTP/1.1 ");
     match &r.out.status_text {
-        Some(t) if r.err_status == 0 => out.extend_from_slice(t),
+        Some(t) if r.flags.err_status == 0 => out.extend_from_slice(t),
         _ => write_status(out, status, reason(status)),
     }
     out.extend_from_slice(b"\r\n");

@@ -162,5 +162,5 @@ impl Stream {
 /// The exchange of a request over HTTP/1.
 #[inline]
 fn stream(r: &mut Request) -> &mut Stream {
-    r.channel.http1().expect("this module is called for requests over HTTP/1 alone")
+    r.client.channel.http1().expect("this module is called for requests over HTTP/1 alone")
 }

@@ -186,11 +186,12 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     } else if has_file {
         let chunk = r.loc.core.sendfile_max_chunk;
         c.sock().set_cork(r.loc.core.tcp_nopush);
-        let there =
-            match r.loc.core.aio.is_off() && r.channel.queued().len() >= r.account.bytes_sent {
-                true => channel::first_byte(r.channel.queued()),
-                false => Ok(()),
-            };
+        let there = match r.loc.core.aio.is_off()
+            && r.client.channel.queued().len() >= r.account.bytes_sent
+        {
+            true => channel::first_byte(r.client.channel.queued()),
+            false => Ok(()),
+        };
         match there {
             Ok(()) => in_chunks(r, chunk, timeout).await,
             Err(e) => Err(e),
@@ -199,7 +200,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
         // More than a socket takes at once: the clock is looked at after each part.
         rarely(in_chunks(r, TURN_MAX, timeout)).await
     } else {
-        let until = Deadline::in_ms(r.rates.sending.limit(min, timeout));
+        let until = Deadline::in_ms(r.client.rates.sending.limit(min, timeout));
         // A reset at the deadline needs a task that waits for the deadline.
         let may_post = !r.loc.core.reset_timedout_connection;
         let began_ms = base::time::now_ms();
@@ -214,7 +215,7 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
         };
         if sent.is_ok() {
             let waited_ms = base::time::now_ms() - began_ms;
-            r.rates.sending.moved(min, waited_ms, len);
+            r.client.rates.sending.moved(min, waited_ms, len);
         }
         sent
     };
@@ -235,14 +236,14 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
 async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> {
     let c = r.c().clone();
     let min = r.loc.core.send_min_rate;
-    let until = |r: &Request| Deadline::in_ms(r.rates.sending.limit(min, timeout));
+    let until = |r: &Request| Deadline::in_ms(r.client.rates.sending.limit(min, timeout));
     let began_ms = base::time::now_ms();
     let file_waits =
-        !r.loc.core.aio.is_off() && r.channel.queued().iter().any(|b| b.memory().is_none());
+        !r.loc.core.aio.is_off() && r.client.channel.queued().iter().any(|b| b.memory().is_none());
     if !file_waits {
         let until = until(r);
         let n = c.sock().send_some(&mut stream(r).output, Some(limit), until).await?;
-        r.rates.sending.moved(min, base::time::now_ms() - began_ms, n as u64);
+        r.client.rates.sending.moved(min, base::time::now_ms() - began_ms, n as u64);
         return Ok(n);
     }
     loop {
@@ -255,7 +256,7 @@ async fn some(r: &mut Request, limit: usize, timeout: u64) -> io::Result<usize> 
         let ready = rarely(channel::ready(r, limit)).await?;
         let n = c.sock().try_send(&mut stream(r).output, Some(ready.bytes))?;
         ready.sent(&mut stream(r).output, n);
-        r.rates.sending.moved(min, waited_ms, n as u64);
+        r.client.rates.sending.moved(min, waited_ms, n as u64);
         if n > 0 || stream(r).output.is_empty() {
             return Ok(n);
         }
@@ -285,7 +286,7 @@ async fn paced(r: &mut Request, rate: u64) -> io::Result<()> {
     let timeout = r.loc.core.send_timeout;
     let pace = Pace::new(r, rate);
     loop {
-        let sent = r.account.bytes_sent.saturating_sub(r.channel.queued().len());
+        let sent = r.account.bytes_sent.saturating_sub(r.client.channel.queued().len());
         let limit = match pace.allowed(r, sent) {
             Allowed::Bytes(n) => usize::try_from(n).unwrap_or(usize::MAX),
             Allowed::After(ms) => {
@@ -322,7 +323,7 @@ fn failed(r: &mut Request, e: &io::Error) {
     r.close_connection();
     if channel::is_of_file(e) {
         channel::failed(r, e, None);
-        if r.flags.unreadable && r.channel.queued().len() >= r.account.bytes_sent {
+        if r.flags.unreadable && r.client.channel.queued().len() >= r.account.bytes_sent {
             // Nothing of this response is on its way: see `instead`.
             return;
         }
@@ -331,7 +332,7 @@ fn failed(r: &mut Request, e: &io::Error) {
     } else if e.kind() == io::ErrorKind::TimedOut {
         stream(r).timed_out = true;
         let core = &r.loc.core;
-        let too_slow = r.rates.sending.is_why(core.send_min_rate, core.send_timeout);
+        let too_slow = r.client.rates.sending.is_why(core.send_min_rate, core.send_timeout);
         if let Some(m) = min_rate::reason(too_slow, r.c().client_ip()) {
             r.log(Level::Info, format_args!("{m} while sending response to client"));
         }

@@ -15,12 +15,12 @@ use crate::server::Server;
 pub(super) fn parse(c: &Conn, parser: &mut HeadParser, r: &mut Request, limits: &Limits) -> Step {
     let names = match &c.listen.names {
         Some(names) if c.listen.differ => names,
-        _ => return parser.parse(r.channel.head_text(), limits, &mut r.head),
+        _ => return parser.parse(r.client.channel.head_text(), limits, &mut r.head),
     };
     if names.has_regexes() {
         return parse_and_match(names, parser, r, limits);
     }
-    parser.parse_with(r.channel.head_text(), limits, &mut r.head, |host, buf| {
+    parser.parse_with(r.client.channel.head_text(), limits, &mut r.head, |host, buf| {
         let name = host.name.of(buf).to_ascii_lowercase();
         names.find_text(&name).map(|s| s.core.head_limits())
     })

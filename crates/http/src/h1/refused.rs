@@ -56,7 +56,7 @@ pub(super) async fn receive<A: Answer>(
         }
     };
     // It is logged with its status, not answered.
-    r.err_status = status;
+    r.flags.err_status = status;
     r.close_connection();
     A::log(r).await;
     false
@@ -102,7 +102,7 @@ pub(super) async fn refuse<A: Answer>(c: &Conn, r: &mut Request, e: H1Error) -> 
 /// Whether the first line came whole, but is no request line of HTTP/1: its method is unknown, and
 /// it names no version.
 fn names_no_http(r: &Request) -> bool {
-    let text = r.channel.head_text();
+    let text = r.client.channel.head_text();
     let line = memchr::memchr(b'\n', text).and_then(|end| text.get(..end));
     r.head.method == Method::Other
         && line.is_some_and(|line| memchr::memmem::find(line, b"HTTP/").is_none())
@@ -115,7 +115,7 @@ fn prepare<A: Answer>(r: &mut Request, stage: Stage, taken: usize, whole: bool) 
     if stage == Stage::RequestLine {
         line_failed(&mut r.head, taken);
     }
-    r.method = r.head.method;
+    r.target.method = r.head.method;
     if stage == Stage::RequestLine {
         return None;
     }
@@ -139,7 +139,9 @@ fn line_failed(head: &mut Head, taken: usize) {
 
 fn action(r: &Request, stage: Stage) -> &'static str {
     match stage {
-        Stage::RequestLine if r.channel.is_pipelined() => "reading client pipelined request line",
+        Stage::RequestLine if r.client.channel.is_pipelined() => {
+            "reading client pipelined request line"
+        }
         stage => stage.action(),
     }
 }

@@ -187,5 +187,5 @@ impl Watch {
 /// The stream of a request over HTTP/2.
 #[inline]
 fn stream(r: &mut Request) -> &mut Stream {
-    r.channel.http2().expect("this module is called for requests over HTTP/2 alone")
+    r.client.channel.http2().expect("this module is called for requests over HTTP/2 alone")
 }

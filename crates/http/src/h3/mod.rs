@@ -149,5 +149,5 @@ impl Watch {
 /// The stream of a request over HTTP/3.
 #[inline]
 fn stream(r: &mut Request) -> &mut Stream {
-    r.channel.http3().expect("this module is called for requests over HTTP/3 alone")
+    r.client.channel.http3().expect("this module is called for requests over HTTP/3 alone")
 }

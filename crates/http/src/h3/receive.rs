@@ -188,7 +188,7 @@ impl Parties<'_> {
         r.account.start();
         r.head.clear();
         r.head.version = Version::HTTP_30;
-        let s = r.channel.http3().expect("it was taken as a request over HTTP/3");
+        let s = r.client.channel.http3().expect("it was taken as a request over HTTP/3");
         s.begin(self.mux.clone(), id);
         Job { r, id, refused: None, is_late: false }
     }
@@ -233,8 +233,8 @@ impl Parties<'_> {
         let limits = c.server().core.head_limits();
         let mut r = Request::take_quic(c, self.main);
         r.account.start();
-        let Request { head, channel, .. } = &mut *r;
-        let s = channel.http3().expect("it was taken as a request over HTTP/3");
+        let Request { head, client, .. } = &mut *r;
+        let s = client.channel.http3().expect("it was taken as a request over HTTP/3");
         let mut builder = HeadBuilder::new(head, &mut s.exchange.text, &limits, Version::HTTP_30);
         match decode(&mut builder) {
             Ok(Decoded::Whole) => {}
@@ -258,7 +258,7 @@ impl Parties<'_> {
 /// A request begins: its stream knows what is to come.
 fn begin(mux: &Mux, entry: &mut Entry, early: &mut Vec<(u64, Parameters)>, mut job: Job) -> Job {
     let r = &mut *job.r;
-    let s = r.channel.http3().expect("it was taken as a request over HTTP/3");
+    let s = r.client.channel.http3().expect("it was taken as a request over HTTP/3");
     entry.phase = Phase::Begun;
     let exchange = &s.exchange;
     entry.head_size = exchange.head_size(&r.head);

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use base::future::boxed;
 use base::log::Level;
-use engine::stats::Field;
 use engine::slice::Slice;
+use engine::stats::Field;
 use engine::unconfirmed::{Found, Terms, Unconfirmed};
 use engine::{flooders, min_rate};
 use event::{Call, Deadline, Rest, Socketless};
@@ -603,7 +603,7 @@ async fn answer<A: Answer>(mux: Rc<Mux>, main: &HttpMain, job: Job) {
         false => streams::answer::<A>(main, &mut r, refused, is_over).await,
         true => {
             // It is logged, and not answered.
-            (r.err_status, stream(&mut r).exchange.timed_out) = (408, true);
+            (r.flags.err_status, stream(&mut r).exchange.timed_out) = (408, true);
             A::log(&mut r).await;
             Some(Err(SendFailed))
         }

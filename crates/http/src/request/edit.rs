@@ -63,14 +63,14 @@ impl Request {
 
     /// Adds the text of a field to the head's; spans of other fields stay valid.
     fn append_field(&mut self, name: &[u8], value: &[u8]) -> Field {
-        if self.edited_head.is_empty() {
-            let text = self.channel.head_only().to_vec();
-            self.edited_head = text;
+        if self.target.edited_head.is_empty() {
+            let text = self.client.channel.head_only().to_vec();
+            self.target.edited_head = text;
         }
         let mut span = |text: &[u8]| {
-            let start = self.edited_head.len();
-            http_wire::h1::write_value(&mut self.edited_head, text);
-            Span { start: start as u32, end: self.edited_head.len() as u32 }
+            let start = self.target.edited_head.len();
+            http_wire::h1::write_value(&mut self.target.edited_head, text);
+            Span { start: start as u32, end: self.target.edited_head.len() as u32 }
         };
         let (name_span, value) = (span(name), span(value));
         Field {
@@ -87,9 +87,9 @@ impl Request {
     fn set_host(&mut self, value: &[u8]) {
         let host = validate_host(value);
         let name = host.map_or(value, |host| &value[..host.name_len]);
-        self.host.clear();
-        self.host.extend_from_slice(name);
-        self.host.make_ascii_lowercase();
-        self.host_port = host.map_or(0, |host| host.port);
+        self.target.host.clear();
+        self.target.host.extend_from_slice(name);
+        self.target.host.make_ascii_lowercase();
+        self.target.host_port = host.map_or(0, |host| host.port);
     }
 }

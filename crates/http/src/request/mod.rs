@@ -5,17 +5,24 @@
 
 mod account;
 pub mod body;
+mod client;
 mod edit;
 mod rates;
 mod state;
+mod target;
 mod traced;
 mod upstream;
+mod work;
 
 pub use account::Account;
 pub(crate) use account::{Counted, PhaseTimes};
+pub use client::ClientSide;
 pub use edit::FieldEdit;
 pub use rates::Rates;
 pub use state::State;
+pub(crate) use target::MAX_URI_CHANGES;
+pub use target::Target;
+pub(crate) use work::Work;
 
 use std::fmt;
 use std::rc::Rc;
@@ -30,17 +37,12 @@ use os::SockAddr;
 
 use crate::channel::Channel;
 use crate::channel::conn::Conn;
-use crate::exchanges::Exchanges;
-use crate::output::{BodyFilter, Response};
+use crate::output::Response;
 use crate::server::location::Location;
 use crate::server::{HttpMain, Server};
-use crate::subrequest::Subrequests;
 use body::ReqBody;
 
-/// The number of times that a request may change its URI inside the server: more are a circle.
-pub(crate) const MAX_URI_CHANGES: u8 = 10;
-
-/// Flags of a request's way through the phases; all false at its start.
+/// How far a request has come, and the statuses that hold on its way; all false or 0 at its start.
 #[derive(Default, Clone, Copy, Debug)]
 pub struct Flags {
     /// Came from inside the server: `internal` locations are open to it.
@@ -70,20 +72,23 @@ pub struct Flags {
     pub(crate) moved: bool,
     /// It was answered, and goes through the phases once more for the handlers' side effects.
     pub post_action: bool,
-    /// Refused before it had a path; [`Request::uri`] is `/` then.
+    /// Refused before it had a path; [`Target::uri`] is `/` then.
     pub without_uri: bool,
     /// `alias` of a location with a regular expression names a folder, not a file: `try_files`
     /// found the file below it that the URI now names.
     pub uri_below_alias: bool,
     /// The folder that `root` names is there: a file below it was opened.
     pub root_tested: bool,
+    /// The status of a refusal in the access phase, while `satisfy any` still asks others; or 0.
+    pub(crate) access_code: u16,
+    /// The status to send whatever the handler that makes the body says; 0 is none.
+    pub(crate) err_status: u16,
 }
 
 /// A request from its head to the end of its response, and what modules know of it.
 pub struct Request {
-    pub(crate) c: Option<Rc<Conn>>,
-    /// The way to the client.
-    pub(crate) channel: Channel,
+    /// The connection, and the way to the client.
+    pub client: ClientSide,
     /// The whole `http` configuration.
     pub main: Rc<HttpMain>,
     /// The virtual server.
@@ -92,54 +97,21 @@ pub struct Request {
     pub loc: Rc<Location>,
     /// The parsed head: spans into [`Request::head_bytes`].
     pub head: Head,
-    /// The head followed by the fields that [`Request::edit_header`] has set; empty until then.
-    pub(crate) edited_head: Vec<u8>,
-    /// The method; GET after an internal redirect to an error page.
-    pub method: Method,
-    /// The normalized path, unescaped. Never empty while phases run.
-    pub uri: Vec<u8>,
-    /// The arguments, behind the `?`.
-    pub args: Vec<u8>,
-    /// The host that the request is for: lower case, without port; may be empty.
-    pub host: Vec<u8>,
-    /// The port that the request's authority named; 0 if none.
-    pub host_port: u16,
-    /// URI changes that are left.
-    pub(crate) uri_changes: u8,
-    /// What happened to the request, one bit each.
+    /// Method, path, arguments and host as they hold now.
+    pub target: Target,
+    /// What happened to the request.
     pub flags: Flags,
     /// The request's body.
     pub body: ReqBody,
     /// The response in the making.
     pub out: Response,
-    /// Body filters that header filters inserted for this response.
-    pub body_filters: Vec<Box<dyn BodyFilter>>,
     /// The state of variables and modules.
     pub state: State,
-    /// The client's address, where `realip` replaced the connection's.
-    pub real_peer: Option<SockAddr>,
-    /// The limits of how fast the response goes out.
-    pub rates: Rates,
     /// Its start, times and bytes sent, for logs and counters.
     pub account: Account,
-    /// The status of a refusal in the access phase, while `satisfy any` still asks others; or 0.
-    pub(crate) access_code: u16,
-    /// The status to send whatever the handler that makes the body says; 0 is none.
-    pub(crate) err_status: u16,
-    /// Questions to the file system.
-    pub(crate) asked: files::Questions,
-    /// Its subrequests, and output that waits for them.
-    pub(crate) subrequests: Subrequests,
-    /// The state of being passed on to an upstream; the box is kept for reuse.
-    pub(crate) exchanges: Option<Box<Exchanges>>,
-    #[expect(dead_code, reason = "kept for its drop")]
-    memory: os::memory::Counted,
+    /// Files, subrequests and upstreams that work for it.
+    pub(crate) work: Work,
 }
-
-/// The memory that a request, its task and its connection take beside buffers, bytes: between two
-/// looks at a control group's memory, a burst of clients would else take it uncounted. Measured on
-/// HTTP/1: 10 KB in the worker, 2 KB in the kernel.
-const BESIDE_BUFFERS: usize = 12 << 10;
 
 thread_local! {
     static FREE: FreeList<Box<Request>> = const { FreeList::new(FREE_MAX) };
@@ -179,7 +151,7 @@ impl Request {
         let c = Rc::new(Conn::nobody(main, listen.address(|| None)));
         let mut r = Request::take(c, main);
         r.server.clone_from(server);
-        r.uri.push(b'/');
+        r.target.uri.push(b'/');
         r.flags.internal = true;
         r.account.start();
         r.loc.clone_from(location);
@@ -203,7 +175,7 @@ impl Request {
         let loc = server.root.clone();
         match free.with(FreeList::take) {
             Some(mut r) => {
-                r.c = Some(c);
+                r.client.conn = Some(c);
                 if !Rc::ptr_eq(&r.main, main) {
                     r.main.clone_from(main);
                 }
@@ -212,33 +184,18 @@ impl Request {
                 r
             }
             None => Box::new(Request {
-                c: Some(c),
-                channel: channel(),
+                client: ClientSide::new(c, channel()),
                 main: main.clone(),
                 server,
                 loc,
                 head: Head::new(),
-                edited_head: Vec::new(),
-                method: Method::Get,
-                uri: Vec::new(),
-                args: Vec::new(),
-                host: Vec::new(),
-                host_port: 0,
-                uri_changes: MAX_URI_CHANGES + 1,
+                target: Target::new(),
                 flags: Flags::default(),
                 body: ReqBody::default(),
                 out: Response::default(),
-                body_filters: Vec::new(),
                 state: State::default(),
-                real_peer: None,
-                rates: Rates::default(),
                 account: Account::default(),
-                access_code: 0,
-                err_status: 0,
-                subrequests: Subrequests::default(),
-                exchanges: None,
-                asked: files::Questions::default(),
-                memory: os::memory::Counted::new(BESIDE_BUFFERS),
+                work: Work::new(),
             }),
         }
     }
@@ -246,9 +203,9 @@ impl Request {
     /// Gives the box back for reuse.
     pub(crate) fn give_back(mut self: Box<Self>) {
         self.reset();
-        self.channel.release();
-        self.c = None;
-        let free = match self.channel {
+        self.client.channel.release();
+        self.client.conn = None;
+        let free = match self.client.channel {
             Channel::Http2(_) => &FREE_STREAMS,
             Channel::Http3(_) => &FREE_QUIC,
             Channel::Http1(_) | Channel::Subrequest(_) => &FREE,
@@ -270,29 +227,14 @@ impl Request {
 
     /// Clears the state of one request; the channel keeps its buffers.
     pub(crate) fn reset(&mut self) {
-        self.channel.reset();
-        self.edited_head.clear();
-        self.uri.clear();
-        self.args.clear();
-        self.host.clear();
-        self.host_port = 0;
-        self.uri_changes = MAX_URI_CHANGES + 1;
+        self.client.reset();
+        self.target.reset();
         self.flags = Flags::default();
         self.body.reset();
         self.out.reset();
-        self.body_filters.clear();
         self.state.clear();
-        self.real_peer = None;
-        self.rates = Rates::default();
         self.account.reset();
-        self.access_code = 0;
-        self.err_status = 0;
-        self.subrequests.queue.clear();
-        self.subrequests.family = None;
-        if let Some(exchanges) = &mut self.exchanges {
-            exchanges.clear();
-        }
-        self.asked.reset();
+        self.work.reset();
     }
 
     /// Before a long wait: has the request's memory prefetched when it goes on.
@@ -301,14 +243,14 @@ impl Request {
         foresee(self);
         foresee(self.head_bytes());
         foresee(&**self.c());
-        if let Some(exchanges) = &self.exchanges {
+        if let Some(exchanges) = &self.work.exchanges {
             foresee(&**exchanges);
         }
     }
 
     /// The connection.
     pub fn c(&self) -> &Rc<Conn> {
-        self.c.as_ref().expect("a request in use has its connection")
+        self.client.conn()
     }
 
     /// The value of a request header field that the parser knows.
@@ -331,12 +273,16 @@ impl Request {
     /// The bytes that spans of [`Request::head`] point into.
     #[inline]
     pub fn head_bytes(&self) -> &[u8] {
-        if self.edited_head.is_empty() { self.channel.head_text() } else { &self.edited_head }
+        if self.target.edited_head.is_empty() {
+            self.client.channel.head_text()
+        } else {
+            &self.target.edited_head
+        }
     }
 
     /// Whether the connection is kept for other requests after the response.
     pub fn keeps_connection(&self) -> bool {
-        self.channel.keeps_connection()
+        self.client.channel.keeps_connection()
     }
 
     /// Whether the client speaks TLS.
@@ -346,12 +292,12 @@ impl Request {
 
     /// Whether output waits to be sent to the client: this response's, or one's before it.
     pub fn has_output(&self) -> bool {
-        !self.channel.queued().is_empty()
+        !self.client.channel.queued().is_empty()
     }
 
     /// Has the connection end with this response.
     pub fn close_connection(&mut self) {
-        self.channel.close_connection();
+        self.client.channel.close_connection();
     }
 
     /// The request line as sent.
@@ -367,10 +313,10 @@ impl Request {
     /// The method's name as sent, or GET where an internal redirect made it that. Empty where the
     /// request line was not understood.
     pub fn method_name(&self) -> &[u8] {
-        if self.method == self.head.method {
+        if self.target.method == self.head.method {
             self.head.method_name.of(self.head_bytes())
         } else {
-            self.method.name().as_bytes()
+            self.target.method.name().as_bytes()
         }
     }
 
@@ -381,17 +327,17 @@ impl Request {
 
     /// Says whether the method is one of these.
     pub fn method_is(&self, methods: &[Method]) -> bool {
-        methods.contains(&self.method)
+        methods.contains(&self.target.method)
     }
 
     /// The client's address: the one `realip` found, else the connection's.
     pub fn peer(&self) -> &SockAddr {
-        self.real_peer.as_ref().unwrap_or_else(|| &self.c().peer)
+        self.client.address()
     }
 
     /// The extension of the URI.
     pub fn extension(&self) -> &[u8] {
-        http_wire::uri::extension(&self.uri).unwrap_or_default()
+        self.target.extension()
     }
 
     /// Whether the client is one of the old MSIE, which misread compressed responses.
@@ -437,7 +383,7 @@ impl Request {
     /// Whether a line about the request is logged: a client that was cut off for a flood gets few.
     fn gets_line(&self, level: Level) -> bool {
         level < Level::Error
-            || !self.channel.is_stream()
+            || !self.client.channel.is_stream()
             || self.is_traced()
             || flooders::gets_line(self.c().client_ip())
     }
@@ -464,12 +410,12 @@ impl Request {
     pub fn length(&self) -> u64 {
         // Empty lines before a request do not count.
         let before = if self.head.version < Version::HTTP_20 { self.head.line.start } else { 0 };
-        self.channel.head_len().saturating_sub(before as usize) as u64 + self.body.received()
+        self.client.channel.head_len().saturating_sub(before as usize) as u64 + self.body.received()
     }
 
     /// The status for logging: the response's, or the one that the request ended with.
     pub fn status(&self) -> u16 {
-        if self.err_status == 0 { self.out.status } else { self.err_status }
+        if self.flags.err_status == 0 { self.out.status } else { self.flags.err_status }
     }
 }
 
@@ -484,9 +430,9 @@ impl Context for Request {
             fields.quoted("request", format_args!("{}", text(line)));
         }
         if self.is_subrequest() {
-            fields.quoted("subrequest", format_args!("{}", text(&self.uri)));
+            fields.quoted("subrequest", format_args!("{}", text(&self.target.uri)));
         }
-        if let Some(exchanges) = &self.exchanges {
+        if let Some(exchanges) = &self.work.exchanges {
             exchanges.tell(fields);
         }
         for (name, id) in [("host", FieldId::Host), ("referrer", FieldId::Referer)] {

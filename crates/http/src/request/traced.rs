@@ -34,8 +34,8 @@ impl Request {
     /// Notes the server that was chosen.
     pub(crate) fn note_server(&self) {
         self.note(|r| {
-            let named = r.server.is_named(&r.host, r).unwrap_or(false);
-            let host = r.head.host.is_some().then(|| lossy(&r.host).into_owned());
+            let named = r.server.is_named(&r.target.host, r).unwrap_or(false);
+            let host = r.head.host.is_some().then(|| lossy(&r.target.host).into_owned());
             let name = lossy(&r.server.name).into_owned();
             Step::Server { at: r.server.root.info.at.clone(), name, host, named }
         });
@@ -44,8 +44,8 @@ impl Request {
     /// Notes the URI that the phases go on with.
     pub(crate) fn note_uri(&self) {
         self.note(|r| {
-            let mark = if r.args.is_empty() { "" } else { "?" };
-            Step::Uri(format!("{}{mark}{}", lossy(&r.uri), lossy(&r.args)))
+            let mark = if r.target.args.is_empty() { "" } else { "?" };
+            Step::Uri(format!("{}{mark}{}", lossy(&r.target.uri), lossy(&r.target.args)))
         });
     }
 

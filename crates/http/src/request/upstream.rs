@@ -11,7 +11,7 @@ use crate::status_line::CLIENT_CLOSED;
 impl Request {
     /// The upstream state, made now if the request has none yet.
     pub fn upstream_mut(&mut self) -> &mut Exchanges {
-        self.exchanges.get_or_insert_default()
+        self.work.exchanges.get_or_insert_default()
     }
 
     /// The upstream state of a request that was passed on, or was about to be.
@@ -21,7 +21,7 @@ impl Request {
 
     /// The state, also where it says of a cache alone.
     pub fn exchanges(&self) -> Option<&Exchanges> {
-        self.exchanges.as_deref()
+        self.work.exchanges.as_deref()
     }
 
     /// Ends a request whose client left during an exchange: no answer, and status 499 in the log.
@@ -31,7 +31,7 @@ impl Request {
 
     /// Ends a request without a response, with this status in the log.
     pub fn close_with(&mut self, status: u16) -> Verdict {
-        self.err_status = status;
+        self.flags.err_status = status;
         Verdict::Close
     }
 

@@ -201,11 +201,11 @@ impl Location {
     }
 }
 
-/// Finds the location of `r.uri` below `from`.
+/// Finds the location of `r.target.uri` below `from`.
 pub(crate) fn find(r: &mut Request, from: &Rc<Location>) -> Found {
-    let uri = std::mem::take(&mut r.uri);
+    let uri = std::mem::take(&mut r.target.uri);
     let found = find_in(r, from, &uri);
-    r.uri = uri;
+    r.target.uri = uri;
     match found {
         Hit::None => Found::None,
         Hit::Prefix(l) | Hit::Final(l) => Found::Location(l),

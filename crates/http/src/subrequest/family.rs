@@ -85,7 +85,7 @@ impl Family {
 impl Request {
     /// The charset that the client's response says it is in, for a subrequest to follow.
     pub fn main_charset(&self) -> Option<Bytes> {
-        match &self.subrequests.family {
+        match &self.work.subrequests.family {
             Some(f) if self.is_subrequest() => f.charset.borrow().clone(),
             _ => self.out.charset.clone(),
         }
@@ -95,12 +95,12 @@ impl Request {
     /// there is none. It outlives redirects inside the server, and is dropped when the last of
     /// these requests ends, however it ends.
     pub fn shared<T: Default + 'static>(&mut self) -> Rc<T> {
-        engine::shared_in(&mut self.subrequests.family().state.borrow_mut())
+        engine::shared_in(&mut self.work.subrequests.family().state.borrow_mut())
     }
 
     /// The same where it was made already.
     pub fn shared_if_any<T: 'static>(&self) -> Option<Rc<T>> {
-        let state = self.subrequests.family.as_ref()?.state.borrow();
+        let state = self.work.subrequests.family.as_ref()?.state.borrow();
         state.iter().find_map(|state| state.clone().downcast().ok())
     }
 }

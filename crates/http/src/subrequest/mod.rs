@@ -202,7 +202,7 @@ const TOO_MANY: u8 = 4;
 impl Request {
     /// Whether this is a subrequest.
     pub fn is_subrequest(&self) -> bool {
-        matches!(self.channel, Channel::Subrequest(_))
+        matches!(self.client.channel, Channel::Subrequest(_))
     }
 
     /// Whether this is a subrequest whose body is kept in memory: it can have none of its own.
@@ -216,14 +216,14 @@ impl Request {
     }
 
     fn sub(&self) -> Option<&Sub> {
-        match &self.channel {
+        match &self.client.channel {
             Channel::Subrequest(sub) => Some(sub),
             _ => None,
         }
     }
 
     pub(crate) fn sub_mut(&mut self) -> Option<&mut Sub> {
-        match &mut self.channel {
+        match &mut self.client.channel {
             Channel::Subrequest(sub) => Some(sub),
             _ => None,
         }
@@ -252,7 +252,7 @@ impl Request {
             return Err(Refused::Nested);
         }
         let main_charset = (!self.is_subrequest()).then(|| self.out.charset.clone());
-        let family = self.subrequests.family().clone();
+        let family = self.work.subrequests.family().clone();
         if let Some(charset) = main_charset {
             family.set_charset(charset);
         }
@@ -272,16 +272,16 @@ impl Request {
     }
 
     fn log_refusal(&mut self, reason: u8, message: &str, uri: &[u8]) {
-        if self.subrequests.family().is_first(reason) {
+        if self.work.subrequests.family().is_first(reason) {
             let level = if reason == TOO_MANY { Level::Crit } else { Level::Error };
             self.log(level, format_args!("{message} \"{}\"", base::log::lossy(uri)));
         }
     }
 
     fn child(&mut self, ask: Subrequest, pipe: Rc<Pipe>, depth_left: u8) -> Box<Request> {
-        let text = match self.edited_head.is_empty() {
-            true => self.channel.head_only(),
-            false => &self.edited_head,
+        let text = match self.target.edited_head.is_empty() {
+            true => self.client.channel.head_only(),
+            false => &self.target.edited_head,
         };
         let method = ask.method.as_deref().unwrap_or_default();
         let mut head_text = Page::get(text.len() + method.len());
@@ -306,7 +306,7 @@ impl Request {
             hold: self.main.life.work(),
         }));
         let mut r = Request::take(self.c().clone(), &self.main);
-        r.channel = channel;
+        r.client.channel = channel;
         r.server.clone_from(&self.server);
         r.loc.clone_from(&self.server.root);
         r.head.clone_from(&self.head);
@@ -323,23 +323,23 @@ impl Request {
             r.head.content_length = Some(body.len());
             r.body.is_shared(body);
         }
-        r.method = if ask.same_method { self.method } else { Method::Get };
+        r.target.method = if ask.same_method { self.target.method } else { Method::Get };
         if let Some(name) = &ask.method {
             r.head.method_name = method_span;
             r.head.method = Method::lookup(name);
-            r.method = r.head.method;
+            r.target.method = r.head.method;
         }
-        r.uri.extend_from_slice(&ask.uri);
-        r.args.extend_from_slice(&ask.args);
-        r.host.extend_from_slice(&self.host);
-        r.host_port = self.host_port;
-        r.real_peer.clone_from(&self.real_peer);
+        r.target.uri.extend_from_slice(&ask.uri);
+        r.target.args.extend_from_slice(&ask.args);
+        r.target.host.extend_from_slice(&self.target.host);
+        r.target.host_port = self.target.host_port;
+        r.client.real_peer.clone_from(&self.client.real_peer);
         r.state.values = self.state.values.share();
         r.flags.internal = true;
         r.flags.valid_location = true;
-        let has_head_method = ask.method.is_some() && r.method == Method::Head;
+        let has_head_method = ask.method.is_some() && r.target.method == Method::Head;
         r.flags.header_only = ask.take == Use::Head || has_head_method;
-        r.subrequests.family = self.subrequests.family.clone();
+        r.work.subrequests.family = self.work.subrequests.family.clone();
         r.state.ctx.extend(ask.ctx);
         r.account.start();
         r
@@ -348,7 +348,8 @@ impl Request {
     /// Fetches the stale response that answers this request anew, in a subrequest that nobody waits
     /// for. False where that cannot be.
     pub fn background_update(&mut self, hold: Box<dyn Any>) -> bool {
-        let (uri, args) = (Bytes::copy_from_slice(&self.uri), Bytes::copy_from_slice(&self.args));
+        let (uri, args) =
+            (Bytes::copy_from_slice(&self.target.uri), Bytes::copy_from_slice(&self.target.args));
         let ask = Subrequest {
             take: Use::Head,
             same_method: true,
@@ -387,8 +388,8 @@ impl Request {
         let Some(instead) = sub.instead.take() else { return false };
         let like = sub.parent_type.clone();
         self.out.clear_entity();
-        self.body_filters.clear();
-        self.err_status = 0;
+        self.out.filters.clear();
+        self.flags.err_status = 0;
         self.respond(200, Bytes::new(), instead);
         self.out.content_type = like;
         self.out.unconditional = true;
@@ -405,7 +406,7 @@ impl Request {
             event::Either::First(_) => Ok(()),
             event::Either::Second(()) => {
                 self.log(Level::Info, format_args!("client prematurely closed connection"));
-                self.err_status = crate::status_line::CLIENT_CLOSED;
+                self.flags.err_status = crate::status_line::CLIENT_CLOSED;
                 Err(Verdict::Close)
             }
         }

@@ -53,7 +53,7 @@ pub(crate) async fn put(r: &mut Request, mut piece: Chain) -> Result<(), SendFai
         Use::Memory => {
             if sub.given > max {
                 r.log(Level::Error, format_args!("too big subrequest response"));
-                r.subrequests.family().overflow();
+                r.work.subrequests.family().overflow();
                 return Err(SendFailed);
             }
             let pipe = sub.pipe.clone();

@@ -81,7 +81,7 @@ fn offset_ms() -> u64 {
 pub(super) fn write(r: &Request) -> Writer {
     let main = r.main.clone();
     let history = &main.stats.history;
-    let after = argument(&r.args, b"since").and_then(|text| since(history, &text));
+    let after = argument(&r.target.args, b"since").and_then(|text| since(history, &text));
     let (kept, events) = (history.steps(), history.event_numbers());
     let first = |kept: &Range<u64>, after: Option<u64>| {
         after.map_or(kept.start, |after| after.clamp(kept.start, kept.end))
@@ -101,19 +101,19 @@ pub(super) fn write(r: &Request) -> Writer {
     add("steps", one(move |o| times(o, &of.stats.history, shown_steps.clone())));
     add("events", self::events(main.clone(), shown_news));
     let rows = Rc::new(Rows::read(history));
-    let wanted = wanted(&r.args);
+    let wanted = wanted(&r.target.args);
     add("series", series::write(main.clone(), rows.clone(), wanted, steps));
     for (name, kind) in [("upstreams", EngineKind::Http), ("stream_upstreams", EngineKind::Stream)]
     {
         let groups = upstreams::groups(r, kind);
         add(name, live::upstreams(main.clone(), groups, kind, rows.clone()));
     }
-    for name in names(&argument(&r.args, b"parts").unwrap_or_default()) {
+    for name in names(&argument(&r.target.args, b"parts").unwrap_or_default()) {
         if let Some(part) = part(r, name) {
             add(part.0, part.1);
         }
     }
-    if let Some(last) = super::number(&r.args, b"slow=") {
+    if let Some(last) = super::number(&r.target.args, b"slow=") {
         add("slow_requests", resources::slow_requests(&main, 0, last, None));
     }
     joined(parts)

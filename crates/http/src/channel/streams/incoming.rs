@@ -23,12 +23,12 @@ pub(crate) async fn next_piece<S: Incoming>(
     piece: impl Future<Output = Result<Option<Page>, Gone>>,
 ) -> Result<Option<Page>, Verdict> {
     let (min, timeout) = (r.body_min_rate(), r.loc.core.client_body_timeout);
-    let limit_ms = r.rates.body.limit(min, timeout);
+    let limit_ms = r.client.rates.body.limit(min, timeout);
     let began_ms = base::time::now_ms();
     let taken = match event::race(piece, event::sleep(limit_ms)).await {
         Either::First(taken) => taken,
         Either::Second(()) => {
-            let too_slow = r.rates.body.is_why(min, timeout);
+            let too_slow = r.client.rates.body.is_why(min, timeout);
             let tells = super::timed_out::<S>(r);
             if let Some(m) = min_rate::reason(too_slow, r.c().client_ip()).filter(|_| tells) {
                 r.log(Level::Info, format_args!("{m} while reading client request body"));
@@ -39,7 +39,7 @@ pub(crate) async fn next_piece<S: Incoming>(
     match taken {
         Ok(Some(page)) => {
             let waited_ms = base::time::now_ms() - began_ms;
-            r.rates.body.moved(min, waited_ms, page.len() as u64);
+            r.client.rates.body.moved(min, waited_ms, page.len() as u64);
             let max = r.loc.core.client_max_body_size;
             let len = r.body.len() + page.len() as u64;
             if max > 0 && len > max && r.head.content_length.is_none() {
@@ -78,6 +78,6 @@ pub(crate) fn drop_buffered<S: Incoming>(r: &mut Request) {
 }
 
 fn broke_off(r: &mut Request, status: u16) -> Verdict {
-    r.err_status = status;
+    r.flags.err_status = status;
     Verdict::Close
 }

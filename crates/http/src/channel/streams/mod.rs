@@ -103,7 +103,7 @@ pub(crate) async fn answer<A: Answer>(
 
 /// Finds the server of a malformed request, as far as that is known.
 fn prepare_refused<A: Answer>(r: &mut Request) -> Option<u16> {
-    r.method = r.head.method;
+    r.target.method = r.head.method;
     if r.head.target.is_empty() {
         return None;
     }

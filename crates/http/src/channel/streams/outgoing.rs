@@ -159,12 +159,12 @@ pub(crate) async fn wait<S: Outgoing>(r: &mut Request, room: Room) -> Result<(),
     loop {
         let began_ms = base::time::now_ms();
         let silence_ends_ms = (last_ms + timeout).saturating_sub(began_ms);
-        let limit_ms = r.rates.sending.limit(min, silence_ends_ms);
+        let limit_ms = r.client.rates.sending.limit(min, silence_ends_ms);
         let stream = S::of(r);
         let ready = poll_fn(|cx| stream.poll_room(room, cx));
         let woken = event::race(ready, event::sleep(limit_ms)).await;
         let (now, now_ms) = (S::of(r).standing(), base::time::now_ms());
-        r.rates.sending.moved(min, now_ms - began_ms, now.moved_since(&before));
+        r.client.rates.sending.moved(min, now_ms - began_ms, now.moved_since(&before));
         if now.left != before.left {
             last_ms = now_ms;
         }
@@ -177,7 +177,7 @@ pub(crate) async fn wait<S: Outgoing>(r: &mut Request, room: Room) -> Result<(),
             }
             Either::First(Err(gone)) => return Err(failed::<S>(r, gone)),
             Either::Second(()) => {
-                let too_slow = r.rates.sending.limit(min, timeout) == 0;
+                let too_slow = r.client.rates.sending.limit(min, timeout) == 0;
                 if too_slow || now_ms >= last_ms + timeout {
                     let tells = super::timed_out::<S>(r);
                     let m = min_rate::reason(too_slow, r.c().client_ip()).filter(|_| tells);

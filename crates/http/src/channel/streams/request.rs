@@ -47,7 +47,7 @@ pub(crate) fn is_tunnel(head: &Head) -> bool {
 
 /// Logs how a request is refused; gives the status to answer with.
 pub(crate) fn refused(r: &mut Request, refusal: Refusal) -> u16 {
-    r.method = r.head.method;
+    r.target.method = r.head.method;
     let m = &refusal.text;
     r.log(Level::Info, format_args!("{m} while reading client request headers"));
     refusal.status

@@ -16,7 +16,6 @@ use std::task::Poll;
 use engine::slice::{InTurn, Share};
 use event::task::Unborn;
 
-
 /// The jobs of a future that does one after the other.
 pub(crate) struct Inbox<J> {
     job: Cell<Option<J>>,

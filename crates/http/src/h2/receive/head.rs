@@ -80,8 +80,8 @@ impl Rules {
         let mut r = Request::take_stream(mux.c.clone(), parties.main);
         r.account.start();
         let limits = mux.c.server().core.head_limits();
-        let Request { head, channel, .. } = &mut *r;
-        let s = channel.http2().expect("it was taken as a request over HTTP/2");
+        let Request { head, client, .. } = &mut *r;
+        let s = client.channel.http2().expect("it was taken as a request over HTTP/2");
         let text = &mut s.exchange.text;
         let refusal = match self.head((block, end_stream), head, text, &limits) {
             Ok(refusal) => refusal,

@@ -152,12 +152,12 @@ impl ReqBody {
 impl Request {
     /// Whether all of the body came.
     pub fn body_is_finished(&self) -> bool {
-        self.channel.body_is_finished()
+        self.client.channel.body_is_finished()
     }
 
     /// Whether the client's stream had a body or its end behind the head, be the body empty.
     pub fn body_ended_behind_head(&self) -> bool {
-        self.channel.body_ended_behind_head()
+        self.client.channel.body_ended_behind_head()
     }
 
     /// The body that [`Request::read_body`] read, to be sent on; it may be asked for again, for

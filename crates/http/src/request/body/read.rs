@@ -125,7 +125,7 @@ impl Request {
         let expected = channel::expected(self);
         let size = self.loc.core.client_body_buffer_size as u64;
         let header_size = self.server.core.client_header_buffer_size;
-        let room = header_size.saturating_sub(self.channel.head_len()) as u64;
+        let room = header_size.saturating_sub(self.client.channel.head_len()) as u64;
         let shared = room.min(expected.with_head);
         let (whole, max) = match expected.length {
             // The head's buffer has no part of it, and no other is made larger.
