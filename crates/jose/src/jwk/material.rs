@@ -57,7 +57,7 @@ impl Curve {
 pub(crate) enum Material {
     Secret(Zeroizing<Vec<u8>>),
     Rsa {
-        public: RsaPublic,
+        public: Box<RsaPublic>,
         /// For decryption.
         private: Option<RsaPrivate>,
     },
@@ -239,7 +239,7 @@ fn rsa(members: &Map<String, Value>) -> Result<Material, Flaw> {
         true => Some(rsa_private(members, PublicKeyComponents { n: &n[..], e: &e[..] })?),
         false => None,
     };
-    Ok(Material::Rsa { public: RsaPublic::new(&n, &e), private })
+    Ok(Material::Rsa { public: Box::new(RsaPublic::new(&n, &e)), private })
 }
 
 fn rsa_private(

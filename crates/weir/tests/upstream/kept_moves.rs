@@ -196,7 +196,7 @@ fn another_server_does_not_get_them() {
         let mut weir = start(driver, &config(&["old"]));
         let get = |weir: &Weir, host: &str| {
             let mut conn = weir.connect();
-            conn.send(&format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+            conn.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
             conn.response().text()
         };
         assert_eq!(get(&weir, "old"), "1 1");
