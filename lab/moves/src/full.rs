@@ -188,7 +188,8 @@ impl Verdict {
     }
 
     /// The memory at first, after the first reload, after all of them, and after the upgrades. The
-    /// first reload alone may cost some: the master has read a second configuration.
+    /// first reload alone may cost some, because the master has read a second configuration, or
+    /// give some back: what handshakes needed is not moved.
     fn memory(&mut self, bytes: &[u64]) {
         let first = bytes.get(1).copied().unwrap_or(0).max(1) as f64;
         let percent = |bytes: u64| (bytes as f64 / first - 1.0) * 100.0;
@@ -200,7 +201,7 @@ impl Verdict {
             "PSS at first, after one reload, after all, after the upgrades: {}",
             each.join(", ")
         );
-        self.is(bytes.iter().all(|&bytes| percent(bytes) <= MEMORY_PERCENT), text);
+        self.is(bytes.iter().skip(1).all(|&bytes| percent(bytes) <= MEMORY_PERCENT), text);
     }
 
     fn turns(&mut self, quiet: &Turns, changes: &Changes<'_>) {
