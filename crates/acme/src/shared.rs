@@ -83,8 +83,8 @@ pub(crate) struct Shared {
     /// nothing.
     is_anew: Cell<bool>,
     state: Cell<State>,
-    /// The begin of the last exchange that worked, by the monotonic clock: a lock that it kept lasts
-    /// for [`LOCK_MS`] from then at least.
+    /// The begin of the last exchange that worked, by the monotonic clock: a lock that it kept
+    /// lasts for [`LOCK_MS`] from then at least.
     begun_ms: Cell<u64>,
     /// Files on the engine that another key than the first one has sealed.
     old: RefCell<BTreeSet<String>>,
@@ -366,8 +366,8 @@ impl Shared {
         }
     }
 
-    /// Keeps in mind which files on the engine an old key has sealed: those of an exchange that were
-    /// opened, and those that were sent and, if this server `leads`, written.
+    /// Keeps in mind which files on the engine an old key has sealed: those of an exchange that
+    /// were opened, and those that were sent and, if this server `leads`, written.
     fn note_old(&self, opened: &[(&String, Option<Opened>)], sent: &[File], leads: bool) {
         let mut old = self.old.borrow_mut();
         let before = old.len();

@@ -163,8 +163,8 @@ fn a_server_cut_off_for_an_hour_keeps_what_it_has_and_then_agrees() {
     (0..3).for_each(|i| assert_eq!(fleet.all(i), expected, "server {i}"));
 }
 
-/// A removal at a server that is cut off holds against older writes elsewhere, and not against newer
-/// ones; it takes room until the engine knows, and none after that.
+/// A removal at a server that is cut off holds against older writes elsewhere, and not against
+/// newer ones; it takes room until the engine knows, and none after that.
 #[test]
 fn a_removal_at_a_server_that_is_cut_off_is_not_undone_by_an_older_write() {
     for is_emptied in [false, true] {

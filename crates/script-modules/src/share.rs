@@ -1,8 +1,8 @@
-//! The time that scripts take of a turn of the event loop. A script runs for up to `js_time_limit`,
-//! and others of its kind may be ready at the same time. If all of them ran in one turn, every other
-//! client would wait for their sum. So a script that may wait begins, or continues, only while the
-//! scripts of this turn have used less than [`SLICE_USEC`] together. Other scripts wait for a later
-//! turn, before which the loop serves whatever else is ready.
+//! The time that scripts take of a turn of the event loop. A script runs for up to
+//! `js_time_limit`, and others of its kind may be ready at the same time. If all of them ran in
+//! one turn, every other client would wait for their sum. So a script that may wait begins, or
+//! continues, only while the scripts of this turn have used less than [`SLICE_USEC`] together.
+//! Other scripts wait for a later turn, before which the loop serves whatever else is ready.
 
 use std::cell::Cell;
 use std::future::poll_fn;

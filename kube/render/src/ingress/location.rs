@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Ing, Location, PathType, Server, Target, auth, canary, needs_rewrite, responses};
+use super::{
+    Ing, Location, PathType, Server, Target, auth, canary, limits, needs_rewrite, responses,
+};
 use crate::annotations::Annotations;
 use crate::check;
 use crate::conf::{Block, Word, plain, template, text, w};
@@ -294,7 +296,7 @@ fn common(
     access(cx, ann, block);
     responses::cors(cx, ing, ann, block);
     auth::render(cx, ing, ann, server, location, protocol, parts, block);
-    limits(cx, ing, ann, block);
+    limits::render(cx, ing, ann, block);
     responses::mirror(ing, ann, parts, block);
 }
 
@@ -367,71 +369,27 @@ fn access(cx: &Cx, ann: &Annotations, block: &mut Block) {
     }
 }
 
-/// `limit_conn`, `limit_req` and `limit_rate`.
-fn limits(cx: &mut Cx, ing: &Ing, ann: &Annotations, block: &mut Block) {
-    let id = crate::cx::digest(&[ing.key.to_string().as_bytes()]);
-    let burst = ann.int("limit-burst-multiplier").filter(|n| *n > 0).unwrap_or(5);
-    let conns = ann.int("limit-connections").filter(|n| *n > 0);
-    let rps = ann.int("limit-rps").filter(|n| *n > 0);
-    let rpm = ann.int("limit-rpm").filter(|n| *n > 0);
-    if conns.or(rps).or(rpm).is_some() && cx.first(&format!("limits {id}")) {
-        limit_zones(cx, ing, ann, &id, conns, rps, rpm);
+/// The directives that most locations have in common, at the level of `http`: each of thousands
+/// of locations is read faster without them.
+///
+/// Beside Gateways and snippets of the outer levels each location has its own: Gateways do not know
+/// the ConfigMap, and a snippet may set the same directives.
+pub(super) fn share(cx: &mut Cx) {
+    let snippets = ["http-snippet", "server-snippet"];
+    let has_snippet = snippets.iter().any(|key| cx.config.some(key).is_some());
+    if has_snippet || !cx.objects.gateways.is_empty() {
+        return;
     }
-    if let Some(n) = conns {
-        block.add("limit_conn", [format!("conn_{id}"), n.to_string()].map(plain));
-    }
-    for (kind, rate) in [("rps", rps), ("rpm", rpm)] {
-        if let Some(rate) = rate {
-            let zone = plain(format!("zone={kind}_{id}"));
-            let burst = plain(format!("burst={}", rate.saturating_mul(burst).min(1_000_000_000)));
-            block.add("limit_req", [zone, burst, w("nodelay")]);
-        }
-    }
-    for (annotation, directive) in
-        [("limit-rate-after", "limit_rate_after"), ("limit-rate", "limit_rate")]
-    {
-        let n = ann.int(annotation).unwrap_or_else(|| cx.config.int(annotation));
-        if n > 0 {
-            block.add(directive, [plain(format!("{n}k"))]);
-        }
-    }
-}
-
-fn limit_zones(
-    cx: &mut Cx,
-    ing: &Ing,
-    ann: &Annotations,
-    id: &str,
-    conns: Option<u64>,
-    rps: Option<u64>,
-    rpm: Option<u64>,
-) {
-    let variable = cx.config.get("limit-conn-zone-variable").to_owned();
-    let http = &mut cx.http;
-    http.owned_by(Some(ing.owner));
-    let list = ann.trimmed("limit-allowlist").or_else(|| ann.trimmed("limit-whitelist"));
-    let mut geo = Block::of(Some(ing.owner));
-    geo.add("default", ["0"]);
-    for address in check::list(list.unwrap_or_default()).filter_map(check::cidr) {
-        geo.entry(plain(address), ["1"]);
-    }
-    http.block("geo", [w("$remote_addr"), w(format!("$allowlist_{id}"))], geo);
-    let mut map = Block::of(Some(ing.owner));
-    map.entry(w("0"), [template(variable)]);
-    map.entry(w("1"), [w("")]);
-    http.block("map", [w(format!("$allowlist_{id}")), w(format!("$limit_{id}"))], map);
-    let key = w(format!("$limit_{id}"));
-    if conns.is_some() {
-        http.add("limit_conn_zone", [key.clone(), plain(format!("zone=conn_{id}:5m"))]);
-    }
-    for (kind, rate, unit) in [("rps", rps, "s"), ("rpm", rpm, "m")] {
-        if let Some(rate) = rate {
-            let zone = plain(format!("zone={kind}_{id}:5m"));
-            let rate = plain(format!("rate={}r/{unit}", rate.min(1_000_000_000)));
-            http.add("limit_req_zone", [key.clone(), zone, rate]);
-        }
-    }
-    http.owned_by(None);
+    let ann = Annotations::default();
+    let mut block = Block::default();
+    fields(cx, &ann, Protocol::Http, &mut block);
+    timeouts(cx, &ann, Protocol::Http, &mut block);
+    buffers(cx, &ann, &mut block);
+    let mut all = block.clone();
+    // The level of `http` has it in any case.
+    all.add("port_in_redirect", ["off"]);
+    cx.shared = Some(all.shared());
+    cx.http.extend(block);
 }
 
 /// Fields, timeouts, buffers and snippets of a location that forwards requests.
@@ -458,28 +416,6 @@ fn finish(cx: &mut Cx, ing: &Ing, ann: &Annotations, protocol: Protocol, block: 
         block.raw(&text);
         block.owned_by(Some(ing.owner));
     }
-}
-
-/// The directives that most locations have in common, at the level of `http`: each of thousands of
-/// locations is read faster without them.
-///
-/// Routes of Gateways do not know the ConfigMap, and snippets of the levels between may set the same
-/// directives: beside them each location has its own.
-pub(super) fn share(cx: &mut Cx) {
-    let snippets = ["http-snippet", "server-snippet"];
-    if !cx.objects.gateways.is_empty() || snippets.iter().any(|key| cx.config.some(key).is_some()) {
-        return;
-    }
-    let ann = Annotations::default();
-    let mut block = Block::default();
-    fields(cx, &ann, Protocol::Http, &mut block);
-    timeouts(cx, &ann, Protocol::Http, &mut block);
-    buffers(cx, &ann, &mut block);
-    let mut all = block.clone();
-    // The level of `http` has it in any case.
-    all.add("port_in_redirect", ["off"]);
-    cx.shared = Some(all.shared());
-    cx.http.extend(block);
 }
 
 fn fields(cx: &mut Cx, ann: &Annotations, protocol: Protocol, block: &mut Block) {

@@ -2,6 +2,7 @@
 
 mod auth;
 mod canary;
+mod limits;
 mod location;
 mod responses;
 mod server;
