@@ -1,6 +1,7 @@
 //! `shared-faults`: each fault of the engine and of the network, under load. Before it, during it
 //! and after it the same load runs, so that latencies compare.
 
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rig::Outcome;
@@ -10,7 +11,7 @@ use rig::server::free_port;
 use rustix::process::Signal;
 
 use crate::engine::Engine;
-use crate::load::{self, Counts, Load};
+use crate::load::{Counts, Load, slices};
 use crate::node::{self, Node};
 use crate::path::{Relay, Way};
 use crate::{BURST, Bounds, INTERVAL_MS, NODES, PATIENCE, RATE, pass, wait_until};
@@ -25,7 +26,8 @@ const LEAD_MS: u64 = 1_000;
 /// The time over which requests are counted after the return.
 const COUNTED: Duration = Duration::from_secs(5);
 
-/// The shortest load after the fault: the servers have to come back, and to be counted.
+/// The shortest loads before and after the fault: the servers have to come back, and to be counted.
+const BEFORE_S: u64 = 10;
 const AFTER_S: u64 = 15;
 
 /// The latency that one in a hundred exceeds, against that of the same load without a fault.
@@ -147,26 +149,30 @@ fn one(options: &Options, fault: &Fault) -> Outcome<Figures> {
     let seconds = options.seconds_or(30);
     let load = |seconds| Load { connections: CONNECTIONS, seconds, pause_ms: PAUSE_MS };
     let lines: Vec<_> = nodes.iter().map(|node| node.lines().len()).collect();
-    let before = load::run(&ports, load(seconds.div_ceil(2)))?;
+    let before = ended(slices(&ports, load(BEFORE_S.max(seconds.div_ceil(2)))))?;
 
-    let running = load::start(&ports, load(seconds))?;
+    let running = slices(&ports, load(seconds));
     pass(LEAD_MS);
     (fault.begin)(&mut world)?;
     pass(INTERVAL_MS);
     let left = (seconds * 1000).saturating_sub(LEAD_MS + 2 * INTERVAL_MS);
     let during = rate(&nodes, Duration::from_millis(left))?;
-    let amid = running.finish()?;
+    let amid = ended(running)?;
 
-    let running = load::start(&ports, load(AFTER_S.max(seconds.div_ceil(2))))?;
+    let running = slices(&ports, load(AFTER_S.max(seconds.div_ceil(2))));
     pass(LEAD_MS);
     (fault.end)(&mut world)?;
     let back = wait_until("all are back", || nodes.iter().all(|node| node.is("joined")))?;
     pass(2 * INTERVAL_MS);
     let after = rate(&nodes, COUNTED)?;
-    let behind = running.finish()?;
+    let behind = ended(running)?;
     let counted = nodes.iter().zip(lines).map(|(node, before)| node.lines().len() - before);
     let lines = counted.collect();
     Ok(Figures { parts: [before, amid, behind], during, after, back, lines })
+}
+
+fn ended(load: JoinHandle<Outcome<Counts>>) -> Outcome<Counts> {
+    load.join().unwrap_or_else(|_| Err("the thread of the load is dead".to_owned()))
 }
 
 /// The requests in a second that the servers let pass, over that time.

@@ -1,6 +1,8 @@
 //! wrk against each server of a fleet at the same time, on CPU 1.
 
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rig::{Outcome, wrk};
 
@@ -74,6 +76,46 @@ impl Running {
     }
 }
 
+/// The length of a slice, seconds, and the time before its end at which the next one begins, so that
+/// the load never stops, in milliseconds.
+const SLICE_S: u64 = 2;
+const OVERLAP_MS: u64 = 100;
+
+/// Runs a load in slices, in a thread of its own. The latency is the median of the slices, so that
+/// another program that has the processor for a moment changes little.
+pub(crate) fn slices(ports: &[u16], load: Load) -> JoinHandle<Outcome<Counts>> {
+    let step_ms = SLICE_S * 1000 - OVERLAP_MS;
+    let (ports, count) = (ports.to_vec(), (load.seconds * 1000).div_ceil(step_ms).max(1));
+    let slice = Load { seconds: SLICE_S, ..load };
+    std::thread::spawn(move || {
+        let (mut all, mut running) = (Vec::new(), start(&ports, slice)?);
+        for _ in 1..count {
+            std::thread::sleep(Duration::from_millis(step_ms));
+            let next = start(&ports, slice)?;
+            all.push(std::mem::replace(&mut running, next).finish()?);
+        }
+        all.push(running.finish()?);
+        Ok(together(&all))
+    })
+}
+
+/// The sums of slices, and their median latency.
+fn together(slices: &[Counts]) -> Counts {
+    let mut sum = Counts::default();
+    for one in slices {
+        sum.requests += one.requests;
+        sum.passed += one.passed;
+        sum.refused += one.refused;
+        sum.failed += one.failed;
+        sum.broken += one.broken;
+        sum.seconds += one.seconds;
+    }
+    let mut latencies: Vec<_> = slices.iter().map(|one| one.p99_us).collect();
+    latencies.sort_unstable();
+    sum.p99_us = latencies.get(latencies.len() / 2).copied().unwrap_or(0);
+    sum
+}
+
 pub(crate) fn run(ports: &[u16], load: Load) -> Outcome<Counts> {
     start(ports, load)?.finish()
 }
@@ -87,6 +129,15 @@ fn statuses(text: &str) -> Option<[u64; 3]> {
 
 #[cfg(test)]
 mod tests {
+    use super::{Counts, together};
+
+    #[test]
+    fn slices_are_added_and_their_latencies_are_not() {
+        let one = |requests, p99_us| Counts { requests, p99_us, ..Counts::default() };
+        let sum = together(&[one(1, 900), one(2, 100), one(3, 200)]);
+        assert_eq!((sum.requests, sum.p99_us), (6, 200));
+    }
+
     #[test]
     fn counts_by_status_are_read() {
         assert_eq!(super::statuses("Running\nSTATUSES 1 20 3\nRESULT"), Some([1, 20, 3]));
