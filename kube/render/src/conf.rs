@@ -4,9 +4,11 @@
 //! semicolon, brace, quote or line feed in it can begin or end a directive. The one exception is
 //! [`Block::raw`], for snippets, which administrators allow by a switch.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod shared;
 
 use sha2::{Digest, Sha256};
+
+pub(crate) use shared::share;
 
 /// Index of the object that a directive comes from, in the renderer's list of objects.
 pub type Owner = u32;
@@ -92,23 +94,6 @@ enum Item {
     Endpoints {
         lines: Vec<String>,
     },
-}
-
-impl Item {
-    fn line(&self) -> Option<&str> {
-        match self {
-            Item::Line { text, .. } => Some(text),
-            _ => None,
-        }
-    }
-}
-
-/// Directives that blocks can inherit: the lines of each name.
-#[derive(Clone, Debug, Default)]
-pub struct Shared(BTreeMap<String, Vec<String>>);
-
-fn name_of(line: &str) -> &str {
-    line.split(' ').next().unwrap_or_default()
 }
 
 /// The contents of a block.
@@ -216,33 +201,6 @@ impl Block {
         self.items.push(Item::Endpoints { lines });
     }
 
-    /// Removes the directives that a block around this one has as well, so that they are inherited:
-    /// all of a name, in the same order, or none. A snippet may add directives of any name, which
-    /// would end the inheritance; so nothing is removed beside one.
-    pub fn inherit(&mut self, outer: &Shared) {
-        if self.items.iter().any(|item| matches!(item, Item::Raw { .. })) {
-            return;
-        }
-        let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for text in self.items.iter().filter_map(Item::line) {
-            if let Some((name, _)) = outer.0.get_key_value(name_of(text)) {
-                found.entry(name).or_default().push(text);
-            }
-        }
-        found.retain(|name, lines| outer.0.get(*name).is_some_and(|all| all == lines));
-        let names: BTreeSet<String> = found.into_keys().map(str::to_owned).collect();
-        self.items.retain(|item| item.line().is_none_or(|text| !names.contains(name_of(text))));
-    }
-
-    /// Its directives, for [`Block::inherit`] of blocks in it.
-    pub fn shared(&self) -> Shared {
-        let mut shared = Shared::default();
-        for text in self.items.iter().filter_map(Item::line) {
-            shared.0.entry(name_of(text).to_owned()).or_default().push(text.to_owned());
-        }
-        shared
-    }
-
     /// Appends another block's directives, which keep their owners.
     pub fn extend(&mut self, other: Block) {
         self.items.extend(other.items);
@@ -344,33 +302,6 @@ mod tests {
         assert_eq!(key("include").0, "\"\\\\include\"");
         assert_eq!(key("~a").0, "\"\\\\~a\"");
         assert_eq!(key("a").0, "a");
-    }
-
-    #[test]
-    fn what_is_the_same_outside_is_inherited() {
-        let block = |lines: &[(&'static str, &str)]| {
-            let mut block = Block::default();
-            lines.iter().for_each(|(name, word)| block.add(name, [*word]));
-            block
-        };
-        let shared = block(&[("a", "1"), ("h", "x"), ("h", "y")]).shared();
-        let cases: [(&[(&str, &str)], &str); 5] = [
-            (&[("a", "1"), ("b", "1")], "b 1;\n"),
-            (&[("a", "2")], "a 2;\n"),
-            (&[("h", "x"), ("a", "1"), ("h", "y")], ""),
-            // A list is inherited whole.
-            (&[("h", "x")], "h x;\n"),
-            (&[("h", "y"), ("h", "x")], "h y;\nh x;\n"),
-        ];
-        for (lines, left) in cases {
-            let mut block = block(lines);
-            block.inherit(&shared);
-            assert_eq!(write(&block).text, left);
-        }
-        let mut with_snippet = block(&[("a", "1")]);
-        with_snippet.raw("h z;");
-        with_snippet.inherit(&shared);
-        assert_eq!(write(&with_snippet).text, "a 1;\nh z;\n");
     }
 
     #[test]

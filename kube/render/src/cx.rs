@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
-use crate::conf::{Block, Owner, Shared};
+use crate::conf::{Block, Owner};
 use crate::keys::Config;
 use crate::objects::{EndpointSlice, Key, Kind, ObjectRef, Objects, Secret};
 use crate::upstreams::Upstream;
@@ -25,8 +25,6 @@ pub(crate) struct Cx<'a> {
     pub stream_upstreams: BTreeMap<String, Upstream>,
     /// Maps, zones and the like, at the level of `http`.
     pub http: Block,
-    /// What locations of Ingresses inherit from `http`.
-    pub shared: Option<Shared>,
     /// Servers and maps of `stream`.
     pub stream: Block,
     /// Things at the level of `http` that exist once, by name.
@@ -65,7 +63,6 @@ impl<'a> Cx<'a> {
             upstreams: BTreeMap::new(),
             stream_upstreams: BTreeMap::new(),
             http: Block::default(),
-            shared: None,
             stream: Block::default(),
             once: BTreeSet::new(),
             slices,

@@ -1,10 +1,10 @@
 //! The levels around the servers: main, `events`, `http`, `stream`.
 
 use crate::check;
-use crate::conf::{Block, Word, key, plain, template, text, w};
+use crate::conf::{Block, Word, key, plain, share, template, text, w};
 use crate::cx::Cx;
 use crate::gateway;
-use crate::ingress::Servers;
+use crate::ingress::{self, Servers};
 use crate::keys::Config;
 use crate::objects::{Key, Kind, ObjectRef};
 
@@ -23,15 +23,22 @@ pub(crate) fn assemble(cx: &mut Cx, servers: Servers, gateways: gateway::Servers
     limits(cx, &mut http);
     fields(cx, &mut http);
     geoip(cx, &mut http);
-    if let Some(text) = cx.config.some("http-snippet") {
-        http.raw(text);
+    let mut servers = servers.blocks;
+    servers.extend(gateways.blocks);
+    match cx.config.some("http-snippet") {
+        // It may have servers of its own.
+        Some(text) => http.raw(text),
+        None => {
+            let usual = ingress::usual(cx);
+            http.extend(share(&mut servers, usual));
+        }
     }
     http.extend(std::mem::take(&mut cx.http));
     for (name, upstream) in &cx.upstreams {
         http.owned_by(upstream.owner);
         http.block("upstream", [plain(name)], upstream.block(name));
     }
-    for block in servers.blocks.into_iter().chain(gateways.blocks) {
+    for block in servers {
         http.owned_by(None);
         http.block("server", [] as [Word; 0], block);
     }

@@ -140,7 +140,6 @@ impl Applier {
             write_files(&self.folder, &rendered).map_err(|e| format!("files: {e}"))?;
             let Err(message) = self.load(&rendered).await else { break };
             let Some(object) = rendered.culprit(&message).cloned() else {
-                self.counts.failed_reloads += 1;
                 return Err(format!("the configuration does not load: {message}"));
             };
             if refused.contains_key(&object) {
@@ -213,14 +212,16 @@ impl Applier {
         let mut command = Command::new(&self.weir);
         command.arg("reload").arg("-c").arg(self.conf()).arg("--pid").arg(&self.pid);
         let output = command.output().await;
-        let some_serve = output.as_ref().is_ok_and(|o| o.status.code() == Some(SOME_SERVE));
-        match told(&self.weir, output, |output| output.stdout) {
-            // It is in effect.
-            Err(message) if some_serve => log(&message),
-            verdict => verdict?,
-        }
         self.counts.reloads += 1;
-        Ok(())
+        let some_serve = output.as_ref().is_ok_and(|o| o.status.code() == Some(SOME_SERVE));
+        let verdict = told(&self.weir, output, |output| output.stdout);
+        if some_serve {
+            // It is in effect.
+            verdict.unwrap_or_else(|message| log(&message));
+            return Ok(());
+        }
+        self.counts.failed_reloads += u64::from(verdict.is_err());
+        verdict
     }
 
     async fn wait_until_it_serves(&mut self) -> Result<(), String> {

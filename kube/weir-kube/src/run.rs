@@ -18,7 +18,7 @@ use crate::lead;
 use crate::status::Writer;
 use crate::watch::{self, News, Place};
 
-/// Changes that belong together come closer to one another than this.
+/// After a time without changes, those that belong together come closer to one another than this.
 const QUIET: Duration = Duration::from_millis(20);
 
 /// Runs until a signal ends it, or the server ends.
@@ -69,6 +69,7 @@ async fn control(mut settings: Settings) -> Result<(), String> {
         state,
         leads,
         rendered: None,
+        synced: None,
     };
     controller.run(news).await
 }
@@ -96,6 +97,8 @@ struct Controller {
     state: Arc<Mutex<State>>,
     leads: Arc<AtomicBool>,
     rendered: Option<Rendered>,
+    /// The end of the last update of the server.
+    synced: Option<Instant>,
 }
 
 impl Controller {
@@ -112,6 +115,7 @@ impl Controller {
                     if changed && self.missing.is_empty() {
                         self.collect(&mut news).await;
                         self.sync().await;
+                        self.synced = Some(Instant::now());
                         (changed, wrote) = (false, false);
                     }
                 }
@@ -136,11 +140,14 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes what else comes at once, until nothing comes for a moment, so that one reload does for
-    /// all.
+    /// Takes what else comes within a short time, so that one reload does for all. A change after a
+    /// pause is alone for the most part, and does not wait for as long as those of a series.
     async fn collect(&mut self, news: &mut Receiver<News>) {
-        let until = tokio::time::Instant::now() + self.settings.sync_period;
-        let next = || until.min(tokio::time::Instant::now() + QUIET);
+        let period = self.settings.sync_period;
+        let until = tokio::time::Instant::now() + period;
+        let is_first = self.synced.is_none_or(|at| at.elapsed() > period);
+        let quiet = if is_first { QUIET } else { period };
+        let next = || until.min(tokio::time::Instant::now() + quiet);
         while let Ok(Some(item)) = tokio::time::timeout_at(next(), news.recv()).await {
             self.take(item);
         }

@@ -103,10 +103,6 @@ pub(super) fn render(
     } else {
         allowed(cx, ings, ing, ann, server, location, parts, &mut block);
     }
-    let has_snippet = server.ings.iter().any(|i| ings[*i].ann.get("server-snippet").is_some());
-    if let Some(shared) = cx.shared.as_ref().filter(|_| !has_snippet) {
-        block.inherit(shared);
-    }
     parts.locations.block("location", head(location, regex), block);
 }
 
@@ -369,33 +365,25 @@ fn access(cx: &Cx, ann: &Annotations, block: &mut Block) {
     }
 }
 
-/// The directives that most locations have in common, at the level of `http`: each of thousands
-/// of locations is read faster without them.
-///
-/// Beside Gateways and snippets of the outer levels each location has its own: Gateways do not know
-/// the ConfigMap, and a snippet may set the same directives.
-pub(super) fn share(cx: &mut Cx) {
-    let snippets = ["http-snippet", "server-snippet"];
-    let has_snippet = snippets.iter().any(|key| cx.config.some(key).is_some());
-    if has_snippet || !cx.objects.gateways.is_empty() {
-        return;
-    }
+/// The directives of a location without annotations that forwards requests by HTTP.
+pub(crate) fn usual(cx: &mut Cx) -> Block {
     let ann = Annotations::default();
-    let mut block = Block::default();
+    let mut block = Block::of(cx.config_owner());
     fields(cx, &ann, Protocol::Http, &mut block);
     timeouts(cx, &ann, Protocol::Http, &mut block);
     buffers(cx, &ann, &mut block);
-    let mut all = block.clone();
-    // The level of `http` has it in any case.
-    all.add("port_in_redirect", ["off"]);
-    cx.shared = Some(all.shared());
-    cx.http.extend(block);
+    block
 }
 
 /// Fields, timeouts, buffers and snippets of a location that forwards requests.
 fn finish(cx: &mut Cx, ing: &Ing, ann: &Annotations, protocol: Protocol, block: &mut Block) {
     fields(cx, ann, protocol, block);
     timeouts(cx, ann, protocol, block);
+    let body_size = either(ann, &cx.config, "proxy-body-size");
+    block.add("client_max_body_size", [plain(body_size)]);
+    if let Some(size) = ann.trimmed("client-body-buffer-size") {
+        block.add("client_body_buffer_size", [plain(size)]);
+    }
     buffers(cx, ann, block);
     if protocol == Protocol::FastCgi {
         fastcgi(cx, ing, ann, block);
@@ -497,10 +485,6 @@ fn timeouts(cx: &Cx, ann: &Annotations, protocol: Protocol, block: &mut Block) {
 fn buffers(cx: &Cx, ann: &Annotations, block: &mut Block) {
     let config = &cx.config;
     let value = |name| plain(either(ann, config, name));
-    block.add("client_max_body_size", [value("proxy-body-size")]);
-    if let Some(size) = ann.trimmed("client-body-buffer-size") {
-        block.add("client_body_buffer_size", [plain(size)]);
-    }
     block.add("proxy_buffering", [value("proxy-buffering")]);
     block.add("proxy_buffer_size", [value("proxy-buffer-size")]);
     block.add("proxy_buffers", [value("proxy-buffers-number"), value("proxy-buffer-size")]);

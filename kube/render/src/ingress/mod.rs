@@ -19,6 +19,7 @@ use crate::objects::{HttpPath, Ingress, IngressBackend, Key, Kind, ObjectRef, Po
 use crate::{Status, keys::Outcome};
 
 pub(crate) use canary::{escape, header_variable};
+pub(crate) use location::usual;
 pub(crate) use responses::cors_regex;
 pub(crate) use server::{addresses, blocks};
 
@@ -93,7 +94,6 @@ pub(crate) fn servers(cx: &mut Cx) -> Servers {
     let ings = select(cx);
     let servers = model(cx, &ings);
     let mut out = Servers::default();
-    location::share(cx);
     for server in servers.values() {
         server::render(cx, &ings, &servers, server, &mut out);
     }
