@@ -5,6 +5,7 @@
 //! variables and regular expressions are generic over it.
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod addresses;
 pub mod beat;
 mod client;
@@ -12,6 +13,7 @@ pub mod cx;
 pub mod flight;
 pub mod flooders;
 pub mod history;
+pub mod ids;
 pub mod life;
 mod lifecycle;
 pub mod live_debug;
@@ -37,6 +39,7 @@ pub mod tls_files;
 pub mod tls_objects;
 pub mod tls_settings;
 pub mod told;
+pub mod turns;
 pub mod unconfirmed;
 pub mod vars;
 pub mod watch;

@@ -46,6 +46,7 @@
 
 pub mod balancing;
 pub mod caching;
+mod caller;
 pub mod conditions;
 pub mod conf;
 pub mod directives;

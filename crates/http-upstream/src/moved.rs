@@ -7,6 +7,7 @@ use base::time::now_ms;
 use bytes::Bytes;
 use event::Sock;
 use http::exchanges::{Attempt, Exchanges};
+use http::output::Beginning;
 use http::request::Request;
 use http::server::HttpMain;
 use net::Transport;
@@ -27,6 +28,7 @@ struct Tunnels(Weak<HttpMain>);
 pub(crate) fn register(main: &Rc<HttpMain>) {
     if let Some(moves) = main.life.moves() {
         moves.take_by(Kind::Tunnel, Rc::new(Tunnels(Rc::downgrade(main))));
+        let _ = main.tunnels.set(begin);
     }
 }
 
@@ -36,19 +38,30 @@ impl Taker for Tunnels {
         let Message::Tunnel(tunnel) = message else { return Err(Refusal::Version) };
         let main = self.0.upgrade().ok_or(Refusal::Other)?;
         let mut resumed = http::moves::resume(&main, &tunnel.client, &tunnel.request, client)?;
-        let (upstreams, leased) = (main.confs.get::<Upstreams>(), &tunnel.exchange.leased);
-        let named = |name: &[u8]| upstreams.and_then(|all| all.peer(leased.group, name));
-        let peer = named(leased.server);
-        restore(resumed.request(), &tunnel.exchange, named).ok_or(Refusal::Other)?;
-        let server_tls = tunnel.server_tls.as_ref();
-        let (sock, session) = Transport::resumed(Sock::of_server(server), server_tls)?;
-        let conn = UpConn { sock, requests: 1, start_ms: now_ms(), cached: false, moved_in: 0 };
-        let mut tunnel = Tunnel::resumed(tunnel, Wire::Conn(conn));
-        Ok(Box::new(move || {
-            tunnel.begin(session, peer.map(Occupied::new));
-            resumed.run(Box::new(tunnel));
-        }))
+        let begin = begin(resumed.request(), tunnel, server)?;
+        Ok(Box::new(move || resumed.run(begin())))
     }
+}
+
+/// Makes the tunnel of a request that another process has described, over the connection `server`.
+fn begin(
+    r: &mut Request,
+    described: &handover::Tunnel<'_>,
+    server: OwnedFd,
+) -> Result<Beginning, Refusal> {
+    let main = r.main.clone();
+    let (upstreams, leased) = (main.confs.get::<Upstreams>(), &described.exchange.leased);
+    let named = |name: &[u8]| upstreams.and_then(|all| all.peer(leased.group, name));
+    let peer = named(leased.server);
+    restore(r, &described.exchange, named).ok_or(Refusal::Other)?;
+    let server_tls = described.server_tls.as_ref();
+    let (sock, session) = Transport::resumed(Sock::of_server(server), server_tls)?;
+    let conn = UpConn { sock, requests: 1, start_ms: now_ms(), cached: false, moved_in: 0 };
+    let mut tunnel = Tunnel::resumed(described, Wire::Conn(conn));
+    Ok(Box::new(move || {
+        tunnel.begin(session, peer.map(Occupied::new));
+        Box::new(tunnel)
+    }))
 }
 
 /// The schemes of protocols that open tunnels.

@@ -20,19 +20,21 @@ use base::time::now_ms;
 use bytes::Bytes;
 use event::{Deadline, Notify, TaskId};
 use http::channel::Upgraded;
+use http::moves::Facts;
 use http::output;
 use http::request::Request;
 use mem::Chain;
 use net::Transport;
-use net::moves::{self, Candidate, Kind, Moves, Turn};
+use net::moves::{self, Berth, Kind, Member, Moves, Stay, Turn};
 use net::relay::wait::{Event, Times, held};
-use net::relay::{End, Flow, Resting, withdraw};
+use net::relay::{End, Flow, Resting, RestingCopy, withdraw, withdraw_server};
 use net::transport::SealedCopy;
 use proto::handover::{self, Message};
 use tls::Session;
 use upstream::lease::Occupied;
 use upstream::wire::Wire;
 
+use crate::caller::{Called, Caller, unless_due};
 use crate::conf::Conf;
 use crate::failure::log_io;
 use crate::link::Link;
@@ -46,6 +48,8 @@ pub(crate) struct Tunnel {
     leased: (Bytes, Bytes),
     timeouts: Timeouts,
     rest: Rest,
+    /// Its part among the tunnels of the client's connection, if it moves with that.
+    member: Option<Rc<Member>>,
 }
 
 /// The tunnel's place among the exchanges of its server.
@@ -104,6 +108,7 @@ impl Tunnel {
             // The client's is the location's.
             timeouts: Timeouts { read, send, client: 0 },
             rest: Rest { up, down, clocks: Clocks::new() },
+            member: None,
         }
     }
 
@@ -125,6 +130,7 @@ impl Tunnel {
             leased: (name(leased.group), name(leased.server)),
             timeouts: Timeouts { read, send, client },
             rest: Rest { up, down, clocks },
+            member: None,
         }
     }
 }
@@ -191,7 +197,12 @@ impl Tunnel {
         let rest = std::mem::replace(&mut self.rest, none);
         let report = Rc::new(Report::default());
         let timeouts = self.timeouts;
-        let carrier = Carrier { upstream, rest, timeouts, report: report.clone(), moves };
+        let movable = moves.as_ref().filter(|_| r.server.core.handover);
+        if let (Upgraded::Stream(stream), Wire::Conn(_), Some(_)) = (&client, &upstream, movable) {
+            self.member = Some(Rc::new(stream.join()));
+        }
+        let member = self.member.clone();
+        let carrier = Carrier { upstream, rest, timeouts, report: report.clone(), moves, member };
         let task = match client {
             Upgraded::Connection(c) => {
                 event::spawn(async move { carrier.run(c.transport()).await })
@@ -207,8 +218,16 @@ impl Tunnel {
 
     /// Gives the tunnel, which rests, to another process. False: it goes on here.
     async fn leave(&mut self, r: &mut Request, resting: Offer) -> bool {
-        let Offer { turn, upstream, rest } = resting;
-        let moved = offer(r, turn, (&upstream, &rest), (&self.leased, self.timeouts)).await;
+        let Offer { called, upstream, rest } = resting;
+        let (ends, terms) = ((&upstream, &rest), (&self.leased, self.timeouts));
+        let moved = match (called, self.member.take()) {
+            (Called::Alone(turn), _) => offer(r, turn, ends, terms).await,
+            (Called::Together, Some(member)) => {
+                let berth = berth(r, member.id, ends, terms);
+                member.rest(berth).await
+            }
+            (Called::Together, None) => false,
+        };
         if moved {
             r.set_moved();
             upstream.transport().part();
@@ -228,35 +247,76 @@ async fn offer(
 ) -> bool {
     let c = r.c().clone();
     let ends = [c.transport(), upstream.transport()];
-    let described = r.facts().and_then(|facts| {
-        let [client, server] = ends.map(Transport::copy_session);
-        Ok((facts, client?, server?))
+    let described = described(r, upstream, rest).and_then(|described| {
+        let client_tls = c.transport().copy_session()?;
+        Ok((described, client_tls))
     });
-    let (facts, client_tls, server_tls) = match described {
+    let (described, client_tls) = match described {
         Ok(described) => described,
         Err(why) => {
             turn.stays(why);
             return false;
         }
     };
-    let Some(exchanges) = r.exchanges() else { return false };
-    let (up, down) = (rest.up.copy(), rest.down.copy());
-    let now = now_ms();
-    let left = |until: u64| (until != Times::NEVER).then(|| until.saturating_sub(now));
-    let message = Message::Tunnel(Box::new(handover::Tunnel {
-        client: facts.client(&c, client_tls.as_ref()),
-        request: facts.request(r),
-        exchange: moved::described(exchanges, leased),
-        server_tls: server_tls.as_ref().map(SealedCopy::sealed),
-        up: up.way(false),
-        down: down.way(false),
-        timeouts: (timeouts.read, timeouts.send, timeouts.client),
-        silent_ms: now.saturating_sub(rest.clocks.moved_ms),
-        left_ms: (left(rest.clocks.upstream_ms), left(rest.clocks.client_ms)),
-    }));
+    let client = described.facts.client(&c, client_tls.as_ref());
+    let message = described.message(r, client, &rest.clocks, (leased, timeouts));
+    let Some(message) = message else { return false };
     match turn.offer(&message, &ends.map(Transport::descriptor)).await {
         Ok(offered) => offered.give_up(),
         Err(_) => false,
+    }
+}
+
+/// Describes a tunnel that rests on a stream of its client's connection, and is to move with that.
+fn berth(
+    r: &mut Request,
+    id: u32,
+    (upstream, rest): (&Wire, &Rest),
+    terms: (&(Bytes, Bytes), Timeouts),
+) -> Result<Berth, Stay> {
+    let c = r.c().clone();
+    let described = described(r, upstream, rest)?;
+    let client = described.facts.client_of_stream(&c);
+    let message = described.message(r, client, &rest.clocks, terms).ok_or(Stay::State)?;
+    let server = upstream.transport().descriptor().try_clone_to_owned();
+    let message = moves::written(&message).ok_or(Stay::State)?;
+    Ok(Berth { id, message, server: server.map_err(|_| Stay::State)? })
+}
+
+/// The parts of a tunnel's description that are copies.
+struct Described {
+    facts: Facts,
+    server_tls: Option<SealedCopy>,
+    up: RestingCopy,
+    down: RestingCopy,
+}
+
+fn described(r: &mut Request, upstream: &Wire, rest: &Rest) -> Result<Described, Stay> {
+    let (facts, server_tls) = (r.facts()?, upstream.transport().copy_session()?);
+    Ok(Described { facts, server_tls, up: rest.up.copy(), down: rest.down.copy() })
+}
+
+impl Described {
+    fn message<'a>(
+        &'a self,
+        r: &'a Request,
+        client: handover::Client<'a>,
+        clocks: &Clocks,
+        (leased, timeouts): (&'a (Bytes, Bytes), Timeouts),
+    ) -> Option<Message<'a>> {
+        let now = now_ms();
+        let left = |until: u64| (until != Times::NEVER).then(|| until.saturating_sub(now));
+        Some(Message::Tunnel(Box::new(handover::Tunnel {
+            client,
+            request: self.facts.request(r),
+            exchange: moved::described(r.exchanges()?, leased),
+            server_tls: self.server_tls.as_ref().map(SealedCopy::sealed),
+            up: self.up.way(false),
+            down: self.down.way(false),
+            timeouts: (timeouts.read, timeouts.send, timeouts.client),
+            silent_ms: now.saturating_sub(clocks.moved_ms),
+            left_ms: (left(clocks.upstream_ms), left(clocks.client_ms)),
+        })))
     }
 }
 
@@ -290,9 +350,9 @@ enum TunnelEnd {
     Rests(Box<Offer>),
 }
 
-/// A tunnel whose turn to move has come.
+/// A tunnel that is to move.
 struct Offer {
-    turn: Turn,
+    called: Called,
     upstream: Wire,
     rest: Rest,
 }
@@ -300,7 +360,7 @@ struct Offer {
 /// Why [`both`] has ended.
 enum Over {
     End(TunnelEnd),
-    Rests(Turn, Clocks),
+    Rests(Called, Clocks),
 }
 
 /// The number of bytes copied.
@@ -359,16 +419,20 @@ struct Carrier {
     timeouts: Timeouts,
     report: Rc<Report>,
     moves: Option<Rc<Moves>>,
+    member: Option<Rc<Member>>,
 }
 
 impl Carrier {
     async fn run(self, client: &impl End) {
-        let Carrier { upstream, rest, timeouts, report, moves } = self;
+        let Carrier { upstream, rest, timeouts, report, moves, member } = self;
         let mut reporting = Reporting { report, moved: Moved::default() };
         let moved = &mut reporting.moved;
-        let candidate = moves.as_ref().and_then(|moves| moves.candidate(Kind::Tunnel));
+        let caller = member.map(Caller::Member).or_else(|| {
+            let candidate = moves.as_ref().and_then(|moves| moves.candidate(Kind::Tunnel));
+            candidate.map(Caller::Candidate)
+        });
         drop(moves);
-        let terms = (&timeouts, candidate);
+        let terms = (&timeouts, caller);
         let over = match &upstream {
             Wire::Conn(conn) => carry(client, &conn.sock, rest, terms, moved).await,
             Wire::Stream(stream) => {
@@ -382,8 +446,8 @@ impl Carrier {
         };
         let end = match over {
             Carried::End(end) => end,
-            Carried::Rests(turn, rest) => {
-                TunnelEnd::Rests(Box::new(Offer { turn, upstream, rest }))
+            Carried::Rests(called, rest) => {
+                TunnelEnd::Rests(Box::new(Offer { called, upstream, rest }))
             }
         };
         reporting.report.end.set(Some(end));
@@ -393,7 +457,7 @@ impl Carrier {
 /// Why [`carry`] has ended.
 enum Carried {
     End(TunnelEnd),
-    Rests(Turn, Rest),
+    Rests(Called, Rest),
 }
 
 /// Copies between two ends, until the tunnel ends or its turn to move comes.
@@ -401,31 +465,42 @@ async fn carry<C: End, U: End>(
     client: &C,
     upstream: &U,
     rest: Rest,
-    (timeouts, candidate): (&Timeouts, Option<Candidate>),
+    (timeouts, mut caller): (&Timeouts, Option<Caller>),
     moved: &mut Moved,
 ) -> Carried {
     let mut up = Flow::resumed(client, upstream, rest.up);
     let mut down = Flow::resumed(upstream, client, rest.down);
-    let (mut clocks, mut candidate) = (rest.clocks, candidate);
+    let mut clocks = rest.clocks;
     loop {
-        let turn =
-            match both(&mut up, &mut down, (timeouts, clocks), candidate.as_ref(), moved).await {
+        let called =
+            match both(&mut up, &mut down, (timeouts, clocks), caller.as_ref(), moved).await {
                 Over::End(end) => return Carried::End(end),
-                Over::Rests(turn, at) => {
+                Over::Rests(called, at) => {
                     clocks = at;
-                    turn
+                    called
                 }
             };
         // One that cannot move now has no second turn.
-        candidate = None;
-        match boxed(|| withdraw(client, upstream)).await {
+        let left = caller.take();
+        let withdrawn = match called {
+            Called::Alone(_) => boxed(|| withdraw(client, upstream)).await,
+            // The client's end is its connection's matter.
+            Called::Together => boxed(|| withdraw_server(upstream)).await,
+        };
+        match withdrawn {
             Ok(()) => {
                 up.take_received();
                 moved.from_upstream += down.take_received();
                 let (up, down) = (up.rest(), down.rest());
-                return Carried::Rests(turn, Rest { up, down, clocks });
+                return Carried::Rests(called, Rest { up, down, clocks });
             }
-            Err(why) => turn.stays(why),
+            Err(why) => match (called, left) {
+                (Called::Alone(turn), _) => turn.stays(why),
+                (Called::Together, Some(Caller::Member(member))) => {
+                    member.rest(Err(why)).await;
+                }
+                (Called::Together, _) => {}
+            },
         }
     }
 }
@@ -436,7 +511,7 @@ async fn both<C: End, U: End>(
     up: &mut Flow<'_, C, U>,
     down: &mut Flow<'_, U, C>,
     (timeouts, clocks): (&Timeouts, Clocks),
-    mut candidate: Option<&Candidate>,
+    mut caller: Option<&Caller>,
     moved: &mut Moved,
 ) -> Over {
     let Clocks { mut moved_ms, mut client_ms, mut upstream_ms } = clocks;
@@ -475,16 +550,16 @@ async fn both<C: End, U: End>(
                 Some((client, upstream)) => {
                     let look = Deadline::at(look_ms);
                     let wait = pin!(upstream.either_readable(client, look));
-                    moves::unless_due(candidate, wait).await.map(Event::of_idle)
+                    unless_due(caller, wait).await.map(Event::of_idle)
                 }
                 None => {
                     let times = Times { client: client_ms, server: upstream_ms, look: look_ms };
-                    moves::unless_due(candidate, boxed(|| held(up, down, times))).await
+                    unless_due(caller, boxed(|| held(up, down, times))).await
                 }
             };
             let Some(now) = waited else {
-                let Some(turn) = candidate.take().and_then(Candidate::turn) else { continue };
-                return Over::Rests(turn, Clocks { moved_ms, client_ms, upstream_ms });
+                let Some(called) = caller.take().and_then(Caller::called) else { continue };
+                return Over::Rests(called, Clocks { moved_ms, client_ms, upstream_ms });
             };
             match now {
                 Event::Up | Event::Down => break Some(now),

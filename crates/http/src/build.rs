@@ -71,6 +71,7 @@ pub fn build(node: &Node, env: LoadEnv, modules: Modules) -> Result<Rc<HttpMain>
         starts: modules.iter().filter_map(|m| m.start).collect(),
         helps: modules.iter().flat_map(|m| m.helps).collect(),
         tls_challenges: OnceCell::new(),
+        tunnels: OnceCell::new(),
         tls_ordered: OnceCell::new(),
         listens,
         stats: env.stats.clone(),

@@ -15,10 +15,11 @@ use common_modules::ssl::Established;
 use engine::life::Active;
 use engine::vars;
 use event::Sock;
+use http_wire::fields::carried;
 use http_wire::h1::{HeadParser, Limits, Step};
 use mem::Page;
 use net::Transport;
-use net::moves::{self, Kind, Ready, Stay, Taker};
+use net::moves::{Kind, Ready, Stay, Taker};
 use net::transport::SealedCopy;
 use os::SockAddr;
 use proto::handover::{self, Client, Message, Place, Refusal};
@@ -37,6 +38,8 @@ use crate::{h2, ssl, target};
 /// The facts of a request that have no text of their own in it.
 pub struct Facts {
     client: Texts,
+    /// The fields of the header section, over HTTP/2.
+    head: Option<Vec<u8>>,
     values: Vec<(Bytes, Option<Bytes>)>,
 }
 
@@ -50,9 +53,14 @@ impl Request {
             return Err(Stay::Off);
         }
         let c = self.c().clone();
-        if !matches!(self.client.channel, Channel::Http1(_)) {
-            return Err(Stay::Protocol);
-        }
+        let head = match &self.client.channel {
+            Channel::Http1(_) => None,
+            Channel::Http2(_) => {
+                let scheme = if c.tls.get().is_some() { &b"https"[..] } else { b"http" };
+                Some(carried::list(&self.head, self.client.channel.head_text(), scheme))
+            }
+            _ => return Err(Stay::Protocol),
+        };
         let is_plain = self.target.edited_head.is_empty()
             && self.target.method == self.head.method
             && self.body.received() == 0
@@ -69,7 +77,7 @@ impl Request {
         };
         let (ends, real_peer) = ((&c.listen.addr, local, &c.peer), self.client.real_peer.as_ref());
         let client = Texts::new(ends, real_peer, c.proxy_header());
-        Ok(Facts { client, values: vars::carried(self) })
+        Ok(Facts { client, head, values: vars::carried(self) })
     }
 
     /// Another process serves the request from now on.
@@ -100,7 +108,11 @@ impl Taker for Idles {
             Message::Http2(http2) => (&http2.idle, Some(&**http2)),
             _ => return Err(Refusal::Version),
         };
-        let [fd] = moves::ends(fds)?;
+        let mut servers = fds;
+        if servers.len() != 1 + http2.map_or(0, |http2| http2.streams.len()) {
+            return Err(Refusal::Other);
+        }
+        let fd = servers.remove(0);
         let main = self.0.upgrade().ok_or(Refusal::Other)?;
         let Arrival { c, session, .. } = Arrival::of(&main, &idle.client, fd)?;
         if !c.server().core.handover {
@@ -111,7 +123,9 @@ impl Taker for Idles {
         if lacks_facts || c.listen.proxy_protocol != idle.client.proxy.is_some() {
             return Err(Refusal::Configuration);
         }
-        let http2 = http2.map(|http2| h2::Resting::of(&c, http2).map(Box::new)).transpose()?;
+        let http2 = http2
+            .map(|http2| h2::Resting::of((&main, &c), http2, servers, begun).map(Box::new))
+            .transpose()?;
         let read = match idle.read {
             [] => Page::new(),
             bytes => Page::copied(bytes),
@@ -156,12 +170,18 @@ impl Facts {
         self.client.client(c.facts(), c.proxy_header(), tls)
     }
 
+    /// Describes the connection for a tunnel on one of its streams.
+    pub fn client_of_stream<'a>(&'a self, c: &'a Conn) -> Client<'a> {
+        self.client.client(c.facts(), None, (None, None))
+    }
+
     /// Describes the request.
     pub fn request<'a>(&'a self, r: &'a Request) -> handover::Request<'a> {
         let times = r.account.times;
         let bytes = |value: &'a Option<Bytes>| value.as_ref().map(|value| &value[..]);
         handover::Request {
-            head: r.client.channel.head_only(),
+            head: self.head.as_deref().unwrap_or_else(|| r.client.channel.head_only()),
+            head_len: r.client.channel.head_len() as u32,
             uri: &r.target.uri,
             args: &r.target.args,
             place: Place { kind: r.loc.info.kind as u8, name: &r.loc.info.name },
@@ -198,14 +218,23 @@ pub fn resume(
     let Arrival { c, session, real_peer } = Arrival::of(main, client, fd)?;
     let mut r = Request::take(c.clone(), main);
     r.client.real_peer = real_peer;
-    read_head(&mut r, request.head).ok_or(Refusal::Other)?;
-    target::resume(&mut r).map_err(|_| Refusal::Configuration)?;
-    r.loc = location(&mut r, request).ok_or(Refusal::Configuration)?;
+    begun(&mut r, request)?;
+    Ok(Resumed { main: Active::new(main), c, r, session })
+}
+
+/// Makes a new request the one that another process has described.
+///
+/// # Errors
+/// See [`resume`].
+fn begun(r: &mut Request, request: &handover::Request<'_>) -> Result<(), Refusal> {
+    read_head(r, request.head).ok_or(Refusal::Other)?;
+    target::resume(r).map_err(|_| Refusal::Configuration)?;
+    r.loc = location(r, request).ok_or(Refusal::Configuration)?;
     if !r.server.core.handover {
         return Err(Refusal::Off);
     }
-    restore(&mut r, request);
-    Ok(Resumed { main: Active::new(main), c, r, session })
+    restore(r, request);
+    Ok(())
 }
 
 /// The location of the same kind and name that the request leads to: by the URI that the client
@@ -219,6 +248,8 @@ fn location(r: &mut Request, request: &handover::Request<'_>) -> Option<Rc<Locat
     let is_it = |l: &Rc<Location>| l.info.kind as u8 == kind && l.info.name == name;
     let found = |r: &mut Request| match find(r, &root) {
         Found::Location(l) => Some(l),
+        // The server's own level, as for CONNECT.
+        Found::None => Some(root.clone()),
         _ => None,
     };
     let location = found(r).filter(is_it);
@@ -227,8 +258,6 @@ fn location(r: &mut Request, request: &handover::Request<'_>) -> Option<Rc<Locat
 }
 
 fn read_head(r: &mut Request, head: &[u8]) -> Option<()> {
-    let Channel::Http1(stream) = &mut r.client.channel else { return None };
-    stream.resume(head);
     // It has been checked against the limits of its time.
     let size = u32::try_from(head.len()).ok()?.max(1024);
     let limits = Limits {
@@ -238,6 +267,13 @@ fn read_head(r: &mut Request, head: &[u8]) -> Option<()> {
         max_headers: size,
         ..r.client.conn.as_ref()?.server().core.head_limits()
     };
+    match &mut r.client.channel {
+        Channel::Http1(stream) => stream.resume(head),
+        Channel::Http2(stream) => {
+            return carried::resume(head, &mut r.head, &mut stream.exchange.text, &limits);
+        }
+        _ => return None,
+    }
     let step = HeadParser::new().parse(r.client.channel.head_text(), &limits, &mut r.head);
     matches!(step, Step::Done { len } if len == head.len()).then_some(())
 }

@@ -2,10 +2,12 @@
 //! and file ranges, or a source that is asked for more.
 
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 
 use bytes::Bytes;
 use mem::Chain;
+use proto::handover::{self, Refusal};
 
 use crate::module::Verdict;
 use crate::request::Request;
@@ -82,6 +84,14 @@ pub trait Tunnel {
     /// Carries bytes until either side ends it; the connection closes then.
     fn run<'a>(self: Box<Self>, r: &'a mut Request) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 }
+
+/// Begins a tunnel, once the other process has given it up.
+pub type Beginning = Box<dyn FnOnce() -> Box<dyn Tunnel>>;
+
+/// Makes the tunnel of a request that another process has described, over the connection to its
+/// server.
+pub(crate) type Begin =
+    fn(&mut Request, &handover::Tunnel<'_>, OwnedFd) -> Result<Beginning, Refusal>;
 
 /// See [`FilterStep::Wait`].
 pub type Until = Pin<Box<dyn Future<Output = Result<(), Broken>>>>;

@@ -4,8 +4,9 @@
 usage: run.py WEIR FOLDER [SESSIONS] [RELOADS] [UPGRADES] [epoll|io_uring]
 
 FOLDER gets the packages, for this run and later ones: `websockets` (pip), `ws` (npm) and
-gorilla/websocket (go). Besides them, `openssl s_client` sends lines through a session of `stream`,
-and changes its keys right behind each move (`K`: the server is to change its own, too; `k`).
+gorilla/websocket (go). Besides them, Node's `http2` has ten sessions on each connection, and
+`openssl s_client` sends lines through a session of `stream`, and changes its keys right behind each
+move (`K`: the server is to change its own, too; `k`).
 1,000 sessions of each, ten reloads and three upgrades, if nothing else is said. Each message is
 compared. Fails if a session ends, or if old workers stay for longer than ten seconds.
 """
@@ -33,6 +34,7 @@ error_log %(folder)s/error.log notice;
 events { use %(driver)s; worker_connections 20000; }
 http {
     access_log off;
+    http2 on;
     ssl_certificate %(folder)s/cert.pem;
     ssl_certificate_key %(folder)s/key.pem;
     server {
@@ -238,6 +240,8 @@ async def main():
     clients = [
         Program("Python websockets", folder / "venv/bin/python", HERE / "client.py", url, str(sessions)),
         Program("Node ws", "node", HERE / "client.js", url, str(sessions)),
+        Program("Node http2", "node", HERE / "client_http2.js", url.replace("wss", "https"),
+                str(sessions)),
         Program("Go gorilla/websocket", folder / "go/client", url, str(sessions)),
         key_changes,
     ]
@@ -253,7 +257,8 @@ async def main():
                 print(f"{change.__name__}: old workers gone after {1000 * took:.0f} ms", flush=True)
         for client in clients:
             counts = await client.end()
-            failed |= not counts or counts["wrong"] + counts["closed"] > 0 or counts["messages"] == 0
+            bad = sum(counts.get(name, 0) for name in ("wrong", "closed", "goaways"))
+            failed |= bad > 0 or not counts.get("messages")
             print(f"{client.name}: {json.dumps(counts)}", flush=True)
         log = (folder / "error.log").read_text()
         bad = [line for line in log.splitlines() if "[alert]" in line or "[emerg]" in line]

@@ -3,6 +3,7 @@
 //!
 //! | file | concern |
 //! | --- | --- |
+//! | [`carried`] | the head of a request, for another process that continues with it |
 //! | [`request`] | the fields of a request that came to its head |
 //! | [`response`] | the fields of a response that came to its head |
 //! | [`websocket`] | WebSocket as HTTP/1 asks for it, for servers that have it on a stream |
@@ -11,6 +12,7 @@
 //! request is made, and read where the connection's compression, which has a state, encodes them.
 //! A field of the list is the lengths of its name and its value, four bytes each, and their text.
 
+pub mod carried;
 pub mod request;
 pub mod response;
 pub mod websocket;

@@ -28,6 +28,16 @@ impl Window {
         Window(if size > MAX { MAX as i32 } else { size as i32 })
     }
 
+    /// A window that was described with [`Window::size`].
+    pub const fn resumed(size: i32) -> Window {
+        Window(size)
+    }
+
+    /// Its size; fewer than no bytes if it was made smaller than what is on the way.
+    pub const fn size(self) -> i32 {
+        self.0
+    }
+
     /// The bytes that fit now.
     #[inline]
     pub fn left(self) -> usize {

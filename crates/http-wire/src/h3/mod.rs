@@ -18,6 +18,7 @@
 //! | [`stream`] | types of unidirectional streams, and which of them a peer may open |
 //! | [`control`] | the frames of a peer's control stream |
 //! | [`message`] | the frames of a request or a response |
+//! | [`leaving`] | the end of a connection, as the server announces it |
 //! | [`settings`] | the parameters of a connection |
 //!
 //! The fields of sections are [`crate::qpack`]'s; the heads that are made of them,
@@ -26,6 +27,7 @@
 pub mod control;
 pub mod error;
 pub mod frame;
+pub mod leaving;
 pub mod message;
 pub mod settings;
 pub mod stream;

@@ -2,13 +2,14 @@
 //! and what all protocols have in common. [`crate::moves`] is the other end.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::rc::Rc;
 
 use common_modules::moved::Texts;
 use event::Deadline;
 use mem::Page;
-use net::moves::{Kind, Moves, Offered, Stay, Turn};
+use net::moves::{Berth, Kind, Moves, Offered, Stay, Turn};
 use net::transport::SealedCopy;
 use proto::handover::{Handshake, Idle, Message};
 
@@ -22,7 +23,7 @@ impl Conn {
         !self.stays.get() && moves.is_some_and(takes) && self.is_movable().is_ok()
     }
 
-    fn is_movable(&self) -> Result<(), Stay> {
+    pub(crate) fn is_movable(&self) -> Result<(), Stay> {
         if !self.server().core.handover {
             return Err(Stay::Off);
         }
@@ -35,8 +36,9 @@ impl Conn {
 
     /// Another process serves the connection from now on.
     pub(crate) fn set_moved(&self) {
-        self.has_moved.set(true);
-        self.transport().part();
+        if !self.has_moved.replace(true) {
+            self.transport().part();
+        }
     }
 
     /// The numbers of the connection, as they travel.
@@ -126,8 +128,11 @@ pub(crate) async fn rest(c: &Conn, turn: Turn) -> Result<(Turn, Resting), Page> 
 }
 
 /// Offers a connection that rests to other processes. Returns whether one serves it from here on.
-pub(crate) async fn give(c: &Conn, turn: Turn, message: &Message<'_>) -> bool {
-    let offered = turn.offer(message, &[c.transport().descriptor()]).await;
+/// `servers` are the connections of its tunnels.
+pub(crate) async fn give(c: &Conn, turn: Turn, message: &Message<'_>, servers: &[Berth]) -> bool {
+    let servers = servers.iter().map(|berth| berth.server.as_fd());
+    let ends: Vec<_> = [c.transport().descriptor()].into_iter().chain(servers).collect();
+    let offered = turn.offer(message, &ends).await;
     let moved = offered.is_ok_and(Offered::give_up);
     if moved {
         c.set_moved();

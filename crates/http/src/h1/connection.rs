@@ -199,7 +199,7 @@ async fn offer(c: &Conn, turn: Turn, until: Deadline) -> Option<Page> {
         }
     };
     let message = Message::Idle(Box::new(resting.idle(c, until)));
-    if parting::give(c, turn, &message).await {
+    if parting::give(c, turn, &message, &[]).await {
         return None;
     }
     c.stays.set(true);

@@ -1,6 +1,7 @@
 //! A request from its beginning to the end of its stream.
 
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 
 use engine::stats::Field;
@@ -9,7 +10,9 @@ use http_wire::h2::frame::ErrorCode;
 use super::mux::{Key, Mux};
 use super::receive::Job;
 use super::stream;
-use crate::channel::{Answer, SendFailed, streams};
+use crate::channel::{Answer, SendFailed, give_up, streams};
+use crate::output::Tunnel;
+use crate::request::Request;
 use crate::server::HttpMain;
 
 /// Ends a stream whose request ends, be it by a panic.
@@ -25,6 +28,29 @@ impl Drop for Ending {
         self.mux.with(|state| state.request_ended(self.key, self.failed.get(), self.malformed));
         self.mux.tell();
     }
+}
+
+/// Serves a tunnel that another process has begun.
+pub(super) async fn resume<A: Answer>(
+    (mux, key): (Rc<Mux>, Key),
+    main: Rc<HttpMain>,
+    mut r: Box<Request>,
+    tunnel: Box<dyn Tunnel>,
+) {
+    let writing = main.stats.gauge(Field::Writing);
+    let failed = Cell::new(Some(ErrorCode::INTERNAL_ERROR));
+    let ending = Ending { mux, key, malformed: false, failed };
+    let done = {
+        let run = pin!(A::resume(&mut r, tunnel));
+        main.life.unless_given_up(run).await
+    };
+    match done {
+        Some(_) => ending.failed.set(None),
+        None => give_up::<A>(&mut r).await,
+    }
+    drop(ending);
+    drop(writing);
+    r.give_back();
 }
 
 /// Answers a request.

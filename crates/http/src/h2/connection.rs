@@ -21,9 +21,10 @@ use http_wire::h2::read::Fault;
 use http_wire::h2::settings::id;
 use http_wire::h2::window::{INITIAL, MAX};
 use mem::Page;
-use net::moves::{ASK_MS, Kind};
+use net::moves::{self, ASK_MS, Candidate, Kind, Stay};
 
-use super::answer::answer;
+use super::answer::{self, answer};
+use super::gather::gather;
 use super::leaving::{drain, goodbye, leave, leave_now, refuse};
 use super::mux::Mux;
 use super::receive::moving::{Resting, offer};
@@ -31,10 +32,10 @@ use super::receive::{Job, Leaving, Parties, Receiver, Taken};
 use super::schedule::OUTPUT_MAX;
 use crate::channel::conn::Conn;
 use crate::channel::parting::{self, Due};
-use crate::channel::streams::run::Runner;
 use crate::channel::streams::{is_worn, kept_ms};
 use crate::channel::{Answer, linger};
 use crate::server::HttpMain;
+use engine::turns::run::Runner;
 
 /// Output that the client has not taken, from which on nothing is read from it.
 const UNTAKEN_MAX: usize = 128 << 10;
@@ -66,6 +67,8 @@ pub(super) enum After {
     /// It has no streams.
     Park,
     Close,
+    /// All of its streams are tunnels, and its turn to move has come.
+    Gather(moves::Turn),
     /// Read and drop the client's remaining bytes, then close.
     Linger,
     /// The same for a client that was cut off, and may send for ever.
@@ -86,7 +89,7 @@ pub(crate) async fn run<A: Answer>(c: Rc<Conn>, main: Rc<HttpMain>, first: Page)
     let mux = Rc::new(Mux::new(c.clone(), c.server().http2));
     let receiver = Receiver::new(&mux);
     greet(&mux, receiver.frame_max());
-    live::<A>(Resting { mux, receiver }, &main, first, None).await;
+    live::<A>(Resting { mux, receiver, tunnels: Vec::new() }, &main, first, None).await;
 }
 
 /// The same for one that another process has begun, and that is closed in `left_ms` milliseconds if
@@ -101,12 +104,16 @@ pub(crate) async fn resume<A: Answer>(
 }
 
 async fn live<A: Answer>(
-    Resting { mux, receiver }: Resting,
+    Resting { mux, receiver, tunnels }: Resting,
     main: &Rc<HttpMain>,
     first: Page,
     left_ms: Option<u64>,
 ) {
     let _end = End(mux.clone());
+    for (key, mut r, begin) in tunnels {
+        r.loc.clone().pipeline.resume.iter().for_each(|resume| resume(&mut r));
+        event::spawn(answer::resume::<A>((mux.clone(), key), main.clone(), r, begin()));
+    }
     turns::<A>(&mux, main, receiver, (first, left_ms)).await;
     mux.end_in_turns().await;
 }
@@ -124,6 +131,13 @@ async fn turns<A: Answer>(
         let after = main.life.unless_given_up(pin!(turn)).await;
         match after {
             Some(After::Park) => {}
+            Some(After::Gather(turn)) => match boxed(|| gather(mux, &mut receiver, turn)).await {
+                Some(read) => {
+                    page = read;
+                    continue;
+                }
+                None => return,
+            },
             Some(After::Close) | None => return,
             Some(After::Linger) => {
                 main.life.unless_given_up(Box::pin(linger(c)).as_mut()).await;
@@ -214,7 +228,7 @@ async fn part(mux: &Mux, main: &HttpMain, receiver: &mut Receiver, until: Deadli
         Due::Woken(Err(_)) if until.has_passed() => return Parked::Ends,
         Due::Woken(Err(_)) | Due::Stays => Page::new(),
         // Thousands may wait for their turns, and few have them at a time.
-        Due::Turn(turn) => match boxed(|| offer(mux, receiver, turn, until)).await {
+        Due::Turn(turn) => match boxed(|| offer(mux, receiver, turn, until, &[])).await {
             Some(read) => read,
             None => return Parked::Moved,
         },
@@ -285,6 +299,8 @@ struct Serving<'a> {
     leave_at: Option<Deadline>,
     /// The time when the worker began to leave, or was found to.
     leaves_ms: Option<u64>,
+    /// It may move with the tunnels on its streams.
+    candidate: Option<Candidate>,
     rounds: usize,
     /// The time of the loop that this connection has before others.
     slice: Slice,
@@ -309,6 +325,7 @@ impl<'a> Serving<'a> {
             requests: mux.c.requests.get(),
             leave_at: None,
             leaves_ms: None,
+            candidate: None,
             rounds: 0,
             slice: Slice::default(),
         }
@@ -392,6 +409,9 @@ impl<'a> Serving<'a> {
     /// The time that the connection of a leaving worker has to become idle, so that it can move, in
     /// milliseconds.
     fn left_to_move(&mut self) -> u64 {
+        if self.candidate.as_ref().is_some_and(|candidate| !candidate.is_decided()) {
+            return MOVE_MS;
+        }
         let now = base::time::now_ms();
         let passed = now.saturating_sub(*self.leaves_ms.get_or_insert(now));
         match self.mux.c.may_move(self.main.life.moves()) {
@@ -402,7 +422,14 @@ impl<'a> Serving<'a> {
 
     /// Sends GOAWAY when the connection ends: twice, so that no stream in flight is lost.
     fn leave_in_time(&mut self) {
-        if self.main.life.gate.is_closed() && self.left_to_move() == 0 || is_worn(&self.mux.c) {
+        let is_closed = self.main.life.gate.is_closed();
+        if is_closed {
+            self.stand_in_line();
+        }
+        if is_closed && self.left_to_move() == 0 || is_worn(&self.mux.c) {
+            if let Some(turn) = self.candidate.take().and_then(|candidate| candidate.turn()) {
+                turn.stays(self.mux.c.is_movable().err().unwrap_or(Stay::State));
+            }
             leave(self.mux, self.receiver);
         }
         if self.receiver.leaving() == Leaving::Announced {
@@ -413,11 +440,41 @@ impl<'a> Serving<'a> {
         }
     }
 
+    /// The worker is leaving: all streams of the connection may be tunnels, which move with it.
+    fn stand_in_line(&mut self) {
+        let (c, tunnels) = (&self.mux.c, self.mux.party.len());
+        let may_move = !c.stays.get() && self.receiver.leaving() == Leaving::No;
+        let all = tunnels > 0 && tunnels == self.mux.with(|state| state.open);
+        if may_move && all && self.candidate.is_none() {
+            let candidate = self.main.life.moves().and_then(|all| all.candidate(Kind::Http2));
+            self.candidate = candidate;
+        }
+    }
+
+    /// The turn to move with the tunnels, once it has come and nothing else is left to do.
+    fn turn_to_move(&mut self, open: usize) -> Option<moves::Turn> {
+        let candidate = self.candidate.as_ref().filter(|candidate| candidate.is_decided())?;
+        let is_between = self.page.is_empty() && !self.receiver.is_inside();
+        if !is_between || self.receiver.awaits_continuation() || open != self.mux.party.len() {
+            return None;
+        }
+        let turn = candidate.turn();
+        self.candidate = None;
+        self.mux.c.stays.set(turn.is_none());
+        turn
+    }
+
     /// Nothing more can be done at once.
     fn rest(&mut self, choked: bool, unsent: bool) -> Turn {
         let receiver = &*self.receiver;
         let (open, lame) = self.mux.with(|state| (state.open, state.lame_ms()));
         let is_idle = open == 0 && !unsent && receiver.is_greeted();
+        if open > 0
+            && let Some(turn) = self.turn_to_move(open)
+        {
+            return Turn::End(After::Gather(turn));
+        }
+        let receiver = &*self.receiver;
         if is_idle && receiver.leaving() == Leaving::Final {
             return Turn::End(After::Linger);
         }
@@ -542,6 +599,7 @@ async fn serve<A: Answer>(
         keep(gate.as_mut(), !main.life.gate.is_closed(), || main.life.gate.closed());
         let mut timer = pin!(waits.tick.map(event::sleep));
         let partial = serving.partial.is_some();
+        let undecided = serving.candidate.as_ref().filter(|candidate| !candidate.is_decided());
         let woken = poll_fn(|cx| {
             if let Poll::Ready(done) = poll_kept(readable.as_mut(), cx) {
                 return Poll::Ready(Woken::by(done, partial));
@@ -551,6 +609,7 @@ async fn serve<A: Answer>(
             }
             let news = mux.poll_news(cx).is_ready() || poll_kept(gate.as_mut(), cx).is_ready();
             let timer = timer.as_mut().as_pin_mut();
+            let news = news || undecided.is_some_and(Candidate::is_decided);
             match news || timer.is_some_and(|timer| timer.poll(cx).is_ready()) {
                 true => Poll::Ready(Woken::Go),
                 false => Poll::Pending,

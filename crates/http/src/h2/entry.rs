@@ -11,7 +11,7 @@ use http_wire::h2::window::Window;
 use mem::{Chain, Page};
 
 use super::priority::Priority;
-use crate::channel::streams::wakers;
+use engine::turns::wakers;
 
 /// The client's half of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

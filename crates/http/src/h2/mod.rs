@@ -13,7 +13,8 @@
 //! | file | concern |
 //! | --- | --- |
 //! | [`connection`], [`leaving`] | the connection's task; its end, as announced to the client |
-//! | [`receive`] | received frames; idle connections that move to another process |
+//! | [`gather`] | connections that move to another process with their tunnels |
+//! | [`receive`] | received frames; what moves of a connection to another process |
 //! | [`answer`], [`tunnel`] | a request on its stream; CONNECT and WebSocket |
 //! | [`mux`], [`entry`] | the state that the connection and its streams share; a stream in it |
 //! | [`schedule`], [`priority`] | which stream sends next; the priorities that both sides ask for |
@@ -29,7 +30,7 @@
 //! 1. It receives the available bytes. `http_wire::h2::read` finds the frames; a header block
 //!    becomes the same `Head` that HTTP/1 fills (`http_wire::fields::request`), with the text that
 //!    its spans refer to.
-//! 2. It polls each request within its own task ([`crate::channel::streams::run`]). What the
+//! 2. It polls each request within its own task ([`engine::turns::run`]). What the
 //!    requests of one read learn about a file holds for all of them (`FileCaches::batch`).
 //! 3. Streams send ([`schedule`]) as far as the windows and 96 KB of output allow, in the order
 //!    that client and response asked for ([`priority`]; `http_wire::h2::tree` for RFC 7540). A
@@ -64,6 +65,7 @@ mod body;
 mod connection;
 mod data;
 mod entry;
+mod gather;
 mod head;
 mod last_head;
 mod leaving;

@@ -14,15 +14,17 @@ use http_wire::h2::settings::Settings;
 use http_wire::h2::window::{Overflow, Window};
 use http_wire::priority::Parameters;
 use mem::{Chain, Page};
+use net::moves::Party;
 
 pub(super) use super::entry::{Entry, Half};
 use super::last_head::LastHead;
 
 use super::schedule::Schedule;
 use crate::channel::conn::Conn;
+use crate::channel::streams::Gone;
 use crate::channel::streams::outgoing::Room;
-use crate::channel::streams::{Gone, wakers};
 use crate::http2_conf::Http2;
+use engine::turns::wakers;
 use http_wire::address::{Address, Held};
 use os::sockaddr::block_of;
 
@@ -39,7 +41,7 @@ const ENDS_A_TURN: usize = 16;
 const CONTROL_ROOM: usize = 64;
 
 /// The largest window that a stream's body gets while its consumer keeps up.
-const RECEIVE_MAX: u32 = 1 << 20;
+pub(super) const RECEIVE_MAX: u32 = 1 << 20;
 
 /// The time that a client has to end a request that was answered already, in milliseconds.
 const LAME_MS: u64 = 50;
@@ -118,6 +120,8 @@ pub(super) struct State {
 pub(super) struct Mux {
     pub(super) c: Rc<Conn>,
     pub(super) conf: Http2,
+    /// The tunnels on its streams that move with it.
+    pub(super) party: Rc<Party>,
     state: RefCell<State>,
     /// The connection's task, where it waits.
     waker: RefCell<Option<Waker>>,
@@ -131,6 +135,7 @@ impl Mux {
         Mux {
             c,
             conf,
+            party: Rc::default(),
             state: RefCell::new(State::new(address)),
             waker: RefCell::new(None),
             news: Cell::new(false),
@@ -324,7 +329,7 @@ impl Mux {
 
 impl State {
     /// The connection is gone.
-    fn set_ended(&mut self) {
+    pub(super) fn set_ended(&mut self) {
         self.ended = true;
         self.output.clear();
         self.out_len = 0;

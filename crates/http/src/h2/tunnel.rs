@@ -11,6 +11,7 @@ use mem::{Chain, Page};
 use super::mux::{Key, Mux, QUEUE_MAX};
 use crate::channel::streams::outgoing::Room;
 use crate::channel::streams::until;
+use net::moves::Member;
 use net::relay::End;
 
 /// The client's end of a tunnel.
@@ -22,6 +23,11 @@ pub struct Tunnel {
 impl Tunnel {
     pub(super) fn new(mux: Rc<Mux>, key: Key) -> Tunnel {
         Tunnel { mux, key }
+    }
+
+    /// The tunnel moves with its connection from now on, until this is dropped.
+    pub fn join(&self) -> Member {
+        self.mux.party.join(self.key.id)
     }
 }
 

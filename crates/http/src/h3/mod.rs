@@ -30,7 +30,6 @@
 mod body;
 mod control;
 mod head;
-mod leaving;
 mod mux;
 mod output;
 mod receive;

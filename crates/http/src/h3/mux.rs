@@ -15,8 +15,9 @@ use os::SockAddr;
 use quic::{Gone as Refused, StreamId};
 
 use crate::channel::conn::Conn;
-use crate::channel::streams::{Gone, wakers};
+use crate::channel::streams::Gone;
 use crate::server::HttpMain;
+use engine::turns::wakers;
 use http_wire::address::{Address, Held};
 use os::sockaddr::block_of;
 

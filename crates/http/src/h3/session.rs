@@ -13,6 +13,7 @@ use engine::stats::Field;
 use engine::unconfirmed::{Found, Terms, Unconfirmed};
 use engine::{flooders, min_rate};
 use event::{Call, Deadline, Rest, Socketless};
+use http_wire::h3::leaving::{LAST_ID, Leaving};
 use http_wire::h3::{Code, Ends, Fault};
 use http_wire::qpack::{self, Limits};
 use os::SockAddr;
@@ -20,16 +21,15 @@ use quic::{Dir, Ended, StreamId};
 use tls::Info;
 
 use super::control::Control;
-use super::leaving::{LAST_ID, Leaving};
 use super::mux::{Entry, Mux, Phase};
 use super::receive::{Job, Parties};
 use super::stream;
 use crate::channel::conn::Conn;
-use crate::channel::streams::run::Runner;
 use crate::channel::streams::{self, is_worn, kept_ms, tell_fault};
 use crate::channel::{Answer, SendFailed};
 use crate::http3_conf::{BLOCKED_MAX, BLOCKED_STREAMS};
 use crate::server::HttpMain;
+use engine::turns::run::Runner;
 use http_wire::address::Account;
 
 /// A field section may be so many times as large as a head that is taken, and has such a size at

@@ -3,7 +3,6 @@
 //! Requests are boxes recycled per worker: a connection takes one when bytes arrive and gives it
 //! back when it goes idle, so that a parked connection owns none.
 
-mod account;
 pub mod body;
 mod client;
 mod edit;
@@ -14,10 +13,10 @@ mod traced;
 mod upstream;
 mod work;
 
-pub use account::Account;
-pub(crate) use account::{Counted, PhaseTimes};
 pub use client::ClientSide;
 pub use edit::FieldEdit;
+pub use engine::account::Account;
+pub(crate) use engine::account::{Counted, PhaseTimes};
 pub use rates::Rates;
 pub use state::State;
 pub(crate) use target::MAX_URI_CHANGES;

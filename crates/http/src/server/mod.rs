@@ -92,6 +92,8 @@ pub struct HttpMain {
     pub(crate) helps: Vec<&'static Helping<Request>>,
     /// Certificates for challenges by ALPN, if a module has set them.
     pub tls_challenges: OnceCell<TlsChallenges>,
+    /// Begins tunnels that come from another process, if a module opens any.
+    pub tunnels: OnceCell<crate::output::Begin>,
     /// The certificates that a module has ordered for servers, if there is one.
     pub tls_ordered: OnceCell<Box<dyn Fn() -> Vec<common_modules::ssl::Known>>>,
     /// The sections of modules in the status, by their names.

@@ -104,6 +104,11 @@ impl Candidate {
         is_due.then(|| Turn { moves: self.moves.clone(), kind: self.entry.kind, why: None })
     }
 
+    /// Whether it is known if the connection moves: [`Candidate::turn`] tells.
+    pub fn is_decided(&self) -> bool {
+        self.entry.state.get() != State::Waits
+    }
+
     /// Waits for `future`, or until it is known whether the connection moves: `None`, and
     /// [`Candidate::turn`] tells. Costs nothing but a look at a flag, because the task is woken
     /// then.
@@ -140,7 +145,7 @@ impl<F: Future + Unpin> Future for UnlessDue<'_, F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.candidate.entry.state.get() != State::Waits {
+        if self.candidate.is_decided() {
             return Poll::Ready(None);
         }
         Pin::new(&mut self.future).poll(cx).map(Some)

@@ -25,6 +25,7 @@
 
 mod candidates;
 mod channel;
+mod party;
 mod receive;
 mod send;
 #[cfg(test)]
@@ -41,7 +42,8 @@ use proto::handover::{Message, Refusal};
 
 pub use self::candidates::{Candidate, Turn, unless_due};
 pub use self::channel::{Channel, VAR};
-pub use self::send::Offered;
+pub use self::party::{Berth, Member, Party};
+pub use self::send::{Offered, written};
 
 /// Connections of a worker that are on their way at a time.
 const AT_ONCE: usize = 64;
@@ -72,7 +74,7 @@ pub enum Kind {
     Session,
     /// A connection of HTTP/1 between two requests.
     Idle,
-    /// A connection of HTTP/2 without streams.
+    /// A connection of HTTP/2 without streams, or with tunnels alone.
     Http2,
     /// A session of `mail` whose client is logged in.
     Mail,
@@ -119,8 +121,8 @@ impl Kind {
 pub enum Stay {
     /// `handover off`.
     Off,
-    /// It is of a protocol that does not move: a tunnel over HTTP/2 or HTTP/3, or TLS whose keys
-    /// cannot be told.
+    /// It is of a protocol that does not move: a tunnel over HTTP/3, or to a server over HTTP/2, or
+    /// TLS whose keys cannot be told.
     Protocol,
     /// Its state does not fit a message, or cannot be described.
     State,

@@ -156,7 +156,7 @@ thread_local! {
 }
 
 /// The bytes of a message; `None` if it is too long.
-fn written(message: &Message<'_>) -> Option<Zeroizing<Vec<u8>>> {
+pub fn written(message: &Message<'_>) -> Option<Zeroizing<Vec<u8>>> {
     SCRATCH.with_borrow_mut(|scratch| {
         // Memory is taken for what is written only.
         scratch.reserve_exact(4 * MESSAGE_MAX);

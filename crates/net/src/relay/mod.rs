@@ -210,6 +210,15 @@ pub async fn withdraw<C: End, S: End>(client: &C, server: &S) -> Result<(), Stay
     Ok(())
 }
 
+/// The same for a relay whose client is on a stream of a connection: the server's end alone.
+///
+/// # Errors
+/// The relay cannot move, and may go on.
+pub async fn withdraw_server<S: End>(server: &S) -> Result<(), Stay> {
+    let transport = server.transport().ok_or(Stay::Protocol)?;
+    transport.withdraw().await.map_err(|_| Stay::State)
+}
+
 /// A direction without its ends.
 #[derive(Default)]
 pub struct Resting {
@@ -289,7 +298,7 @@ impl RestingCopy {
 }
 
 /// A copy of a chain's bytes, which are memory alone.
-pub(crate) fn memory(chain: &Chain) -> Zeroizing<Vec<u8>> {
+pub fn memory(chain: &Chain) -> Zeroizing<Vec<u8>> {
     let mut copy = Vec::with_capacity(usize::try_from(chain.len()).unwrap_or(0));
     chain.iter().filter_map(mem::Buf::memory).for_each(|bytes| copy.extend_from_slice(bytes));
     Zeroizing::new(copy)

@@ -35,7 +35,7 @@ macro_rules! number {
     )*};
 }
 
-number!(u8, u16, u32, u64);
+number!(u8, u16, u32, u64, i32);
 
 impl Field<'_> for bool {
     fn put(&self, out: &mut Vec<u8>) {

@@ -20,7 +20,7 @@ mod tests;
 use self::bytes::{Field, Reader, record};
 
 /// The version of all messages.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 const MAGIC: &[u8; 8] = b"WEIRMOVE";
 
@@ -46,7 +46,8 @@ pub enum Message<'a> {
     Session(Box<Session<'a>>),
     /// A connection of HTTP/1 between two requests: its descriptor.
     Idle(Box<Idle<'a>>),
-    /// A connection of HTTP/2 without streams: its descriptor.
+    /// A connection of HTTP/2 without streams, or with tunnels alone: its descriptor, and those of
+    /// the tunnels' servers in the order of the streams.
     Http2(Box<Http2<'a>>),
     /// A session of `mail` whose client is logged in: the descriptors of client and server.
     Mail(Box<Mail<'a>>),
@@ -180,8 +181,10 @@ record! {
 record! {
     /// A request that has become a tunnel.
     pub struct Request<'a> {
-        /// The header section as it was received.
+        /// The header section as it was received; over HTTP/2 the list of its fields.
         pub head: &'a [u8],
+        /// Its bytes as they were received.
+        pub head_len: u32,
         /// The path inside the server, which may have been rewritten.
         pub uri: &'a [u8],
         /// The arguments.
@@ -378,6 +381,31 @@ record! {
         pub priorities: (bool, bool, bool),
         /// Frames and resets for which the client has not made up.
         pub used: (u32, u32),
+        /// The streams, each of which is a tunnel.
+        pub streams: Vec<Stream<'a>>,
+    }
+}
+
+record! {
+    /// A tunnel on a stream of HTTP/2.
+    pub struct Stream<'a> {
+        /// The number of the stream.
+        pub id: u32,
+        /// The client has ended its half.
+        pub is_ended: bool,
+        /// Bytes that may be sent; fewer than none if the client has made its windows smaller.
+        pub send: i32,
+        /// Bytes that the client may send, the window that it has while they are read, and bytes
+        /// that were read since it got the window.
+        pub receive: (u32, u32, u32),
+        /// Bytes that have arrived, behind those of the tunnel.
+        pub received: &'a [u8],
+        /// Bytes for the client that wait for a window, before those of the tunnel.
+        pub queued: &'a [u8],
+        /// Bytes of frames' heads that no request has counted yet.
+        pub framing: u64,
+        /// The tunnel. Of its client, the address that a trusted proxy reported is new.
+        pub tunnel: Tunnel<'a>,
     }
 }
 

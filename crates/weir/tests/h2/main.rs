@@ -14,3 +14,4 @@ mod http2_turns;
 mod moves;
 #[cfg(feature = "script")]
 mod scripts;
+mod tunnel_moves;

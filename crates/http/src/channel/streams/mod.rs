@@ -8,17 +8,14 @@
 //! | [`incoming`] | request bodies |
 //! | [`head`] | response header sections as compressed fields |
 //! | [`outgoing`] | response bodies |
-//! | [`run`] | requests polled within the connection's task |
-//! | [`slice`] | how long a connection runs before others do |
-//! | [`wakers`] | tasks that wait for a stream |
+//!
+//! [`engine::turns`] has the order in which they run.
 
 pub(crate) mod exchange;
 pub(crate) mod head;
 pub(crate) mod incoming;
 pub(crate) mod outgoing;
 pub(crate) mod request;
-pub(crate) mod run;
-pub(crate) mod wakers;
 
 use std::future::Future;
 use std::io;

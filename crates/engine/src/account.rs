@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
-use engine::Metrics;
-use engine::metrics::{CounterRow, RowId, word};
+use crate::Metrics;
+use crate::metrics::{CounterRow, RowId, word};
 
 /// The account of one request.
 #[derive(Default)]
@@ -14,31 +14,31 @@ pub struct Account {
     /// The same on the monotonic clock, microseconds.
     start_mono_us: u64,
     /// Its times so far.
-    pub(crate) times: PhaseTimes,
+    pub times: PhaseTimes,
     /// Bytes of its response handed to the kernel or its chain, head included.
     pub bytes_sent: u64,
     /// The head's part of them.
-    pub(crate) header_bytes: u64,
+    pub header_bytes: u64,
     /// Counted as under way in its server's zone.
-    pub(crate) counted: Option<Counted>,
+    pub counted: Option<Counted>,
 }
 
 impl Account {
     /// For the next request, which sets its start itself.
-    pub(super) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.times = PhaseTimes::default();
         self.counted = None;
         self.unsend();
     }
 
     /// The request begins now: its first byte was read.
-    pub(crate) fn start(&mut self) {
+    pub fn start(&mut self) {
         self.start_ms = base::time::unix_ms();
         self.start_mono_us = base::time::now_us();
     }
 
     /// Another process has begun the request.
-    pub(crate) fn resume(&mut self, start_ms: u64, elapsed_us: u64, sent: (u64, u64)) {
+    pub fn resume(&mut self, start_ms: u64, elapsed_us: u64, sent: (u64, u64)) {
         self.start_ms = start_ms;
         self.start_mono_us = base::time::now_us().saturating_sub(elapsed_us);
         (self.bytes_sent, self.header_bytes) = sent;
@@ -61,13 +61,13 @@ impl Account {
 
     /// The response's head was sent.
     #[inline]
-    pub(crate) fn head_sent(&mut self, bytes: u64) {
+    pub fn head_sent(&mut self, bytes: u64) {
         self.header_bytes = bytes;
         self.bytes_sent += bytes;
     }
 
     /// Bytes were sent that are neither the first head nor the body's: heads of frames, trailers.
-    pub(crate) fn framing_sent(&mut self, bytes: u64) {
+    pub fn framing_sent(&mut self, bytes: u64) {
         self.bytes_sent += bytes;
         self.header_bytes += bytes;
     }
@@ -78,14 +78,14 @@ impl Account {
     }
 
     /// The response was taken back: nothing of it was sent.
-    pub(crate) fn unsend(&mut self) {
+    pub fn unsend(&mut self) {
         (self.bytes_sent, self.header_bytes) = (0, 0);
     }
 }
 
 /// The times of a request, microseconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PhaseTimes {
+pub struct PhaseTimes {
     /// From its first byte until its head was there.
     pub head_us: u64,
     /// Waits of the phases before the content.
@@ -101,9 +101,12 @@ impl Default for PhaseTimes {
 }
 
 /// A request counted as under way. One that is dropped before its end, as after a panic, is lost.
-pub(crate) struct Counted {
+pub struct Counted {
+    /// The counters.
     pub metrics: Rc<Metrics>,
+    /// Its zone.
     pub row: RowId,
+    /// It was subtracted.
     pub is_over: bool,
 }
 

@@ -16,6 +16,7 @@ pub const LAST_ID: u64 = (1 << 62) - 4;
 /// The end of a connection that we have announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leaving {
+    /// It goes on.
     No,
     /// The client was told at this time, in milliseconds, and its streams are still answered.
     Announced(u64),

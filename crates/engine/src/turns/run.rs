@@ -13,11 +13,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use engine::slice::{InTurn, Share};
+use crate::slice::{InTurn, Share};
 use event::task::Unborn;
 
 /// The jobs of a future that does one after the other.
-pub(crate) struct Inbox<J> {
+pub struct Inbox<J> {
     job: Cell<Option<J>>,
     /// The job was done.
     done: Cell<bool>,
@@ -50,7 +50,7 @@ struct Worker<J, F> {
 
 /// Runs jobs, each in a future that `make` has made for it or for one before it. A future is built
 /// in its box and stays there, however many jobs it does at once.
-pub(crate) struct Runner<J, F, M> {
+pub struct Runner<J, F, M> {
     /// The time of those that have become tasks.
     share: Rc<Share>,
     make: M,
@@ -63,6 +63,7 @@ where
     F: Future<Output = ()> + 'static,
     M: Fn(Rc<Inbox<J>>) -> Pin<Box<F>>,
 {
+    /// A runner without jobs.
     pub fn new(make: M) -> Runner<J, F, M> {
         Runner { share: Rc::default(), make, idle: None }
     }
