@@ -177,8 +177,8 @@ pub fn recv_fd(fd: impl AsFd, buf: &mut [u8]) -> io::Result<(usize, Option<Owned
     Ok((got.bytes, passed))
 }
 
-/// The most descriptors of a message.
-const PASSED_MAX: usize = 4;
+/// The most descriptors of a message. The kernel takes 253 (`SCM_MAX_FD`, unix(7)).
+pub const PASSED_MAX: usize = 240;
 
 /// Sends a message with several descriptors, [`PASSED_MAX`] at most.
 ///

@@ -207,7 +207,13 @@ impl Pool {
     /// would not be kept.
     pub fn expect(&self, kept: Kept, gate: &Gate) -> Option<Expected> {
         let pool = self.me.upgrade()?;
-        let full = self.idle.borrow().len() + self.expected.get() >= self.conf.max;
+        let idle = self.idle.borrow();
+        // Among workers that share theirs, it will go to the queue.
+        let full = match self.surplus(&idle, &kept.conn, &kept.addr) {
+            Some(handover) => handover.is_full(),
+            None => idle.len() + self.expected.get() >= self.conf.max,
+        };
+        drop(idle);
         if full || self.is_worn(&kept.conn) || gate.is_closed() {
             return None;
         }
@@ -226,9 +232,9 @@ impl Pool {
         let now = base::time::now_ms();
         let until_ms = until_ms.min(now.saturating_add(self.conf.timeout_ms));
         let mut idle = self.idle.borrow_mut();
-        if let Some(handover) = self.surplus(&idle, &conn, &addr)
-            && !handover.is_full()
-        {
+        // The limit is that of all workers: if another one has filled the queue meanwhile, this
+        // closes the connection.
+        if let Some(handover) = self.surplus(&idle, &conn, &addr) {
             return handover.put(conn, &addr, until_ms.saturating_sub(now));
         }
         idle.push_back(Idle { conn, addr, tag, apart: false, owner: None, until_ms });

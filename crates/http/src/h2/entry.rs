@@ -118,6 +118,11 @@ impl Default for Entry {
 }
 
 impl Entry {
+    /// Neither side has broken it off or is about to end it.
+    pub fn is_whole(&self) -> bool {
+        !(self.reset || self.malformed || self.lame || self.discards || self.ends)
+    }
+
     /// Gives back what the stream held: its place is another one's. One by one, since most streams
     /// hold little: to put a new value in the place of the old one takes three times as long.
     pub fn clear(&mut self) {

@@ -5,7 +5,7 @@ use mem::Page;
 use net::moves::{ASK_MS, Stay, Turn};
 
 use super::leaving::leave;
-use super::mux::Mux;
+use super::mux::{Entry, Mux};
 use super::receive::Receiver;
 use super::receive::moving::offer;
 use crate::channel::streams::kept_ms;
@@ -13,8 +13,9 @@ use crate::channel::streams::kept_ms;
 /// The longest wait for a client that is to read what is in the output, milliseconds.
 const SEND_MS: u64 = 50;
 
-/// The most tunnels of a connection that moves: a message carries no more descriptors.
-const TUNNELS_MAX: usize = 200;
+/// The most tunnels of a connection that moves: a message carries no more descriptors, and some of
+/// them are the connection's own.
+const TUNNELS_MAX: usize = os::socket::PASSED_MAX - 8;
 
 /// Has the tunnels rest, and offers the connection with them to other processes. Returns the bytes
 /// that have arrived meanwhile, unless one serves it from here on.
@@ -25,8 +26,14 @@ pub(super) async fn gather(mux: &Mux, receiver: &mut Receiver, turn: Turn) -> Op
         Ok(()) => {
             let tunnels = party.take();
             let until = Deadline::in_ms(kept_ms(&mux.c));
-            // One of them may have ended.
-            match mux.with(|state| state.open) == tunnels.len() {
+            // One of them may have ended, or its client has reset it.
+            let are_whole = mux.with(|state| {
+                let entry = |id| state.find(id).and_then(|i| state.streams.get(i));
+                let all =
+                    || tunnels.iter().all(|berth| entry(berth.id).is_some_and(Entry::is_whole));
+                state.open == tunnels.len() && all()
+            });
+            match are_whole {
                 true => offer(mux, receiver, turn, until, &tunnels).await,
                 false => {
                     turn.stays(Stay::State);

@@ -230,6 +230,28 @@ fn connect_moves_too() {
     });
 }
 
+/// The sockets of all tunnels go with one message.
+#[test]
+fn many_tunnels_of_a_connection_move_together() {
+    each_driver(|driver| {
+        let text = config(echo(), "").replace("limit_conn c 3", "limit_conn c 99");
+        let weir = start(driver, &text);
+        let mut c = Client::tcp(weir.port(0));
+        let mut tunnels: Vec<(u32, Vec<u8>)> =
+            (0..40).map(|n| (open(&mut c, &format!("/{n}")), Vec::new())).collect();
+        for round in 0..3 {
+            for (stream, sent) in &mut tunnels {
+                says(&mut c, *stream, sent, &pattern(5_000, round));
+            }
+            reload(&weir);
+        }
+        for (stream, sent) in &mut tunnels {
+            says(&mut c, *stream, sent, b"end");
+        }
+        assert!(c.goaways().is_empty() && status(&weir).number("handover.http2.sent") > 0);
+    });
+}
+
 /// `limit_conn` counts a tunnel once, and its end frees it.
 #[test]
 fn limits_count_them_once() {
@@ -239,6 +261,7 @@ fn limits_count_them_once() {
         let streams = ["/1", "/2", "/3"].map(|path| open(&mut c, path));
         reload(&weir);
         reload(&weir);
+        assert!(c.goaways().is_empty() && status(&weir).number("handover.http2.sent") > 0);
         let full = |c: &mut Client| {
             let stream = c.websocket("/full");
             c.response_head(stream).status

@@ -84,6 +84,7 @@ fn site() -> Weir {
              server { listen 127.0.0.1:%PORT1%; return 200 \"one $http_host $http_x_more\"; }
              server { listen 127.0.0.1:%PORT2%; return 200 \"two $uri\"; }",
         )
+        .allow("\"client_max_body_size\" directive invalid value")
         .start()
 }
 
