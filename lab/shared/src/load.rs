@@ -76,8 +76,8 @@ impl Running {
     }
 }
 
-/// The length of a slice, seconds, and the time before its end at which the next one begins, so that
-/// the load never stops, in milliseconds.
+/// The length of a slice, seconds, and the time before its end at which the next one begins, so
+/// that the load never stops, in milliseconds.
 const SLICE_S: u64 = 2;
 const OVERLAP_MS: u64 = 100;
 
