@@ -11,17 +11,15 @@ pub async fn side_by_side<F: Future<Output = ()>>(
 ) {
     let mut running: Vec<Pin<Box<F>>> = Vec::new();
     poll_fn(|cx| {
-        loop {
-            running.retain_mut(|one| one.as_mut().poll(cx).is_pending());
-            if running.len() >= max {
-                return Poll::Pending;
-            }
-            match waiting.next() {
-                Some(next) => running.push(Box::pin(next)),
-                None if running.is_empty() => return Poll::Ready(()),
-                None => return Poll::Pending,
+        running.retain_mut(|one| one.as_mut().poll(cx).is_pending());
+        while running.len() < max {
+            let Some(next) = waiting.next() else { break };
+            let mut next = Box::pin(next);
+            if next.as_mut().poll(cx).is_pending() {
+                running.push(next);
             }
         }
+        if running.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }
@@ -58,5 +56,24 @@ mod tests {
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         while all.as_mut().poll(&mut cx).is_pending() {}
         assert_eq!((running.get(), most.get(), done.get()), (0, 3, 10));
+    }
+    #[test]
+    fn a_wake_polls_each_once() {
+        let (polls, open) = (Cell::new(0), Cell::new(false));
+        let one = |_| {
+            poll_fn(|_| {
+                polls.set(polls.get() + 1);
+                if open.get() { Poll::Ready(()) } else { Poll::Pending }
+            })
+        };
+        let mut all = std::pin::pin!(side_by_side((0..700).map(one), 500));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(all.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(polls.take(), 500);
+        assert!(all.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(polls.take(), 500);
+        open.set(true);
+        assert!(all.as_mut().poll(&mut cx).is_ready());
+        assert_eq!(polls.take(), 700);
     }
 }
