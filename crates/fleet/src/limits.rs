@@ -10,7 +10,8 @@
 //! After an outage the round sends the *level* of each bucket instead of its requests: the engine's
 //! bucket is raised to the highest level of all servers. Sums would be a debt, because each server
 //! was right to let the whole rate pass: three full buckets would refuse all requests for the time
-//! in which two of them leak.
+//! in which two of them leak. A round that fails is not an outage yet: if each of them were, an
+//! engine that fails every other round would never learn a sum.
 
 use std::cell::{Cell, RefCell};
 
@@ -56,11 +57,14 @@ impl Amount {
 pub trait Buckets {
     /// Takes the next touched entries, at most `max`; whether none was left. `most` limits an
     /// amount to what is in the bucket now and that much above it: a process that was started again
-    /// does not know how old the requests are.
+    /// does not know how old the requests are, nor does one after an outage.
     fn take(&self, max: usize, now_ms: u64, most: Option<u64>, out: &mut Vec<Delta>) -> bool;
 
     /// An outage is over: of entries that were touched until now, [`Buckets::take`] gives levels.
     fn outage_ended(&self);
+
+    /// The engine did not take an amount: it is to be sent again.
+    fn give_back(&self, delta: &Delta);
 
     /// Replaces a bucket by the engine's, whose content is that of `sent_ms`; requests that were
     /// not taken yet are added. The content may be negative.
@@ -114,6 +118,10 @@ pub fn grouped<T>(
     groups
 }
 
+/// An outage has begun when the engine has not answered for the timeout and so many intervals: one
+/// round that times out is less, two are more.
+const OUTAGE_ROUNDS: u64 = 5;
+
 /// Longest window, in milliseconds; see [`LIMIT`].
 const WINDOW_MAX_MS: u64 = 60_000;
 
@@ -129,8 +137,14 @@ pub struct LimitPart<B> {
     flight: RefCell<Vec<Vec<Delta>>>,
     /// When nothing was left to send.
     drained_ms: Cell<Option<u64>>,
+    /// The same before the round that is out.
+    drained_before_ms: Cell<Option<u64>>,
     /// The engine did not answer last time.
     is_away: Cell<bool>,
+    /// The begin of the last round before which the engine had answered.
+    good_ms: Cell<Option<u64>>,
+    /// The round that is out sends levels.
+    sends_levels: Cell<bool>,
     /// The last round left something.
     has_more: Cell<bool>,
 }
@@ -146,7 +160,10 @@ impl<B: Buckets> LimitPart<B> {
             buckets,
             flight: RefCell::default(),
             drained_ms: Cell::new(None),
+            drained_before_ms: Cell::new(None),
             is_away: Cell::new(false),
+            good_ms: Cell::new(None),
+            sends_levels: Cell::new(false),
             has_more: Cell::new(false),
         }
     }
@@ -163,11 +180,24 @@ impl<B: Buckets> LimitPart<B> {
         since.saturating_add(round.interval_ms).clamp(least, WINDOW_MAX_MS.max(least))
     }
 
+    /// Whether more than one round has failed, or none could be begun for a time.
+    fn is_outage(&self, round: &Round) -> bool {
+        let most = round.interval_ms.saturating_mul(OUTAGE_ROUNDS).saturating_add(round.timeout_ms);
+        let good_ms = self.good_ms.get();
+        self.is_away.get() && good_ms.is_none_or(|ms| round.now_ms.saturating_sub(ms) > most)
+    }
+
     fn take(&self, round: &Round) -> Vec<Delta> {
         let mut all = Vec::new();
-        if self.is_away.get() {
-            self.buckets.outage_ended();
+        if !self.is_away.get() {
+            self.good_ms.set(Some(round.now_ms));
         }
+        self.sends_levels.set(self.is_outage(round));
+        if self.sends_levels.get() {
+            self.buckets.outage_ended();
+            self.drained_ms.set(None);
+        }
+        self.drained_before_ms.set(self.drained_ms.get());
         // Without a round before, amounts may be of long ago.
         let most = self.drained_ms.get().is_none().then(|| {
             let rate = u64::try_from(self.rate).unwrap_or(0);
@@ -211,7 +241,8 @@ impl<B: Buckets> Part for LimitPart<B> {
 
     fn answered(&self, round: &Round, answers: &[Answer]) -> Result<(), PartError> {
         let flight = self.flight.take();
-        if self.is_away.take() {
+        self.is_away.set(false);
+        if self.sends_levels.take() {
             // Until now, the others' requests were not known here.
             self.buckets.outage_ended();
         }
@@ -230,8 +261,22 @@ impl<B: Buckets> Part for LimitPart<B> {
     }
 
     fn unanswered(&self) {
+        // If the engine ran them, sending them again would count them twice.
         self.flight.take();
-        self.drained_ms.set(None);
+    }
+
+    fn refused(&self, round: &Round, answers: &[Answer]) {
+        for (deltas, answer) in self.flight.take().iter().zip(answers) {
+            if let Answer::Error(_) = answer {
+                deltas.iter().for_each(|delta| self.buckets.give_back(delta));
+                self.drained_ms.set(self.drained_before_ms.get());
+            }
+            for (delta, answer) in deltas.iter().zip(answer.list().unwrap_or_default()) {
+                if let Answer::Int(excess) = answer {
+                    self.buckets.put(delta.entry, *excess, round.now_ms);
+                }
+            }
+        }
     }
 
     fn failed(&self) {

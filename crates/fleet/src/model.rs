@@ -352,6 +352,19 @@ pub struct Server {
     flight: Option<Flight>,
     next_ms: u64,
     is_joined: bool,
+    /// The rounds that it has begun.
+    rounds: u64,
+}
+
+/// What goes wrong with every other round of each server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The calls run, and the answers come too late.
+    Late,
+    /// The calls do not reach the engine.
+    Lost,
+    /// The engine refuses all calls but the announcement.
+    Busy,
 }
 
 /// Servers around an engine. One step is a millisecond.
@@ -366,6 +379,8 @@ pub struct Network {
     pub delay_ms: u64,
     /// Of 1000 messages, so many are lost.
     pub loss: u64,
+    /// What goes wrong with every other round.
+    pub fault: Option<Fault>,
     /// The engine does nothing.
     pub is_stopped: bool,
     /// Chance.
@@ -390,6 +405,7 @@ impl Network {
             flight: None,
             next_ms: 1_000 + random.below(INTERVAL_MS),
             is_joined: false,
+            rounds: 0,
         };
         let servers = nodes.into_iter().map(server).collect();
         Network {
@@ -398,6 +414,7 @@ impl Network {
             now_ms: 1_000,
             delay_ms: 2,
             loss: 0,
+            fault: None,
             is_stopped: false,
             random,
         }
@@ -446,7 +463,10 @@ impl Network {
                 server.is_joined = true;
             }
             let calls = server.node.begin(now);
-            let is_lost = server.is_cut || self.random.below(1000) < self.loss;
+            server.rounds += 1;
+            let is_lost = server.is_cut
+                || self.random.below(1000) < self.loss
+                || server.rounds % 2 == 0 && self.fault == Some(Fault::Lost);
             let arrives = now + self.random.below(self.delay_ms + 1);
             let (arrives, ends) = (Some(arrives).filter(|_| !is_lost), now + TIMEOUT_MS);
             server.flight = Some(Flight { arrives, calls, answers: None, ends, begun: now });
@@ -455,9 +475,16 @@ impl Network {
         if flight.arrives.is_some_and(|at| at <= now) && !self.is_stopped {
             flight.arrives = None;
             let unix = EPOCH_MS + now.cast_signed();
-            let answers = flight.calls.iter().map(|call| self.engine.run(call, unix)).collect();
+            let fault = self.fault.filter(|_| server.rounds % 2 == 0);
+            let run = |call: &Call| match fault {
+                Some(Fault::Busy) if call.script.name != "hello" => {
+                    Answer::Error("BUSY a script runs".to_owned())
+                }
+                _ => self.engine.run(call, unix),
+            };
+            let answers = flight.calls.iter().map(run).collect();
             let is_lost = server.is_cut || self.random.below(1000) < self.loss;
-            if !is_lost {
+            if !is_lost && fault != Some(Fault::Late) {
                 flight.answers = Some(answers);
                 flight.ends = now + self.random.below(self.delay_ms + 1);
             }

@@ -26,6 +26,8 @@ pub struct Round<'a> {
     pub now_ms: u64,
     /// `interval=`
     pub interval_ms: u64,
+    /// `timeout=`
+    pub timeout_ms: u64,
     /// `prefix=`
     pub prefix: &'a str,
     /// This server's name on the engine: no other one has it.
@@ -76,6 +78,12 @@ pub trait Part {
 
     /// There will be no answers; the engine may have run the calls.
     fn unanswered(&self);
+
+    /// The engine's answers in a round that failed, because one of all its answers is an error of
+    /// the whole engine. A call whose own answer is an error did not run.
+    fn refused(&self, _: &Round, _: &[Answer]) {
+        self.unanswered();
+    }
 
     /// The engine did not answer, or no connection to it could be made.
     fn failed(&self) {}
@@ -186,6 +194,7 @@ impl Node {
         f(&Round {
             now_ms: self.begun_ms,
             interval_ms: self.settings.interval_ms,
+            timeout_ms: self.settings.timeout_ms,
             prefix: &self.settings.prefix,
             node: &self.id,
             status: &self.status,
@@ -230,10 +239,22 @@ impl Node {
         round_us: u64,
         outcome: Result<Vec<Answer>, Failure>,
     ) -> bool {
-        let answers = match outcome.and_then(|answers| self.judge(answers)) {
-            Ok(answers) => answers,
+        let judged = match outcome {
+            Ok(answers) => match self.judge(&answers) {
+                None => Ok(answers),
+                Some(failure) => {
+                    self.refused(&answers);
+                    Err(failure)
+                }
+            },
             Err(failure) => {
                 self.parts.iter().for_each(|part| part.unanswered());
+                Err(failure)
+            }
+        };
+        let answers = match judged {
+            Ok(answers) => answers,
+            Err(failure) => {
                 self.failed(now_ms, &failure.reason);
                 return !failure.reconnect;
             }
@@ -268,11 +289,10 @@ impl Node {
 
     /// Finds the error that concerns more than a zone. That of the announcement does: without it,
     /// the engine's time is not known.
-    fn judge(&self, answers: Vec<Answer>) -> Result<Vec<Answer>, Failure> {
-        let count = usize::from(self.greets) + self.spans.iter().sum::<usize>();
-        if answers.len() != count {
+    fn judge(&self, answers: &[Answer]) -> Option<Failure> {
+        if answers.len() != self.count() {
             let reason = "it answers other than asked".to_owned();
-            return Err(Failure { reason, reconnect: true });
+            return Some(Failure { reason, reconnect: true });
         }
         let error = answers.iter().enumerate().find_map(|(n, answer)| {
             let Answer::Error(text) = answer else { return None };
@@ -281,12 +301,25 @@ impl Node {
                 || has_code(text, &WHOLE_ENGINE);
             is_whole.then_some(text)
         });
-        match error {
-            None => Ok(answers),
-            Some(text) => {
-                let reconnect = has_code(text, &OTHER_ENGINE);
-                Err(Failure { reason: plain(text), reconnect })
-            }
+        let text = error?;
+        Some(Failure { reason: plain(text), reconnect: has_code(text, &OTHER_ENGINE) })
+    }
+
+    /// The number of calls in the round that is out.
+    fn count(&self) -> usize {
+        usize::from(self.greets) + self.spans.iter().sum::<usize>()
+    }
+
+    /// Tells each part which of its calls ran, in a round that failed.
+    fn refused(&self, answers: &[Answer]) {
+        if answers.len() != self.count() {
+            return self.parts.iter().for_each(|part| part.unanswered());
+        }
+        let mut rest = &answers[usize::from(self.greets)..];
+        for (part, count) in self.parts.iter().zip(&self.spans) {
+            let (own, others) = rest.split_at(*count);
+            rest = others;
+            self.with(|round| part.refused(round, own));
         }
     }
 

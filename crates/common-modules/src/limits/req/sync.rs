@@ -57,6 +57,17 @@ impl Buckets for ReqBuckets {
         self.old.set(touched.map_or(0, |touched| touched.counts().0));
     }
 
+    fn give_back(&self, delta: &Delta) {
+        let Some(touched) = &self.shared.touched else { return };
+        let _lock = self.shared.table.lock();
+        let amount = match delta.amount {
+            Amount::Add(amount) => amount,
+            // The next round finds the level in the bucket.
+            Amount::Raise(_) => 1,
+        };
+        touched.add(delta.entry, amount);
+    }
+
     fn put(&self, entry: Entry, excess: i64, sent_ms: u64) {
         let Some(touched) = &self.shared.touched else { return };
         let mut t = self.shared.table.lock();

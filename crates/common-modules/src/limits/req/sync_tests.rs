@@ -1,4 +1,4 @@
-use fleet::model::{INTERVAL_MS, Network, Random, settings};
+use fleet::model::{Fault, INTERVAL_MS, Network, Random, settings};
 use fleet::{Node, Part, Status, Touched};
 use shm::Table;
 
@@ -176,4 +176,27 @@ fn very_many_hot_keys_are_all_sent() {
     network.pass(300);
     let touched = servers[0].shared.touched.as_ref().unwrap();
     assert!(touched.is_empty());
+}
+
+/// An engine at the edge of the timeout, or that refuses again and again, is no outage.
+#[test]
+fn every_other_round_fails() {
+    for (fault, delay_ms, most) in [
+        (Fault::Busy, 2, 105),
+        (Fault::Busy, 100, 105),
+        (Fault::Late, 2, 105),
+        (Fault::Late, 450, 105),
+        // What is lost on its way is not counted.
+        (Fault::Lost, 2, 120),
+    ] {
+        for seed in 0..2 {
+            let (mut network, servers) = network(5, 100_000, 10, seed);
+            network.fault = Some(fault);
+            network.delay_ms = delay_ms;
+            // Until the first answers, each server lets the rate pass.
+            load(&mut network, &servers, 20_000, &[400; 5]);
+            let sum: u64 = load(&mut network, &servers, 60_000, &[400; 5]).iter().sum();
+            assert!((5_000..=60 * most).contains(&sum), "{fault:?}, {delay_ms} ms: {sum}");
+        }
+    }
 }
