@@ -2,9 +2,8 @@
 //! afterwards.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::log;
 use base::log::{Level, Log};
@@ -18,11 +17,15 @@ use crate::board::Board;
 use crate::folder::Folder;
 use crate::issuer::{Issuer, Order, Proof};
 use crate::ordering::Pause;
+use crate::program;
 use crate::session::{Session, Trouble};
 use crate::zone::Answer;
 
 /// The time limit for the program of a dns-01 challenge.
 const PROGRAM_MAX: Duration = Duration::from_secs(300);
+
+/// The removal of a record is tried so often: a program may have removed it, and fail since then.
+pub(crate) const TRIES_MAX: u32 = 5;
 
 /// What an order needs to respond to challenges.
 #[derive(Clone, Copy)]
@@ -43,13 +46,24 @@ struct Record {
 }
 
 impl Record {
-    /// The records in a file of challenge responses.
-    fn all(file: &str) -> Vec<Record> {
+    /// The records in a file of challenge responses, and how often their removal was tried.
+    fn all(file: &str) -> Vec<(Record, u32)> {
         let one = |line: &str| {
-            let (name, text) = line.strip_prefix("dns-01 ")?.split_once(' ')?;
-            Some(Record { name: name.to_owned(), text: text.to_owned() })
+            let mut words = line.strip_prefix("dns-01 ")?.split(' ');
+            let (name, text) = (words.next()?.to_owned(), words.next()?.to_owned());
+            let tries = words.next().and_then(|tries| tries.parse().ok()).unwrap_or(0);
+            Some((Record { name, text }, tries))
         };
         file.lines().filter_map(one).collect()
+    }
+
+    /// Its line in the file.
+    fn line(&self, tries: u32) -> String {
+        let Record { name, text } = self;
+        match tries {
+            0 => format!("dns-01 {name} {text}\n"),
+            tries => format!("dns-01 {name} {text} {tries}\n"),
+        }
     }
 
     /// The name of the record (RFC 8555 section 8.4).
@@ -142,7 +156,7 @@ pub(crate) async fn answer(
     .await;
     stage.board.remove_answers(&shown);
     match &stage.issuer.proof {
-        Proof::Dns(_) => withdraw(stage, &order.id).await,
+        Proof::Dns(_) => withdraw(stage, &order.id, TRIES_MAX).await,
         Proof::Http | Proof::Alpn => stage.folder.remove(&file),
     }
     done
@@ -152,27 +166,58 @@ pub(crate) async fn answer(
 /// because the process is killed or another server leads, whoever leads next removes them.
 async fn note_records(stage: &Stage<'_>, file: &str, text: &str) {
     let before = stage.folder.read(file).unwrap_or_default();
-    let before = String::from_utf8_lossy(&before).into_owned();
-    let left = before.lines().filter(|line| !text.lines().any(|new| new == *line));
-    let all: String = left.map(|line| format!("{line}\n")).chain([text.to_owned()]).collect();
+    let mut left = Record::all(&String::from_utf8_lossy(&before));
+    let new = Record::all(text);
+    left.retain(|(record, _)| !new.iter().any(|(one, _)| one == record));
+    let all: String = left.iter().chain(&new).map(|(record, tries)| record.line(*tries)).collect();
     stage.folder.write(file, all.as_bytes());
     stage.folder.settle().await;
 }
 
 /// Removes the TXT records that were made for an order, by this process or by one that was broken
-/// off.
-pub(crate) async fn withdraw(stage: &Stage<'_>, order: &str) {
+/// off, and whose removal was tried less than `below` times. Those that the program cannot remove
+/// stay in the file for the next time.
+pub(crate) async fn withdraw(stage: &Stage<'_>, order: &str, below: u32) {
     let (file, issuer) = (file_of(order), stage.issuer);
-    let (Proof::Dns(program), Some(text)) = (&issuer.proof, stage.folder.read(&file)) else {
-        return;
+    let Proof::Dns(program) = &issuer.proof else { return };
+    let read = || {
+        let text = stage.folder.read(&file)?;
+        Some(Record::all(&String::from_utf8_lossy(&text)))
     };
-    for record in Record::all(&String::from_utf8_lossy(&text)) {
-        if let Err(trouble) = run(program, "cleanup", &record).await {
-            let m = format_args!("acme: {}, issuer: \"{}\"", trouble.message, issuer.name);
-            log!(stage.log, Level::Warn, None, "{m}");
-        }
+    let Some(all) = read() else { return };
+    for (record, tries) in all.into_iter().filter(|(_, tries)| *tries < below) {
+        // Noted before, because this work may be broken off by a program that hangs.
+        let tries = tries.saturating_add(1);
+        note_tries(stage, &file, &record, tries);
+        let m = match run(program, "cleanup", &record).await {
+            Err(trouble) if tries < TRIES_MAX => trouble.message,
+            Err(trouble) => {
+                note_tries(stage, &file, &record, 0);
+                format!("{}, which is not tried again after {tries} times", trouble.message)
+            }
+            Ok(()) => {
+                note_tries(stage, &file, &record, 0);
+                continue;
+            }
+        };
+        let m = format_args!("acme: {m}, issuer: \"{}\"", issuer.name);
+        log!(stage.log, Level::Warn, None, "{m}");
     }
-    stage.folder.remove(&file);
+    if read().is_some_and(|left| left.is_empty()) {
+        stage.folder.remove(&file);
+    }
+}
+
+/// Writes down how often the removal of a record was tried; with 0, it is removed from the file.
+fn note_tries(stage: &Stage<'_>, file: &str, record: &Record, tries: u32) {
+    let Some(before) = stage.folder.read(file) else { return };
+    let mut all = Record::all(&String::from_utf8_lossy(&before));
+    all.iter_mut().filter(|(one, _)| one == record).for_each(|(_, of)| *of = tries);
+    if tries == 0 {
+        all.retain(|(one, _)| one != record);
+    }
+    let text: String = all.iter().map(|(record, tries)| record.line(*tries)).collect();
+    stage.folder.write(file, text.as_bytes());
 }
 
 /// Parses a file of challenge responses: lines of `TYPE NAME KEY-AUTHORIZATION`. Other hosts read
@@ -268,29 +313,10 @@ async fn prove(session: &Session, begun: &[Begun]) -> Result<(), Trouble> {
 }
 
 /// Runs the program of a dns-01 challenge: `PROGRAM present|cleanup NAME VALUE`. Fails if it exits
-/// with an error or exceeds the time limit.
+/// with an error or exceeds the time limit. It ends with this work.
 async fn run(program: &Path, verb: &'static str, record: &Record) -> Result<(), Trouble> {
-    let (path, host, value) = (program.to_owned(), record.host(), record.value());
-    let running = event::pool::run_blocking(move || {
-        let mut command = Command::new(&path);
-        command.arg(verb).arg(&host).arg(&value).stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = command.spawn().map_err(|e| base::log::os_error(&e).to_string())?;
-        let end = Instant::now() + PROGRAM_MAX;
-        loop {
-            match child.try_wait() {
-                Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(status)) => return Err(status.to_string()),
-                Err(e) => return Err(base::log::os_error(&e).to_string()),
-                Ok(None) if Instant::now() >= end => {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    return Err("did not end in time".to_owned());
-                }
-                Ok(None) => std::thread::sleep(Duration::from_millis(20)),
-            }
-        }
-    });
-    let ran = running.await.map_err(|e| Trouble::new(e.to_string()))?;
+    let args = [verb.to_owned(), record.host(), record.value()];
+    let ran = program::run(program, args, PROGRAM_MAX).await;
     ran.map_err(|why| {
         let program = program.display();
         Trouble::new(format!("\"{program} {verb}\" for \"{}\" failed: {why}", record.name))
@@ -300,6 +326,9 @@ async fn run(program: &Path, verb: &'static str, record: &Record) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folder::tests::Scratch;
+    use crate::keep::tests::issuer;
+    use crate::zone::Shared;
 
     #[test]
     fn files_of_challenges() {
@@ -312,6 +341,53 @@ mod tests {
         assert!(tls::certified::Certified::from_pem(&found[1].text, &found[1].private).is_ok());
         let record = Record { name: "a.test".to_owned(), text: "x.y".to_owned() };
         assert_eq!(record.host(), "_acme-challenge.a.test.");
-        assert_eq!(Record::all(text), [record]);
+        assert_eq!(Record::all(text), [(record.clone(), 0)]);
+        assert_eq!(Record::all(&record.line(3)), [(record, 3)]);
+    }
+
+    /// A program that fails for one of two records.
+    #[test]
+    fn records_that_cannot_be_removed_stay_for_some_tries() {
+        let event_loop = event::Loop::new(event::Options::default());
+        let ran = event_loop.unwrap().block_on(async {
+            let scratch = Scratch::new("tries");
+            let below = testkit::Folder::new("tries-program");
+            let (program, calls) = (below.join("dns.sh"), below.join("calls"));
+            let script = format!(
+                "#!/bin/sh\necho \"$1 $2\" >> {}\ntest $2 != _acme-challenge.bad.test.\n",
+                calls.display()
+            );
+            testkit::write_script(&program, &script);
+            let (log, lines) = base::log::capture(Level::Info);
+            let mut issuer = issuer(&scratch.0, 1);
+            Rc::get_mut(&mut issuer).unwrap().proof = Proof::Dns(program);
+            let board = Board::new(&Rc::new(Shared::of_tests()), &[], &log);
+            let folder = Folder::new(Some(&scratch.0), "one", &log);
+            folder.prepare();
+            let stage = Stage { issuer: &issuer, board: &board, folder: &folder, log: &log };
+            let file = file_of("id");
+            folder.write(&file, b"dns-01 bad.test x.y\ndns-01 good.test x.z\n");
+            for tries in 1..TRIES_MAX {
+                withdraw(&stage, "id", TRIES_MAX).await;
+                let left = folder.read(&file).unwrap();
+                assert_eq!(left[..], *format!("dns-01 bad.test x.y {tries}\n").as_bytes());
+            }
+            withdraw(&stage, "id", TRIES_MAX).await;
+            assert!(folder.read(&file).is_none());
+            let told = lines.take();
+            assert_eq!(told.lines().count(), TRIES_MAX as usize, "{told}");
+            assert!(told.contains("is not tried again after 5 times"), "{told}");
+            let calls = std::fs::read_to_string(calls).unwrap();
+            let good = "cleanup _acme-challenge.good.test.";
+            assert_eq!(calls.lines().filter(|line| *line == good).count(), 1, "{calls}");
+            folder.write(&file, b"dns-01 bad.test x.y 1\n");
+            withdraw(&stage, "id", 1).await;
+            assert_eq!(folder.read(&file).unwrap()[..], *b"dns-01 bad.test x.y 1\n");
+            // What was made again counts from the begin.
+            folder.write(&file, b"dns-01 bad.test x.y 3\n");
+            note_records(&stage, &file, "dns-01 bad.test x.y\n").await;
+            assert_eq!(folder.read(&file).unwrap()[..], *b"dns-01 bad.test x.y\n");
+        });
+        ran.unwrap();
     }
 }

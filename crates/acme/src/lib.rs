@@ -39,6 +39,7 @@ mod helper;
 mod issuer;
 mod keep;
 mod ordering;
+mod program;
 mod progress;
 mod sealer;
 mod serving;

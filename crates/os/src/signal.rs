@@ -230,6 +230,22 @@ pub fn kill(pid: i32, signal: Signal) -> io::Result<()> {
         // Zero and below would name process groups, or everything.
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
+    kill_raw(pid, signal)
+}
+
+/// Sends a signal to all processes of a group.
+///
+/// # Errors
+/// The system's; `ESRCH` if there is no such group.
+pub fn kill_group(group: i32, signal: Signal) -> io::Result<()> {
+    if group <= 1 {
+        // Zero is this process's own group, and one would name everything.
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    kill_raw(-group, signal)
+}
+
+fn kill_raw(pid: i32, signal: Signal) -> io::Result<()> {
     // SAFETY: kill(2) touches no memory of this process.
     if unsafe { libc::kill(pid, signal.0) } == -1 {
         Err(io::Error::last_os_error())

@@ -1,8 +1,16 @@
 //! Leftovers: TXT records of orders that were broken off, and files of orders that are no longer
 //! configured.
 
-use super::{Keeper, certificates, now, stand_in};
-use crate::challenges::{Stage, withdraw};
+use base::log;
+use base::log::Level;
+use event::{Either, race, side_by_side};
+
+use super::{Keeper, ORDERS, certificates, now, stand_in};
+use crate::challenges::{Stage, TRIES_MAX, withdraw};
+
+/// The time for all removals at the begin, in milliseconds: orders wait for it, and a program that
+/// hangs is no reason that certificates end.
+const CLEAN_UP_MS: u64 = 60_000;
 
 /// The time for which the files of an order that is no longer configured are kept after the end of
 /// its certificate, or if it never had one, after their last change, in seconds. Servers get a new
@@ -18,24 +26,42 @@ impl Keeper {
     }
 
     /// Called when this host becomes the leader: removes TXT records of orders that are not in
-    /// progress. Those of the others are removed at their ends.
+    /// progress. Those of the others are removed at their ends. What takes too long is left for the
+    /// order's end, or for the next leader.
     pub(super) async fn clean_up(&self) {
-        let (stage, settings) = (self.stage(), self.settings());
-        for order in &self.issuer.orders {
-            let progress = self.progress(&order.id, &settings);
-            if progress.order.is_none() && !progress.asked {
-                withdraw(&stage, &order.id).await;
-            }
+        self.clean_up_within(CLEAN_UP_MS).await;
+    }
+
+    pub(super) async fn clean_up_within(&self, ms: u64) {
+        let (stage, left) = (self.stage(), self.left());
+        let removing = left.iter().map(|id| withdraw(&stage, id, TRIES_MAX));
+        let done = race(side_by_side(removing, ORDERS), event::sleep(ms)).await;
+        if let Either::Second(()) = done {
+            let (name, s) = (&self.issuer.name, ms / 1000);
+            let m = format_args!("acme: TXT records are not removed after {s} s");
+            log!(self.log, Level::Warn, None, "{m}, issuer: \"{name}\"");
         }
+    }
+
+    /// The orders that may have left TXT records.
+    fn left(&self) -> Vec<String> {
+        let settings = self.settings();
+        let is_idle = |id: &str| {
+            let progress = self.progress(id, &settings);
+            progress.order.is_none() && !progress.asked
+        };
+        let own = self.issuer.orders.iter().map(|order| order.id.clone());
+        let mut left: Vec<_> = own.filter(|id| is_idle(id)).collect();
         // With `sync`, no other issuer has files here.
         if self.issuer.shared.is_some() {
             for name in self.folder.list(".challenges") {
                 let id = name.trim_end_matches(".challenges");
                 if !self.is_configured(id) {
-                    withdraw(&stage, id).await;
+                    left.push(id.to_owned());
                 }
             }
         }
+        left
     }
 
     fn is_configured(&self, id: &str) -> bool {

@@ -485,7 +485,7 @@ impl Keeper {
         let ordering = Ordering { stage, session, order, replaces, save: &save };
         let done = ordering.run(progress).await;
         // Of an attempt that was broken off, if this one had nothing to prove.
-        withdraw(&stage, &order.id).await;
+        withdraw(&stage, &order.id, 1).await;
         if let Some(begun) = self.inherited.borrow_mut().remove(&order.id) {
             self.board.remove_answers(&begun);
             self.folder.remove(&format!("{}.challenges", order.id));

@@ -172,6 +172,27 @@ fn who_leads_removes_what_was_left_unfinished() {
 }
 
 #[test]
+fn a_program_that_hangs_does_not_hold_up_orders() {
+    let ran = event::Loop::new(event::Options::default()).unwrap().block_on(async {
+        let scratch = Scratch::new("hangs");
+        let below = testkit::Folder::new("hangs-program");
+        let program = below.join("dns.sh");
+        testkit::write_script(&program, "#!/bin/sh\nexec sleep 1000\n");
+        let (mut keeper, _, lines) = keeper(&scratch.0, 1);
+        Rc::get_mut(&mut keeper.issuer).unwrap().proof = Proof::Dns(program);
+        keeper.folder.prepare();
+        let file = format!("{}.challenges", keeper.issuer.orders[0].id);
+        keeper.folder.write(&file, b"dns-01 a.test x.y\ndns-01 b.test x.z\n");
+        keeper.clean_up_within(20).await;
+        assert!(lines.take().contains("TXT records are not removed after"));
+        // The first was tried, and none is forgotten.
+        let left = keeper.folder.read(&file).unwrap();
+        assert_eq!(left[..], *b"dns-01 a.test x.y 1\ndns-01 b.test x.z\n");
+    });
+    ran.unwrap();
+}
+
+#[test]
 fn files_of_orders_that_are_configured_no_more_go_after_their_end() {
     let scratch = Scratch::new("ended");
     let (keeper, _, _) = keeper(&scratch.0, 1);
