@@ -44,7 +44,7 @@ impl Counted for Count {
             (Some(Count(0 | 1)), None) => t.remove(entry),
             (Some(Count(n)), touched) => {
                 t.set(entry, Count(n.saturating_sub(1)));
-                // An entry without sessions goes when other servers know of it.
+                // An entry without sessions goes when no server has any of its key.
                 if let Some(touched) = touched {
                     touched.add(entry, 1);
                 }
@@ -114,7 +114,7 @@ impl Hold {
     }
 }
 
-/// Entries without sessions that make room for another one: others have not heard of them yet.
+/// So many of the oldest entries are looked at for one that makes room for another key.
 const EMPTY_MAX: usize = 8;
 
 fn insert(
@@ -124,15 +124,34 @@ fn insert(
 ) -> Result<Entry, Refusal> {
     let mut made = t.insert(key, Count(1));
     for _ in 0..EMPTY_MAX {
-        let oldest = t.oldest().filter(|_| made.is_err() && touched.is_some());
-        let Some(oldest) = oldest else { break };
-        match t.value(oldest) {
-            Some(Count(0)) => t.remove(oldest),
-            _ => t.touch(oldest),
+        let is_full = made.is_err();
+        if !is_full || !touched.is_some_and(|touched| make_room(t, touched)) {
+            break;
         }
         made = t.insert(key, Count(1));
     }
     made.map_err(|_| Refusal::NoRoom)
+}
+
+/// Removes an entry without sessions here, if there is one. Most of them are keys that others have
+/// sessions of, and without its entry a key counts here from 0 until the next exchange. So one of
+/// which no others are known goes first.
+fn make_room(t: &mut Locked<'_, Count>, touched: &Touched) -> bool {
+    let (mut next, mut empty) = (t.oldest(), None);
+    for _ in 0..EMPTY_MAX {
+        let Some(entry) = next else { break };
+        next = t.newer(entry);
+        match t.value(entry) {
+            Some(Count(0)) if touched.noted(entry) == 0 => {
+                t.remove(entry);
+                return true;
+            }
+            Some(Count(0)) => empty = empty.or(Some(entry)),
+            // The next time, others are looked at.
+            _ => t.touch(entry),
+        }
+    }
+    empty.inspect(|entry| t.remove(*entry)).is_some()
 }
 
 /// The outcome for a session: it and the sessions that it made (subrequests) count once.
@@ -382,5 +401,34 @@ mod tests {
         assert_eq!(holds.len(), shared.table.capacity());
         holds.pop();
         assert!(Hold::take(&shared, b"new", (1, false), 0).is_ok());
+    }
+    #[test]
+    fn entries_without_sessions_make_room_and_those_that_others_have_go_last() {
+        let table = Table::new(4096).unwrap();
+        let touched = Some(Touched::new(4096 / 64).unwrap());
+        let shared = Rc::new(Shared { key: Bytes::new(), table, journal: None, touched });
+        let take = |key: &[u8]| Hold::take(&shared, key, (1, true), 0).ok();
+        let find = |key: &[u8]| shared.table.lock().find(shared.table.key(key));
+        for key in [b"a", b"b", b"c"] {
+            drop(take(key));
+        }
+        for key in [b"a", b"c"] {
+            shared.touched.as_ref().unwrap().note(find(key).unwrap(), 1);
+        }
+        let mut holds: Vec<_> = (0_u32..).map_while(|n| take(&n.to_le_bytes())).collect();
+        // Each of the three made room, and then there was none.
+        assert_eq!(holds.len(), shared.table.capacity());
+        assert!([b"a", b"b", b"c"].iter().all(|key| find(*key).is_none()));
+        holds.clear();
+        // The first 8 were looked at in vain, and are no longer the oldest.
+        let shown = |keys: [&[u8]; 2]| keys.map(|key| find(key).is_some());
+        for n in 0..shared.table.capacity() as u32 {
+            let others = u64::from(n != 10);
+            shared.touched.as_ref().unwrap().note(find(&n.to_le_bytes()).unwrap(), others);
+        }
+        let _new = take(b"new").unwrap();
+        assert_eq!(shown([&8_u32.to_le_bytes(), &10_u32.to_le_bytes()]), [true, false]);
+        let _newer = take(b"newer").unwrap();
+        assert!(find(&8_u32.to_le_bytes()).is_none());
     }
 }
