@@ -423,9 +423,9 @@ export default function (n) {
             const request = requestOf(new Request(input, init));
             const options = typeof init === 'object' && init !== null ? init : {};
             const number = (value) => value === undefined ? undefined : +value;
-            const trace = {};
+            // Its text is `Error`, whatever scripts have done to prototypes.
+            const trace = { __proto__: null, name: 'Error', message: '' };
             captureStackTrace(trace, fetch);
-            // Its text, because it has no message, is `Error`.
             const frames = typeof trace.stack === 'string'
                 ? apply(slice, trace.stack, ['Error'.length]) : '';
             const sent = n.fetch(request.url, request.method, request.fields,

@@ -16,6 +16,16 @@ async function fetches(r) {
     r.return(200, `${told.join('|')}|${more.status}`);
 }
 
+// The stack has the caller's frames, whatever prototypes say.
+async function traced(r) {
+    Object.prototype.name = 'Another name';
+    Object.prototype.message = 'of two lines\n';
+    const failed = await ngx.fetch('http://127.0.0.1:1/').catch(e => e);
+    delete Object.prototype.name;
+    delete Object.prototype.message;
+    r.return(200, failed.stack.replace(`${failed}`, 'Error'));
+}
+
 function pieces(r) {
     for (let i = 0; i < 200_000; i++) r.send('x');
     r.finish();
@@ -38,8 +48,8 @@ function sendsLater(r, data, flags) {
     r.done();
 }
 
-export default { fetches, pieces, headers, waits, waitsShortly, rejectsLater, upper, failsLater,
-    sendsLater };
+export default { fetches, traced, pieces, headers, waits, waitsShortly, rejectsLater, upper,
+    failsLater, sendsLater };
 "#;
 
 const CONF: &str = "
@@ -48,6 +58,7 @@ const CONF: &str = "
         listen 127.0.0.1:%PORT0%;
         location /plain { return 200 plain; }
         location /fetches { js_fetch_limit 2; js_content t.fetches; }
+        location /traced { js_content t.traced; }
         location /pieces { js_time_limit 10s; js_cpu_limit 10s; js_content t.pieces; }
         location /fails { js_content t.waits; js_header_filter t.headers;
                           js_body_filter t.failsLater; }
@@ -70,6 +81,15 @@ fn fetches_in_flight_are_limited() {
     each_driver(|driver| {
         let weir = start(driver);
         assert_eq!(text(&weir, "/fetches"), "200|200|Error: too many fetches|200");
+    });
+}
+
+#[test]
+fn the_stack_of_a_failed_fetch_is_that_of_its_caller() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        let stack = text(&weir, "/traced");
+        assert!(stack.starts_with("Error\n    at traced ("), "{stack}");
     });
 }
 
