@@ -15,7 +15,7 @@ use script_modules::directives::{self, Scripts, init};
 use script_modules::settings::{Main, Periodics};
 use script_modules::{Function, Settings};
 
-use crate::handler::{Handler, Turn};
+use crate::handler::Handler;
 use crate::settings::{Content, Handlers, PieceType};
 use crate::{filters, periodic, variables};
 
@@ -131,7 +131,6 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
         p.content_handler = Some(Box::new(Handler::content(function)));
     }
     if handlers.header_filter.is_some() || handlers.body_filter.is_some() {
-        p.precontent.push(Box::new(Turn));
         p.header_filters.push(Box::new(filters::Filter::new(handlers.clone())));
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use base::log::Level;
 use bytes::Bytes;
-use http::module::{HeaderFilter, Verdict};
+use http::module::{HeaderFilter, Verdict, Wait};
 use http::output::{BodyFilter, FilterStep, Piece};
 use http::request::Request;
 use mem::Chain;
@@ -68,6 +68,10 @@ fn called(
 }
 
 impl HeaderFilter for Filter {
+    fn wait(&self, r: &Request) -> Option<Wait> {
+        (!r.is_traced() && !share::has_time()).then(|| Box::pin(share::time()) as Wait)
+    }
+
     fn run(&self, r: &mut Request) -> Verdict {
         // Explanations run no scripts.
         if r.is_traced() {
@@ -90,7 +94,9 @@ impl HeaderFilter for Filter {
         }
         if let Some((function, piece_type)) = &self.conf.body_filter {
             let function = function.clone();
-            r.out.filters.push(Box::new(Pieces { script, function, piece_type: *piece_type }));
+            let may_begin = Rc::default();
+            let piece_type = *piece_type;
+            r.out.filters.push(Box::new(Pieces { script, function, piece_type, may_begin }));
         }
         Verdict::Next
     }
@@ -105,6 +111,8 @@ struct Pieces {
     script: Rc<Script>,
     function: Function,
     piece_type: PieceType,
+    /// It has waited for time.
+    may_begin: Rc<Cell<bool>>,
 }
 
 impl Pieces {
@@ -133,14 +141,20 @@ impl Pieces {
             out.push_bytes(Bytes::from(sent));
         }
     }
-}
 
-/// The rest of the input waits until a script may run again.
-fn later() -> FilterStep {
-    FilterStep::Wait(Box::pin(async {
-        share::time().await;
-        Ok(())
-    }))
+    fn has_time(&self) -> bool {
+        self.may_begin.take() || share::has_time()
+    }
+
+    /// The rest of the input waits until a script may run again.
+    fn later(&self) -> FilterStep {
+        let may_begin = self.may_begin.clone();
+        FilterStep::Wait(Box::pin(async move {
+            share::time().await;
+            may_begin.set(true);
+            Ok(())
+        }))
+    }
 }
 
 impl BodyFilter for Pieces {
@@ -149,8 +163,8 @@ impl BodyFilter for Pieces {
         self.take(piece.out);
         let is_main = !r.is_subrequest();
         let mut left = piece.input.iter().count();
-        if !self.script.filtering.done.get() && (left > 0 || piece.last) && !share::has_time() {
-            return later();
+        if !self.script.filtering.done.get() && (left > 0 || piece.last) && !self.has_time() {
+            return self.later();
         }
         if left == 0 && piece.last && !self.script.filtering.done.get() {
             return match self.call(r, b"", is_main, piece.out) {
@@ -167,8 +181,8 @@ impl BodyFilter for Pieces {
             if self.call(r, bytes, last, piece.out).is_err() {
                 return FilterStep::Fail;
             }
-            if left > 0 && !share::has_time() {
-                return later();
+            if left > 0 && !self.has_time() {
+                return self.later();
             }
         }
         piece.out.append(piece.input);

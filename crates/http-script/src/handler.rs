@@ -111,22 +111,6 @@ impl PhaseHandler for Handler {
     }
 }
 
-/// Waits before the content of a location with filters until a script may run, because a header
-/// filter cannot wait.
-pub(crate) struct Turn;
-
-impl PhaseHandler for Turn {
-    fn run<'a>(&'a self, _: &'a mut Request) -> Step<'a> {
-        if share::has_time() {
-            return Step::Now(Verdict::Next);
-        }
-        Step::Wait(Box::pin(async {
-            share::time().await;
-            Verdict::Next
-        }))
-    }
-}
-
 /// Notes in an explanation that a function would be called, which explanations do not do.
 pub(crate) fn explain(r: &Request, function: &Function) {
     r.note_called(function.counts.directive, &function.lossy());

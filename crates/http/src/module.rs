@@ -78,6 +78,11 @@ impl<F: Fn(&mut Request) -> Verdict> PhaseHandler for F {
 /// A filter that changes the body either edits `r.out.body` in place, or pushes a
 /// [`BodyFilter`](crate::output::BodyFilter) to `r.out.filters`, in the order of the pipeline.
 pub trait HeaderFilter {
+    /// What the response waits for before `run`, if anything.
+    fn wait(&self, _: &Request) -> Option<Wait> {
+        None
+    }
+
     /// Edits `r.out`. A `Status` verdict replaces the response by a special one.
     fn run(&self, r: &mut Request) -> Verdict;
 
@@ -93,6 +98,9 @@ impl<F: Fn(&mut Request) -> Verdict> HeaderFilter for F {
         self(r)
     }
 }
+
+/// See [`HeaderFilter::wait`].
+pub type Wait = Pin<Box<dyn Future<Output = ()>>>;
 
 /// See [`Pipeline::resume`].
 pub(crate) type Resume = Box<dyn Fn(&mut Request)>;

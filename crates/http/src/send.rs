@@ -9,7 +9,7 @@ use mem::Chain;
 
 use crate::channel::{self, SendFailed};
 use crate::filter::filtered;
-use crate::module::Verdict;
+use crate::module::{Verdict, Wait};
 use crate::output::{Body, BodySource, WholeBody};
 use crate::phases::{self, Outcome};
 use crate::request::{MAX_URI_CHANGES, Request};
@@ -261,12 +261,14 @@ pub(crate) enum Filtered {
     /// One refuses it, and this status is to be answered instead.
     Refused(u16),
     /// One wants the whole body before the others go on.
-    Waits(Waiting),
+    Waits(Waiting<Box<dyn WholeBody>>),
+    /// The next one has to wait.
+    Later(Waiting<Wait>),
 }
 
-/// Header filters that wait for work on the whole body.
-pub(crate) struct Waiting {
-    work: Box<dyn WholeBody>,
+/// Header filters that wait for something.
+pub(crate) struct Waiting<T> {
+    what: T,
     /// The filter that is next.
     next: usize,
 }
@@ -278,7 +280,7 @@ pub(crate) fn filters(r: &mut Request) -> Filtered {
         return Filtered::Whole;
     }
     r.out.prepared = r.out.headers.len();
-    filters_from(r, 0)
+    filters_from(r, 0, false)
 }
 
 /// Waits for the work that filters asked for. A filter's refusal is answered as a handler's: with a
@@ -290,6 +292,10 @@ pub(crate) async fn settle_filtered(r: &mut Request, mut now: Filtered) -> Outco
         now = match now {
             Filtered::Whole => return Outcome::Respond,
             Filtered::Waits(at) => behind_work(r, at).await,
+            Filtered::Later(at) => {
+                at.what.await;
+                filters_from(r, at.next, true)
+            }
             Filtered::Refused(status) => {
                 let outcome = phases::refuse(r, status).await;
                 if outcome != Outcome::Respond || left == 0 {
@@ -303,28 +309,33 @@ pub(crate) async fn settle_filtered(r: &mut Request, mut now: Filtered) -> Outco
 }
 
 /// Has the work on the whole body done, and goes on behind the filter that asked for it.
-async fn behind_work(r: &mut Request, at: Waiting) -> Filtered {
+async fn behind_work(r: &mut Request, at: Waiting<Box<dyn WholeBody>>) -> Filtered {
     r.out.filtered = r.out.headers.len();
-    match crate::whole::work(r, at.work).await {
+    match crate::whole::work(r, at.what).await {
         Verdict::Status(status) => refused(r, status),
-        _ => filters_from(r, at.next),
+        _ => filters_from(r, at.next, false),
     }
 }
 
-/// The filters from number `next` on.
-fn filters_from(r: &mut Request, next: usize) -> Filtered {
+/// The filters from number `next` on, which `has_waited`.
+fn filters_from(r: &mut Request, next: usize, has_waited: bool) -> Filtered {
     let loc = r.loc.clone();
     let all = &loc.pipeline.header_filters;
     for (n, f) in all.iter().enumerate().skip(next) {
         if r.is_subrequest() && !f.in_subrequests() {
             continue;
         }
+        if !(has_waited && n == next)
+            && let Some(what) = f.wait(r)
+        {
+            return Filtered::Later(Waiting { what, next: n });
+        }
         r.out.filtered = r.out.headers.len();
         if let Verdict::Status(status) = f.run(r) {
             return refused(r, status);
         }
         if let Some(work) = r.out.whole.take() {
-            return Filtered::Waits(Waiting { work, next: n + 1 });
+            return Filtered::Waits(Waiting { what: work, next: n + 1 });
         }
     }
     Filtered::Whole

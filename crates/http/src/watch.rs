@@ -8,7 +8,9 @@ use std::pin::Pin;
 use conf::ConfError;
 use engine::watch::{StretchLog, Watched, call, call_with, log_of};
 
-use crate::module::{Dry, HeaderFilter, Install, LocView, PhaseHandler, Pipeline, Step, Verdict};
+use crate::module::{
+    Dry, HeaderFilter, Install, LocView, PhaseHandler, Pipeline, Step, Verdict, Wait,
+};
 use crate::output::{Ahead, Body, BodyFilter, BodySource, FilterStep, NextPiece, Piece};
 use crate::request::Request;
 
@@ -137,6 +139,10 @@ struct WatchedFilter {
 }
 
 impl HeaderFilter for WatchedFilter {
+    fn wait(&self, r: &Request) -> Option<Wait> {
+        self.filter.wait(r)
+    }
+
     fn run(&self, r: &mut Request) -> Verdict {
         let before = r.out.filters.len();
         let verdict = call(r, self.module, |r| self.filter.run(r));

@@ -1,14 +1,15 @@
 //! What a script waits for.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Poll, ready};
+use std::task::Poll;
 
 use ::script::{Answer, Ticket, TimerId};
 
-use crate::share;
+use crate::share::Place;
 
 /// The outcome of what a script waits for.
 pub enum Done {
@@ -43,6 +44,8 @@ struct Op {
 #[derive(Default)]
 pub struct Ops {
     list: RefCell<Vec<Op>>,
+    /// What has come while there was no time for the script.
+    found: RefCell<VecDeque<(Key, Done)>>,
     /// Requests of `ngx.fetch` that have no response yet.
     fetches: Rc<Cell<usize>>,
 }
@@ -59,12 +62,12 @@ impl Drop for InFlight {
 impl Ops {
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
-        self.list.borrow().is_empty()
+        self.len() == 0
     }
 
     /// The number of things.
     pub fn len(&self) -> usize {
-        self.list.borrow().len()
+        self.list.borrow().len() + self.found.borrow().len()
     }
 
     /// Counts a request of `ngx.fetch` until the result is dropped; `None` if there are `max` of
@@ -87,10 +90,11 @@ impl Ops {
         self.push(Op { key: Key::Ticket(ticket), pending, detach: Some(detach) });
     }
 
-    /// Starts a timer.
+    /// Starts a timer, whose time begins now.
     pub fn start_timer(&self, timer: TimerId, after_ms: u64) {
+        let sleep = event::sleep(after_ms);
         let pending = Box::pin(async move {
-            event::sleep(after_ms).await;
+            sleep.await;
             Done::Fired
         });
         self.push(Op { key: Key::Timer(timer), pending, detach: None });
@@ -99,24 +103,30 @@ impl Ops {
     /// Stops one.
     pub fn stop_timer(&self, timer: TimerId) {
         self.list.borrow_mut().retain(|op| op.key != Key::Timer(timer));
+        self.found.borrow_mut().retain(|(key, _)| *key != Key::Timer(timer));
     }
 
-    /// The next thing that has come, once the script may continue: see [`share`]. May be dropped at
-    /// any time.
+    /// The next thing that has come, once the script may continue: see [`share`](crate::share).
+    /// The others go on until then. May be dropped at any time.
     pub async fn next(&self) -> (Key, Done) {
+        let mut place = Place::default();
         poll_fn(|cx| {
-            ready!(share::poll_time(cx));
             // Not borrowed while they are polled.
-            let mut ops = self.list.take();
-            let found =
-                ops.iter_mut().enumerate().find_map(|(i, op)| match op.pending.as_mut().poll(cx) {
-                    Poll::Ready(done) => Some((i, done)),
-                    Poll::Pending => None,
-                });
-            let found = found.map(|(i, done)| (ops.remove(i).key, done));
-            ops.append(&mut self.list.borrow_mut());
-            *self.list.borrow_mut() = ops;
-            found.map_or(Poll::Pending, Poll::Ready)
+            let ops = self.list.take();
+            let (mut left, mut found) = (Vec::with_capacity(ops.len()), Vec::new());
+            for mut op in ops {
+                match op.pending.as_mut().poll(cx) {
+                    Poll::Ready(done) => found.push((op.key, done)),
+                    Poll::Pending => left.push(op),
+                }
+            }
+            left.append(&mut self.list.borrow_mut());
+            *self.list.borrow_mut() = left;
+            self.found.borrow_mut().extend(found);
+            if self.found.borrow().is_empty() || place.poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.found.borrow_mut().pop_front().map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
@@ -125,7 +135,7 @@ impl Ops {
     pub fn end(&self) -> (bool, bool) {
         let ops = self.list.take();
         let mut goes_on = false;
-        let any = !ops.is_empty();
+        let any = !ops.is_empty() || !self.found.take().is_empty();
         for op in ops {
             goes_on |= op.detach.is_some_and(|detach| detach());
         }
@@ -139,7 +149,15 @@ impl Ops {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::future::{Future, poll_fn};
+    use std::pin::pin;
+    use std::rc::Rc;
+    use std::task::Poll;
+
+    use event::sim::{Faults, Plan};
     use event::testing::{each_driver, turns};
+    use event::{DriverKind, Loop, Options};
 
     use ::script::{Answer, Data, Ticket, TimerId};
 
@@ -163,6 +181,74 @@ mod tests {
             assert_ne!(event::turn(), now);
             assert_eq!(ops.next().await.0, Key::Timer(TimerId(3)));
         });
+    }
+
+    /// Polls the list once, and drops what waits for it.
+    async fn look(ops: &Ops) -> bool {
+        poll_fn(|cx| Poll::Ready(pin!(ops.next()).poll(cx).is_ready())).await
+    }
+
+    #[test]
+    fn only_the_script_waits_for_time() {
+        each_driver(|| async {
+            turns(1).await;
+            let ops = Ops::default();
+            let steps = Rc::new(Cell::new(0));
+            for number in 1..=2 {
+                let steps = steps.clone();
+                ops.wait(
+                    Ticket(number),
+                    Box::pin(async move {
+                        steps.set(steps.get() + 1);
+                        event::task::yield_now().await;
+                        steps.set(steps.get() + 1);
+                        Done::Answer(Answer::Data(Data::Undefined))
+                    }),
+                );
+            }
+            share::used(1_000_000);
+            assert!(!look(&ops).await);
+            assert_eq!(steps.get(), 2, "they begin without time for the script");
+            assert!(!look(&ops).await);
+            assert_eq!((steps.get(), ops.len()), (4, 2), "and end");
+            assert_eq!(ops.next().await.0, Key::Ticket(Ticket(1)));
+            assert_eq!(ops.next().await.0, Key::Ticket(Ticket(2)));
+            assert!(ops.is_empty());
+        });
+    }
+
+    fn simulated<T: 'static>(body: impl Future<Output = T> + 'static) -> T {
+        let driver = DriverKind::Sim(Plan::new(0, Faults::NONE));
+        let mut event_loop = Loop::new(Options { driver, ..Options::default() }).unwrap();
+        event_loop.block_on(body).unwrap()
+    }
+
+    #[test]
+    fn a_timer_that_has_expired_can_be_stopped() {
+        simulated(async {
+            let ops = Ops::default();
+            ops.start_timer(TimerId(1), 10);
+            assert!(!look(&ops).await);
+            event::sleep(20).await;
+            share::used(1_000_000);
+            assert!(!look(&ops).await);
+            assert!(ops.list.borrow().is_empty() && ops.len() == 1);
+            ops.stop_timer(TimerId(1));
+            assert!(ops.is_empty());
+        });
+    }
+
+    #[test]
+    fn the_time_of_a_timer_begins_when_it_is_started() {
+        let waited = simulated(async {
+            let ops = Ops::default();
+            ops.start_timer(TimerId(1), 1_000);
+            let began = base::time::now_ms();
+            event::sleep(900).await;
+            ops.next().await;
+            base::time::now_ms() - began
+        });
+        assert_eq!(waited, 1_000);
     }
 
     #[test]
