@@ -61,7 +61,7 @@ pub fn missing_functions(load: impl FnOnce() -> bool) -> Vec<Function> {
     let is_loaded = load();
     let watched = WATCHED.take().filter(|_| is_loaded);
     let Some(Watched { compiled, variables }) = watched else { return Vec::new() };
-    let engines = compiled.iter().map(|code| code.take(Limits::default(), &mut NoHost));
+    let engines = compiled.iter().map(|code| code.make(Limits::default(), &mut NoHost));
     let mut engines: Vec<Option<Instance>> = engines.map(Result::ok).collect();
     let mut missing = Vec::new();
     for (code, engine) in compiled.iter().zip(&mut engines) {
@@ -113,21 +113,25 @@ impl Code {
         });
     }
 
-    /// An engine for a request: an idle one, or a new one.
+    /// An idle engine for a request.
+    pub fn idle(&self, limits: Limits) -> Option<Instance> {
+        let mut idle = self.idle.borrow_mut().pop()?;
+        idle.set_limits(limits);
+        Some(idle)
+    }
+
+    /// A new engine, which has run its modules.
     ///
     /// # Errors
     /// A module threw when it was evaluated, or there is not enough memory.
-    pub fn take(&self, limits: Limits, host: &mut dyn Host) -> Result<Instance, Fault> {
-        if let Some(mut idle) = self.idle.borrow_mut().pop() {
-            idle.set_limits(limits);
-            return Ok(idle);
-        }
+    pub fn make(&self, limits: Limits, host: &mut dyn Host) -> Result<Instance, Fault> {
         let facts = FACTS.with(|facts| facts.borrow().clone());
         Instance::new(self.program.clone(), limits, facts, host)
     }
 
     /// Keeps a clean engine for another request, if there are not `max` of them.
     pub fn give(&self, instance: Instance, max: usize) {
+        instance.reset_time();
         let mut idle = self.idle.borrow_mut();
         if idle.len() < max {
             idle.push(instance);

@@ -59,9 +59,16 @@ impl Job {
     /// # Errors
     /// A module threw, or there is not enough memory.
     pub fn start(&self, host: &mut dyn Host) -> Result<(), Fault> {
-        let instance = self.code.take(self.conf.limits(), host)?;
-        // A new engine has run its modules.
-        share::used(instance.used_usec());
+        let instance = match self.code.idle(self.conf.limits()) {
+            Some(idle) => idle,
+            None => {
+                // Its modules may take long, and fail then.
+                let began = os::clock::thread_usec();
+                let made = self.code.make(self.conf.limits(), host);
+                share::used(os::clock::thread_usec().saturating_sub(began));
+                made?
+            }
+        };
         *self.engine.borrow_mut() = Some(instance);
         Ok(())
     }
@@ -178,7 +185,10 @@ impl Job {
         }
         (end.waited, end.goes_on) = self.ops.end();
         let Some(mut instance) = self.engine.borrow_mut().take() else { return end };
-        match instance.end_request(host) {
+        let before = instance.used_usec();
+        let ended = instance.end_request(host);
+        share::used(instance.used_usec().saturating_sub(before));
+        match ended {
             // It may have run out of memory, of which the next request needs some, too.
             Ok(true) if self.has_failed.get() => {}
             Ok(true) => {
@@ -256,5 +266,51 @@ fn ended() -> Fault {
         stack: String::new(),
         function: None,
         place: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ::script::{Limits, NoHost};
+
+    use super::*;
+
+    const WORK: &str = "function work() { for (let i = 0; i < 100_000; i++); }\n";
+
+    /// A job for a script in a file of its own.
+    fn job(name: &'static str, text: &str) -> Job {
+        let of = format!("weir-script-job-{}-{name}", std::process::id());
+        let prefix = std::env::temp_dir().join(of);
+        std::fs::create_dir(&prefix).unwrap();
+        std::fs::write(prefix.join(name), format!("{WORK}{text}")).unwrap();
+        let pos = conf::Pos { file: Rc::from(Path::new("test")), line: 1, column: 1 };
+        let word = conf::Word { text: name.into(), pos, quoted: false };
+        let mut settings = Settings::default();
+        settings.own.imports.push(("t".to_owned(), name.to_owned(), word));
+        settings.own.prefix.clone_from(&prefix);
+        settings.prepare([]).unwrap();
+        std::fs::remove_dir_all(&prefix).unwrap();
+        Job::new(Rc::new(settings)).unwrap()
+    }
+
+    #[test]
+    fn an_import_that_fails_has_used_time() {
+        let job = job("fails.js", "work(); throw new Error('no');");
+        let before = share::used_so_far();
+        assert!(job.start(&mut NoHost).is_err());
+        assert!(share::used_so_far() > before);
+    }
+
+    #[test]
+    fn the_exit_hook_uses_time() {
+        let job = job("exit.js", "njs.on('exit', work); export default {};");
+        job.start(&mut NoHost).unwrap();
+        let before = share::used_so_far();
+        job.end(&mut NoHost);
+        assert!(share::used_so_far() > before);
+        let idle = job.code.idle(Limits::default()).unwrap();
+        assert_eq!(idle.used_usec(), 0, "the next request begins anew");
     }
 }

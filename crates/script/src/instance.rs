@@ -280,7 +280,8 @@ impl Instance {
     }
 
     /// Ends the work for a request: calls what `njs.on('exit')` has registered, and forgets
-    /// tickets, timers and calls. Returns whether the engine may serve another request.
+    /// tickets, timers and calls. Returns whether the engine may serve another request, before
+    /// which [`Instance::reset_time`] is due.
     ///
     /// # Errors
     /// As for [`Instance::call`]: what the hook threw, or a rejection that nobody handled.
@@ -291,7 +292,6 @@ impl Instance {
         let hook = self.exit(host);
         self.state.forget_request();
         let left = self.run(host, |_, _| Ok(()));
-        self.state.meter.reset();
         hook.and(left)?;
         Ok(!self.ended && !self.state.is_waiting())
     }
