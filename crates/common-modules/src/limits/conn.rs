@@ -420,15 +420,15 @@ mod tests {
         assert_eq!(holds.len(), shared.table.capacity());
         assert!([b"a", b"b", b"c"].iter().all(|key| find(*key).is_none()));
         holds.clear();
-        // The first 8 were looked at in vain, and are no longer the oldest.
-        let shown = |keys: [&[u8]; 2]| keys.map(|key| find(key).is_some());
-        for n in 0..shared.table.capacity() as u32 {
-            let others = u64::from(n != 10);
-            shared.touched.as_ref().unwrap().note(find(&n.to_le_bytes()).unwrap(), others);
-        }
+        let order = || {
+            let t = shared.table.lock();
+            std::iter::successors(t.oldest(), |entry| t.newer(*entry)).collect::<Vec<_>>()
+        };
+        let (all, touched) = (order(), shared.touched.as_ref().unwrap());
+        all.iter().enumerate().for_each(|(n, entry)| touched.note(*entry, u64::from(n != 2)));
         let _new = take(b"new").unwrap();
-        assert_eq!(shown([&8_u32.to_le_bytes(), &10_u32.to_le_bytes()]), [true, false]);
+        assert_eq!((order()[..2].to_vec(), order()[2]), (all[..2].to_vec(), all[3]));
         let _newer = take(b"newer").unwrap();
-        assert!(find(&8_u32.to_le_bytes()).is_none());
+        assert_eq!(order()[0], all[1]);
     }
 }
