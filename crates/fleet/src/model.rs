@@ -466,7 +466,7 @@ impl Network {
             server.rounds += 1;
             let is_lost = server.is_cut
                 || self.random.below(1000) < self.loss
-                || server.rounds % 2 == 0 && self.fault == Some(Fault::Lost);
+                || server.rounds.is_multiple_of(2) && self.fault == Some(Fault::Lost);
             let arrives = now + self.random.below(self.delay_ms + 1);
             let (arrives, ends) = (Some(arrives).filter(|_| !is_lost), now + TIMEOUT_MS);
             server.flight = Some(Flight { arrives, calls, answers: None, ends, begun: now });
@@ -475,7 +475,7 @@ impl Network {
         if flight.arrives.is_some_and(|at| at <= now) && !self.is_stopped {
             flight.arrives = None;
             let unix = EPOCH_MS + now.cast_signed();
-            let fault = self.fault.filter(|_| server.rounds % 2 == 0);
+            let fault = self.fault.filter(|_| server.rounds.is_multiple_of(2));
             let run = |call: &Call| match fault {
                 Some(Fault::Busy) if call.script.name != "hello" => {
                     Answer::Error("BUSY a script runs".to_owned())
