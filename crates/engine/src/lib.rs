@@ -25,6 +25,7 @@ pub mod module;
 pub mod names;
 pub mod overload;
 mod places;
+pub mod rates;
 pub mod regex;
 pub mod sampler;
 mod session;

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
+use engine::rates::Rates;
 use os::SockAddr;
 
-use super::Rates;
 use crate::channel::Channel;
 use crate::channel::conn::Conn;
 

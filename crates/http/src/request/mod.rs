@@ -6,7 +6,6 @@
 pub mod body;
 mod client;
 mod edit;
-mod rates;
 mod state;
 mod target;
 mod traced;
@@ -17,7 +16,6 @@ pub use client::ClientSide;
 pub use edit::FieldEdit;
 pub use engine::account::Account;
 pub(crate) use engine::account::{Counted, PhaseTimes};
-pub use rates::Rates;
 pub use state::State;
 pub(crate) use target::MAX_URI_CHANGES;
 pub use target::Target;

@@ -1,9 +1,9 @@
 //! How fast a response may go, and how long a slow client is waited for.
 
-use engine::min_rate::Credit;
+use crate::min_rate::Credit;
 
 /// The rates of one request.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Rates {
     /// `limit_rate` as changed by `set $limit_rate`, bytes a second; 0 is any number.
     pub limit: Option<u64>,
@@ -11,7 +11,7 @@ pub struct Rates {
     /// `limit_rate_after` to say.
     pub after: Option<u64>,
     /// The time for which the client's body is still waited for.
-    pub(crate) body: Credit,
+    pub body: Credit,
     /// The time for which the client's taking of the response is.
-    pub(crate) sending: Credit,
+    pub sending: Credit,
 }
