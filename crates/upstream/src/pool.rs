@@ -208,7 +208,7 @@ impl Pool {
     pub fn expect(&self, kept: Kept, gate: &Gate) -> Option<Expected> {
         let pool = self.me.upgrade()?;
         let idle = self.idle.borrow();
-        // Among workers that share theirs, it will go to the queue.
+        // A further one to the same server goes to the queue that the workers share, if they do.
         let full = match self.surplus(&idle, &kept.conn, &kept.addr) {
             Some(handover) => handover.is_full(),
             None => idle.len() + self.expected.get() >= self.conf.max,

@@ -6,9 +6,9 @@ use base::time::exact_us;
 /// and is memory in use.
 const GROUP: usize = 32;
 
-/// The longest wait of a group's first task, in microseconds. It is compared after each poll, so
-/// the wait can be longer by the poll that exceeds it. Clients should not wait longer for a
-/// response that is ready only because other requests take long to prepare.
+/// The longest wait of a group's first task, in microseconds: its response is ready, and waits only
+/// for those of other clients. The time is looked at after each poll, so the wait can be longer by
+/// the poll that exceeds it.
 const WAIT_US: u64 = 150;
 
 /// The group of tasks that wait in `gather`.

@@ -278,7 +278,8 @@ impl Core {
 mod tests {
     use super::*;
 
-    /// The places of those chosen out of connections of these clients, the longest wait first.
+    /// Chooses `count` of some connections, and returns their places. Each connection is given as
+    /// its client; the one that has waited longest comes first.
     fn chosen(clients: &[u32], count: usize) -> Vec<u64> {
         let of = |(since, &client): (usize, &u32)| Candidate {
             client,

@@ -10,7 +10,8 @@ use super::receive::Receiver;
 use super::receive::moving::offer;
 use crate::channel::streams::kept_ms;
 
-/// The longest wait for a client that is to read what is in the output, milliseconds.
+/// The time in which the client has to read all that is in the output, milliseconds. If it does
+/// not, the connection stays.
 const SEND_MS: u64 = 50;
 
 /// The most tunnels of a connection that moves: a message carries no more descriptors, and some of

@@ -17,8 +17,8 @@ pub(crate) enum Padding {
     Pss,
 }
 
-/// A public key. What the library computes from the modulus once, a tenth of the cost of a
-/// verification, is kept for each algorithm that is used.
+/// A public key. For each algorithm that is used, it keeps what the library computes from the
+/// modulus: computed anew, this is a tenth of the cost of a verification.
 pub(crate) struct RsaPublic {
     /// RSAPublicKey in DER (RFC 8017 appendix A.1.1).
     der: Vec<u8>,

@@ -104,14 +104,14 @@ impl Candidate {
         is_due.then(|| Turn { moves: self.moves.clone(), kind: self.entry.kind, why: None })
     }
 
-    /// Whether it is known if the connection moves: [`Candidate::turn`] tells.
+    /// Whether the decision about this connection has been made. [`Candidate::turn`] returns it.
     pub fn is_decided(&self) -> bool {
         self.entry.state.get() != State::Waits
     }
 
-    /// Waits for `future`, or until it is known whether the connection moves: `None`, and
-    /// [`Candidate::turn`] tells. Costs nothing but a look at a flag, because the task is woken
-    /// then.
+    /// Waits for `future`. Returns `None` if the decision about this connection is made first;
+    /// [`Candidate::turn`] returns it. Each poll only looks at a flag, because the decision wakes
+    /// the task.
     pub fn unless_due<F: Future + Unpin>(&self, future: F) -> UnlessDue<'_, F> {
         UnlessDue { candidate: self, future }
     }

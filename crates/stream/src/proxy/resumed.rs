@@ -5,7 +5,7 @@ use net::Transport;
 use net::relay::Resting;
 use upstream::lease::Occupied;
 
-/// A session that another process has begun.
+/// A session that another process began, and that goes on in this one.
 pub(crate) struct Resumed {
     /// The connection to its server.
     pub(super) server: Transport,

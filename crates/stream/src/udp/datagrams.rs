@@ -122,9 +122,10 @@ pub(crate) fn send(
 }
 
 thread_local! {
-    /// The buffer for batch receives of this worker. Empty whenever a task waits.
+    /// The buffer for batch receives of this worker. What is in it is taken before a task waits, so
+    /// all tasks share it.
     static BATCH: RefCell<Option<Batch>> = const { RefCell::new(None) };
-    /// The buffer for single receives. Empty whenever a task waits.
+    /// The same for single receives.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 

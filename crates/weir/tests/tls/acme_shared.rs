@@ -90,8 +90,8 @@ fn three_servers_make_one_order() {
     signal(redis.pid(), "CONT");
 }
 
-/// Waits until all servers have the certificate, and prints how long that took after the order's
-/// end, which is in the log of the server that led.
+/// Waits until all servers have the certificate, and prints how long that took since the end of the
+/// order. The log of the server that placed the order has that time.
 fn served_by_all(nodes: &[Weir]) -> Vec<Vec<u8>> {
     let has_issued = |weir: &Weir| {
         let log = weir.log("error.log");
