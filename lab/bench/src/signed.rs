@@ -1,6 +1,6 @@
 //! The cost of signed tokens: `auth_jwt` with one that the worker has verified before, and with a
-//! new one for each request, beside the same file for everybody and one verification alone. And the
-//! cost of a look-up in a table of `keyval`.
+//! new one for each request, beside the same file for everybody and the floor with and without a
+//! verification of each request's token. And the cost of a look-up in a table of `keyval`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,29 +11,27 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
-    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaKeyPair, UnparsedPublicKey,
-    VerificationAlgorithm,
+    RSA_PKCS1_SHA256, RsaKeyPair,
 };
-use rustix::time::{ClockId, clock_gettime};
 
+use crate::helper::Helper;
 use crate::http_client::Client;
 use crate::options::Options;
-use crate::report::median;
 use crate::server::{Kind, Server, Setup, new_folder};
 use crate::subject::{self, Subject};
-use crate::{Outcome, proc, wrk};
+use crate::{Outcome, wrk};
 
 const CONFIG: &str = include_str!("../configs/signed.conf");
 
 /// The subject without anything.
 const PLAIN: &str = "1k";
+/// The bare server without a verification.
+const FLOOR: &str = "floor";
 
 /// More tokens than a worker remembers, so that each is new when its turn comes.
 const TOKENS: usize = 4096;
 /// Pairs in the table.
 const PAIRS: usize = 100_000;
-/// Verifications in a measurement of one alone.
-const VERIFICATIONS: u32 = 1000;
 
 /// Why a key could not be made or used: the library does not tell.
 const FAILED: &str = "aws-lc-rs failed";
@@ -99,32 +97,13 @@ impl Key {
         Ok(token)
     }
 
-    /// The CPU time of one verification of such a token's signature, without anything around it.
-    /// Each is another signature, as in the load: one and the same would find its part of the
-    /// curve's tables in the cache and its branches foreseen.
-    fn verification_us(&self) -> Outcome<f64> {
-        let signed = (0..VERIFICATIONS)
-            .map(|number| {
-                let message = format!("{number:0200}");
-                Ok((self.sign(message.as_bytes())?, message))
-            })
-            .collect::<Outcome<Vec<_>>>()?;
-        let (algorithm, public): (&'static dyn VerificationAlgorithm, &[u8]) = match self {
-            Key::Rsa(key) => (&RSA_PKCS1_2048_8192_SHA256, key.public_key().as_ref()),
-            Key::Ecdsa(key) => (&ECDSA_P256_SHA256_FIXED, key.public_key().as_ref()),
-        };
-        let key = UnparsedPublicKey::new(algorithm, public);
-        let before = thread_time();
-        for (signature, message) in &signed {
-            key.verify(message.as_bytes(), signature).map_err(|_| FAILED.to_owned())?;
+    /// The public key as aws-lc-rs takes it.
+    fn public_bytes(&self) -> &[u8] {
+        match self {
+            Key::Rsa(key) => key.public_key().as_ref(),
+            Key::Ecdsa(key) => key.public_key().as_ref(),
         }
-        Ok((thread_time() - before).as_secs_f64() * 1e6 / f64::from(VERIFICATIONS))
     }
-}
-
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 fn base64url(bytes: &[u8]) -> String {
@@ -151,10 +130,12 @@ pub fn run(options: &Options, _: &str) -> Outcome {
     let ecdsa = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING);
     let keys = [Key::Rsa(rsa), Key::Ecdsa(ecdsa.map_err(|_| FAILED.to_owned())?)];
     let folder = new_folder()?;
-    let names = [["rs256-seen", "rs256-new"], ["es256-seen", "es256-new"]];
+    let names =
+        [["rs256-seen", "rs256-new", "floor-rs256"], ["es256-seen", "es256-new", "floor-es256"]];
 
+    let mut floors = Vec::new();
     let mut plans = vec![(PLAIN, String::new(), Sends::Path("/1k.txt"))];
-    for (key, [seen, new]) in keys.iter().zip(names) {
+    for (key, [seen, new, floor]) in keys.iter().zip(names) {
         let algorithm = key.algorithm();
         let set = format!("{{\"keys\":[{}]}}", key.public());
         let set = written(folder.join(format!("{algorithm}.json")), &set)?;
@@ -165,9 +146,14 @@ pub fn run(options: &Options, _: &str) -> Outcome {
             let _ = writeln!(all, "{}", key.token(user)?);
         }
         let all = written(folder.join(format!("{algorithm}-new")), &all)?;
+        let public = folder.join(format!("{algorithm}.key"));
+        fs::write(&public, key.public_bytes()).map_err(|e| format!("{}: {e}", public.display()))?;
+        floors.push((floor, vec![algorithm.to_owned(), public.display().to_string()], all.clone()));
         plans.push((seen, place.clone(), Sends::Tokens(one)));
         plans.push((new, place, Sends::Tokens(all)));
     }
+    // The same requests without a verification.
+    floors.extend(floors.last().map(|(_, _, tokens)| (FLOOR, Vec::new(), tokens.clone())));
     let last = "/1k.txt?k=key-99999";
     plans.push(("argument", "add_header X-Found $arg_k;".to_owned(), Sends::Path(last)));
     plans.push(("keyval", "add_header X-Found $found;".to_owned(), Sends::Path(last)));
@@ -189,6 +175,12 @@ pub fn run(options: &Options, _: &str) -> Outcome {
         sends.push((server.port, send));
         subjects.push(Subject::server(server).called(name));
     }
+    for (name, words, tokens) in floors {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let helper = Helper::bare(options, 0, "floor", &words)?;
+        sends.push((helper.port, Sends::Tokens(tokens)));
+        subjects.push(Subject::helper(name, helper));
+    }
     subject::measure(options, &mut subjects, |port, seconds| {
         let send = sends.iter().find(|(of, _)| *of == port).map(|(_, send)| send);
         match send {
@@ -202,8 +194,9 @@ pub fn run(options: &Options, _: &str) -> Outcome {
     subject::print(&subjects, "req");
     subject::print_ratios(&subjects, "req", PLAIN);
     subject::print_ratios(&subjects, "req", "argument");
-    for key in &keys {
-        alone(options, key)?;
+    for [_, new, floor] in names {
+        subject::print_ratio(&subjects, "req", floor, FLOOR);
+        over_sum(&subjects, new, floor);
     }
     remove(&folder);
     Ok(())
@@ -214,18 +207,17 @@ fn load(port: u16, path: &str, seconds: u32) -> wrk::Load<'_> {
     wrk::Load { port, path, connections, seconds, pipeline, close, files }
 }
 
-/// Prints the time of one verification, as a median of the rounds.
-fn alone(options: &Options, key: &Key) -> Outcome {
-    let measured = std::thread::scope(|scope| {
-        let rounds = scope.spawn(|| {
-            // Where the servers run.
-            proc::pin(0);
-            (0..options.rounds).map(|_| key.verification_us()).collect::<Outcome<Vec<_>>>()
-        });
-        rounds.join().map_err(|_| "the thread of verifications panicked".to_owned())?
-    })?;
-    println!("one verification of {} alone: {:.2} us", key.algorithm(), median(&measured));
-    Ok(())
+/// Prints the CPU of a new token beside the sum of what it cannot do without: the file for everybody,
+/// and what a verification adds to the floor.
+fn over_sum(subjects: &[Subject], new: &str, floor: &str) {
+    let cpu = |name| subjects.iter().find(|s| s.name == name).map(Subject::cpu_us);
+    if let (Some(new_us), Some(plain), Some(verifies), Some(bare)) =
+        (cpu(new), cpu(PLAIN), cpu(floor), cpu(FLOOR))
+    {
+        let verification = verifies - bare;
+        let over = new_us / (plain + verification);
+        println!("{new}: one verification {verification:.2} us; CPU / ({PLAIN} + it) {over:.3}");
+    }
 }
 
 fn remove(folder: &Path) {

@@ -60,6 +60,11 @@ impl Subject {
         Self::new(name, port, Running::Helper(helper))
     }
 
+    /// The CPU time of a request in microseconds, the median of the rounds.
+    pub fn cpu_us(&self) -> f64 {
+        median(&self.cpu_us)
+    }
+
     /// Drops the figures of the rounds so far.
     pub fn forget(&mut self) {
         let Self { rate, cpu_us, p50, p99, longest, .. } = self;

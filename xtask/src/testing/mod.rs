@@ -4,6 +4,8 @@
 //! failed. If it passes, it is *unsteady*: it is named at the end and its output is kept, because
 //! one test among thousands that failed for reasons of the machine should not hold back a day's
 //! work. A few unsteady tests are a list to work off; more than [`UNSTEADY_MAX`] fail the run.
+//!
+//! A program that passed and has not changed since counts as passed without a run; `--all` runs it.
 
 mod load;
 mod options;
@@ -12,6 +14,7 @@ mod program;
 mod schedule;
 #[cfg(test)]
 mod scripted;
+mod unchanged;
 
 use std::fs;
 use std::path::Path;
@@ -22,6 +25,7 @@ use crate::{Findings, run};
 use options::Options;
 use output::Failure;
 use program::Program;
+use unchanged::Unchanged;
 
 /// More unsteady tests than these fail the run: then it is the machine or the tests that is broken.
 const UNSTEADY_MAX: usize = 3;
@@ -41,13 +45,15 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
         return Err(vec!["no test program of that name".to_owned()]);
     }
     programs.iter_mut().for_each(|program| program.variables.clone_from(&options.variables));
+    let mut unchanged = Unchanged::read(ws).map_err(|e| vec![e])?;
     let _busy = options.busy.then(load::Busy::on_each_processor);
     let mut findings = Vec::new();
     for round in 1..=options.rounds {
         if options.rounds > 1 {
             println!("== round {round} of {}", options.rounds);
         }
-        let report = Report::of(&programs, &options, &ws.root().join(KEPT));
+        let report = Report::of(&programs, &options, &mut unchanged, &ws.root().join(KEPT));
+        findings.extend(unchanged.write().err());
         // Before the report, whose last line counts.
         if options.doc && options.programs.is_empty() {
             let doc = ["test", "--workspace", "--doc", "--quiet"];
@@ -81,6 +87,8 @@ impl std::fmt::Display for Test {
 #[derive(Default, Debug)]
 struct Report {
     passed: usize,
+    /// Those of the passed that did not run, because their programs have not changed.
+    unchanged: usize,
     ignored: usize,
     /// Failed twice.
     failed: Vec<Test>,
@@ -89,17 +97,39 @@ struct Report {
 }
 
 impl Report {
-    /// Runs the programs, and then each failed test once more with nothing beside it.
-    fn of(programs: &[Program], options: &Options, kept: &Path) -> Report {
+    /// Runs the programs but those that passed before and have not changed, and then each failed
+    /// test once more with nothing beside it.
+    fn of(
+        programs: &[Program],
+        options: &Options,
+        unchanged: &mut Unchanged,
+        kept: &Path,
+    ) -> Report {
         // A folder of the last run would show failures that are none any more.
         let _ = fs::remove_dir_all(kept);
+        let mut report = Report::default();
+        let mut to_run = Vec::new();
+        for program in programs {
+            match unchanged.outcome(program).filter(|_| options.leaves_unchanged()) {
+                Some(outcome) => {
+                    report.unchanged += outcome.passed;
+                    report.passed += outcome.passed;
+                    report.ignored += outcome.ignored;
+                }
+                None => to_run.push(program),
+            }
+        }
+        let left_out = programs.len() - to_run.len();
+        if left_out > 0 {
+            println!("== {left_out} programs passed before and have not changed (--all runs them)");
+        }
         let began = Instant::now();
-        let outcomes = schedule::run(programs, options, |program, outcome| {
+        let outcomes = schedule::run(&to_run, options, |program, outcome| {
             keep(kept, program, &outcome.failed, "");
         });
         println!("== ran once in {:.0} s", began.elapsed().as_secs_f64());
-        let mut report = Report::default();
-        for (program, outcome) in programs.iter().zip(outcomes) {
+        for (program, outcome) in to_run.into_iter().zip(outcomes) {
+            unchanged.note(program, &outcome);
             report.passed += outcome.passed;
             report.ignored += outcome.ignored;
             for failure in outcome.failed {
@@ -142,7 +172,11 @@ impl Report {
             0 => String::new(),
             ignored => format!(", {ignored} skipped"),
         };
-        println!("{} passed, {} failed{ignored}", self.passed, self.failed.len());
+        let unchanged = match self.unchanged {
+            0 => String::new(),
+            unchanged => format!(", {unchanged} of them before, unchanged"),
+        };
+        println!("{} passed, {} failed{ignored}{unchanged}", self.passed, self.failed.len());
         findings
     }
 
@@ -181,11 +215,13 @@ fn keep(folder: &Path, program: &Program, failures: &[Failure], suffix: &str) {
 #[cfg(test)]
 mod tests {
     use super::scripted::Scripted;
-    use super::{Options, Report, Test};
+    use super::{Options, Report, Test, Unchanged};
 
     fn report(scripted: &Scripted) -> Report {
         let options = Options { threads: 2, jobs: 2, ..Options::default() };
-        Report::of(&[scripted.program()], &options, &scripted.folder().join("kept"))
+        let mut unchanged = Unchanged::none(scripted.folder());
+        let kept = scripted.folder().join("kept");
+        Report::of(&[scripted.program()], &options, &mut unchanged, &kept)
     }
 
     fn names(tests: &[Test]) -> Vec<&str> {
@@ -221,6 +257,29 @@ mod tests {
             let report = report(&scripted);
             assert_eq!((report.passed, report.unsteady.len()), (5, unsteady));
             assert_eq!(report.findings().len(), findings, "{unsteady}");
+        }
+    }
+
+    #[test]
+    fn what_passed_is_counted_again_and_what_was_unsteady_is_run_again() {
+        for (once, unchanged_tests) in [(false, 2), (true, 0)] {
+            let mut scripted = Scripted::new(&format!("before-{once}"), &["a", "b"]);
+            if once {
+                scripted = scripted.fails_once("b");
+            }
+            let mut unchanged = Unchanged::none(scripted.folder());
+            let mut program = scripted.program();
+            program.folder = scripted.folder().join("crates");
+            std::fs::create_dir(&program.folder).expect("a folder");
+            let options = Options { threads: 2, jobs: 2, ..Options::default() };
+            let kept = scripted.folder().join("kept");
+            let programs = [program];
+            let first = Report::of(&programs, &options, &mut unchanged, &kept);
+            assert_eq!((first.passed, first.unchanged), (2, 0));
+            let second = Report::of(&programs, &options, &mut unchanged, &kept);
+            assert_eq!((second.passed, second.unchanged), (2, unchanged_tests));
+            let all = Options { all: true, ..options };
+            assert_eq!(Report::of(&programs, &all, &mut unchanged, &kept).unchanged, 0);
         }
     }
 

@@ -9,6 +9,7 @@ package (weir-conf), or a package and a target (weir/cache).
 
   --rounds N       run everything N times
   --busy           beside one busy loop for each processor
+  --all            also programs that passed and have not changed since
   --all-drivers    on epoll, io_uring, poll and select, also where the driver is not the subject
   --threads N      threads of a test program (or RUST_TEST_THREADS)
   --jobs N         test programs at a time
@@ -29,6 +30,8 @@ const ALL_DRIVERS: (&str, &str) = ("WEIR_TEST_ALL_DRIVERS", "1");
 pub struct Options {
     /// Packages or programs; all, where none is named.
     pub programs: Vec<String>,
+    /// Programs that passed and have not changed run as well.
+    pub all: bool,
     /// Runs of everything.
     pub rounds: usize,
     /// One busy loop for each processor runs beside the tests.
@@ -50,6 +53,7 @@ impl Default for Options {
         let threads = std::env::var("RUST_TEST_THREADS").ok().and_then(|n| n.parse().ok());
         Options {
             programs: Vec::new(),
+            all: false,
             rounds: 1,
             busy: false,
             threads: threads.unwrap_or(THREADS),
@@ -76,6 +80,7 @@ impl Options {
                 "--rounds" => options.rounds = number()?,
                 "--threads" => options.threads = number()?,
                 "--jobs" => options.jobs = number()?,
+                "--all" => options.all = true,
                 "--busy" => options.busy = true,
                 "--no-doc" => options.doc = false,
                 "--all-drivers" => options.variables.push(ALL_DRIVERS),
@@ -87,6 +92,13 @@ impl Options {
             }
         }
         Ok(Some(options))
+    }
+
+    /// Whether programs that passed before may be left out: not if a program is named, or the tests
+    /// are repeated or run in another way than always.
+    pub fn leaves_unchanged(&self) -> bool {
+        let is_usual = self.rounds == 1 && !self.busy && self.variables.is_empty();
+        is_usual && !self.all && self.programs.is_empty()
     }
 
     /// Whether a program, `PACKAGE/TARGET`, is among those asked for.
@@ -115,6 +127,12 @@ mod tests {
         );
         assert!(options.wants("weir/cache") && options.wants("weir-conf/parse"));
         assert!(!options.wants("weir/http") && !options.wants("weir-base/weir_base"));
+        let leaves = |args| read(args).ok().flatten().is_some_and(|o| o.leaves_unchanged());
+        assert!(leaves(&[]) && leaves(&["--threads", "2"]));
+        for all in [&["--all"][..], &["weir"], &["--rounds", "2"], &["--busy"], &["--all-drivers"]]
+        {
+            assert!(!leaves(all), "{all:?}");
+        }
         assert!(read(&["--help"]).is_ok_and(|options| options.is_none()));
         for wrong in [&["--rounds"][..], &["--rounds", "0"], &["--jobs", "x"], &["--nothing"]] {
             assert!(read(wrong).is_err(), "{wrong:?}");

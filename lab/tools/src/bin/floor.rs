@@ -3,12 +3,14 @@
 //! the empty line, but for the length of a POST's body; it is no server, but the yardstick for
 //! servers.
 //!
-//! `floor PORT [close|echo|file PATH|hold|sink|udp]`: with `close`, each connection is closed after
+//! `floor PORT [close|echo|file PATH|hold|sink|RS256 KEY|ES256 KEY|udp]`: with `close`, each connection is closed after
 //! its first answer; with `echo`, the first request upgrades a connection, and later bytes are sent
 //! back; with `file`, the body is that file's content, by `sendfile`, one request at a time; with
 //! `hold`, requests wait for one with the path `/go`, and then all of them are answered at once;
-//! with `sink`, requests have bodies, and a short answer behind the last byte. With `udp` each
-//! datagram comes back with the bit that makes a question of DNS an answer.
+//! with `sink`, requests have bodies, and a short answer behind the last byte; with `RS256` or
+//! `ES256`, the signature of each request's token is verified by the public key in that file, as
+//! aws-lc-rs takes it, and a wrong one ends the connection. With `udp` each datagram comes back with
+//! the bit that makes a question of DNS an answer.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +19,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, VerificationAlgorithm,
+};
 use bare::{Bare, Connection, Connections, Outcome};
 use rustix::fs::sendfile;
 use rustix::io::Errno;
@@ -25,18 +30,21 @@ use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, Socket
 const BODY: usize = 1024;
 
 fn main() -> ExitCode {
-    bare::run("floor PORT [close|echo|file PATH|hold|sink|udp]", |arguments| {
+    bare::run("floor PORT [close|echo|file PATH|hold|sink|RS256 KEY|ES256 KEY|udp]", |arguments| {
         let port = arguments.first()?.parse().ok()?;
+        let path = arguments.get(2).copied();
         let mode = match arguments.get(1).copied() {
             Some("close") => Mode::Close,
             Some("echo") => Mode::Echo,
             Some("file") => Mode::File,
             Some("hold") => Mode::Hold,
             Some("sink") => Mode::Sink,
+            Some("RS256") => return Some(verify(port, &RSA_PKCS1_2048_8192_SHA256, path?)),
+            Some("ES256") => return Some(verify(port, &ECDSA_P256_SHA256_FIXED, path?)),
             Some("udp") => return Some(echo_datagrams(port)),
             _ => Mode::Keep,
         };
-        Some(serve(port, mode, arguments.get(2).copied()))
+        Some(serve(port, mode, path, None))
     })
 }
 
@@ -68,14 +76,23 @@ struct Floor {
     received: Vec<u8>,
     /// Connections whose requests wait.
     held: Vec<usize>,
+    /// By which the token of each request is verified.
+    key: Option<ParsedPublicKey>,
+    signature: Vec<u8>,
 }
 
-fn serve(port: u16, mode: Mode, path: Option<&str>) -> Outcome {
+fn verify(port: u16, algorithm: &'static dyn VerificationAlgorithm, path: &str) -> Outcome {
+    let key = ParsedPublicKey::new(algorithm, std::fs::read(path)?)?;
+    serve(port, Mode::Keep, None, Some(key))
+}
+
+fn serve(port: u16, mode: Mode, path: Option<&str>, key: Option<ParsedPublicKey>) -> Outcome {
     let file = path.map(File::open).transpose()?;
     let file = file.map(|f| f.metadata().map(|m| (f, m.len()))).transpose()?;
     let response = response(mode, file.as_ref().map_or(BODY as u64, |f| f.1));
     let received = Vec::with_capacity(16 * 1024);
-    bare::serve(port, &mut Floor { mode, response, file, received, held: Vec::new() })
+    let (held, signature) = (Vec::new(), Vec::new());
+    bare::serve(port, &mut Floor { mode, response, file, received, held, key, signature })
 }
 
 impl Bare for Floor {
@@ -173,6 +190,9 @@ impl Floor {
             return After::keep(self.take_body(c) && self.sink(c));
         }
         let requests = self.received.windows(4).filter(|w| w == b"\r\n\r\n").count();
+        if requests > 0 && !self.is_signed() {
+            return After::Close;
+        }
         if self.mode == Mode::Hold && requests > 0 && !self.received.starts_with(b"GET /return ") {
             return if self.received.starts_with(b"GET /go ") { After::Go } else { After::Hold };
         }
@@ -180,6 +200,21 @@ impl Floor {
             return After::keep(c.send(&self.received));
         }
         After::keep(self.respond(c, requests))
+    }
+
+    /// Whether the token of the request in `received` has the key's signature, or none is asked for.
+    fn is_signed(&mut self) -> bool {
+        const BEARER: &[u8] = b"Bearer ";
+        let Some(key) = &self.key else { return true };
+        let Some(at) = self.received.windows(BEARER.len()).position(|w| w == BEARER) else {
+            return false;
+        };
+        let token = &self.received[at + BEARER.len()..];
+        let token = &token[..token.iter().position(|&b| b == b'\r').unwrap_or(token.len())];
+        let Some(dot) = token.iter().rposition(|&b| b == b'.') else { return false };
+        self.signature.clear();
+        base::base64::decode_url(&token[dot + 1..], &mut self.signature)
+            && key.verify_sig(&token[..dot], &self.signature).is_ok()
     }
 
     /// Reads requests with bodies, one at a time on a connection as proxies send them, and answers
