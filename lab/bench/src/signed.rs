@@ -10,8 +10,7 @@ use std::time::Duration;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
-    RSA_PKCS1_SHA256, RsaKeyPair,
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
 };
 
 use crate::helper::Helper;
@@ -27,6 +26,13 @@ const CONFIG: &str = include_str!("../configs/signed.conf");
 const PLAIN: &str = "1k";
 /// The bare server without a verification.
 const FLOOR: &str = "floor";
+
+/// Asks for the last pair.
+const LAST: &str = "/1k.txt?k=key-99999";
+
+/// The subjects of each algorithm: a token seen before, a new one, and the floor that verifies it.
+const NAMES: [[&str; 3]; 2] =
+    [["rs256-seen", "rs256-new", "floor-rs256"], ["es256-seen", "es256-new", "floor-es256"]];
 
 /// More tokens than a worker remembers, so that each is new when its turn comes.
 const TOKENS: usize = 4096;
@@ -124,18 +130,23 @@ enum Sends {
     Tokens(PathBuf),
 }
 
+/// A bare server with its arguments, and the tokens that its clients send.
+struct Floor {
+    name: &'static str,
+    words: Vec<String>,
+    tokens: PathBuf,
+}
+
 /// Runs the load.
 pub fn run(options: &Options, _: &str) -> Outcome {
     let rsa = RsaKeyPair::generate(KeySize::Rsa2048).map_err(|_| FAILED.to_owned())?;
     let ecdsa = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING);
     let keys = [Key::Rsa(rsa), Key::Ecdsa(ecdsa.map_err(|_| FAILED.to_owned())?)];
     let folder = new_folder()?;
-    let names =
-        [["rs256-seen", "rs256-new", "floor-rs256"], ["es256-seen", "es256-new", "floor-es256"]];
 
-    let mut floors = Vec::new();
+    let mut floors: Vec<Floor> = Vec::new();
     let mut plans = vec![(PLAIN, String::new(), Sends::Path("/1k.txt"))];
-    for (key, [seen, new, floor]) in keys.iter().zip(names) {
+    for (key, [seen, new, floor]) in keys.iter().zip(NAMES) {
         let algorithm = key.algorithm();
         let set = format!("{{\"keys\":[{}]}}", key.public());
         let set = written(folder.join(format!("{algorithm}.json")), &set)?;
@@ -148,34 +159,30 @@ pub fn run(options: &Options, _: &str) -> Outcome {
         let all = written(folder.join(format!("{algorithm}-new")), &all)?;
         let public = folder.join(format!("{algorithm}.key"));
         fs::write(&public, key.public_bytes()).map_err(|e| format!("{}: {e}", public.display()))?;
-        floors.push((floor, vec![algorithm.to_owned(), public.display().to_string()], all.clone()));
+        let words = vec![algorithm.to_owned(), public.display().to_string()];
+        floors.push(Floor { name: floor, words, tokens: all.clone() });
         plans.push((seen, place.clone(), Sends::Tokens(one)));
         plans.push((new, place, Sends::Tokens(all)));
     }
     // The same requests without a verification.
-    floors.extend(floors.last().map(|(_, _, tokens)| (FLOOR, Vec::new(), tokens.clone())));
-    let last = "/1k.txt?k=key-99999";
-    plans.push(("argument", "add_header X-Found $arg_k;".to_owned(), Sends::Path(last)));
-    plans.push(("keyval", "add_header X-Found $found;".to_owned(), Sends::Path(last)));
+    let tokens = floors.last().map(|floor| floor.tokens.clone());
+    floors.extend(tokens.map(|tokens| Floor { name: FLOOR, words: Vec::new(), tokens }));
+    plans.push(("argument", "add_header X-Found $arg_k;".to_owned(), Sends::Path(LAST)));
+    plans.push(("keyval", "add_header X-Found $found;".to_owned(), Sends::Path(LAST)));
 
-    let pairs: Vec<_> = (0..PAIRS).map(|i| format!("\"key-{i}\":\"{i}\"")).collect();
-    let pairs = written(folder.join("pairs.json"), &format!("{{{}}}", pairs.join(",")))?;
+    let pairs = written(folder.join("pairs.json"), &pairs())?;
     let (mut subjects, mut sends) = (Vec::new(), Vec::new());
     for (name, place, send) in plans {
         let fill = vec![("%PLACE%", place), ("%PAIRS%", pairs.display().to_string())];
         let setup = Setup { template: CONFIG, generation: 1, fill, ..Setup::default() };
         let server = Server::start(options, Kind::Weir, &setup)?.0;
         if name == "keyval" {
-            let mut client = Client::new(server.port, None, Duration::from_secs(5));
-            let answer = client.get_once(last).map_err(|lost| lost.to_string())?;
-            if answer.field("X-Found") != Some("99999") {
-                return Err(format!("the pair is not found: {}", answer.head));
-            }
+            find_pair(server.port)?;
         }
         sends.push((server.port, send));
         subjects.push(Subject::server(server).called(name));
     }
-    for (name, words, tokens) in floors {
+    for Floor { name, words, tokens } in floors {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let helper = Helper::bare(options, 0, "floor", &words)?;
         sends.push((helper.port, Sends::Tokens(tokens)));
@@ -194,7 +201,7 @@ pub fn run(options: &Options, _: &str) -> Outcome {
     subject::print(&subjects, "req");
     subject::print_ratios(&subjects, "req", PLAIN);
     subject::print_ratios(&subjects, "req", "argument");
-    for [_, new, floor] in names {
+    for [_, new, floor] in NAMES {
         subject::print_ratio(&subjects, "req", floor, FLOOR);
         over_sum(&subjects, new, floor);
     }
@@ -202,15 +209,31 @@ pub fn run(options: &Options, _: &str) -> Outcome {
     Ok(())
 }
 
+/// The table of `keyval`, in JSON.
+fn pairs() -> String {
+    let pairs: Vec<_> = (0..PAIRS).map(|i| format!("\"key-{i}\":\"{i}\"")).collect();
+    format!("{{{}}}", pairs.join(","))
+}
+
+/// The answer has to have the pair's value: else the look-up that is measured finds nothing.
+fn find_pair(port: u16) -> Outcome {
+    let mut client = Client::new(port, None, Duration::from_secs(5));
+    let answer = client.get_once(LAST).map_err(|lost| lost.to_string())?;
+    match answer.field("X-Found") {
+        Some("99999") => Ok(()),
+        _ => Err(format!("the pair is not found: {}", answer.head)),
+    }
+}
+
 fn load(port: u16, path: &str, seconds: u32) -> wrk::Load<'_> {
     let (connections, pipeline, close, files) = (64, false, false, None);
     wrk::Load { port, path, connections, seconds, pipeline, close, files }
 }
 
-/// Prints the CPU of a new token beside the sum of what it cannot do without: the file for everybody,
-/// and what a verification adds to the floor.
+/// Prints the CPU of a new token beside the sum of what it cannot do without: the file for
+/// everybody, and what a verification adds to the floor.
 fn over_sum(subjects: &[Subject], new: &str, floor: &str) {
-    let cpu = |name| subjects.iter().find(|s| s.name == name).map(Subject::cpu_us);
+    let cpu = |name| subject::cpu_us(subjects, name);
     if let (Some(new_us), Some(plain), Some(verifies), Some(bare)) =
         (cpu(new), cpu(PLAIN), cpu(floor), cpu(FLOOR))
     {

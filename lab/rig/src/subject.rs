@@ -60,11 +60,6 @@ impl Subject {
         Self::new(name, port, Running::Helper(helper))
     }
 
-    /// The CPU time of a request in microseconds, the median of the rounds.
-    pub fn cpu_us(&self) -> f64 {
-        median(&self.cpu_us)
-    }
-
     /// Drops the figures of the rounds so far.
     pub fn forget(&mut self) {
         let Self { rate, cpu_us, p50, p99, longest, .. } = self;
@@ -143,6 +138,11 @@ pub fn print_ratios(subjects: &[Subject], unit: &str, to: &str) {
     for s in subjects.iter().filter(|s| s.name != to) {
         print_ratio(subjects, unit, s.name, to);
     }
+}
+
+/// The CPU time of a subject's request in microseconds, the median of the rounds.
+pub fn cpu_us(subjects: &[Subject], name: &str) -> Option<f64> {
+    subjects.iter().find(|s| s.name == name).map(|s| median(&s.cpu_us))
 }
 
 /// Prints the ratios of one subject to another one.

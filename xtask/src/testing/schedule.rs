@@ -10,8 +10,8 @@ use super::options::Options;
 use super::output::Outcome;
 use super::program::Program;
 
-/// Programs that look at their own memory once they have been idle for a while: a busy machine would
-/// disturb them, but they do not disturb one another.
+/// Programs that look at their own memory once they have been idle for a while: a busy machine
+/// would disturb them, but they do not disturb one another.
 const IDLE: &[&str] = &[
     "weir-event/heap",
     "weir-event/memory",

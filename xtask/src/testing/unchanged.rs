@@ -1,9 +1,9 @@
 //! Test programs that passed whole and have not changed since: they are not run again.
 //!
-//! A program is the same while its file is, because cargo leaves alone what a change does not reach.
-//! What else a test may look at makes all programs new: any file of the repository but Rust code,
-//! the packages that the system has, its kernel, and our variables of the environment. A program
-//! that starts the server is new with each server, too.
+//! A program is the same while its file is, because cargo leaves alone what a change does not
+//! reach. What else a test may look at makes all programs new: any file of the repository but Rust
+//! code, the packages that the system has, its kernel, and our variables of the environment. A
+//! program that starts the server is new with each server, too.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -3,14 +3,14 @@
 //! the empty line, but for the length of a POST's body; it is no server, but the yardstick for
 //! servers.
 //!
-//! `floor PORT [close|echo|file PATH|hold|sink|RS256 KEY|ES256 KEY|udp]`: with `close`, each connection is closed after
-//! its first answer; with `echo`, the first request upgrades a connection, and later bytes are sent
-//! back; with `file`, the body is that file's content, by `sendfile`, one request at a time; with
-//! `hold`, requests wait for one with the path `/go`, and then all of them are answered at once;
-//! with `sink`, requests have bodies, and a short answer behind the last byte; with `RS256` or
-//! `ES256`, the signature of each request's token is verified by the public key in that file, as
-//! aws-lc-rs takes it, and a wrong one ends the connection. With `udp` each datagram comes back with
-//! the bit that makes a question of DNS an answer.
+//! `floor PORT [close|echo|file PATH|hold|sink|RS256 KEY|ES256 KEY|udp]`: with `close`, each
+//! connection is closed after its first answer; with `echo`, the first request upgrades a
+//! connection, and later bytes are sent back; with `file`, the body is that file's content, by
+//! `sendfile`, one request at a time; with `hold`, requests wait for one with the path `/go`, and
+//! then all of them are answered at once; with `sink`, requests have bodies, and a short answer
+//! behind the last byte; with `RS256` or `ES256`, the signature of each request's token is verified
+//! by the public key in that file, as aws-lc-rs takes it, and a wrong one ends the connection. With
+//! `udp` each datagram comes back with the bit that makes a question of DNS an answer.
 
 #![forbid(unsafe_code)]
 
@@ -202,7 +202,8 @@ impl Floor {
         After::keep(self.respond(c, requests))
     }
 
-    /// Whether the token of the request in `received` has the key's signature, or none is asked for.
+    /// Whether the token of the request in `received` has the key's signature, or none is asked
+    /// for.
     fn is_signed(&mut self) -> bool {
         const BEARER: &[u8] = b"Bearer ";
         let Some(key) = &self.key else { return true };
