@@ -42,6 +42,9 @@ const fn meaningless(name: &'static str, check: Check, why: &'static str) -> Ann
 const NO_WAF: &str = "there is no ModSecurity in Weir: ask a firewall by `auth-url`, or put one in \
                       front. The paths answer 503, because serving them unprotected would be worse";
 
+const NO_WAF_SETTING: &str = "there is no ModSecurity in Weir: ask a firewall by `auth-url`, or \
+                              put one in front. Without `enable-modsecurity` it has no effect";
+
 const SAME_SITES: &[&str] = &["none", "lax", "strict"];
 
 use Check::*;
@@ -239,8 +242,8 @@ pub const ANNOTATIONS: &[Annotation] = &[
     // A firewall.
     refused("enable-modsecurity", Bool, NO_WAF),
     refused("enable-owasp-core-rules", Bool, NO_WAF),
-    refused("modsecurity-transaction-id", Variables, NO_WAF),
-    refused("modsecurity-snippet", Text, NO_WAF),
+    refused("modsecurity-transaction-id", Variables, NO_WAF_SETTING),
+    refused("modsecurity-snippet", Text, NO_WAF_SETTING),
 ];
 
 /// Finds an annotation by its name.
