@@ -9,6 +9,9 @@ use crate::{Findings, circles, directives, licences, run, sbom, site, testing, t
 /// know new lints: there they are shown, but do not fail.
 const TOOLCHAIN: &str = "1.95";
 
+/// The part of the Kubernetes controller that every run tests.
+const RENDERER: &[&str] = &["--package", "weir-kube-render"];
+
 type Step = fn(&Workspace, bool) -> Findings;
 
 /// The steps before the tests, with their names.
@@ -26,7 +29,7 @@ const STEPS: &[(&str, Step)] = &[
     ("directives", |ws, _| directives::run(ws, &["--check".to_owned()])),
     ("modules", modules),
     ("fuzz targets", |ws, _| fuzz_targets(ws)),
-    ("kube", |ws, exact| kube(ws, exact, &["--package", "weir-kube-render"])),
+    ("kube", |ws, exact| kube(ws, exact, RENDERER)),
 ];
 
 /// Runs all steps, also when one fails: a long line should not hide a failing test. The arguments
@@ -62,7 +65,12 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
         findings.extend(kube(ws, exact, &["--workspace"]).err().into_iter().flatten());
     }
     println!("== tests");
-    findings.extend(testing::run(ws, &args).err().into_iter().flatten());
+    let of_kube = if whole.is_empty() { RENDERER } else { &["--workspace"] };
+    let others = [
+        cargo_arguments(ws, "modules", &["--workspace"]),
+        cargo_arguments(ws, "kube", &[&["--locked"], of_kube].concat()),
+    ];
+    findings.extend(testing::with_others(ws, &args, &others).err().into_iter().flatten());
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
@@ -86,44 +94,46 @@ fn with_tool(ws: &Workspace, exact: bool, tool: &str, args: &[&str]) -> Findings
     }
 }
 
+/// The arguments that choose another workspace of the repository, with the folder that the
+/// project's own has: the libraries of others are compiled once for all.
+fn of_workspace(ws: &Workspace, name: &str) -> [String; 4] {
+    let manifest = ws.root().join(name).join("Cargo.toml").display().to_string();
+    let target = ws.root().join("target").display().to_string();
+    ["--manifest-path".to_owned(), manifest, "--target-dir".to_owned(), target]
+}
+
+/// The arguments for a build of another workspace's tests.
+fn cargo_arguments(ws: &Workspace, name: &str, more: &[&str]) -> Vec<String> {
+    of_workspace(ws, name).into_iter().chain(more.iter().map(|arg| (*arg).to_owned())).collect()
+}
+
 /// The modules of `modules/`, built as their authors would: outside of this workspace, against the
 /// interface. The server that `weir build` makes of them is a test of the last one, which takes the
 /// program `weir` from the common folder: cargo does not build it for another workspace.
 fn modules(ws: &Workspace, exact: bool) -> Findings {
-    let folder = ws.root().join("modules");
     // The versions that the project itself was tested with.
-    let lock = folder.join("Cargo.lock");
+    let lock = ws.root().join("modules/Cargo.lock");
     if !lock.exists() {
         std::fs::copy(ws.root().join("Cargo.lock"), &lock).map_err(|e| vec![e.to_string()])?;
     }
-    let manifest = folder.join("Cargo.toml").display().to_string();
-    // The project's own: the libraries of others are compiled once for all.
-    let target = ws.root().join("target").display().to_string();
-    let of = |command: &'static str| [command, "--manifest-path", &manifest];
-    let target = ["--target-dir", &target];
-    cargo(ws, &[&["build", "--quiet", "--package", "weir"][..], &target].concat())?;
+    let of = of_workspace(ws, "modules");
+    let [manifest, path, target, folder] = of.each_ref().map(String::as_str);
+    cargo(ws, &["build", "--quiet", "--package", "weir", target, folder])?;
+    with_tool(ws, exact, "rustfmt", &["fmt", manifest, path, "--all", "--check"])?;
     let lints: &[&str] = if exact { &["--", "-D", "warnings"] } else { &[] };
-    with_tool(ws, exact, "rustfmt", &[&of("fmt")[..], &["--all", "--check"]].concat())?;
-    let clippy = [&of("clippy")[..], &["--workspace"], &target, lints].concat();
-    with_tool(ws, exact, "clippy", &clippy)?;
-    let tests = ["--no-doc", "--", "--manifest-path", &manifest, "--workspace"];
-    let tests = tests.iter().chain(&target).map(|arg| (*arg).to_owned());
-    testing::run(ws, &tests.collect::<Vec<_>>())
+    let clippy = [&["clippy", "--workspace", manifest, path, target, folder], lints].concat();
+    with_tool(ws, exact, "clippy", &clippy)
 }
 
 /// The Kubernetes controller, a workspace of its own. Its tests start the server that was built
 /// before, from the common folder.
 fn kube(ws: &Workspace, exact: bool, packages: &[&str]) -> Findings {
-    let manifest = ws.root().join("kube/Cargo.toml").display().to_string();
-    let target = ws.root().join("target").display().to_string();
-    let common = ["--manifest-path", &manifest, "--target-dir", &target];
-    let format = ["fmt", "--manifest-path", &manifest, "--all", "--check"];
-    with_tool(ws, exact, "rustfmt", &format)?;
+    let of = of_workspace(ws, "kube");
+    let [manifest, path, target, folder] = of.each_ref().map(String::as_str);
+    with_tool(ws, exact, "rustfmt", &["fmt", manifest, path, "--all", "--check"])?;
     let lints: &[&str] = if exact { &["--", "-D", "warnings"] } else { &[] };
-    let clippy = [&["clippy", "--quiet", "--all-targets"], &common[..], packages, lints].concat();
-    with_tool(ws, exact, "clippy", &clippy)?;
-    let tests = ["--no-doc", "--", "--locked"].iter().chain(&common).chain(packages);
-    testing::run(ws, &tests.map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
+    let fixed = ["clippy", "--quiet", "--all-targets", manifest, path, target, folder];
+    with_tool(ws, exact, "clippy", &[&fixed, packages, lints].concat())
 }
 
 /// Of the tests too, whose programs say where they unwrap and panic: clippy's own settings allow

@@ -35,11 +35,19 @@ const KEPT: &str = "target/tests";
 
 /// `tests [PROGRAM...] [OPTIONS]`: see [`options::HELP`].
 pub fn run(ws: &Workspace, args: &[String]) -> Findings {
+    with_others(ws, args, &[])
+}
+
+/// The same, and the tests of other workspaces beside them, each by its arguments for cargo.
+pub fn with_others(ws: &Workspace, args: &[String], others: &[Vec<String>]) -> Findings {
     let Some(options) = Options::read(args).map_err(|e| vec![e])? else {
         print!("{}", options::HELP);
         return Ok(());
     };
-    let mut programs = program::build(ws, &options.cargo).map_err(|e| vec![e])?;
+    let mut programs = Vec::new();
+    for cargo in std::iter::once(&options.cargo).chain(others) {
+        programs.extend(program::build(ws, cargo).map_err(|e| vec![e])?);
+    }
     programs.retain(|program| options.wants(&program.name));
     if programs.is_empty() {
         return Err(vec!["no test program of that name".to_owned()]);
