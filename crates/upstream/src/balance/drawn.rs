@@ -69,8 +69,7 @@ impl<D: Draw> Drawn<D> {
 
     fn choose(&mut self, bound: Option<&[u8]>) -> Option<Rc<Peer>> {
         let servers = self.round.servers();
-        let _lock = servers.lock();
-        self.round.refresh_locked();
+        let _lock = self.round.lock_to_choose(&servers);
         if self.round.list().len() < 2 {
             return None;
         }

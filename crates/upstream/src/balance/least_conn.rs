@@ -97,8 +97,7 @@ impl Picker for LeastConnPicker {
             return self.0.next(bound);
         }
         let servers = self.0.servers();
-        let _lock = servers.lock();
-        self.0.refresh_locked();
+        let _lock = self.0.lock_to_choose(&servers);
         self.choose(bound).or_else(|| if self.0.to_backup() { self.choose(bound) } else { None })
     }
 

@@ -207,8 +207,7 @@ impl Picker for LeastTimePicker {
             return self.round.next(bound);
         }
         let servers = self.round.servers();
-        let _lock = servers.lock();
-        self.round.refresh_locked();
+        let _lock = self.round.lock_to_choose(&servers);
         self.choose(bound)
             .or_else(|| if self.round.to_backup() { self.choose(bound) } else { None })
     }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use base::time;
+use shm::RowsLock;
 
 use super::ServerOutcome;
 use crate::peer::{Peer, RAMP};
@@ -77,18 +78,20 @@ impl Round {
         Round { servers: servers.clone(), lists, tried: Tried::default() }
     }
 
-    /// Under the lock, before the first choice: takes the servers as they are now. Another process
-    /// may have replaced all of them since the round began.
-    pub(crate) fn refresh_locked(&mut self) {
+    /// Takes the lock of [`Round::servers`] for a choice. Before the first one, takes the servers
+    /// as they are now: another process may have replaced all of them since the round began.
+    pub(crate) fn lock_to_choose<'a>(&mut self, servers: &'a Servers) -> RowsLock<'a> {
+        let lock = servers.lock();
         if self.tried.is_empty()
-            && let Some(lists) = self.servers.others_locked(&self.lists)
+            && let Some(lists) = servers.others_locked(&self.lists)
         {
             self.lists = lists;
         }
+        lock
     }
 
-    /// The servers, for their lock.
-    pub fn servers(&self) -> Rc<Servers> {
+    /// The servers, for their lock. A choice takes it with [`Round::lock_to_choose`].
+    pub(crate) fn servers(&self) -> Rc<Servers> {
         self.servers.clone()
     }
 
@@ -217,8 +220,7 @@ impl Round {
     /// The next server by weighted round robin, backups when no other lives.
     pub fn next(&mut self, sid: Option<&[u8]>) -> Option<Rc<Peer>> {
         let servers = self.servers.clone();
-        let _lock = servers.lock();
-        self.refresh_locked();
+        let _lock = self.lock_to_choose(&servers);
         let now = time::unix_secs() as i64;
         if let Some(p) = self.single() {
             let bound = self.bound(sid, now).is_some();
