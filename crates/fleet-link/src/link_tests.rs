@@ -287,6 +287,30 @@ fn folders_are_as_their_model() {
 }
 
 #[test]
+fn a_file_that_was_removed_long_ago_leaves_the_index() {
+    let (_peer, mut link) = engine();
+    let texts = ["p", "one", "n1"].map(str::to_owned);
+    let [prefix, name, node] = texts;
+    let folder = Folder { prefix, name, node, lock_ms: 600_000 };
+    let run = |link: &mut Link, want, files: &[(&str, Option<&str>)]| {
+        let file = |(name, text): &(&str, Option<&str>)| {
+            ((*name).to_owned(), text.map(|text| text.as_bytes().to_vec()))
+        };
+        let files: Vec<_> = files.iter().map(file).collect();
+        let call = folder.call(want, &Cursor::default(), &files);
+        fleet::folder::outcome(&link.exchange(&[call]).unwrap()[0]).unwrap().files
+    };
+    run(&mut link, Want::Get, &[]);
+    run(&mut link, Want::Keep(1), &[("x", Some("1")), ("y", Some("2"))]);
+    run(&mut link, Want::Keep(1), &[("x", None), ("y", None)]);
+    let mut long_ago = redis::cmd("ZADD");
+    long_ago.arg("p:{a:one}:g").arg(1).arg("x");
+    link.run(&[long_ago]).unwrap();
+    let files = run(&mut link, Want::Keep(1), &[("z", Some("3"))]);
+    assert_eq!(files, [("y".to_owned(), None), ("z".to_owned(), Some(b"3".to_vec()))]);
+}
+
+#[test]
 fn keys_of_other_programs_are_named() {
     let (_peer, mut link) = engine();
     let own = |link: &mut Link, command: &[&str]| {

@@ -74,7 +74,7 @@ impl Folder {
         for (name, text) in files {
             args.extend([name.clone().into_bytes(), text.clone().unwrap_or_default()]);
         }
-        Call { script: &FOLDER, keys: ["l", "f", "v", "d", "z", "e"].map(key).to_vec(), args }
+        Call { script: &FOLDER, keys: ["l", "f", "v", "d", "z", "e", "g"].map(key).to_vec(), args }
     }
 }
 
@@ -151,6 +151,27 @@ mod tests {
         // A replica that lacks the last writes took over.
         let ahead = Cursor { version: 99, ..read.cursor };
         assert_eq!(run(&b, Want::Look, &ahead, &[], 7).files.len(), 2);
+    }
+
+    #[test]
+    fn a_name_that_is_gone_is_forgotten_after_a_month() {
+        const DAY: i64 = 86_400_000;
+        let (mut engine, a) = (Engine::default(), folder("a"));
+        let mut run = |want, cursor: &Cursor, files: &[File], at| {
+            outcome(&engine.run(&a.call(want, cursor, files), NOW + at)).unwrap()
+        };
+        let start = Cursor::default();
+        run(Want::Get, &start, &[], 0);
+        run(Want::Keep(1), &start, &[file("x", "1"), file("y", "2")], 1);
+        run(Want::Keep(1), &start, &[file("x", ""), file("y", "")], 2);
+        // One that comes back stays, and so does one that has not been gone for as long.
+        run(Want::Keep(1), &start, &[file("y", "3")], 3);
+        run(Want::Get, &start, &[], 29 * DAY);
+        let all = run(Want::Keep(2), &start, &[file("z", "4")], 29 * DAY + 1);
+        assert_eq!(all.files, [file("x", ""), file("y", "3"), file("z", "4")]);
+        run(Want::Get, &start, &[], 30 * DAY + 2);
+        let all = run(Want::Keep(3), &start, &[file("z", "5")], 30 * DAY + 3);
+        assert_eq!(all.files, [file("y", "3"), file("z", "5")]);
     }
 
     #[test]

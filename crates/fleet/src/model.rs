@@ -49,6 +49,8 @@ struct Folder {
     epoch: Option<String>,
     /// The text of each file; none if it is gone. And the version of its last change.
     files: BTreeMap<Vec<u8>, (Vec<u8>, i64)>,
+    /// When files were removed.
+    gone: BTreeMap<Vec<u8>, i64>,
 }
 
 #[derive(Clone, Default)]
@@ -278,6 +280,14 @@ impl Engine {
             f.epoch.get_or_insert_with(|| format!("{now}-{}", String::from_utf8_lossy(node)));
             f.version += 1;
             f.files.insert(name.clone(), (text.clone(), f.version));
+            match text.is_empty() {
+                true => f.gone.insert(name.clone(), now),
+                false => f.gone.remove(name),
+            };
+        }
+        if !written.is_empty() {
+            let (files, long_ago) = (&mut f.files, now - 2_592_000_000);
+            f.gone.retain(|name, at| *at > long_ago || files.remove(name).is_none());
         }
         let epoch = f.epoch.clone().unwrap_or_default().into_bytes();
         let known = number(&call.args[3]);

@@ -287,11 +287,13 @@ return out
 /// Exchanges the files of a folder, and gives or keeps the lock of the server that writes them.
 /// Returns the fence of the caller's lock or 0, the latest version, the epoch, then the name and
 /// the text of each file that was changed after the caller's version; an empty text: it is gone.
+/// That is said of a name for 30 days; a server that was away for longer keeps the file, which is
+/// of no use to anybody.
 ///
-/// `KEYS`: lock, fence, version, files, index by version, epoch. `ARGV[1]`: the node; `ARGV[2]`:
-/// the fence of the lock that it keeps, or 0; `ARGV[3]`: the lifetime of the lock in milliseconds,
-/// or 0 to get none; `ARGV[4]`, `ARGV[5]`: its version and epoch; then two for each file that it
-/// writes: the name and the text.
+/// `KEYS`: lock, fence, version, files, index by version, epoch, names of files that are gone, by
+/// time. `ARGV[1]`: the node; `ARGV[2]`: the fence of the lock that it keeps, or 0; `ARGV[3]`: the
+/// lifetime of the lock in milliseconds, or 0 to get none; `ARGV[4]`, `ARGV[5]`: its version and
+/// epoch; then two for each file that it writes: the name and the text.
 pub static FOLDER: Script = Script {
     name: "folder",
     text: r"
@@ -318,9 +320,16 @@ if held > 0 and fence > 0 and #ARGV > 5 then
     redis.call('ZADD', KEYS[5], redis.call('INCR', KEYS[3]), ARGV[i])
     if ARGV[i + 1] == '' then
       redis.call('HDEL', KEYS[4], ARGV[i])
+      redis.call('ZADD', KEYS[7], string.format('%.0f', now), ARGV[i])
     else
       redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 1])
+      redis.call('ZREM', KEYS[7], ARGV[i])
     end
+  end
+  local long_ago = string.format('%.0f', now - 2592000000)
+  for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', long_ago)) do
+    redis.call('ZREM', KEYS[5], name)
+    redis.call('ZREM', KEYS[7], name)
   end
 end
 local epoch, after = redis.call('GET', KEYS[6]) or '', ARGV[4]
