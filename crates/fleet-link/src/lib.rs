@@ -54,10 +54,11 @@ impl Process {
     async fn round(&mut self) -> u64 {
         let begun = base::time::exact_ms();
         if !self.caller.is_connected() {
-            let made = self.caller.connect().await;
+            let made = self.caller.attempt(self.caller.retry_ms()).await;
             base::time::update();
             match made {
-                Ok(()) => self.node.joined(),
+                Ok(true) => self.node.joined(),
+                Ok(false) => {}
                 Err(failure) => self.node.failed(base::time::now_ms(), &failure.reason),
             }
         }

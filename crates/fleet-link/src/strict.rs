@@ -1,5 +1,6 @@
 //! Answers the questions of workers about strict limits.
 
+use std::io::ErrorKind;
 use std::rc::Rc;
 
 use event::{Deadline, Fd};
@@ -7,18 +8,27 @@ use fleet::strict::{Outcome, Questions, StrictZone, Taken, call, outcome};
 
 use crate::caller::Caller;
 
-/// After a failed attempt, questions are answered with "unknown" for this time, milliseconds: no
-/// worker is to wait for an engine that is away.
-const AWAY_MS: u64 = 250;
-
-/// Answers questions for ever.
+/// Answers questions for ever. While the engine is away, they are answered with "unknown" at once,
+/// because no worker is to wait for it; and it is tried also without a question, so that the first
+/// one after its return is answered.
 pub(crate) async fn run(zones: Vec<StrictZone>, questions: Rc<Questions>, mut caller: Caller) {
     let prefix = caller.prefix();
     let Ok(bell) = os::fd::dup(questions.bell()) else { return };
     let bell = Fd::new(bell);
-    let mut away_until = 0;
+    let retry_ms = caller.retry_ms();
+    let (mut is_away, mut retry_at) = (false, 0);
     let zone_of = |taken: &Taken| zones.iter().find(|zone| zone.number() == taken.zone());
     loop {
+        if is_away {
+            let is_due = base::time::exact_ms() >= retry_at;
+            if is_due {
+                retry_at = base::time::exact_ms() + retry_ms;
+            }
+            is_away = !match is_due {
+                true => caller.attempt(0).await.unwrap_or(false),
+                false => caller.has_arrived(),
+            };
+        }
         let mut taken = questions.gather();
         taken.retain(|taken| {
             let is_known = zone_of(taken).is_some();
@@ -29,20 +39,19 @@ pub(crate) async fn run(zones: Vec<StrictZone>, questions: Rc<Questions>, mut ca
             is_known
         });
         if taken.is_empty() {
-            if bell.readable(Deadline::NEVER).await.is_err() {
-                return;
+            let until = if is_away { Deadline::in_ms(retry_ms) } else { Deadline::NEVER };
+            match bell.readable(until).await {
+                Err(e) if e.kind() != ErrorKind::TimedOut => return,
+                _ => continue,
             }
-            continue;
         }
         let mut answers = Vec::new();
-        if base::time::exact_ms() >= away_until
-            && (caller.is_connected() || caller.connect().await.is_ok())
-        {
+        if !is_away && (caller.is_connected() || caller.connect().await.is_ok()) {
             let calls = taken.iter().filter_map(|one| Some(call(&prefix, zone_of(one)?, one)));
             answers = caller.exchange(calls.collect()).await.unwrap_or_default();
         }
         if answers.is_empty() {
-            away_until = base::time::exact_ms() + AWAY_MS;
+            is_away = true;
             caller.disconnect();
         }
         for (n, taken) in taken.iter().enumerate() {
