@@ -1,34 +1,42 @@
-//! `shared-faults`: each fault of the engine and of the network, under load. Before it, during it
-//! and after it the same load runs, so that latencies compare.
+//! `shared-faults`: each fault of the engine and of the network, under load. A fault begins and
+//! ends several times in a run, so that latencies with and without it are of the same minutes.
+//!
+//! - The load is an open loop far from saturation ([`crate::open`]). At saturation a latency says
+//!   how many clients there are, and not how long a request takes.
+//! - Latencies are those of many keys, none of which has too many requests. Of one busy key, three
+//!   times as many requests pass during an outage, and a response of 1 KB takes longer than a
+//!   refusal; that load is for the sums.
+//! - All that is no server is on CPU 1: relays, engines, the load, this program.
 
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rig::Outcome;
 use rig::options::Options;
-use rig::report::{self, row};
+use rig::report::{self, median, row};
 use rig::server::free_port;
+use rig::{Outcome, proc};
 use rustix::process::Signal;
 
 use crate::engine::Engine;
-use crate::load::{Counts, Load, slices};
 use crate::node::{self, Node};
+use crate::open::{Flow, Open, Sample, percentile};
 use crate::path::{Relay, Way};
-use crate::{BURST, Bounds, INTERVAL_MS, NODES, PATIENCE, RATE, pass, wait_until};
+use crate::{BURST, Bounds, INTERVAL_MS, NODES, RATE, pass, wait_until};
 
-/// The load on each server: about 1,600 requests a second.
-const CONNECTIONS: usize = 16;
-const PAUSE_MS: u64 = 10;
+/// Requests a second to each server whose latency counts, and the number of their keys.
+const KEYED: u32 = 1_000;
+const KEYS: usize = 100;
 
-/// The fault begins, and ends, so long after the load of that part has begun.
-const LEAD_MS: u64 = 1_000;
+/// Requests a second to each server with one key: enough for a limit that is local.
+const ONE_KEY: u32 = 150;
 
-/// The time over which requests are counted after the return.
-const COUNTED: Duration = Duration::from_secs(5);
+/// Connections for each of both, so that all workers have some.
+const CONNECTIONS: usize = 8;
 
-/// The shortest loads before and after the fault: the servers have to come back, and to be counted.
-const BEFORE_S: u64 = 10;
-const AFTER_S: u64 = 15;
+/// The load before the first part that counts.
+const WARM_UP_MS: u64 = 2_000;
+
+/// The length of a part: without the fault, or with it.
+const PART: Duration = Duration::from_secs(5);
 
 /// The latency that one in a hundred exceeds, against that of the same load without a fault.
 const P99: f64 = 1.1;
@@ -69,6 +77,22 @@ fn signal(world: &World, signal: Signal) -> Outcome {
     Ok(())
 }
 
+/// The replica takes over, and the engine becomes a replica of it.
+fn fail_over(world: &mut World) -> Outcome {
+    world.other.order("REPLICAOF NO ONE")?;
+    world.relay.lead_to(world.other.port);
+    std::mem::swap(&mut world.engine, &mut world.other);
+    world.other.begin()?;
+    follow(&world.other, &world.engine)
+}
+
+/// Makes one the replica of the other.
+fn follow(replica: &Engine, primary: &Engine) -> Outcome {
+    replica.order(&format!("REPLICAOF 127.0.0.1 {}", primary.port))?;
+    let follows = || primary.run("WAIT 1 1000").is_ok_and(|n| n == ":1");
+    wait_until("the replica follows", follows).map(drop)
+}
+
 const FAULTS: &[Fault] = &[
     fault("refused", |w| way(w, Way::Refused), |w| way(w, Way::Open)),
     fault("packets lost", |w| way(w, Way::Silent), |w| way(w, Way::Open)),
@@ -99,11 +123,7 @@ const FAULTS: &[Fault] = &[
             w.engine.kill();
             Ok(())
         },
-        |w| {
-            w.other.order("REPLICAOF NO ONE")?;
-            w.relay.lead_to(w.other.port);
-            Ok(())
-        },
+        fail_over,
     ),
     fault(
         "no memory",
@@ -111,22 +131,41 @@ const FAULTS: &[Fault] = &[
         |w| w.engine.order("CONFIG SET maxmemory 0"),
     ),
     fault("garbage", |w| way(w, Way::Garbage), |w| way(w, Way::Open)),
+    // How far two parts of one run differ without any fault.
+    Fault { name: "none", is_away: false, begin: |_| Ok(()), end: |_| Ok(()) },
 ];
+
+/// A time with or without the fault, microseconds of the load.
+#[derive(Clone, Copy)]
+struct Part {
+    from_us: u64,
+    until_us: u64,
+    /// CPU time of all servers, microseconds a second.
+    cpu_us: f64,
+}
 
 /// The figures of a fault.
 struct Figures {
-    parts: [Counts; 3],
-    /// Requests a second that passed during the fault, and after the return.
-    during: f64,
-    after: f64,
+    samples: Vec<Sample>,
+    without: Vec<Part>,
+    with: Vec<Part>,
+    /// Requests a second that passed in each part: during the fault, and after the return.
+    during: Vec<f64>,
+    after: Vec<f64>,
+    /// The longest time until all servers were back.
     back: Duration,
     lines: Vec<usize>,
+    /// Requests that waited for the engine.
+    waits: u64,
 }
 
 pub(crate) fn run(options: &Options) -> Outcome {
+    // Threads and programs that begin from here on stay there; servers have a CPU of their own.
+    proc::pin(1);
     let mut bounds = Bounds::default();
-    let columns = ["fault", "r/s during", "after", "back ms", "5xx", "broken", "p99 us", "ratio"];
-    let mut rows = vec![columns.into_iter().chain(["lines"]).map(str::to_owned).collect()];
+    let columns = ["fault", "r/s during", "after", "back ms", "5xx", "broken", "waits", "lines"];
+    let more = ["CPU us/s", "p50 us", "p99 us", "ratio", "in pairs", "noise", "late us"];
+    let mut rows = vec![columns.into_iter().chain(more).map(str::to_owned).collect()];
     for (n, fault) in FAULTS.iter().enumerate() {
         if options.only.is_none_or(|only| only == n) {
             let figures = one(options, fault)?;
@@ -137,49 +176,81 @@ pub(crate) fn run(options: &Options) -> Outcome {
     bounds.end()
 }
 
+fn flows(nodes: &[Node]) -> Vec<Flow> {
+    let keyed: Vec<_> = (0..KEYS).map(|n| format!("/keyed?k={n}")).collect();
+    let flow = |port, rate, paths| Flow { port, rate, connections: CONNECTIONS, paths };
+    let ports = node::ports(nodes);
+    let counted = ports.iter().map(|port| flow(*port, KEYED, keyed.clone()));
+    let others = ports.iter().map(|port| flow(*port, ONE_KEY, vec!["/1k.txt".to_owned()]));
+    counted.chain(others).collect()
+}
+
 fn one(options: &Options, fault: &Fault) -> Outcome<Figures> {
     let (engine, other) = (Engine::start()?, Engine::start()?);
-    other.order(&format!("REPLICAOF 127.0.0.1 {}", engine.port))?;
-    wait_until("the replica follows", || engine.run("WAIT 1 1000").is_ok_and(|n| n == ":1"))?;
+    follow(&other, &engine)?;
     let relay = Relay::start(engine.port)?;
     let at = relay.port;
     let mut world = World { engine, other, relay, nowhere: free_port()? };
     let nodes = node::fleet(options, Some([at; NODES]), 1)?;
-    let ports = node::ports(&nodes);
-    let seconds = options.seconds_or(30);
-    let load = |seconds| Load { connections: CONNECTIONS, seconds, pause_ms: PAUSE_MS };
-    let lines: Vec<_> = nodes.iter().map(|node| node.lines().len()).collect();
-    let before = ended(slices(&ports, load(BEFORE_S.max(seconds.div_ceil(2)))))?;
+    let count = || nodes.iter().map(|node| node.lines().len()).collect::<Vec<_>>();
+    let lines_before = count();
+    let open = Open::start(flows(&nodes))?;
+    pass(WARM_UP_MS);
+    let (mut without, mut with, mut during, mut after) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut back = Duration::ZERO;
+    for _ in 0..options.seconds_or(30).div_ceil(PART.as_secs()).max(2) {
+        let begun = Begun::new(&nodes, &open);
+        after.push(rate(&nodes, PART)?);
+        without.push(begun.end(&nodes, &open));
 
-    let running = slices(&ports, load(seconds));
-    pass(LEAD_MS);
-    (fault.begin)(&mut world)?;
-    pass(INTERVAL_MS);
-    let left = (seconds * 1000).saturating_sub(LEAD_MS + 2 * INTERVAL_MS);
-    let during = rate(&nodes, Duration::from_millis(left))?;
-    let amid = ended(running)?;
-
-    let running = slices(&ports, load(AFTER_S.max(seconds.div_ceil(2))));
-    pass(LEAD_MS);
-    (fault.end)(&mut world)?;
-    let back = wait_until("all are back", || nodes.iter().all(|node| node.is("joined")))?;
-    pass(2 * INTERVAL_MS);
-    let after = rate(&nodes, COUNTED)?;
-    let behind = ended(running)?;
-    let counted = nodes.iter().zip(lines).map(|(node, before)| node.lines().len() - before);
-    let lines = counted.collect();
-    Ok(Figures { parts: [before, amid, behind], during, after, back, lines })
+        let (begun, lines) = (Begun::new(&nodes, &open), count());
+        (fault.begin)(&mut world)?;
+        pass(INTERVAL_MS);
+        during.push(rate(&nodes, PART)?);
+        (fault.end)(&mut world)?;
+        if fault.is_away {
+            // Of its log, because requests for the status would be load.
+            let are_back = || count().iter().zip(&lines).all(|(now, then)| *now >= then + 2);
+            back = back.max(wait_until("all are back", are_back)?);
+        }
+        pass(2 * INTERVAL_MS);
+        with.push(begun.end(&nodes, &open));
+    }
+    let samples = open.finish()?;
+    let lines = count().iter().zip(lines_before).map(|(now, then)| now - then).collect();
+    let waits = nodes.iter().map(|node| node.number("waits")).sum::<Option<u64>>();
+    let waits = waits.ok_or("no figures")?;
+    Ok(Figures { samples, without, with, during, after, back, lines, waits })
 }
 
-fn ended(load: JoinHandle<Outcome<Counts>>) -> Outcome<Counts> {
-    load.join().unwrap_or_else(|_| Err("the thread of the load is dead".to_owned()))
+/// A part that has begun.
+struct Begun {
+    from_us: u64,
+    cpu_ns: u64,
 }
 
-/// The requests in a second that the servers let pass, over that time.
+impl Begun {
+    fn new(nodes: &[Node], open: &Open) -> Begun {
+        Begun { from_us: open.now_us(), cpu_ns: cpu_ns(nodes) }
+    }
+
+    fn end(self, nodes: &[Node], open: &Open) -> Part {
+        let (until_us, cpu_ns) = (open.now_us(), cpu_ns(nodes).saturating_sub(self.cpu_ns));
+        let seconds = (until_us - self.from_us) as f64 / 1e6;
+        Part { from_us: self.from_us, until_us, cpu_us: cpu_ns as f64 / 1e3 / seconds }
+    }
+}
+
+fn cpu_ns(nodes: &[Node]) -> u64 {
+    proc::cpu_ns(&nodes.iter().flat_map(|node| node.server.pids()).collect::<Vec<_>>())
+}
+
+/// The requests in a second that the servers let pass of one key, over that time.
 fn rate(nodes: &[Node], time: Duration) -> Outcome<f64> {
     let sum = || nodes.iter().map(Node::passed).sum::<Option<u64>>().ok_or("no figures");
     let (began, before) = (Instant::now(), sum()?);
-    std::thread::sleep(time.min(2 * PATIENCE));
+    std::thread::sleep(time);
     let passed = sum()?.saturating_sub(before);
     Ok(passed as f64 / began.elapsed().as_secs_f64())
 }
@@ -189,23 +260,53 @@ fn is_right(rate: f64, wanted: f64, time_s: f64, bursts: f64) -> bool {
     rate <= wanted * 1.05 + bursts * (BURST + 1.0) / time_s && rate >= wanted * 0.95
 }
 
+/// The latencies of requests that were due in some parts, of those that count.
+fn latencies<'a>(samples: &[Sample], parts: impl Iterator<Item = &'a Part>) -> Vec<u64> {
+    let parts: Vec<_> = parts.map(|part| part.from_us..part.until_us).collect();
+    let counts =
+        |one: &&Sample| one.flow < NODES && parts.iter().any(|part| part.contains(&one.due_us));
+    samples.iter().filter(counts).map(|one| one.latency_us).collect()
+}
+
+/// A latency of some parts.
+fn latency<'a>(samples: &[Sample], parts: impl Iterator<Item = &'a Part>, per_mille: usize) -> f64 {
+    percentile(&mut latencies(samples, parts), per_mille).max(1) as f64
+}
+
 fn judge(fault: &Fault, figures: &Figures, bounds: &mut Bounds) -> Vec<String> {
-    let Figures { parts: [before, amid, behind], during, after, back, lines } = figures;
+    let Figures { samples, without, with, back, lines, waits, .. } = figures;
+    let name = fault.name;
+    let (during, after) = (median(&figures.during), median(&figures.after));
     let all = NODES as f64;
     let wanted = if fault.is_away { RATE * all } else { RATE };
-    let name = fault.name;
-    let time_s = amid.seconds;
-    bounds.check(is_right(*during, wanted, time_s, all), format!("{name}: {during:.1} r/s"));
-    let is_sum = is_right(*after, RATE, COUNTED.as_secs_f64(), 0.0);
+    let part_s = PART.as_secs_f64();
+    bounds.check(is_right(during, wanted, part_s, all), format!("{name}: {during:.1} r/s"));
+    let is_sum = is_right(after, RATE, part_s, 0.0);
     bounds.check(is_sum, format!("{name}: {after:.1} r/s after the return"));
-    let failed: u64 = [before, amid, behind].iter().map(|counts| counts.failed).sum();
-    let broken: u64 = [before, amid, behind].iter().map(|counts| counts.broken).sum();
+    let failed = samples.iter().filter(|one| one.status >= 500).count();
+    let broken = samples.iter().filter(|one| one.status == 0).count();
     bounds.check(failed + broken == 0, format!("{name}: {failed} of 5xx, {broken} broken"));
-    let usual = (before.p99_us + behind.p99_us) as f64 / 2.0;
-    let ratio = amid.p99_us as f64 / usual.max(1.0);
-    bounds.check(ratio <= P99, format!("{name}: p99 is {ratio:.2} of the usual one"));
-    let wanted = if fault.is_away { 2 } else { 0 };
+    bounds.check(*waits == 0, format!("{name}: {waits} requests waited for Redis"));
+    let two = INTERVAL_MS * 2;
+    let is_back = back.as_millis() <= u128::from(two);
+    bounds.check(is_back, format!("{name}: back after {} ms", back.as_millis()));
+    let pairs = with.len();
+    let wanted = if fault.is_away { 2 * pairs } else { 0 };
     bounds.check(lines.iter().all(|n| *n == wanted), format!("{name}: lines {lines:?}"));
+
+    let p99 = [without, with].map(|parts| latency(samples, parts.iter(), 990));
+    let p50 = [without, with].map(|parts| latency(samples, parts.iter(), 500));
+    let ratio = p99[1] / p99[0];
+    bounds.check(ratio <= P99, format!("{name}: p99 is {ratio:.2} of that without it"));
+    let each = |parts: &[Part]| -> Vec<f64> {
+        parts.iter().map(|part| latency(samples, std::iter::once(part), 990)).collect()
+    };
+    // Every second part without the fault, against the others.
+    let half = |from| latency(samples, without.iter().skip(from).step_by(2), 990);
+    let noise = half(1) / half(0);
+    let cpu = [without, with]
+        .map(|parts| median(&parts.iter().map(|part| part.cpu_us).collect::<Vec<_>>()));
+    let mut late: Vec<_> = samples.iter().map(|one| one.late_us).collect();
     row([
         name,
         &format!("{during:.1}"),
@@ -213,20 +314,36 @@ fn judge(fault: &Fault, figures: &Figures, bounds: &mut Bounds) -> Vec<String> {
         &format!("{}", back.as_millis()),
         &failed.to_string(),
         &broken.to_string(),
-        &amid.p99_us.to_string(),
-        &format!("{ratio:.2}"),
+        &waits.to_string(),
         &format!("{lines:?}"),
+        &format!("{:.0} {:.0}", cpu[0], cpu[1]),
+        &format!("{:.0} {:.0}", p50[0], p50[1]),
+        &format!("{:.0} {:.0}", p99[0], p99[1]),
+        &format!("{ratio:.2}"),
+        &report::ratios(&each(with), &each(without)),
+        &format!("{noise:.2}"),
+        &percentile(&mut late, 990).to_string(),
     ])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_right;
+    use super::*;
 
     #[test]
     fn bursts_and_a_twentieth_are_forgiven() {
         assert!(is_right(105.0, 100.0, 5.0, 0.0) && is_right(95.0, 100.0, 5.0, 0.0));
         assert!(!is_right(105.1, 100.0, 5.0, 0.0) && !is_right(94.9, 100.0, 5.0, 0.0));
         assert!(is_right(107.0, 100.0, 5.0, 1.0));
+    }
+
+    #[test]
+    fn latencies_are_those_of_their_parts_and_of_many_keys() {
+        let one =
+            |flow, due_us| Sample { flow, due_us, latency_us: due_us, late_us: 0, status: 200 };
+        let samples = [one(0, 5), one(NODES, 6), one(0, 10), one(1, 20), one(2, 29), one(0, 30)];
+        let part = |from_us, until_us| Part { from_us, until_us, cpu_us: 0.0 };
+        let parts = [part(0, 10), part(20, 30)];
+        assert_eq!(latencies(&samples, parts.iter()), [5, 20, 29]);
     }
 }

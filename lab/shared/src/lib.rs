@@ -8,6 +8,7 @@ mod engine;
 mod faults;
 mod load;
 mod node;
+mod open;
 mod path;
 mod purges;
 mod rate;

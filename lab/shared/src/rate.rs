@@ -25,7 +25,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     let alone = node::fleet(options, None, 1)?;
     let mut bounds = Bounds::default();
     let seconds = options.seconds_or(60);
-    let load = Load { connections: CONNECTIONS, seconds, pause_ms: 0 };
+    let load = Load { connections: CONNECTIONS, seconds };
     let counts = load::run(&node::ports(&shared), load)?;
     let rate = counts.passed as f64 / counts.seconds;
     println!(
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
 /// Rounds of both fleets in turn.
 fn cost(options: &Options, bounds: &mut Bounds, shared: &[Node], alone: &[Node]) -> Outcome {
     let seconds = u64::from(options.seconds);
-    let load = Load { connections: CONNECTIONS, seconds, pause_ms: 0 };
+    let load = Load { connections: CONNECTIONS, seconds };
     let mut rounds: [Vec<[f64; 2]>; 2] = Default::default();
     for _ in 0..options.rounds {
         for (nodes, figures) in [shared, alone].into_iter().zip(&mut rounds) {

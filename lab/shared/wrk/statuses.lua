@@ -1,6 +1,5 @@
--- Counts responses by the class of their status, and paces each connection where PAUSE_MS is set.
+-- Counts responses by the class of their status.
 local threads = {}
-local pause = tonumber(os.getenv("PAUSE_MS") or "0")
 
 function setup(thread)
     table.insert(threads, thread)
@@ -8,12 +7,6 @@ end
 
 function init(args)
     passed, refused, failed = 0, 0, 0
-end
-
-if pause > 0 then
-    function delay()
-        return math.random(pause / 2, pause + pause / 2)
-    end
 end
 
 function response(status, headers, body)
