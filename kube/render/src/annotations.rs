@@ -319,6 +319,12 @@ impl Annotations {
         Ok((Annotations { values }, findings))
     }
 
+    /// One annotation, unchecked.
+    #[cfg(test)]
+    pub(crate) fn of(name: &'static str, value: &str) -> Annotations {
+        Annotations { values: BTreeMap::from([(name, value.to_owned())]) }
+    }
+
     /// The value of an annotation that is set to something.
     pub fn get(&self, name: &'static str) -> Option<&str> {
         debug_assert!(find(name).is_some(), "no annotation {name}");

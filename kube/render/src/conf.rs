@@ -8,7 +8,7 @@ mod shared;
 
 use sha2::{Digest, Sha256};
 
-pub(crate) use shared::share;
+pub(crate) use shared::{Usual, share};
 
 /// Index of the object that a directive comes from, in the renderer's list of objects.
 pub type Owner = u32;
@@ -93,6 +93,11 @@ enum Item {
     /// Lines that change through the API and are no part of the shape.
     Endpoints {
         lines: Vec<String>,
+    },
+    /// All lines of a part of the usual ones, until [`share`] writes them once or in their places.
+    Usual {
+        part: usize,
+        owner: Option<Owner>,
     },
 }
 
@@ -191,6 +196,11 @@ impl Block {
         self.items.push(Item::Block { head, body, owner: self.owner });
     }
 
+    /// Adds the lines of a part of [`Usual`] that all locations have.
+    pub(crate) fn usual(&mut self, part: usize) {
+        self.items.push(Item::Usual { part, owner: self.owner });
+    }
+
     /// Adds the text of a snippet as it is.
     pub fn raw(&mut self, text: &str) {
         self.items.push(Item::Raw { text: text.to_owned(), owner: self.owner });
@@ -272,6 +282,7 @@ fn put(block: &Block, depth: usize, out: &mut Writer) {
                     out.line(depth, text, ";", None, false);
                 }
             }
+            Item::Usual { .. } => unreachable!("`share` replaces them before a block is written"),
         }
     }
 }

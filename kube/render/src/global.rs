@@ -25,13 +25,14 @@ pub(crate) fn assemble(cx: &mut Cx, servers: Servers, gateways: gateway::Servers
     geoip(cx, &mut http);
     let mut servers = servers.blocks;
     servers.extend(gateways.blocks);
+    let usual = ingress::usual(cx);
     match cx.config.some("http-snippet") {
         // It may have servers of its own.
-        Some(text) => http.raw(text),
-        None => {
-            let usual = ingress::usual(cx);
-            http.extend(share(&mut servers, usual));
+        Some(text) => {
+            http.raw(text);
+            servers.iter_mut().for_each(|server| usual.spell_out(server));
         }
+        None => http.extend(share(&mut servers, usual)),
     }
     http.extend(std::mem::take(&mut cx.http));
     for (name, upstream) in &cx.upstreams {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::annotations::Annotations;
 use crate::check;
-use crate::conf::{Block, Word, plain, template, text, w};
+use crate::conf::{Block, Usual, Word, plain, template, text, w};
 use crate::cx::Cx;
 use crate::keys::Config;
 use crate::objects::{Key, PortRef};
@@ -365,26 +365,62 @@ fn access(cx: &Cx, ann: &Annotations, block: &mut Block) {
     }
 }
 
-/// The directives of a location without annotations that forwards requests by HTTP.
-pub(crate) fn usual(cx: &mut Cx) -> Block {
+/// The annotations that change a line of [`usual`]: a location with one of them has its own lines.
+const UNUSUAL: [&str; 17] = [
+    "upstream-vhost",
+    "connection-proxy-header",
+    "proxy-connect-timeout",
+    "proxy-send-timeout",
+    "proxy-read-timeout",
+    "proxy-next-upstream",
+    "proxy-next-upstream-timeout",
+    "proxy-next-upstream-tries",
+    "proxy-buffering",
+    "proxy-buffer-size",
+    "proxy-buffers-number",
+    "proxy-busy-buffers-size",
+    "proxy-max-temp-file-size",
+    "proxy-request-buffering",
+    "proxy-http-version",
+    "proxy-cookie-domain",
+    "proxy-cookie-path",
+];
+
+/// Whether a location has the lines of [`usual`].
+fn is_usual(ann: &Annotations, protocol: Protocol) -> bool {
+    matches!(protocol, Protocol::Http | Protocol::Https | Protocol::Auto)
+        && UNUSUAL.iter().all(|name| ann.trimmed(name).is_none())
+}
+
+/// The directives of a location without annotations that forwards requests by HTTP: those before
+/// the limit of bodies, and those after it.
+pub(crate) fn usual(cx: &mut Cx) -> Usual {
     let ann = Annotations::default();
-    let mut block = Block::of(cx.config_owner());
-    fields(cx, &ann, Protocol::Http, &mut block);
-    timeouts(cx, &ann, Protocol::Http, &mut block);
-    buffers(cx, &ann, &mut block);
-    block
+    let [mut before, mut after] = [Block::of(cx.config_owner()), Block::of(cx.config_owner())];
+    fields(cx, &ann, Protocol::Http, &mut before);
+    timeouts(cx, &ann, Protocol::Http, &mut before);
+    buffers(cx, &ann, &mut after);
+    Usual(vec![before, after])
 }
 
 /// Fields, timeouts, buffers and snippets of a location that forwards requests.
 fn finish(cx: &mut Cx, ing: &Ing, ann: &Annotations, protocol: Protocol, block: &mut Block) {
-    fields(cx, ann, protocol, block);
-    timeouts(cx, ann, protocol, block);
+    let is_usual = is_usual(ann, protocol);
+    if is_usual {
+        block.usual(0);
+    } else {
+        fields(cx, ann, protocol, block);
+        timeouts(cx, ann, protocol, block);
+    }
     let body_size = either(ann, &cx.config, "proxy-body-size");
     block.add("client_max_body_size", [plain(body_size)]);
     if let Some(size) = ann.trimmed("client-body-buffer-size") {
         block.add("client_body_buffer_size", [plain(size)]);
     }
-    buffers(cx, ann, block);
+    match is_usual {
+        true => block.usual(1),
+        false => buffers(cx, ann, block),
+    }
     if protocol == Protocol::FastCgi {
         fastcgi(cx, ing, ann, block);
     }
@@ -583,5 +619,30 @@ fn proxy_redirect(cx: &Cx, ann: &Annotations, protocol: Protocol, block: &mut Bl
         "default" => {}
         from if to != "off" => block.add("proxy_redirect", [text(from), text(to)]),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::annotations::ANNOTATIONS;
+    use crate::conf::write;
+
+    #[test]
+    fn unusual_annotations_are_those_that_change_a_usual_line() {
+        let (objects, options, refused) = Default::default();
+        let mut cx = Cx::new(&objects, &options, &refused);
+        let mut lines = |ann: &Annotations| {
+            let mut block = Block::default();
+            fields(&mut cx, ann, Protocol::Http, &mut block);
+            timeouts(&cx, ann, Protocol::Http, &mut block);
+            buffers(&cx, ann, &mut block);
+            write(&block).text
+        };
+        let usual = lines(&Annotations::default());
+        for name in ANNOTATIONS.iter().map(|known| known.name) {
+            let is_unusual = lines(&Annotations::of(name, "7")) != usual;
+            assert_eq!(is_unusual, UNUSUAL.contains(&name), "{name}");
+        }
     }
 }
