@@ -14,18 +14,20 @@ use base::json::Object;
 use base::log::Level;
 use clap::ArgMatches;
 use net::Inherited;
-use server::control::{Answer, Status};
+use server::control::{Answer, Status, ask};
 use server::load::{Purpose, Refused};
 
 use crate::declared::{Command, PLAIN, Run};
 use crate::error::Error;
 use crate::line;
-use crate::target::{Arguments, Target, asked};
+use crate::target::{Arguments, Target, asked, unanswered};
 
 /// The exit status when the running server could not be asked.
 const NOT_ASKED: u8 = 2;
 /// The exit status when fewer workers serve than were configured.
 const SOME_SERVE: u8 = 3;
+/// The exit status when the running server was asked, and gave no answer.
+const UNKNOWN: u8 = 4;
 
 /// The outcome of the command.
 pub(crate) enum End {
@@ -33,8 +35,20 @@ pub(crate) enum End {
     TestFailed(Vec<String>),
     /// The server could not be asked.
     NotAsked(String),
+    /// The server was asked, and gave no answer: the new configuration may serve.
+    Unknown(String),
     /// The server's verdict.
     Answered(Answer),
+}
+
+/// Whether a configuration is in effect.
+pub(crate) enum Verdict<'a> {
+    /// It is, if not in all workers.
+    Serves,
+    /// It does not load: the one before stays.
+    Refused,
+    /// The server did not say, for this reason.
+    Unknown(&'a str),
 }
 
 /// `weir reload`
@@ -54,6 +68,7 @@ pub(crate) const COMMAND: Command = Command {
         ("1", "it was refused, and the old one stays"),
         ("2", "the running server could not be asked, or the command line is wrong"),
         ("3", "fewer workers serve than are configured"),
+        ("4", "the server was asked and gave no answer: it may serve the new one, or the old one"),
     ],
     examples: &[("weir reload -c /etc/nginx/nginx.conf", "Reload the server of this file.")],
     run: Run::Parsed(run),
@@ -86,15 +101,16 @@ pub(crate) fn reload(args: &Arguments) -> End {
     let answered = target.socket(args.value("pid")).and_then(|socket| {
         let status = asked(&socket, "status")?;
         same_file(&target.loader.paths.conf_file, &status)?;
-        asked(&socket, "reload")
+        match ask(&socket, "reload") {
+            Ok(answer) => Ok(End::Answered(answer)),
+            Err(e) if e.was_asked() => Ok(End::Unknown(e.to_string())),
+            Err(e) => Err(unanswered(&e)),
+        }
     });
-    match answered {
-        Ok(answer) => End::Answered(answer),
-        Err(error) => match test(&target) {
-            Ok(()) => End::NotAsked(error.to_string()),
-            Err(reasons) => End::TestFailed(reasons),
-        },
-    }
+    answered.unwrap_or_else(|error| match test(&target) {
+        Ok(()) => End::NotAsked(error.to_string()),
+        Err(reasons) => End::TestFailed(reasons),
+    })
 }
 
 /// Tests the configuration as `-t` does.
@@ -142,11 +158,21 @@ fn moved(answer: &Answer) -> String {
 }
 
 impl End {
+    pub(crate) fn verdict(&self) -> Verdict<'_> {
+        match self {
+            End::NotAsked(reason) | End::Unknown(reason) => Verdict::Unknown(reason),
+            End::TestFailed(_) => Verdict::Refused,
+            End::Answered(answer) if answer.status != Status::Ok => Verdict::Refused,
+            End::Answered(_) => Verdict::Serves,
+        }
+    }
+
     /// The exit status.
     pub(crate) fn code(&self) -> u8 {
         match self {
             End::TestFailed(_) => 1,
             End::NotAsked(_) => NOT_ASKED,
+            End::Unknown(_) => UNKNOWN,
             End::Answered(answer) if answer.status != Status::Ok => 1,
             End::Answered(answer) if answer.number("serving") < answer.number("configured") => {
                 SOME_SERVE
@@ -159,6 +185,7 @@ impl End {
         match self {
             End::TestFailed(_) => "test-failed",
             End::NotAsked(_) => "not-asked",
+            End::Unknown(_) => "unknown",
             End::Answered(answer) => answer.get("outcome").unwrap_or("refused"),
         }
     }
@@ -167,7 +194,7 @@ impl End {
     pub(crate) fn reasons(&self) -> Vec<String> {
         match self {
             End::TestFailed(reasons) => reasons.clone(),
-            End::NotAsked(reason) => vec![reason.clone()],
+            End::NotAsked(reason) | End::Unknown(reason) => vec![reason.clone()],
             End::Answered(answer) => answer.lines(),
         }
     }
@@ -179,6 +206,9 @@ impl End {
                 return "not reloaded: the configuration fails its test\n".to_owned();
             }
             End::NotAsked(_) => "not reloaded: the running server was not asked\n".to_owned(),
+            End::Unknown(_) => "not known: the running server was asked to reload, and gave no \
+                                answer; \"weir reload\" asks again\n"
+                .to_owned(),
             End::Answered(answer) => {
                 let workers =
                     format!("{} of {}", answer.number("serving"), answer.number("configured"));

@@ -107,8 +107,13 @@ fn pid_of(tree: &Tree) -> Option<Vec<u8>> {
 
 /// Asks the running server, and explains a failure.
 pub(crate) fn asked(socket: &Path, question: &str) -> Result<Answer, Error> {
-    ask(socket, question).map_err(|e| Error::server(match e {
-        NoAnswer::Unreachable(_, ref error) => {
+    ask(socket, question).map_err(|e| unanswered(&e))
+}
+
+/// Explains why there is no answer.
+pub(crate) fn unanswered(e: &NoAnswer) -> Error {
+    Error::server(match e {
+        NoAnswer::Unreachable(_, error) => {
             let hint = match error.kind() {
                 std::io::ErrorKind::PermissionDenied => {
                     "only the server's own account and root may ask"
@@ -120,8 +125,8 @@ pub(crate) fn asked(socket: &Path, question: &str) -> Result<Answer, Error> {
             };
             format!("{e}: {hint}")
         }
-        NoAnswer::Cut => e.to_string(),
-    }))
+        NoAnswer::Unsent(_) | NoAnswer::Cut | NoAnswer::Late => e.to_string(),
+    })
 }
 
 /// The text of the running configuration, from the answer to `config`.

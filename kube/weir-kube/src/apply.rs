@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::time::Duration;
 
 use render::conf::Shape;
 use render::{Objects, Options, Refused, Rendered, Server};
@@ -15,6 +16,16 @@ use crate::api;
 
 /// The exit status of `weir reload` if fewer workers serve than are configured.
 const SOME_SERVE: i32 = 3;
+
+/// The same if the server was asked and gave no answer: the configuration may be in effect.
+const UNKNOWN: i32 = 4;
+
+/// A server that gave no answer is asked so often in all. The last verdict counts, because a reload
+/// of a configuration that is in effect changes nothing.
+const ATTEMPTS: u32 = 3;
+
+/// The pause before it is asked again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Writes the files of a configuration. Their names change with their contents: what exists stays.
 pub fn write_files(folder: &Path, rendered: &Rendered) -> io::Result<()> {
@@ -70,6 +81,9 @@ pub struct Applier {
     status: String,
     pid: PathBuf,
     child: Option<Child>,
+    /// It is not known whether the server runs the configuration of the file. The one before is in
+    /// `running.conf`.
+    is_unsettled: bool,
     shape: Shape,
     upstreams: BTreeMap<String, Vec<Server>>,
     stream_upstreams: BTreeMap<String, Vec<Server>>,
@@ -78,6 +92,17 @@ pub struct Applier {
     touched: BTreeSet<(&'static str, String)>,
     /// For `/metrics`.
     pub counts: Counts,
+}
+
+/// The fate of a configuration.
+#[derive(Debug)]
+enum Verdict {
+    /// It is in effect.
+    Serves,
+    /// It is not: the one before is. With the reason.
+    Refused(String),
+    /// The server was asked, and did not say. With the reason.
+    Unknown(String),
 }
 
 /// What [`Applier::apply`] did.
@@ -100,12 +125,18 @@ impl Applier {
             status: options.status.clone(),
             pid: PathBuf::from(&options.temp).join("weir.pid"),
             child: None,
+            is_unsettled: false,
             shape: Shape::default(),
             upstreams: BTreeMap::new(),
             stream_upstreams: BTreeMap::new(),
             touched: BTreeSet::new(),
             counts: Counts::default(),
         }
+    }
+
+    /// Whether it is not known which configuration the server runs: it is to be applied again.
+    pub fn is_unsettled(&self) -> bool {
+        self.is_unsettled
     }
 
     fn conf(&self) -> PathBuf {
@@ -125,7 +156,7 @@ impl Applier {
         refused: &mut Refused,
     ) -> Result<(Rendered, Applied), String> {
         let mut rendered = render::render(objects, options, refused);
-        if self.child.is_some() && rendered.shape == self.shape {
+        if self.child.is_some() && !self.is_unsettled && rendered.shape == self.shape {
             match self.change_endpoints(&rendered).await {
                 Ok(false) => return Ok((rendered, Applied::Nothing)),
                 Ok(true) => {
@@ -138,7 +169,7 @@ impl Applier {
         }
         loop {
             write_files(&self.folder, &rendered).map_err(|e| format!("files: {e}"))?;
-            let Err(message) = self.load(&rendered).await else { break };
+            let Err(message) = self.load(&rendered.conf).await else { break };
             let Some(object) = rendered.culprit(&message).cloned() else {
                 return Err(format!("the configuration does not load: {message}"));
             };
@@ -172,28 +203,40 @@ impl Applier {
     ///
     /// A server that runs reads it once: no test goes before, because the server's verdict has the
     /// same lines, and a test of thousands of Ingresses takes as long as their reload.
-    async fn load(&mut self, rendered: &Rendered) -> Result<(), String> {
+    async fn load(&mut self, conf: &str) -> Result<(), String> {
         let ended = match &mut self.child {
             Some(child) => child.try_wait().map_err(|e| e.to_string())?.is_some(),
             None => true,
         };
         if ended {
-            self.test(&rendered.conf).await?;
-            std::fs::write(self.conf(), &rendered.conf).map_err(|e| e.to_string())?;
+            self.test(conf).await?;
+            std::fs::write(self.conf(), conf).map_err(|e| e.to_string())?;
             let child =
                 Command::new(&self.weir).arg("-c").arg(self.conf()).kill_on_drop(false).spawn();
             self.child = Some(child.map_err(|e| format!("{}: {e}", self.weir))?);
             return self.wait_until_it_serves().await;
         }
         let running = self.folder.join("running.conf");
-        std::fs::rename(self.conf(), &running).map_err(|e| e.to_string())?;
-        let reloaded = self.reload(&rendered.conf).await;
-        // After a refusal the server runs on with the old one: so does a new start.
-        match &reloaded {
-            Ok(()) => drop(std::fs::remove_file(&running)),
-            Err(_) => std::fs::rename(&running, self.conf()).map_err(|e| e.to_string())?,
+        // While it is not known whether the file loads, the one before is kept.
+        if !self.is_unsettled {
+            std::fs::rename(self.conf(), &running).map_err(|e| e.to_string())?;
         }
-        reloaded
+        self.is_unsettled = false;
+        match self.reload(conf).await {
+            Verdict::Serves => {
+                let _ = std::fs::remove_file(&running);
+                Ok(())
+            }
+            // The server runs on with the old one: so does a new start.
+            Verdict::Refused(message) => {
+                std::fs::rename(&running, self.conf()).map_err(|e| e.to_string())?;
+                Err(message)
+            }
+            Verdict::Unknown(message) => {
+                self.is_unsettled = true;
+                Err(message)
+            }
+        }
     }
 
     /// Tests a configuration before the server is started with it.
@@ -207,21 +250,38 @@ impl Applier {
     }
 
     /// Has the server read a configuration.
-    async fn reload(&mut self, conf: &str) -> Result<(), String> {
-        std::fs::write(self.conf(), conf).map_err(|e| e.to_string())?;
+    async fn reload(&mut self, conf: &str) -> Verdict {
+        if let Err(e) = std::fs::write(self.conf(), conf) {
+            return Verdict::Refused(e.to_string());
+        }
+        self.counts.reloads += 1;
+        let mut verdict = self.ask().await;
+        for _ in 1..ATTEMPTS {
+            let Verdict::Unknown(message) = &verdict else { break };
+            log(&format!("reload: {message}; asking again"));
+            tokio::time::sleep(AGAIN).await;
+            verdict = self.ask().await;
+        }
+        self.counts.failed_reloads += u64::from(!matches!(verdict, Verdict::Serves));
+        verdict
+    }
+
+    /// Has the server read its file.
+    async fn ask(&self) -> Verdict {
         let mut command = Command::new(&self.weir);
         command.arg("reload").arg("-c").arg(self.conf()).arg("--pid").arg(&self.pid);
         let output = command.output().await;
-        self.counts.reloads += 1;
-        let some_serve = output.as_ref().is_ok_and(|o| o.status.code() == Some(SOME_SERVE));
-        let verdict = told(&self.weir, output, |output| output.stdout);
-        if some_serve {
-            // It is in effect.
-            verdict.unwrap_or_else(|message| log(&message));
-            return Ok(());
+        let status = output.as_ref().ok().and_then(|output| output.status.code());
+        match (told(&self.weir, output, |output| output.stdout), status) {
+            (Ok(()), _) => Verdict::Serves,
+            (Err(message), Some(SOME_SERVE)) => {
+                // It is in effect.
+                log(&message);
+                Verdict::Serves
+            }
+            (Err(message), Some(UNKNOWN)) => Verdict::Unknown(message),
+            (Err(message), _) => Verdict::Refused(message),
         }
-        self.counts.failed_reloads += u64::from(verdict.is_err());
-        verdict
     }
 
     async fn wait_until_it_serves(&mut self) -> Result<(), String> {
@@ -342,4 +402,74 @@ fn first_error(text: &str) -> String {
 /// A line on standard error.
 pub fn log(message: &str) {
     eprintln!("weir-kube: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A program in the place of the server: `weir reload` ends with the next status of a list and
+    /// prints it, and a server runs on.
+    fn stand_in(folder: &Path, statuses: &[u8]) -> String {
+        let list: Vec<String> = statuses.iter().map(u8::to_string).collect();
+        std::fs::write(folder.join("statuses"), list.join("\n") + "\n").unwrap();
+        let path = folder.join("weir");
+        let text = format!(
+            "#!/bin/sh\ncd {}\ncase $1 in\nreload) n=$(head -n 1 statuses); sed -i 1d statuses\n\
+             echo \"said $n\"; exit $n;;\nesac\n",
+            folder.display()
+        );
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path.display().to_string()
+    }
+
+    /// The files of the folder after some reloads, and their outcomes.
+    async fn reloads(name: &str, statuses: &[u8], confs: &[&str]) -> (Vec<String>, Applier) {
+        let folder = std::env::temp_dir().join(format!("weir-kube-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let options = Options { folder: folder.display().to_string(), ..Options::default() };
+        let mut applier = Applier::new(&stand_in(&folder, statuses), &options);
+        // Some process that runs on stands for the server.
+        let server = Command::new("sleep").arg("3600").kill_on_drop(true).spawn();
+        applier.child = Some(server.unwrap());
+        std::fs::write(applier.conf(), "first").unwrap();
+        let mut outcomes = Vec::new();
+        for conf in confs {
+            let outcome = applier.load(conf).await.err().unwrap_or_default();
+            let file = std::fs::read_to_string(applier.conf()).unwrap();
+            outcomes.push(format!("{outcome}:{file}"));
+        }
+        assert!(!folder.join("running.conf").exists() || applier.is_unsettled);
+        std::fs::remove_dir_all(&folder).unwrap();
+        (outcomes, applier)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_brings_the_file_before_back() {
+        let (outcomes, applier) = reloads("refusal", &[0, 1, 2, 3], &["a", "b", "c", "d"]).await;
+        assert_eq!(outcomes, [":a", "said 1:a", "said 2:a", ":d"]);
+        assert_eq!((applier.counts.reloads, applier.counts.failed_reloads), (4, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_an_answer_the_server_is_asked_again() {
+        let (outcomes, applier) = reloads("again", &[4, 0, 4, 4, 1], &["a", "b"]).await;
+        assert_eq!(outcomes, [":a", "said 1:a"]);
+        assert!(!applier.is_unsettled);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_may_be_in_effect_stays_and_the_one_before_is_kept() {
+        let (outcomes, applier) = reloads("unknown", &[4, 4, 4], &["a"]).await;
+        assert_eq!(outcomes, ["said 4:a"]);
+        assert!(applier.is_unsettled);
+        // The next verdict settles it: a new start has one that is known to load.
+        let (outcomes, applier) = reloads("settled", &[4, 4, 4, 1, 0], &["a", "b", "c"]).await;
+        assert_eq!(outcomes, ["said 4:a", "said 1:first", ":c"]);
+        assert!(!applier.is_unsettled);
+    }
 }

@@ -120,6 +120,10 @@ impl Controller {
                     }
                 }
                 _ = writing.tick() => {
+                    if self.applier.is_unsettled() {
+                        self.sync().await;
+                        wrote = false;
+                    }
                     let leads = self.leads.load(Ordering::Relaxed);
                     if let Ok(mut state) = self.state.lock() {
                         state.leads = leads;

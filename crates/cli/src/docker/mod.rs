@@ -25,7 +25,7 @@ use self::services::Services;
 use crate::declared::{Command, PLAIN, Run, print};
 use crate::error::Error;
 use crate::line;
-use crate::reload::{self, End};
+use crate::reload::{self, End, Verdict};
 use crate::target::Arguments;
 
 /// The list is read anew after this time without an event.
@@ -97,6 +97,7 @@ fn run(matches: &ArgMatches) -> ExitCode {
         good: Services::new(),
         tried: None,
         asked: false,
+        unsettled: None,
         is_new: true,
     };
     if args.has("once") {
@@ -130,12 +131,14 @@ struct Provider<'a> {
     args: &'a Arguments,
     style: Style<'a>,
     output: PathBuf,
-    /// The services that the file has.
+    /// The services that the running server has.
     good: Services,
     /// The services that were last tried: they are tried again only once they change.
     tried: Option<Services>,
     /// The running server has read the file.
     asked: bool,
+    /// The contents of the file, if it existed, before the first of those that may load or not.
+    unsettled: Option<Option<Vec<u8>>>,
     /// It was not asked yet.
     is_new: bool,
 }
@@ -208,10 +211,9 @@ impl Provider<'_> {
     /// was.
     fn load(&mut self, services: &Services) -> Result<bool, Error> {
         let (text, faults) = render(services, &self.style);
-        let before = match fs::read(&self.output) {
-            Ok(bytes) => Some(bytes),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-            Err(e) => return Err(Error::file(&self.output)(e)),
+        let before = match self.unsettled.take() {
+            Some(before) => before,
+            None => self.read()?,
         };
         if before.as_deref() == Some(text.as_bytes()) && self.asked {
             self.good.clone_from(services);
@@ -219,31 +221,43 @@ impl Provider<'_> {
         }
         self.write(text.as_bytes())?;
         let end = reload::reload(self.args);
-        match &end {
-            End::TestFailed(_) => {
+        match end.verdict() {
+            Verdict::Refused => {
+                // Those of a test are on the terminal already.
+                if let End::Answered(_) = end {
+                    end.reasons().iter().for_each(|reason| tell(reason));
+                }
                 self.restore(before)?;
                 Ok(false)
             }
-            End::Answered(_) if end.code() == 1 => {
-                end.reasons().iter().for_each(|reason| tell(reason));
-                self.restore(before)?;
-                Ok(false)
-            }
-            End::Answered(_) => {
+            Verdict::Serves => {
                 faults.iter().for_each(|fault| tell(fault));
                 self.good.clone_from(services);
                 self.asked = true;
                 Ok(true)
             }
-            // It is not running yet, and will read the file when it starts.
-            End::NotAsked(reason) => {
-                self.good.clone_from(services);
+            // It is not running yet and reads the file when it starts, or it may have read it. It
+            // is asked again.
+            Verdict::Unknown(reason) => {
+                let fate = match end {
+                    End::Unknown(_) => "it is unknown whether it serves",
+                    _ => "nothing reloaded",
+                };
                 if self.asked || self.is_new {
-                    tell(&format!("the file is written, but nothing reloaded: {reason}"));
+                    tell(&format!("the file is written, but {fate}: {reason}"));
                 }
-                (self.asked, self.is_new) = (false, false);
+                (self.asked, self.is_new, self.unsettled) = (false, false, Some(before));
                 Ok(true)
             }
+        }
+    }
+
+    /// The contents of the file; `None` if there is none.
+    fn read(&self) -> Result<Option<Vec<u8>>, Error> {
+        match fs::read(&self.output) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::file(&self.output)(e)),
         }
     }
 

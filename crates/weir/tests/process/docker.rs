@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::verdict::stand_in;
 use testkit::{Driver, Folder, Site, Weir, built_binary, wait_until};
 
 /// An engine that answers as Docker's does: a list that tests change, and events.
@@ -164,6 +165,35 @@ fn once_and_printed() {
     // Workers of before may answer until they are told to leave.
     wait_until("the new configuration", || ask(&weir, "a.example", "/").1 == "one a.example ");
     assert_eq!(fs::read_to_string(output).unwrap(), text);
+}
+
+/// The file that the server may have read stays; once it has refused it, the one before is back.
+#[test]
+fn a_file_stays_until_there_is_a_verdict() {
+    let folder = Folder::new("verdict");
+    let socket = folder.join("docker.sock");
+    let engine = Engine::start(&socket);
+    let weir = site();
+    let output = weir.prefix().join("conf/conf.d/docker.conf");
+    let answers = vec!["", "", "refused\n\nno\n", "refused\n\nno\n", "ok\nserving: 1\n\n"];
+    stand_in(&weir, answers);
+    engine.change(&[container("one", weir.port(1), "\"weir.host\":\"a.example\"")]);
+    let pid = weir.prefix().join("logs/other.pid").to_string_lossy().into_owned();
+    let arguments = ["--output", output.to_str().unwrap(), "--pid", &pid];
+    let once = docker(&weir, &socket, &[&arguments[..], &["--once"]].concat()).output().unwrap();
+    assert!(!once.status.success(), "{}", String::from_utf8_lossy(&once.stderr));
+    assert!(fs::read_to_string(&output).unwrap().contains("a.example"));
+    fs::remove_file(&output).unwrap();
+    let mut running = docker(&weir, &socket, &arguments).spawn().unwrap();
+    let told = BufReader::new(running.stderr.take().unwrap());
+    let _running = Running(running);
+    let mut lines = told.lines().map_while(Result::ok);
+    let mut wait = |part: &str| assert!(lines.any(|line| line.contains(part)), "{part}");
+    wait("it is unknown whether it serves: the server ended the connection without an answer");
+    // It is asked again, and nothing is left of what it refuses.
+    wait("one is left as it was, because it does not load");
+    let without = |text: String| !text.contains("a.example");
+    wait_until("the file without it", || fs::read_to_string(&output).is_ok_and(without));
 }
 
 #[test]

@@ -2,8 +2,10 @@
 //! costs no request.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -234,6 +236,43 @@ fn another_server_or_none_is_told() {
         assert!(text(&output).contains(part), "{}", text(&output));
     }
     assert_eq!(code(&command(&weir, &["reload", "now"])), Some(2));
+}
+
+/// A master in the place of a server's: it says which file it runs, and then answers like this.
+pub(crate) fn stand_in(weir: &Weir, answers: Vec<&'static str>) {
+    let file = weir.prefix().join("conf/weir.conf");
+    let status = format!("ok\nfile: {}\n\n", file.display());
+    let socket = weir.prefix().join("logs/other.pid.sock");
+    let listener = UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        let mut answers = answers.into_iter();
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut question = String::new();
+            stream.read_to_string(&mut question).unwrap();
+            let answer = match question.trim() {
+                "status" => &status,
+                _ => answers.next().expect("no more questions"),
+            };
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_missing_answer_is_told_from_a_missing_question() {
+    let weir = site(1, PID, SERVER).start();
+    stand_in(&weir, vec!["", "ok\nserving: 1\n", "refused\n\nno\n"]);
+    let pid = weir.prefix().join("logs/other.pid").to_string_lossy().into_owned();
+    for _ in 0..2 {
+        let output = command(&weir, &["reload", "--json", "--pid", &pid]);
+        assert_eq!(code(&output), Some(4), "{}", text(&output));
+        assert!(text(&output).contains("\"outcome\":\"unknown\""), "{}", text(&output));
+        assert!(text(&output).contains("without an answer"), "{}", text(&output));
+    }
+    assert_eq!(code(&command(&weir, &["reload", "--pid", &pid])), Some(1));
+    let output = command(&weir, &["reload", "--json", "--pid", &format!("{pid}.no")]);
+    assert_eq!(code(&output), Some(2), "{}", text(&output));
+    assert!(text(&output).contains("\"outcome\":\"not-asked\""), "{}", text(&output));
 }
 
 #[test]
