@@ -363,6 +363,9 @@ impl<'a> Serving<'a> {
             self.slice.end();
             return Turn::Early;
         }
+        if let Some(turn) = self.turn_to_move() {
+            return Turn::End(After::Gather(turn));
+        }
         let (more, unsent) = self.mux.with(|state| {
             let sendable = !state.schedule.is_empty() && state.send.left() > 0;
             (sendable && state.out_len == 0, state.out_len > 0)
@@ -442,26 +445,29 @@ impl<'a> Serving<'a> {
 
     /// The worker is leaving: all streams of the connection may be tunnels, which move with it.
     fn stand_in_line(&mut self) {
-        let (c, tunnels) = (&self.mux.c, self.mux.party.len());
-        let may_move = !c.stays.get() && self.receiver.leaving() == Leaving::No;
-        let all = tunnels > 0 && tunnels == self.mux.with(|state| state.open);
-        if may_move && all && self.candidate.is_none() {
+        let may_move = !self.mux.c.stays.get() && self.receiver.leaving() == Leaving::No;
+        if may_move && self.candidate.is_none() && self.could_move() {
             let candidate = self.main.life.moves().and_then(|all| all.candidate(Kind::Http2));
             self.candidate = candidate;
         }
     }
 
-    /// The turn to move with the tunnels, once it has come and nothing else is left to do.
-    fn turn_to_move(&mut self, open: usize) -> Option<moves::Turn> {
-        let candidate = self.candidate.as_ref().filter(|candidate| candidate.is_decided())?;
-        let is_between = self.page.is_empty() && !self.receiver.is_inside();
-        if !is_between || self.receiver.awaits_continuation() || open != self.mux.party.len() {
-            return None;
-        }
-        let turn = candidate.turn();
-        self.candidate = None;
+    /// Whether all streams are tunnels, and no frame has arrived in part.
+    fn could_move(&self) -> bool {
+        let (tunnels, receiver) = (self.mux.party.len(), &*self.receiver);
+        let is_between = self.page.is_empty() && !receiver.is_inside();
+        let all = tunnels > 0 && tunnels == self.mux.with(|state| state.open);
+        all && is_between && !receiver.awaits_continuation()
+    }
+
+    /// The turn to move with the tunnels, once it has come. A connection that cannot use it now
+    /// stands in line again later: a client that leaves a frame unfinished must not hold up the
+    /// others, of which few rest at a time.
+    fn turn_to_move(&mut self) -> Option<moves::Turn> {
+        self.candidate.as_ref().filter(|candidate| candidate.is_decided())?;
+        let turn = self.candidate.take()?.turn();
         self.mux.c.stays.set(turn.is_none());
-        turn
+        turn.filter(|_| self.could_move())
     }
 
     /// Nothing more can be done at once.
@@ -469,12 +475,6 @@ impl<'a> Serving<'a> {
         let receiver = &*self.receiver;
         let (open, lame) = self.mux.with(|state| (state.open, state.lame_ms()));
         let is_idle = open == 0 && !unsent && receiver.is_greeted();
-        if open > 0
-            && let Some(turn) = self.turn_to_move(open)
-        {
-            return Turn::End(After::Gather(turn));
-        }
-        let receiver = &*self.receiver;
         if is_idle && receiver.leaving() == Leaving::Final {
             return Turn::End(After::Linger);
         }

@@ -308,6 +308,49 @@ fn a_response_in_flight_or_handover_off_keeps_them_where_they_are() {
     }
 }
 
+/// Few connections rest at a time. One that cannot move at its turn makes way for the others, and
+/// moves, or stays, when its frame is whole.
+#[test]
+fn clients_with_half_a_frame_do_not_hold_up_others() {
+    each_driver(|driver| {
+        let text = config(echo(), "").replace("limit_conn c 3", "limit_conn c 999");
+        let weir = start(driver, &text.replace("worker_processes 2", "worker_processes 1"));
+        let begin = |i: usize| {
+            let mut c = Client::tcp(weir.port(0));
+            let stream = open(&mut c, "/one");
+            let frame = Frame::data(stream, b"whole", false).encode();
+            // A part of the frame's header, or of its content.
+            let (now, later) = frame.split_at(4 + 7 * (i % 2));
+            c.send(now);
+            (c, stream, later.to_vec())
+        };
+        let mut halves: Vec<_> = (0..80).map(begin).collect();
+        let mut idle: Vec<Conn> = (0..8).map(|_| weir.connect()).collect();
+        let plain = |conn: &mut Conn| {
+            conn.send("GET /plain HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(conn.response().text(), "plain");
+        };
+        idle.iter_mut().for_each(plain);
+        let old = weir.workers();
+        weir.reload();
+        wait_until("the idle ones", || {
+            let now = status(&weir);
+            // The turns were not held until their time was over.
+            assert_eq!(now.number("handover.http2.stayed.state"), 0);
+            now.number("handover.idle.sent") == 8
+        });
+        idle.iter_mut().for_each(plain);
+        for (c, stream, later) in &mut halves {
+            c.send(later);
+            c.wait_for_body(*stream, b"whole");
+            c.data(*stream, b"", true);
+            assert!(c.response(*stream).is_over());
+        }
+        drop(halves);
+        weir.wait_until_left(&old);
+    });
+}
+
 /// Messages of all sizes are under way in both directions while the connections move.
 #[test]
 fn no_byte_is_lost_while_workers_change() {
