@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use event::TaskId;
 
 use super::send::hello;
-use super::{AT_ONCE, Kind, Moves, Stay};
+use super::{AT_ONCE, HELLO_MS, Kind, Moves, Stay};
 
 /// Dead entries are dropped when the list has this many times the living ones, and at least
 /// [`SLACK_MIN`].
@@ -184,11 +184,15 @@ impl Drop for Turn {
 /// Gives the connections of a leaving worker their turns. Those that become able to move later,
 /// such as a response that opens a tunnel, follow.
 pub(super) async fn run(moves: Rc<Moves>) {
-    moves.receives.set(hello(&moves).await);
+    moves.receives.set(hello(&moves, HELLO_MS).await);
     moves.asks_until_ms.set(0);
     let (mut stayed, mut due) = (0, 0);
     loop {
-        while moves.resting.get() < AT_ONCE
+        while moves.is_unanswered.replace(false) {
+            moves.ask_again().await;
+        }
+        while !moves.is_unanswered.get()
+            && moves.resting.get() < AT_ONCE
             && let Some(entry) = moves.candidates.next()
         {
             if !moves.receives.get() {
@@ -208,6 +212,9 @@ pub(super) async fn run(moves: Rc<Moves>) {
             if due % DUE_A_TURN == 0 {
                 event::task::next_turn().await;
             }
+        }
+        if moves.is_unanswered.get() {
+            continue;
         }
         if moves.resting.get() == 0 {
             moves.open.take();

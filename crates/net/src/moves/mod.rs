@@ -18,7 +18,8 @@
 //!
 //! **Fallback.** Until it has said `Yours`, the sender can serve on, with all bytes: it has its
 //! descriptors, and the connection rests meanwhile. A refusal, a time-out and every error mean that
-//! the connection stays where it is.
+//! the connection stays where it is. After a time-out nobody rests until a receiver has answered
+//! again: one may hang, and others receive.
 //!
 //! **Pace.** At most [`AT_ONCE`] connections of a worker rest at a time, and a receiver takes
 //! [`PER_TURN`] in a turn of its loop, so that requests of others come between.
@@ -205,6 +206,8 @@ pub struct Moves {
     resting: Cell<usize>,
     /// A receiver has answered, and none has kept a sender waiting since then.
     receives: Cell<bool>,
+    /// One has kept a sender waiting: others are to be asked whether they receive.
+    is_unanswered: Cell<bool>,
     /// The time until which it is likely that one receives, although none has answered yet.
     asks_until_ms: Cell<u64>,
     /// Closed when the candidates that a leaving worker has at first were dealt with.
@@ -223,6 +226,7 @@ impl Moves {
             changed: Notify::new(),
             resting: Cell::new(0),
             receives: Cell::new(false),
+            is_unanswered: Cell::new(false),
             asks_until_ms: Cell::new(0),
             open: Cell::new(open),
         })

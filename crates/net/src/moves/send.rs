@@ -9,7 +9,7 @@ use proto::handover::{INLINE_MAX, MESSAGE_MAX, Message, Word};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::candidates::Turn;
-use super::{HELLO_MS, Moves, REPLY_MS, Stay};
+use super::{Moves, REPLY_MS, Stay};
 
 /// A connection that a receiver is ready to serve.
 pub struct Offered {
@@ -27,7 +27,10 @@ impl Turn {
             Ok(reply) => Ok(Offered { turn: self, reply }),
             Err(unsent) => {
                 if matches!(unsent, Unsent::TimedOut) {
-                    self.moves.give_up_on_receivers();
+                    // Connections that follow would rest in vain as long, one batch after the
+                    // other.
+                    self.moves.receives.set(false);
+                    self.moves.is_unanswered.set(true);
                 }
                 self.stays(unsent.why());
                 Err(())
@@ -37,13 +40,17 @@ impl Turn {
 }
 
 impl Moves {
-    /// Nobody has answered in time: connections that follow would rest in vain as long, one batch
-    /// after the other. What nobody has read would lie in the queue, which outlives this process,
-    /// with its descriptors: no client would see the end of its connection. The senders notice that
-    /// by the sockets of their replies.
-    fn give_up_on_receivers(&self) {
-        // Each sender that waited in vain does so: its own message may have come behind the first.
-        self.receives.set(false);
+    /// A receiver has not answered in time: asks whether another one does. If none does, what
+    /// nobody has read is dropped: it would lie in the queue, which outlives this process, with its
+    /// descriptors, and no client would see the end of its connection. The senders notice that by
+    /// the sockets of their replies.
+    pub(super) async fn ask_again(&self) {
+        let is_there = hello(self, REPLY_MS).await;
+        self.receives.set(is_there);
+        if is_there {
+            return;
+        }
+        self.is_unanswered.set(false);
         for _ in 0..UNREAD_MAX {
             // A message that is cut is dropped, with its descriptors.
             match os::socket::recv_fds(&self.channel.receives, &mut [0]) {
@@ -97,9 +104,9 @@ impl Offered {
     }
 }
 
-/// Whether a worker receives messages of this version.
-pub(super) async fn hello(moves: &Moves) -> bool {
-    match offer(moves, &Message::Hello, &[], HELLO_MS).await {
+/// Whether a worker receives messages of this version, and says so in time.
+pub(super) async fn hello(moves: &Moves, wait_ms: u64) -> bool {
+    match offer(moves, &Message::Hello, &[], wait_ms).await {
         Ok(reply) => {
             // The receiver waits for it no longer.
             let _ = os::socket::send(reply.fd(), &Word::Yours.bytes(), false);

@@ -100,40 +100,51 @@ pub(super) fn channels() -> (Channel, Channel) {
     (one, other)
 }
 
-/// A worker that leaves with so many sessions, each with this to be sent. A session that stays
-/// writes "stays" to its client.
+/// A session of a worker that leaves, with this to be sent; the client's end. One that stays writes
+/// "stays" to its client.
+fn connection(moves: &Rc<Moves>, counts: &Rc<Counts>, pending: Vec<u8>) -> UnixStream {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (moves, own) = (moves.clone(), counts.clone());
+    event::spawn(async move {
+        let candidate = moves.candidate(Kind::Session).unwrap();
+        let never = std::pin::pin!(std::future::pending::<()>());
+        assert!(candidate.unless_due(never).await.is_none());
+        let mut moved = false;
+        if let Some(turn) = candidate.turn() {
+            own.rested.set(own.rested.get() + 1);
+            let message = session(&pending);
+            let offered = turn.offer(&message, &[ours.as_fd(), ours.as_fd()]).await;
+            moved = offered.is_ok_and(Offered::give_up);
+        }
+        if !moved {
+            (&ours).write_all(b"stays").unwrap();
+        }
+        drop(ours);
+        own.ended.set(own.ended.get() + 1);
+    });
+    theirs
+}
+
+/// A worker that leaves with so many sessions.
 fn leaving(channel: Channel, count: usize, pending: Vec<u8>) -> (Rc<Counts>, Vec<UnixStream>) {
+    let (_, counts, clients) = leaving_worker(channel, count, pending);
+    (counts, clients)
+}
+
+fn leaving_worker(
+    channel: Channel,
+    count: usize,
+    pending: Vec<u8>,
+) -> (Rc<Moves>, Rc<Counts>, Vec<UnixStream>) {
     let counts = Rc::new(Counts::default());
     let moves = Moves::new(channel, counts.clone(), None);
-    let mut clients = Vec::new();
-    for _ in 0..count {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        clients.push(theirs);
-        let (moves, own, pending) = (moves.clone(), counts.clone(), pending.clone());
-        event::spawn(async move {
-            let candidate = moves.candidate(Kind::Session).unwrap();
-            let never = std::pin::pin!(std::future::pending::<()>());
-            assert!(candidate.unless_due(never).await.is_none());
-            let mut moved = false;
-            if let Some(turn) = candidate.turn() {
-                own.rested.set(own.rested.get() + 1);
-                let message = session(&pending);
-                let offered = turn.offer(&message, &[ours.as_fd(), ours.as_fd()]).await;
-                moved = offered.is_ok_and(Offered::give_up);
-            }
-            if !moved {
-                (&ours).write_all(b"stays").unwrap();
-            }
-            drop(ours);
-            own.ended.set(own.ended.get() + 1);
-        });
-    }
+    let clients = (0..count).map(|_| connection(&moves, &counts, pending.clone())).collect();
     let own = moves.clone();
     event::spawn(async move {
         event::testing::turns(2).await;
         own.leave(false);
     });
-    (counts, clients)
+    (moves, counts, clients)
 }
 
 /// A worker that serves, until this is dropped.
@@ -269,7 +280,7 @@ fn a_receiver_of_another_version_refuses_all() {
 
 #[test]
 fn a_receiver_that_hangs_is_waited_for_once() {
-    // The wait takes two seconds: on one driver.
+    // The waits take four seconds: on one driver.
     let mut event_loop = event::Loop::new(event::Options::default()).unwrap();
     let body = async {
         let (one, other) = channels();
@@ -288,6 +299,28 @@ fn a_receiver_that_hangs_is_waited_for_once() {
             client.read_to_end(&mut all).unwrap();
             assert_eq!(all, b"stays");
         }
+    };
+    event_loop.block_on(body).unwrap();
+}
+
+/// Connections behind the time-out go to the receivers that answer.
+#[test]
+fn one_of_several_receivers_hangs() {
+    // The wait takes two seconds: on one driver.
+    let mut event_loop = event::Loop::new(event::Options::default()).unwrap();
+    let body = async {
+        let (one, other) = channels();
+        let (moves, counts, mut clients) = leaving_worker(one, 8, b"x".to_vec());
+        let (_, reply, _) = next(&other).await;
+        say(&reply, Word::Takes);
+        let _unanswered = next(&other).await;
+        let receiver = Receiver::new(other, None);
+        until(|| counts.ended.get() == 8).await;
+        assert_eq!(*counts.stayed.borrow(), [Stay::Receiver]);
+        clients.push(connection(&moves, &counts, b"later".to_vec()));
+        until(|| counts.ended.get() == 9).await;
+        assert_eq!((counts.moved.get(), counts.stayed.borrow().len()), (8, 1));
+        until(|| receiver.counts.received.get() == 8).await;
     };
     event_loop.block_on(body).unwrap();
 }
