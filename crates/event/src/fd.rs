@@ -6,6 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use crate::deadline::Deadline;
 use crate::gate::Gate;
 use crate::op::ready::{Ready, Wake};
+use crate::runtime::inner::try_with;
 use crate::sock::Registered;
 use crate::state::socks::{Direction, SockKind};
 
@@ -27,6 +28,12 @@ impl Fd {
     /// The descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.fd()
+    }
+
+    /// Ends the kernel's reports to this process, which closing does not while another process has
+    /// the same descriptor open: each report would wake the loop in vain.
+    pub fn part(&self) {
+        let _ = try_with(|inner| inner.driver.parting(self.fd()));
     }
 
     /// Waits until there may be something to read.

@@ -10,16 +10,32 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::{Kind, Moves, PER_TURN, Ready, YOURS_MS};
 
+/// The time for which the buffer outlives the last message, milliseconds: most often others follow
+/// at once, and fresh memory of this size costs more than a message.
+const BUFFER_MS: u64 = 100;
+
+/// The receiving end of the queue, which other processes have as well.
+struct Queue(Fd);
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.0.part();
+    }
+}
+
 /// Receives until the task is cancelled.
 pub(super) async fn run(moves: Rc<Moves>) {
-    let Ok(queue) = moves.channel.receives.try_clone().map(Fd::new) else { return };
+    let Ok(queue) = moves.channel.receives.try_clone().map(|fd| Queue(Fd::new(fd))) else { return };
+    let queue_fd = &queue.0;
     let mut buf = Vec::new();
     loop {
         let mut taken = 0;
         loop {
-            // The memory is there only while messages come.
-            buf.resize(INLINE_MAX, 0);
-            let received = os::socket::recv_fds(queue.fd(), &mut buf);
+            if buf.is_empty() {
+                // The memory is touched as far as messages are long.
+                buf = vec![0; INLINE_MAX];
+            }
+            let received = os::socket::recv_fds(queue_fd.fd(), &mut buf);
             match received {
                 Ok((len, fds)) => {
                     take(&moves, buf.get(..len).unwrap_or_default(), fds);
@@ -34,8 +50,15 @@ pub(super) async fn run(moves: Rc<Moves>) {
                 event::task::next_turn().await;
             }
         }
-        buf = Vec::new();
-        if queue.readable(Deadline::NEVER).await.is_err() {
+        let soon = Deadline::in_ms(BUFFER_MS);
+        let waited = match queue_fd.readable(soon).await {
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                buf = Vec::new();
+                queue_fd.readable(Deadline::NEVER).await
+            }
+            waited => waited,
+        };
+        if waited.is_err() {
             return;
         }
     }
@@ -107,8 +130,15 @@ fn content(len: usize, file: &OwnedFd) -> Result<Zeroizing<Vec<u8>>, Refusal> {
 /// Serves a connection once its sender has given it up.
 async fn serve(moves: Rc<Moves>, reply: Fd, arrival: Arrival) {
     let until = Deadline::in_ms(YOURS_MS);
-    let mut is_late = false;
+    // The sender has to run first.
+    let (mut waits, mut is_late) = (true, false);
     loop {
+        if std::mem::take(&mut waits) && reply.readable(until).await.is_err() {
+            // The sender may have said it while this process stood still: that counts, and what it
+            // says from now on fails, so that it goes on serving.
+            is_late = true;
+            let _ = os::socket::shutdown_read(reply.fd());
+        }
         let mut word = [0; 4];
         match os::socket::recv(reply.fd(), &mut word) {
             Ok(n) => {
@@ -119,14 +149,7 @@ async fn serve(moves: Rc<Moves>, reply: Fd, arrival: Arrival) {
                 return;
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock && !is_late => {
-                if reply.readable(until).await.is_err() {
-                    // The sender may have said it while this process stood still: that counts, and
-                    // what it says from now on fails, so that it goes on serving.
-                    is_late = true;
-                    let _ = os::socket::shutdown_read(reply.fd());
-                }
-            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && !is_late => waits = true,
             Err(_) => return,
         }
     }

@@ -137,6 +137,8 @@ async fn offer(
     }
     drop(bytes);
     let reply = Fd::new(reply);
+    // Another process has to run first.
+    reply.readable(until).await.map_err(|_| Unsent::TimedOut)?;
     loop {
         let mut word = [0; 4];
         match os::socket::recv(reply.fd(), &mut word) {
