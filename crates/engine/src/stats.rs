@@ -263,11 +263,18 @@ impl Stats {
     /// Takes the line of this process's slot; a predecessor's work under way is cleared.
     pub fn use_slot(&self, slot: usize) {
         self.slot.set(slot);
+        self.counters.use_slot(slot);
         // Each engine of a worker takes the slot; the first has reported by then.
         if self.lines(slot).0.get(OfLoop::Pid as usize) != u64::from(std::process::id()) {
             self.counters.clear(slot, &UNDER_WAY);
             self.clear_reports(slot);
         }
+    }
+
+    /// The slots up to the last one that a process has used: the lines behind it take no memory,
+    /// and would if they were read.
+    fn slots(&self) -> std::ops::Range<usize> {
+        0..self.counters.used()
     }
 
     /// Clears the reports of work that ended with its worker.
@@ -319,14 +326,14 @@ impl Stats {
     /// The clients' connections that came from other workers to those of each slot.
     pub fn received_by_slot(&self) -> Vec<u64> {
         let in_slot = |slot| Kind::CLIENTS.map(|kind| self.move_line(slot, kind).get(RECEIVED));
-        (0..self.moves.slots() / Kind::ALL.len()).map(|slot| in_slot(slot).iter().sum()).collect()
+        self.slots().map(|slot| in_slot(slot).iter().sum()).collect()
     }
 
     /// The moves of connections of a kind, since the start.
     pub fn moves(&self, kind: Kind) -> MoveReport {
-        let slots = self.moves.slots() / Kind::ALL.len();
         let sum = |field: usize| {
-            (0..slots).map(|slot| self.move_line(slot, kind).get(field)).fold(0, u64::wrapping_add)
+            let all = self.slots().map(|slot| self.move_line(slot, kind).get(field));
+            all.fold(0, u64::wrapping_add)
         };
         MoveReport {
             moved: sum(MOVED),
@@ -339,8 +346,7 @@ impl Stats {
     /// The overload of all workers.
     pub fn overload(&self) -> OverloadReport {
         let all = |field: OfOverload| {
-            let slots = 0..self.reports.slots() / LINES;
-            slots.map(move |slot| self.overload_line(slot).get(field as usize))
+            self.slots().map(move |slot| self.overload_line(slot).get(field as usize))
         };
         let sum = |field| all(field).fold(0, u64::wrapping_add);
         OverloadReport {
@@ -401,7 +407,6 @@ impl Stats {
 
     /// The reports of all workers.
     pub fn workers(&self) -> Vec<WorkerReport> {
-        let slots = 0..self.counters.slots();
         let report = |slot| {
             let line = self.lines(slot).0;
             let counters = self.counters.line(slot);
@@ -419,14 +424,14 @@ impl Stats {
                 longest_turn_ms: line.get(OfLoop::LongestMs as usize),
             }
         };
-        slots.map(report).filter(|worker| worker.pid != 0).collect()
+        self.slots().map(report).filter(|worker| worker.pid != 0).collect()
     }
 
     /// The work of all loops.
     pub fn work(&self) -> WorkReport {
         let sum = |field: OfLoop| {
-            let slots = 0..self.counters.slots();
-            slots.map(|slot| self.lines(slot).0.get(field as usize)).fold(0, u64::wrapping_add)
+            let all = self.slots().map(|slot| self.lines(slot).0.get(field as usize));
+            all.fold(0, u64::wrapping_add)
         };
         WorkReport {
             turns: sum(OfLoop::Turns),
@@ -441,7 +446,7 @@ impl Stats {
     pub fn pool(&self, name: &str) -> PoolReport {
         let name = name_hash(name);
         let mut report = PoolReport::default();
-        for slot in 0..self.counters.slots() {
+        for slot in self.slots() {
             if self.lines(slot).0.get(OfLoop::Turns as usize) == 0 {
                 continue;
             }
@@ -583,6 +588,18 @@ mod tests {
         let report = MoveReport { moved: 2, sent: 1, received: 4, ..MoveReport::default() };
         assert_eq!(stats.moves(Kind::Idle), report);
         assert_eq!(stats.moves(Kind::Tunnel), MoveReport::default());
+    }
+
+    #[test]
+    fn slots_that_nobody_used_are_not_read() {
+        let stats = Stats::new(1024).unwrap();
+        assert_eq!(stats.slots(), 0..1024);
+        for slot in [5, 2] {
+            stats.use_slot(slot);
+            stats.sent(Kind::Session);
+        }
+        assert_eq!(stats.slots(), 0..6);
+        assert_eq!((stats.moves(Kind::Session).sent, stats.received_by_slot().len()), (2, 6));
     }
 
     #[test]

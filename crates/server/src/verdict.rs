@@ -95,10 +95,12 @@ impl Moved {
     /// The moves since an earlier time.
     fn since(&self, before: &Moved) -> Moved {
         let less = |now: u64, before: u64| now.saturating_sub(before);
-        let slots = self.received.iter().zip(&before.received);
+        // Workers may have slots that nobody had used before.
+        let of_slot = |slot: usize| before.received.get(slot).copied().unwrap_or(0);
+        let received = self.received.iter().enumerate();
         Moved {
             sent: less(self.sent, before.sent),
-            received: slots.map(|(now, before)| less(*now, *before)).collect(),
+            received: received.map(|(slot, now)| less(*now, of_slot(slot))).collect(),
             stayed: std::array::from_fn(|i| less(self.stayed[i], before.stayed[i])),
         }
     }
@@ -211,13 +213,13 @@ mod tests {
 
     #[test]
     fn a_connection_that_moves_twice_counts_once() {
-        let stats = Stats::new(4).unwrap();
+        let stats = Stats::new(8).unwrap();
         stats.use_slot(2);
         stats.received(Kind::Session, 0);
         let before = Moved::so_far(&stats);
         assert!(before.has_arrived(&stats));
         // An old worker gives it to another one, which gives it to a new one.
-        for (from, to) in [(0, 1), (1, 2)] {
+        for (from, to) in [(0, 1), (1, 3)] {
             stats.use_slot(from);
             stats.sent(Kind::Session);
             assert!(!before.has_arrived(&stats));

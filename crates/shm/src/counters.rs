@@ -58,6 +58,11 @@ impl Line {
         }
     }
 
+    /// Raises a field that several processes write to `n`, if it is less.
+    fn raise(&self, field: usize, n: u64) {
+        self.0[field].fetch_max(n, Ordering::Relaxed);
+    }
+
     /// A field's value.
     #[inline]
     pub fn get(&self, field: usize) -> u64 {
@@ -74,10 +79,29 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counters for `slots` processes. Memory is taken only for the slots that are used.
+    /// Counters for `slots` processes. Memory is taken only for the slots that are used: the
+    /// kernel takes a page for whoever reads it first, too, so that sums end with the last of them.
     pub fn new(slots: usize) -> io::Result<Counters> {
-        let bytes = slots.checked_mul(CACHE_LINE).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Counters { zone: Zone::anonymous(bytes)?, slots })
+        // The line behind those of the slots has the number of them that is used.
+        let lines = slots.max(1).checked_add(1).and_then(|lines| lines.checked_mul(CACHE_LINE));
+        Ok(Counters { zone: Zone::anonymous(lines.ok_or(io::ErrorKind::OutOfMemory)?)?, slots })
+    }
+
+    /// A process is about to use a slot. Without a call of this, all slots count as used.
+    pub fn use_slot(&self, slot: usize) {
+        self.mark().raise(0, (slot as u64).saturating_add(1));
+    }
+
+    /// The number of slots up to the last one that was used by a process.
+    pub fn used(&self) -> usize {
+        match self.mark().get(0) {
+            0 => self.slots,
+            used => self.slots.min(usize::try_from(used).unwrap_or(usize::MAX)),
+        }
+    }
+
+    fn mark(&self) -> &Line {
+        &self.zone.view::<Line>()[self.slots.max(1)]
     }
 
     /// The number of slots.
@@ -88,13 +112,12 @@ impl Counters {
     /// The counters of a slot; a slot out of range is an error of the caller's and gets the last
     /// one.
     pub fn line(&self, slot: usize) -> &Line {
-        let lines = self.zone.view::<Line>();
-        &lines[slot.min(lines.len() - 1)]
+        &self.zone.view::<Line>()[slot.min(self.slots.saturating_sub(1))]
     }
 
     /// The sum of a field over all slots.
     pub fn sum(&self, field: usize) -> u64 {
-        let lines = self.zone.view::<Line>().iter().take(self.slots);
+        let lines = self.zone.view::<Line>().iter().take(self.used());
         lines.fold(0, |sum, line| sum.wrapping_add(line.get(field)))
     }
 
@@ -114,6 +137,22 @@ mod tests {
     fn a_line_is_a_cache_line() {
         assert_eq!(size_of::<Line>(), CACHE_LINE);
         assert_eq!(align_of::<Line>(), CACHE_LINE);
+    }
+
+    #[test]
+    fn sums_end_with_the_last_slot_that_is_used() {
+        let counters = Counters::new(64).unwrap();
+        counters.line(63).add(0, 1);
+        assert_eq!((counters.used(), counters.sum(0)), (64, 1), "nobody has said so");
+        counters.use_slot(7);
+        counters.use_slot(3);
+        counters.line(7).add(0, 2);
+        assert_eq!((counters.used(), counters.sum(0)), (8, 2));
+        counters.use_slot(usize::MAX - 1);
+        assert_eq!((counters.used(), counters.sum(0)), (64, 3));
+        // The mark is no slot's.
+        counters.line(usize::MAX).add(0, 1);
+        assert_eq!((counters.used(), counters.sum(0)), (64, 4));
     }
 
     #[test]
