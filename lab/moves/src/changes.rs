@@ -121,6 +121,16 @@ impl<'a> Changes<'a> {
         at.duration_since(*began) < Duration::from_secs(1) || end.is_none_or(|end| at < end)
     }
 
+    /// The lines of the error log about connections that have ended.
+    pub fn ends(&self) -> Vec<String> {
+        let log = fs::read(self.server.prefix().join("error.log")).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let of_end = |line: &&str| {
+            ["disconnected", "while proxying", "closed connection"].iter().any(|m| line.contains(m))
+        };
+        log.lines().filter(of_end).map(str::to_owned).collect()
+    }
+
     /// The turns that are in the error log.
     pub fn turns(&self) -> Turns {
         let log = fs::read(self.server.prefix().join("error.log")).unwrap_or_default();

@@ -38,6 +38,7 @@ pub struct Crowd {
     /// Members whose sockets did not take all bytes.
     blocked: Vec<usize>,
     tally: Tally,
+    began: Instant,
     /// Messages that were not sent, because the answer to the one before was not there.
     pub late: u64,
 }
@@ -66,7 +67,8 @@ impl Crowd {
         let port = ports.of(protocol);
         let (members, blocked) = (Vec::with_capacity(count), Vec::new());
         let tally = Tally::default();
-        let mut crowd = Crowd { port, tls, queue, members, blocked, tally, late: 0 };
+        let began = Instant::now();
+        let mut crowd = Crowd { port, tls, queue, members, blocked, tally, began, late: 0 };
         for i in 0..count {
             crowd.members.push(None);
             crowd.connect(i).map_err(|e| format!("connection {i}: {e}"))?;
@@ -151,6 +153,10 @@ impl Crowd {
         }
     }
 
+    fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
     /// Counts a failure, and opens the connection again.
     fn failed(&mut self, i: usize, error: &io::Error) {
         match error.kind() {
@@ -158,7 +164,11 @@ impl Crowd {
             _ => self.tally.lost += 1,
         }
         if self.tally.wrong + self.tally.lost <= 5 {
-            println!("connection {i}: {error}");
+            let waited = self.members[i].as_ref().and_then(|member| member.sent_at);
+            let waited = waited.map_or("no message was under way".to_string(), |at| {
+                format!("a message was under way for {:.0?}", at.elapsed())
+            });
+            println!("connection {i}, {:.3?} after the start: {error}; {waited}", self.age());
         }
         self.tally.reconnects += 1;
         // Closing it removes it from the queue.
@@ -244,7 +254,8 @@ impl Member {
     fn receive(&mut self) -> io::Result<Option<Instant>> {
         let mut buf = [0; 16 << 10];
         let n = match self.socket.read(&mut buf) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            // Over TLS, the server's process has closed it: a session that ends says so.
+            Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the end, bare")),
             Ok(n) => n,
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
             Err(e) => return Err(e),
@@ -259,7 +270,10 @@ impl Member {
                 session.read_tls(&mut came)?;
                 session.process_new_packets().map_err(io::Error::other)?;
                 match session.reader().read_to_end(&mut plain) {
-                    Ok(_) => return Err(ErrorKind::UnexpectedEof.into()),
+                    Ok(_) => {
+                        let what = "the end, told by close_notify";
+                        return Err(io::Error::new(ErrorKind::UnexpectedEof, what));
+                    }
                     Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                     Err(e) => return Err(e),
                 }
