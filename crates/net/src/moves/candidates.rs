@@ -20,10 +20,6 @@ const SLACK_MIN: usize = 64;
 /// Connections that learn in a turn of the loop that they stay.
 const STAY_A_TURN: usize = 256;
 
-/// Connections whose turns to move come in one turn of the loop: each describes itself at once,
-/// which takes about 100 µs over TLS.
-const DUE_A_TURN: usize = 16;
-
 /// The connections that may move, the oldest first.
 #[derive(Default)]
 pub(super) struct Candidates {
@@ -186,15 +182,21 @@ impl Drop for Turn {
 pub(super) async fn run(moves: Rc<Moves>) {
     moves.receives.set(hello(&moves, HELLO_MS).await);
     moves.asks_until_ms.set(0);
-    let (mut stayed, mut due) = (0, 0);
+    let mut stayed = 0;
     loop {
         while moves.is_unanswered.replace(false) {
             moves.ask_again().await;
         }
-        while !moves.is_unanswered.get()
-            && moves.resting.get() < AT_ONCE
-            && let Some(entry) = moves.candidates.next()
-        {
+        while !moves.is_unanswered.get() && moves.resting.get() < AT_ONCE {
+            if moves.receives.get() {
+                // Before the next one is known, which may end meanwhile: it describes itself at
+                // once.
+                moves.pace.step().await;
+            }
+            if moves.is_unanswered.get() {
+                break;
+            }
+            let Some(entry) = moves.candidates.next() else { break };
             if !moves.receives.get() {
                 moves.tally.stayed(entry.kind, Stay::Receiver);
                 entry.state.set(State::Over);
@@ -208,10 +210,6 @@ pub(super) async fn run(moves: Rc<Moves>) {
             moves.resting.set(moves.resting.get() + 1);
             entry.state.set(State::Due);
             event::task::wake(entry.task);
-            due += 1;
-            if due % DUE_A_TURN == 0 {
-                event::task::next_turn().await;
-            }
         }
         if moves.is_unanswered.get() {
             continue;

@@ -21,8 +21,8 @@
 //! the connection stays where it is. After a time-out nobody rests until a receiver has answered
 //! again: one may hang, and others receive.
 //!
-//! **Pace.** At most [`AT_ONCE`] connections of a worker rest at a time, and a receiver takes
-//! [`PER_TURN`] in a turn of its loop, so that requests of others come between.
+//! **Pace.** At most [`AT_ONCE`] connections of a worker rest at a time, and a turn of a loop has at
+//! most [`PER_TURN`] steps, so that requests of others come between.
 
 mod candidates;
 mod channel;
@@ -49,7 +49,8 @@ pub use self::send::{Offered, written};
 /// Connections of a worker that are on their way at a time.
 const AT_ONCE: usize = 64;
 
-/// Messages that a worker receives in a turn of its loop.
+/// Steps that a worker takes in a turn of its loop: to describe a connection, to give it up, to
+/// receive a message, and to serve a connection that has arrived. Each takes up to 100 µs.
 const PER_TURN: usize = 16;
 
 /// The longest wait of a sender for a reply, milliseconds: the connection rests meanwhile.
@@ -193,6 +194,31 @@ pub fn ends<const N: usize>(fds: Vec<OwnedFd>) -> Result<[OwnedFd; N], Refusal> 
     fds.try_into().map_err(|_| Refusal::Other)
 }
 
+/// The steps of this turn of the loop.
+#[derive(Default)]
+struct Pace {
+    turn: Cell<u64>,
+    steps: Cell<usize>,
+}
+
+impl Pace {
+    /// Waits for a turn of the loop that has room for another step: mostly this one.
+    async fn step(&self) {
+        loop {
+            let turn = event::turn();
+            if self.turn.replace(turn) != turn {
+                self.steps.set(0);
+            }
+            let steps = self.steps.get();
+            if steps < PER_TURN {
+                self.steps.set(steps + 1);
+                return;
+            }
+            event::task::next_turn().await;
+        }
+    }
+}
+
 /// A worker's part in moves.
 pub struct Moves {
     channel: Channel,
@@ -200,6 +226,7 @@ pub struct Moves {
     takers: RefCell<Vec<(Kind, Rc<dyn Taker>)>>,
     receiving: Cell<Option<TaskId>>,
     candidates: candidates::Candidates,
+    pace: Pace,
     /// A candidate was added, or one has been dealt with.
     changed: Notify,
     /// Connections that rest at the moment.
@@ -223,6 +250,7 @@ impl Moves {
             takers: RefCell::default(),
             receiving: Cell::new(None),
             candidates: candidates::Candidates::default(),
+            pace: Pace::default(),
             changed: Notify::new(),
             resting: Cell::new(0),
             receives: Cell::new(false),

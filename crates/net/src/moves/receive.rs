@@ -8,7 +8,7 @@ use event::{Deadline, Fd};
 use proto::handover::{INLINE_MAX, MESSAGE_MAX, Message, Refusal, Unread, Word};
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{Kind, Moves, PER_TURN, Ready, YOURS_MS};
+use super::{Kind, Moves, Ready, YOURS_MS};
 
 /// The time for which the buffer outlives the last message, milliseconds: most often others follow
 /// at once, and fresh memory of this size costs more than a message.
@@ -29,8 +29,9 @@ pub(super) async fn run(moves: Rc<Moves>) {
     let queue_fd = &queue.0;
     let mut buf = Vec::new();
     loop {
-        let mut taken = 0;
         loop {
+            // Before the message is there: this task may be cancelled while it waits.
+            moves.pace.step().await;
             if buf.is_empty() {
                 // The memory is touched as far as messages are long.
                 buf = vec![0; INLINE_MAX];
@@ -44,10 +45,6 @@ pub(super) async fn run(moves: Rc<Moves>) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 // The descriptors were closed with it, which its sender notices.
                 Err(_) => buf.zeroize(),
-            }
-            taken += 1;
-            if taken % PER_TURN == 0 {
-                event::task::next_turn().await;
             }
         }
         let soon = Deadline::in_ms(BUFFER_MS);
@@ -143,6 +140,7 @@ async fn serve(moves: Rc<Moves>, reply: Fd, arrival: Arrival) {
         match os::socket::recv(reply.fd(), &mut word) {
             Ok(n) => {
                 if Word::read(word.get(..n).unwrap_or_default()) == Some(Word::Yours) {
+                    moves.pace.step().await;
                     moves.tally.received(arrival.kind, arrival.moved_in);
                     (arrival.ready)();
                 }

@@ -24,7 +24,11 @@ impl Turn {
     /// Nobody serves it but this process: it goes on here.
     pub async fn offer(self, message: &Message<'_>, fds: &[BorrowedFd<'_>]) -> Result<Offered, ()> {
         match offer(&self.moves, message, fds, REPLY_MS).await {
-            Ok(reply) => Ok(Offered { turn: self, reply }),
+            Ok(reply) => {
+                // Replies come many at a time.
+                self.moves.pace.step().await;
+                Ok(Offered { turn: self, reply })
+            }
             Err(unsent) => {
                 if matches!(unsent, Unsent::TimedOut) {
                     // Connections that follow would rest in vain as long, one batch after the

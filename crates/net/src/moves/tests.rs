@@ -1,4 +1,5 @@
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -20,6 +21,8 @@ fn run<F: Future<Output = ()> + 'static>(body: impl Fn() -> F) {
 struct Counts {
     moved: Cell<usize>,
     received: Cell<usize>,
+    /// Those that were sent or received in each turn of the loop.
+    by_turn: RefCell<HashMap<u64, usize>>,
     /// Connections that have rested.
     rested: Cell<usize>,
     /// Connections of the worker that leaves that are not its own any more, or have said so.
@@ -27,13 +30,25 @@ struct Counts {
     stayed: RefCell<Vec<Stay>>,
 }
 
+impl Counts {
+    fn count_in_turn(&self) {
+        *self.by_turn.borrow_mut().entry(event::turn()).or_default() += 1;
+    }
+
+    fn most_in_a_turn(&self) -> usize {
+        self.by_turn.borrow().values().copied().max().unwrap_or(0)
+    }
+}
+
 impl Tally for Counts {
     fn sent(&self, _: Kind) {
         self.moved.set(self.moved.get() + 1);
+        self.count_in_turn();
     }
 
     fn received(&self, _: Kind, _: u64) {
         self.received.set(self.received.get() + 1);
+        self.count_in_turn();
     }
 
     fn stayed(&self, _: Kind, why: Stay) {
@@ -323,6 +338,40 @@ fn one_of_several_receivers_hangs() {
         until(|| receiver.counts.received.get() == 8).await;
     };
     event_loop.block_on(body).unwrap();
+}
+
+/// Replies come many at a time; the connections go, and arrive, a few in each turn of the loop.
+#[test]
+fn a_turn_of_the_loop_has_few_steps() {
+    run(|| async {
+        let count = 2 * PER_TURN + 8;
+        let (one, other) = channels();
+        let (counts, clients) = leaving(one, count, b"x".to_vec());
+        let (_, hello, _) = next(&other).await;
+        say(&hello, Word::Takes);
+        let mut offered = Vec::new();
+        for _ in 0..count {
+            offered.push(next(&other).await);
+        }
+        offered.iter().for_each(|(_, reply, _)| say(reply, Word::Takes));
+        until(|| counts.ended.get() == count).await;
+        assert_eq!(counts.moved.get(), count);
+        assert!(counts.most_in_a_turn() <= PER_TURN, "{}", counts.most_in_a_turn());
+        drop((offered, clients));
+
+        let (one, other) = channels();
+        let receiver = Receiver::new(other, None);
+        let mut message = Vec::new();
+        assert!(session(b"x").write(&mut message));
+        let all: Vec<OwnedFd> = (0..count).map(|_| send(&one, &message, 2)).collect();
+        for ours in &all {
+            assert_eq!(reply(ours).await, Some(Word::Takes));
+        }
+        all.iter().for_each(|ours| say(ours, Word::Yours));
+        until(|| receiver.counts.received.get() == count).await;
+        let most = receiver.counts.most_in_a_turn();
+        assert!(most <= PER_TURN, "{most}");
+    });
 }
 
 /// A message by hand, as from a sender; our end of its reply.
