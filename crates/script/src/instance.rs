@@ -143,13 +143,8 @@ impl Instance {
         function: &str,
         arguments: &[Argument],
     ) -> Result<Outcome, Fault> {
-        let found = self.run(host, |ctx, state| lookup(ctx, state, function))?;
-        let Some(found) = found else {
-            let message = format!("js function \"{function}\" not found");
-            return Err(Fault::new(FaultKind::NoFunction, message));
-        };
-        let call = self.run(host, |ctx, state| {
-            let function = found.restore(ctx)?;
+        let begin = |ctx: &Ctx<'_>, state: &Rc<State>| {
+            let Some(found) = lookup(ctx, state, function)? else { return Ok(None) };
             let mut args = rquickjs::function::Args::new(ctx.clone(), arguments.len());
             for argument in arguments {
                 args.push_arg(match argument {
@@ -157,10 +152,18 @@ impl Instance {
                     Argument::Data(data) => data.to_js(ctx)?,
                 })?;
             }
-            let value: Value<'_> = function.call_arg(args)?;
-            Ok(state.add_call(Persistent::save(ctx, value)))
+            let value: Value<'_> = found.call_arg(args)?;
+            Ok(Some(Persistent::save(ctx, value)))
+        };
+        // One stretch with what follows, because beginning and ending one takes time.
+        let outcome = self.run_then(host, begin, |ctx, state, value| match value {
+            Some(value) => outcome_of(ctx, state, value, None).map(Some),
+            None => Ok(None),
         })?;
-        self.outcome(host, Call(call))
+        outcome.ok_or_else(|| {
+            let message = format!("js function \"{function}\" not found");
+            Fault::new(FaultKind::NoFunction, message)
+        })
     }
 
     /// Calls the callback that `s.on()` has set for a way of bytes, if there is one. A promise that
@@ -196,7 +199,7 @@ impl Instance {
     /// # Errors
     /// A getter on the way to it threw.
     pub fn has_function(&mut self, host: &mut dyn Host, function: &str) -> Result<bool, Fault> {
-        self.run(host, |ctx, state| lookup(ctx, state, function)).map(|found| found.is_some())
+        self.run(host, |ctx, state| Ok(lookup(ctx, state, function)?.is_some()))
     }
 
     /// Sets what the script may use from now on: the place of a request may change.
@@ -215,23 +218,9 @@ impl Instance {
     /// # Errors
     /// Its promise was rejected.
     pub fn outcome(&mut self, host: &mut dyn Host, call: Call) -> Result<Outcome, Fault> {
-        self.run(host, |ctx, state| {
-            let Some(value) = state.call(call.0) else { return Ok(Outcome::Done(Data::Undefined)) };
-            let value = value.restore(ctx)?;
-            let value = match Promise::from_value(value.clone()) {
-                Ok(promise) => match promise.result::<Value<'_>>() {
-                    None => return Ok(Outcome::Pending(call)),
-                    Some(settled) => {
-                        state.forget_call(call.0);
-                        // Its rejection is told here.
-                        state.forget_rejection(&Persistent::save(ctx, value.clone()));
-                        settled?
-                    }
-                },
-                Err(_) => value,
-            };
-            state.forget_call(call.0);
-            Ok(Outcome::Done(Data::from_js(&value)?))
+        self.run(host, |ctx, state| match state.call(call.0) {
+            Some(value) => outcome_of(ctx, state, value, Some(call)),
+            None => Ok(Outcome::Done(Data::Undefined)),
         })
     }
 
@@ -289,9 +278,12 @@ impl Instance {
         if self.ended {
             return Ok(false);
         }
-        let hook = self.exit(host);
+        let hook = if self.state.has_exit_hook() { self.exit(host) } else { Ok(()) };
         self.state.forget_request();
-        let left = self.run(host, |_, _| Ok(()));
+        let left = match self.state.has_rejections() || self.runtime.is_job_pending() {
+            true => self.run(host, |_, _| Ok(())),
+            false => Ok(()),
+        };
         hook.and(left)?;
         Ok(!self.ended && !self.state.is_waiting())
     }
@@ -322,6 +314,17 @@ impl Instance {
         host: &mut dyn Host,
         f: impl FnOnce(&Ctx<'_>, &Rc<State>) -> rquickjs::Result<R>,
     ) -> Result<R, Fault> {
+        self.run_then(host, f, |_, _, result| Ok(result))
+    }
+
+    /// The same, and then a function that gets the result of the first one, with what follows from
+    /// that, too. It does not run if the first one fails, or leaves a rejection unhandled.
+    fn run_then<A, R>(
+        &mut self,
+        host: &mut dyn Host,
+        f: impl FnOnce(&Ctx<'_>, &Rc<State>) -> rquickjs::Result<A>,
+        then: impl FnOnce(&Ctx<'_>, &Rc<State>, A) -> rquickjs::Result<R>,
+    ) -> Result<R, Fault> {
         if self.ended {
             return Err(Fault::new(FaultKind::Ended, "the script was ended before"));
         }
@@ -329,19 +332,15 @@ impl Instance {
         state.meter.begin();
         let result = state.lent.lend(host, || {
             self.context.with(|ctx| {
-                let result = f(&ctx, &state);
-                let result = result.map_err(|e| Fault::caught(&ctx, FaultKind::Thrown, &e))?;
-                while state.meter.ended().is_none() && ctx.execute_pending_job() {}
-                let reason = match state.take_broken() {
-                    Some(reason) => Some(reason),
-                    // While the host owes an answer, the script may still handle a rejection.
-                    None if state.is_waiting() => None,
-                    None => state.take_rejection(),
-                };
-                let Some(reason) = reason else { return Ok(result) };
-                let reason = reason.restore(&ctx);
-                let reason = reason.map_err(|e| Fault::caught(&ctx, FaultKind::Thrown, &e))?;
-                Err(Fault::rejected(&reason))
+                let thrown = |e| Fault::caught(&ctx, FaultKind::Thrown, &e);
+                let first = f(&ctx, &state).map_err(thrown)?;
+                settle(&ctx, &state)?;
+                if let Some(kind) = state.meter.ended() {
+                    return Err(Fault::new(kind, ""));
+                }
+                let result = then(&ctx, &state, first).map_err(thrown)?;
+                settle(&ctx, &state)?;
+                Ok(result)
             })
         });
         state.meter.end();
@@ -355,6 +354,54 @@ impl Instance {
         self.ended = state.meter.ended().is_some();
         result
     }
+}
+
+/// Runs the jobs that wait, and fails for a rejection that nobody can handle any more.
+fn settle(ctx: &Ctx<'_>, state: &State) -> Result<(), Fault> {
+    while state.meter.ended().is_none() && ctx.execute_pending_job() {}
+    let reason = match state.take_broken() {
+        Some(reason) => Some(reason),
+        // While the host owes an answer, the script may still handle a rejection.
+        None if state.is_waiting() => None,
+        None => state.take_rejection(),
+    };
+    let Some(reason) = reason else { return Ok(()) };
+    let reason = reason.restore(ctx);
+    Err(match reason {
+        Ok(reason) => Fault::rejected(&reason),
+        Err(e) => Fault::caught(ctx, FaultKind::Thrown, &e),
+    })
+}
+
+/// What a call has come to that returned this value. `call` is its number if it has one already.
+fn outcome_of(
+    ctx: &Ctx<'_>,
+    state: &State,
+    saved: Persistent<Value<'static>>,
+    call: Option<Call>,
+) -> rquickjs::Result<Outcome> {
+    let value = saved.clone().restore(ctx)?;
+    let value = match Promise::from_value(value.clone()) {
+        Ok(promise) => match promise.result::<Value<'_>>() {
+            None => {
+                let call = call.unwrap_or_else(|| Call(state.add_call(saved)));
+                return Ok(Outcome::Pending(call));
+            }
+            Some(settled) => {
+                if let Some(call) = call {
+                    state.forget_call(call.0);
+                }
+                // Its rejection is told here.
+                state.forget_rejection(&saved);
+                settled?
+            }
+        },
+        Err(_) => value,
+    };
+    if let Some(call) = call {
+        state.forget_call(call.0);
+    }
+    Ok(Outcome::Done(Data::from_js(&value)?))
 }
 
 impl Drop for Instance {
@@ -400,7 +447,7 @@ fn lookup<'js>(
     ctx: &Ctx<'js>,
     state: &State,
     path: &str,
-) -> rquickjs::Result<Option<Persistent<Function<'static>>>> {
+) -> rquickjs::Result<Option<Function<'js>>> {
     let mut parts = path.split('.');
     let first = parts.next().unwrap_or_default();
     let import = state.imports.borrow().iter().find(|(name, _)| name == first).map(|i| i.1.clone());
@@ -410,7 +457,7 @@ fn lookup<'js>(
         let Some(object) = value.as_object() else { return Ok(None) };
         value = object.get::<_, Value<'js>>(part)?;
     }
-    Ok(value.into_function().map(|f| Persistent::save(ctx, f)))
+    Ok(value.into_function())
 }
 
 impl Program {

@@ -7,6 +7,7 @@
 //! | `instance.rs` | [`Instance`]: an engine that runs a program for one request at a time |
 //! | `host/` | [`Host`]: what scripts can reach outside the engine |
 //! | `state.rs` | what natives share: the lent host, promises of the host, timers, the meter |
+//! | `clocks.rs` | the processor time of stretches, measured cheaply |
 //! | `fault.rs` | [`Fault`]: why a script failed, and where |
 //! | `native.rs` | how functions and classes of the server are declared |
 //! | `builtin.rs` | the modules that scripts import by a bare name |
@@ -20,6 +21,7 @@
 
 mod buffer;
 mod builtin;
+mod clocks;
 mod codec;
 mod convert;
 mod crypto;

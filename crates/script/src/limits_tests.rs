@@ -36,7 +36,7 @@ fn instance_within(limits: Limits) -> Instance {
     let facts = Rc::new(Facts::default());
     let made = Instance::new(Rc::new(Program::default()), limits, facts, &mut NoHost);
     let instance = made.unwrap();
-    instance.state.meter.clock.set(clock);
+    instance.state.meter.set_clock(clock);
     instance
 }
 
@@ -316,13 +316,13 @@ fn compression_looks_at_the_clock_while_it_works() {
         "z.inflateSync(packed)",
     ] {
         let mut instance = instance_within(Limits { memory_bytes: 256 << 20, ..limits() });
-        instance.state.meter.clock.set(|| 0);
+        instance.state.meter.set_clock(|| 0);
         let setup = "import('zlib').then(m => {
             globalThis.z = m.default;
             globalThis.packed = z.deflateSync(Buffer.alloc(16 << 20));
         })";
         instance.evaluate(&mut NoHost, "setup.js", setup).unwrap();
-        instance.state.meter.clock.set(clock);
+        instance.state.meter.set_clock(clock);
         let fault = instance.evaluate(&mut NoHost, "work.js", call).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Stretch, "{call}: {fault}");
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rquickjs::{Ctx, Exception, Function, Object, Persistent, Promise, Result, Value};
 
+use crate::clocks::{Clocks, Start};
 use crate::fault::{Fault, FaultKind};
 use crate::host::{Facts, Host};
 use crate::ids::{Ticket, TimerId};
@@ -51,10 +52,9 @@ pub enum Waiter {
 
 /// Measures stretches. The engine asks it every few thousand steps.
 pub struct Meter {
-    /// Microseconds of processor time of this thread; tests count calls instead.
-    pub clock: Cell<fn() -> u64>,
+    clocks: RefCell<Rc<Clocks>>,
     limits: Cell<Limits>,
-    started: Cell<Option<u64>>,
+    started: Cell<Option<Start>>,
     used: Cell<u64>,
     ended: Cell<Option<FaultKind>>,
     #[cfg(test)]
@@ -79,7 +79,7 @@ pub struct State {
     pub files: RefCell<OpenFiles>,
     /// The prototypes of natives' classes.
     pub prototypes: RefCell<HashMap<&'static str, Persistent<Object<'static>>>>,
-    /// The clocks of `console.time`: label and start, microseconds.
+    /// The clocks of `console.time`: label and start, nanoseconds.
     pub clocks: RefCell<Vec<(String, u64)>>,
     /// What `njs.on('exit')` has registered.
     pub exit: RefCell<Option<Persistent<Function<'static>>>>,
@@ -97,7 +97,7 @@ pub struct State {
 impl Meter {
     fn new(limits: Limits) -> Meter {
         Meter {
-            clock: Cell::new(os::clock::thread_usec),
+            clocks: RefCell::new(Clocks::of_thread()),
             limits: Cell::new(limits),
             started: Cell::new(None),
             used: Cell::new(0),
@@ -109,15 +109,20 @@ impl Meter {
 
     /// Begins a stretch.
     pub fn begin(&self) {
-        self.started.set(Some((self.clock.get())()));
+        self.started.set(Some(self.clocks.borrow().start()));
     }
 
     /// Ends a stretch, which counts towards the request's limit.
     pub fn end(&self) {
         if let Some(started) = self.started.take() {
-            let now = (self.clock.get())();
-            self.used.set(self.used.get() + now.saturating_sub(started));
+            self.used.set(self.used.get() + self.clocks.borrow().used_usec(&started));
         }
+    }
+
+    /// Has a test's clock count.
+    #[cfg(test)]
+    pub fn set_clock(&self, clock: fn() -> u64) {
+        self.clocks.replace(Rc::new(Clocks::new(clock, clock)));
     }
 
     /// Forgets the time used so far: the next request.
@@ -140,7 +145,7 @@ impl Meter {
         }
         let Some(started) = self.started.get() else { return false };
         let limits = self.limits.get();
-        let ran = (self.clock.get())().saturating_sub(started);
+        let ran = self.clocks.borrow().used_usec(&started);
         let over = |limit: Duration, ran: u64| u128::from(ran) > limit.as_micros();
         if over(limits.stretch, ran) {
             self.ended.set(Some(FaultKind::Stretch));
@@ -263,6 +268,16 @@ impl State {
     pub(crate) fn take_rejection(&self) -> Option<Persistent<Value<'static>>> {
         let all = self.rejected.take();
         all.into_iter().next().map(|(_, reason)| reason)
+    }
+
+    /// Whether there are rejections that nobody has handled.
+    pub(crate) fn has_rejections(&self) -> bool {
+        !self.rejected.borrow().is_empty()
+    }
+
+    /// Whether `njs.on('exit')` has registered a function.
+    pub(crate) fn has_exit_hook(&self) -> bool {
+        self.exit.borrow().is_some()
     }
 
     /// Notes that a promise was rejected that the host watches.
