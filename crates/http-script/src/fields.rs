@@ -18,20 +18,28 @@ pub(crate) fn of_request(r: &Request) -> Vec<Field> {
 
 /// The fields of the response, but for its type and length.
 pub(crate) fn of_response(r: &Request) -> Vec<Field> {
-    let out = &r.out;
-    let mut all: Vec<Field> = Vec::new();
-    let mut add = |name: &str, value: Option<Bytes>| {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            all.push((name.as_bytes().to_vec(), value.to_vec()));
-        }
-    };
-    add("Server", out.server.clone());
-    add("Date", out.date.clone());
-    add("Location", out.location.clone());
-    add("ETag", out.etag.clone());
-    add("Last-Modified", last_modified(out));
-    all.extend(out.headers.iter().map(|(name, value)| (name.to_vec(), value.to_vec())));
+    let mut all = Vec::new();
+    each_of_response(r, |name, value| all.push((name.to_vec(), value.to_vec())));
     all
+}
+
+fn each_of_response(r: &Request, mut f: impl FnMut(&[u8], &[u8])) {
+    let out = &r.out;
+    let last_modified = last_modified(out);
+    for (name, value) in [
+        ("Server", &out.server),
+        ("Date", &out.date),
+        ("Location", &out.location),
+        ("ETag", &out.etag),
+        ("Last-Modified", &last_modified),
+    ] {
+        if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
+            f(name.as_bytes(), value);
+        }
+    }
+    for (name, value) in out.headers.iter() {
+        f(name, value);
+    }
 }
 
 fn last_modified(out: &Response) -> Option<Bytes> {
@@ -70,8 +78,17 @@ pub(crate) fn values(r: &Request, side: Side, name: &[u8]) -> Vec<Vec<u8>> {
             return r.out.content_length.iter().map(|n| n.to_string().into_bytes()).collect();
         }
     }
-    let fields = if side == Side::In { of_request(r) } else { of_response(r) };
-    fields.into_iter().filter(|(field, _)| is(field)).map(|(_, value)| value).collect()
+    let mut values = Vec::new();
+    let mut add = |field: &[u8], value: &[u8]| {
+        if is(field) {
+            values.push(value.to_vec());
+        }
+    };
+    match side {
+        Side::In => r.headers().for_each(|(field, value)| add(field, value)),
+        Side::Out => each_of_response(r, add),
+    }
+    values
 }
 
 /// Replaces a field of the response; without a value it goes.

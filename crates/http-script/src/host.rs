@@ -58,11 +58,7 @@ impl<'a> HttpCall<'a> {
     }
 
     fn queue(&mut self, piece: Vec<u8>) {
-        let mut queue = self.script.output.queue.borrow_mut();
-        match queue.is_empty() {
-            true => *queue = piece,
-            false => queue.extend_from_slice(&piece),
-        }
+        append(&mut self.script.output.queue.borrow_mut(), piece);
     }
 
     /// Settles the header section.
@@ -112,6 +108,14 @@ impl FetchHost for HttpCall<'_> {
     fn fetch(&mut self, ticket: Ticket, request: FetchRequest) -> Result<(), Unsent> {
         let (here, gate) = (settings(self.r), self.r.main.life.gate.clone());
         fetch::start(self.r, &here, &self.script.job.ops, gate, (ticket, request))
+    }
+}
+
+/// Adds a piece to others, without a copy if there are none.
+fn append(to: &mut Vec<u8>, piece: Vec<u8>) {
+    match to.is_empty() {
+        true => *to = piece,
+        false => to.extend_from_slice(&piece),
     }
 }
 
@@ -363,7 +367,7 @@ impl HttpHost for HttpCall<'_> {
         if flush == Some(true) {
             self.r.out.flush = true;
         }
-        self.script.filtering.sent.borrow_mut().extend_from_slice(&piece);
+        append(&mut self.script.filtering.sent.borrow_mut(), piece);
         Ok(())
     }
 

@@ -55,74 +55,95 @@ export default function (n) {
             : { value, writable: true, enumerable: true, configurable: true };
     }
 
-    function fields(id, out) {
-        const get = (_, name) => typeof name === 'string' ? n.field(id, out, name) : undefined;
+    // The handlers of proxies are made once. The number of the request is in the target, which is
+    // out of reach of scripts.
+    function target(id) {
+        const object = create(null);
+        object.id = id;
+        return object;
+    }
+
+    function fields(out) {
+        const get = (of, name) => typeof name === 'string' ? n.field(of.id, out, name) : undefined;
         return {
+            __proto__: null,
             get,
-            has: (_, name) => get(_, name) !== undefined,
-            ownKeys: () => n.keys(id, out),
-            getOwnPropertyDescriptor: (_, name) => descriptor(get(_, name)),
+            has: (of, name) => get(of, name) !== undefined,
+            ownKeys: (of) => n.keys(of.id, out),
+            getOwnPropertyDescriptor: (of, name) => descriptor(get(of, name)),
             set: () => false,
             defineProperty: () => false,
             deleteProperty: () => false,
+            setPrototypeOf: () => false,
+            preventExtensions: () => false,
         };
     }
 
-    function headersIn(id) {
-        return new Proxy(create(null), fields(id, false));
+    function setField(of, name, value) {
+        n.setField(of.id, `${name}`, values(value));
+        return true;
     }
 
-    function headersOut(id) {
-        function set(name, value) {
-            n.setField(id, `${name}`, values(value));
+    const inHandler = fields(false);
+
+    const outHandler = {
+        __proto__: null,
+        ...fields(true),
+        set: setField,
+        defineProperty(of, name, what) {
+            if (what.get !== undefined || what.set !== undefined) {
+                throw new TypeError('cannot define getter or setter');
+            }
+            return setField(of, name, what.value);
+        },
+        deleteProperty(of, name) {
+            n.setField(of.id, `${name}`, []);
             return true;
-        }
-        return new Proxy(create(null), {
-            ...fields(id, true),
-            set: (_, name, value) => set(name, value),
-            defineProperty(_, name, what) {
-                if (what.get !== undefined || what.set !== undefined) {
-                    throw new TypeError('cannot define getter or setter');
-                }
-                return set(name, what.value);
-            },
-            deleteProperty(_, name) {
-                n.setField(id, `${name}`, []);
-                return true;
-            },
-        });
-    }
+        },
+    };
 
-    function variables(id, raw) {
-        const get = (_, name) => typeof name === 'string' ? n.variable(id, name, raw) : undefined;
-        return new Proxy(create(null), {
+    function variablesHandler(raw) {
+        const get = (of, name) =>
+            typeof name === 'string' ? n.variable(of.id, name, raw) : undefined;
+        return {
+            __proto__: null,
             get,
-            has: (_, name) => get(_, name) !== undefined,
-            getOwnPropertyDescriptor: (_, name) => descriptor(get(_, name)),
-            set(_, name, value) {
-                n.setVariable(id, `${name}`, bytes(value));
+            has: (of, name) => get(of, name) !== undefined,
+            getOwnPropertyDescriptor: (of, name) => descriptor(get(of, name)),
+            set(of, name, value) {
+                n.setVariable(of.id, `${name}`, bytes(value));
                 return true;
             },
-            defineProperty(_, name, what) {
-                n.setVariable(id, `${name}`, bytes(what.value));
+            defineProperty(of, name, what) {
+                n.setVariable(of.id, `${name}`, bytes(what.value));
                 return true;
             },
             deleteProperty: () => false,
-        });
+            // Variables cannot be listed.
+            ownKeys: () => [],
+            setPrototypeOf: () => false,
+            preventExtensions: () => false,
+        };
+    }
+
+    const variableHandler = variablesHandler(false);
+    const rawVariableHandler = variablesHandler(true);
+
+    function variables(id, raw) {
+        return new Proxy(target(id), raw ? rawVariableHandler : variableHandler);
     }
 
     let idOf;
+    let madeOf;
     let objectOf;
     let latest;
 
     class Request {
         #id;
-        #args;
-        #headersIn;
-        #headersOut;
-        #variables;
-        #rawVariables;
-        #form;
+        // What its getters have made, with the number: most scripts use one of them or none.
+        #made;
+
+        constructor(id) { this.#id = id; }
 
         static {
             idOf = (object) => {
@@ -131,20 +152,22 @@ export default function (n) {
                 }
                 return object.#id;
             };
+            madeOf = (object) => {
+                const id = idOf(object);
+                return object.#made ??= { __proto__: null, id };
+            };
             objectOf = (id) => {
                 if (latest !== undefined && latest.#id === id) {
                     return latest;
                 }
-                const object = new Request();
-                object.#id = id;
-                return object;
+                return new Request(id);
             };
         }
 
         get args() {
-            const id = idOf(this);
-            if (this.#args === undefined) {
-                const pairs = n.args(id);
+            const made = madeOf(this);
+            if (made.args === undefined) {
+                const pairs = n.args(made.id);
                 const args = {};
                 for (let i = 0; i < pairs.length; i += 2) {
                     const name = pairs[i];
@@ -158,29 +181,29 @@ export default function (n) {
                         args[name] = [before, value];
                     }
                 }
-                this.#args = args;
+                made.args = args;
             }
-            return this.#args;
+            return made.args;
         }
 
         get headersIn() {
-            const id = idOf(this);
-            return this.#headersIn ??= headersIn(id);
+            const made = madeOf(this);
+            return made.headersIn ??= new Proxy(target(made.id), inHandler);
         }
 
         get headersOut() {
-            const id = idOf(this);
-            return this.#headersOut ??= headersOut(id);
+            const made = madeOf(this);
+            return made.headersOut ??= new Proxy(target(made.id), outHandler);
         }
 
         get variables() {
-            const id = idOf(this);
-            return this.#variables ??= variables(id, false);
+            const made = madeOf(this);
+            return made.variables ??= variables(made.id, false);
         }
 
         get rawVariables() {
-            const id = idOf(this);
-            return this.#rawVariables ??= variables(id, true);
+            const made = madeOf(this);
+            return made.rawVariables ??= variables(made.id, true);
         }
 
         get httpVersion() { return n.text(idOf(this), 0); }
@@ -278,10 +301,11 @@ export default function (n) {
                     }
                 }
             }
-            if (this.#form !== undefined) {
-                return this.#form;
+            const made = madeOf(this);
+            if (made.form !== undefined) {
+                return made.form;
             }
-            const make = (body) => this.#form ??= new RequestForm(n.parseForm(id, body, max));
+            const make = (body) => made.form ??= new RequestForm(n.parseForm(id, body, max));
             const body = n.readBody(id, 3);
             return isView(body) ? make(body) : apply(then, body, [make]);
         }
