@@ -6,7 +6,7 @@ use std::rc::Rc;
 use base::log::Level;
 use bytes::Bytes;
 use http::module::{HeaderFilter, Verdict, Wait};
-use http::output::{BodyFilter, FilterStep, Piece};
+use http::output::{Body, BodyFilter, FilterStep, Piece};
 use http::request::Request;
 use mem::Chain;
 use script_modules::text::Failed;
@@ -35,7 +35,7 @@ impl Filter {
 
     fn headers(&self, r: &mut Request, script: &Rc<Script>) -> Result<(), Verdict> {
         let Some(function) = &self.conf.header_filter else { return Ok(()) };
-        called(r, script, (Caller::HeaderFilter, "header"), function, &[])
+        called(r, script, (Caller::HeaderFilter, "header"), function, Vec::new())
             .map_err(|Failed| Verdict::Status(500))
     }
 }
@@ -47,7 +47,7 @@ fn called(
     script: &Rc<Script>,
     (caller, what): (Caller, &str),
     function: &Function,
-    more: &[Data],
+    more: Vec<Data>,
 ) -> Result<(), Failed> {
     let (before, waits_for) = (script.caller.get(), script.job.ops.len());
     let waited = script.is_waiting();
@@ -96,7 +96,10 @@ impl HeaderFilter for Filter {
             let function = function.clone();
             let may_begin = Rc::default();
             let piece_type = *piece_type;
-            r.out.filters.push(Box::new(Pieces { script, function, piece_type, may_begin }));
+            let is_of_server = r.upstream().is_some_and(|u| !u.attempts.is_empty());
+            let ends_apart = is_of_server || matches!(r.out.body, Body::Stream(_));
+            let pieces = Pieces { script, function, piece_type, ends_apart, may_begin };
+            r.out.filters.push(Box::new(pieces));
         }
         Verdict::Next
     }
@@ -111,6 +114,8 @@ struct Pieces {
     script: Rc<Script>,
     function: Function,
     piece_type: PieceType,
+    /// The end is a call without bytes, as in nginx for bodies that come piece by piece.
+    ends_apart: bool,
     /// It has waited for time.
     may_begin: Rc<Cell<bool>>,
 }
@@ -129,7 +134,7 @@ impl Pieces {
             PieceType::Buffer => Data::Bytes(bytes.to_vec()),
         };
         let flags = Data::Object(vec![("last".to_owned(), Data::Bool(last))]);
-        called(r, script, (Caller::BodyFilter, "body"), &self.function, &[data, flags])?;
+        called(r, script, (Caller::BodyFilter, "body"), &self.function, vec![data, flags])?;
         self.take(out);
         Ok(())
     }
@@ -162,6 +167,7 @@ impl BodyFilter for Pieces {
         // What it has sent since the last piece, after a wait.
         self.take(piece.out);
         let is_main = !r.is_subrequest();
+        let ends_apart = self.ends_apart && piece.last && is_main;
         let mut left = piece.input.iter().count();
         if !self.script.filtering.done.get() && (left > 0 || piece.last) && !self.has_time() {
             return self.later();
@@ -176,14 +182,20 @@ impl BodyFilter for Pieces {
             && let Some(buf) = piece.input.pop_front()
         {
             left -= 1;
-            let last = piece.last && left == 0 && is_main;
+            let last = piece.last && left == 0 && is_main && !ends_apart;
             let bytes = buf.memory().unwrap_or_default();
             if self.call(r, bytes, last, piece.out).is_err() {
                 return FilterStep::Fail;
             }
-            if left > 0 && !self.has_time() {
+            if (left > 0 || ends_apart) && !self.has_time() {
                 return self.later();
             }
+        }
+        if ends_apart
+            && !self.script.filtering.done.get()
+            && self.call(r, b"", true, piece.out).is_err()
+        {
+            return FilterStep::Fail;
         }
         piece.out.append(piece.input);
         FilterStep::Go

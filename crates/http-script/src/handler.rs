@@ -39,7 +39,8 @@ impl Handler {
         share::time().await;
         let script = Script::of(r).map_err(|_| failed)?.ok_or(failed)?;
         script.decision.take();
-        let called = script.call(r, Caller::Access, &self.function, &[]).map_err(|_| failed)?;
+        let called = script.call(r, Caller::Access, &self.function, Vec::new());
+        let called = called.map_err(|_| failed)?;
         while script.is_waiting() {
             script.progress(r).await?;
         }
@@ -73,7 +74,7 @@ impl Handler {
         let script = Script::of(r).map_err(|_| failed)?.ok_or(failed)?;
         script.load_body(r).await?;
         script.decision.take();
-        script.call(r, Caller::Content, &self.function, &[]).map_err(|_| failed)?;
+        script.call(r, Caller::Content, &self.function, Vec::new()).map_err(|_| failed)?;
         while script.is_waiting() && !script.output.header_sent.get() {
             script.progress(r).await?;
         }

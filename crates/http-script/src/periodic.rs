@@ -51,7 +51,7 @@ async fn run(main: &Rc<HttpMain>, server: &Rc<Server>, location: &Rc<Location>, 
 async fn call(r: &mut Request, of: &Periodic) {
     share::time().await;
     let Ok(Some(script)) = Script::of(r) else { return };
-    if script.call(r, Caller::Periodic, &of.function, &[]).is_err() {
+    if script.call(r, Caller::Periodic, &of.function, Vec::new()).is_err() {
         return;
     }
     while script.is_waiting() {

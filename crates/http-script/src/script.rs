@@ -188,7 +188,7 @@ impl Script {
         r: &mut Request,
         caller: Caller,
         function: &Function,
-        more: &[Data],
+        more: Vec<Data>,
     ) -> Result<Outcome, Failed> {
         let before = self.caller.replace(caller);
         let here = settings(r);

@@ -42,7 +42,7 @@ pub(crate) fn evaluate(r: &mut Request, function: &Function) -> Option<Bytes> {
 fn value(r: &mut Request, script: &Rc<Script>, function: &Function) -> Option<Bytes> {
     let waited = script.is_waiting();
     script.return_value.take();
-    let outcome = script.call(r, Caller::Other, function, &[]).ok()?;
+    let outcome = script.call(r, Caller::Other, function, Vec::new()).ok()?;
     let set = script.return_value.take();
     if !waited && script.is_waiting() {
         let name = function.lossy();

@@ -126,11 +126,12 @@ impl Job {
         host: &mut H,
         here: &Settings,
         function: &Function,
-        more: &[Data],
+        more: Vec<Data>,
     ) -> Result<Outcome, Fault> {
         let name = base::log::lossy(&function.name);
-        let mut arguments = vec![Argument::Request];
-        arguments.extend(more.iter().cloned().map(Argument::Data));
+        let request = std::iter::once(Argument::Request);
+        let arguments: Vec<Argument> =
+            request.chain(more.into_iter().map(Argument::Data)).collect();
         function.counts.called();
         let before = self.last.replace(Some(function.counts.clone()));
         let outcome =

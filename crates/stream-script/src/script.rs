@@ -118,7 +118,7 @@ impl Script {
         function: &Function,
     ) -> Result<Outcome, Failed> {
         let here = settings(s);
-        let outcome = self.job.call(&mut StreamCall::new(s, self), &here, function, &[]);
+        let outcome = self.job.call(&mut StreamCall::new(s, self), &here, function, Vec::new());
         outcome.map_err(|fault| report(s, "js call exception", &fault))
     }
 

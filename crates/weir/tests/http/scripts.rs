@@ -90,6 +90,7 @@ function assigns(r) {
 function headers(r) { r.headersOut['X-Filtered'] = String(r.status); delete r.headersOut['Content-Length']; }
 function broken(r) { throw new Error('filter broke'); }
 function body(r, data, flags) { r.sendBuffer(data.toUpperCase(), flags); }
+function calls(r, data, flags) { r.sendBuffer(`[${data} ${flags.last}]`, flags); }
 
 let kept;
 function keep(r) { kept = r; r.return(200, 'kept'); }
@@ -156,7 +157,7 @@ async function rejected(r) { await null; throw new Error('after a wait'); }
 
 export default {broken, wavers, judges, flood, odd, echo, summary, inner, streamed, parts, part, method, go, gate, loop, hoard, headers,
     body, keep, late, dict, fetched, unreachable, read, told, constant, tick, ticks, answered, rejected,
-    early, natives, place, big, opens, assigns};
+    early, natives, place, big, opens, assigns, calls};
 "#;
 
 const CONF: &str = "
@@ -194,6 +195,8 @@ const CONF: &str = "
         location /hoard { js_memory_limit 4m; js_content t.hoard; }
         location /broken/ { js_header_filter t.broken; alias html/; }
         location /filtered/ { js_header_filter t.headers; js_body_filter t.body; alias html/; }
+        location /calls/ { js_header_filter t.headers; js_body_filter t.calls; alias html/;
+                           location /calls/proxied { proxy_pass http://127.0.0.1:%PORT0%/b.txt; } }
         location /keep { js_content t.keep; }
         location /late { js_content t.late; }
         location /dict { js_content t.dict; }
@@ -217,6 +220,7 @@ const CONF: &str = "
 fn start(driver: Driver) -> Weir {
     Site::new(built_binary(), driver)
         .file("html/a.txt", b"small\n")
+        .file("html/b.txt", b"b")
         .file("conf/t.js", SCRIPT)
         .file("conf/texts.json", "{\"hello\": \"hi\", \"list\": [1, 2]}")
         .http(CONF)
@@ -376,6 +380,16 @@ fn filters_change_headers_and_bodies() {
 }
 
 /// The error page is of the same location: its header goes without the filter.
+/// As in nginx, the end of a response from a server comes after its last bytes.
+#[test]
+fn a_body_filter_is_told_the_end() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        assert_eq!(text(&weir, "/calls/b.txt"), "[b true]");
+        assert_eq!(text(&weir, "/calls/proxied"), "[b false][ true]");
+    });
+}
+
 #[test]
 fn a_header_filter_that_throws_is_logged_once() {
     each_driver(|driver| {
