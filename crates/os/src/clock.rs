@@ -56,8 +56,13 @@ pub fn strftime(format: &[u8], unix_secs: i64, local: bool, max: usize) -> Optio
 
 /// The monotonic clock in microseconds since the system started, as systemd uses it.
 pub fn monotonic_usec() -> u64 {
+    monotonic_nsec() / 1_000
+}
+
+/// The same in nanoseconds.
+pub fn monotonic_nsec() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1_000
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
 /// The time that the calling thread had on a processor, microseconds.

@@ -1,6 +1,7 @@
 //! The directives that scripts of all engines have.
 
 use std::rc::Rc;
+use std::sync::LazyLock;
 
 use base::json::Object;
 use bytes::Bytes;
@@ -482,7 +483,12 @@ fn js_var<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// Notes what `ngx` says about the server; for a module's `init`.
+/// The command line of the process that loaded the configuration first: workers write their titles
+/// over it.
+static ARGUMENTS: LazyLock<Vec<String>> =
+    LazyLock::new(|| std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect());
+
+/// Notes what `ngx` and `process` say about the server; for a module's `init`.
 ///
 /// # Errors
 /// None.
@@ -493,6 +499,7 @@ pub fn init<S: Session>(cx: &mut Cx<S>) -> Result<(), ConfError> {
         if text.ends_with('/') { text } else { text + "/" }
     };
     let facts = Facts {
+        arguments: ARGUMENTS.clone(),
         prefix: folder(&cx.env.prefix),
         conf_prefix: folder(&cx.env.conf_prefix),
         conf_file_path: text(&cx.env.conf_file),

@@ -153,22 +153,22 @@ fn time<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
         drop(clocks);
         return Err(call.range_error("too many timers of console.time()"));
     }
-    clocks.push((label, os::clock::monotonic_usec()));
+    clocks.push((label, os::clock::monotonic_nsec()));
     call.undefined()
 }
 
 fn time_end<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
-    let now = os::clock::monotonic_usec();
+    let now = os::clock::monotonic_nsec();
     let label = label(call)?;
     let state = state::of(call.ctx());
     let mut clocks = state.clocks.borrow_mut();
     let at = clocks.iter().position(|(name, _)| *name == label);
     let message = match at.map(|at| clocks.remove(at)) {
         Some((_, started)) => {
-            let usec = now.saturating_sub(started);
-            format!("{label}: {}.{:03}ms", usec / 1000, usec % 1000)
+            let nsec = now.saturating_sub(started);
+            format!("{label}: {}.{:06}ms", nsec / 1_000_000, nsec % 1_000_000)
         }
-        None => format!("Timer \"{label}\" doesn’t exist."),
+        None => format!("Timer \"{label}\" doesn't exist."),
     };
     drop(clocks);
     state::host(call.ctx(), |host| host.log(Level::Info, &message))?;
