@@ -48,6 +48,8 @@ pub struct Proxy {
     addr: Option<SockAddr>,
     /// The value of `Proxy-Authorization`.
     authorization: Option<String>,
+    /// Another request may have another one.
+    varies: bool,
 }
 
 impl Fetcher {
@@ -115,6 +117,8 @@ impl Fetcher {
         let is_strict = ask.verify.unwrap_or(self.verifies);
         // As in nginx, a connection to a server that was not verified serves one request.
         let pool = self.pool.as_ref().filter(|_| is_strict || !ask.url.is_secured);
+        // A tunnel belongs to the user that the proxy was told, who may be another one next time.
+        let pool = pool.filter(|_| proxy.as_ref().is_none_or(|proxy| !proxy.varies));
         let mut client = self.client;
         client.body_max = Some(ask.max_response.unwrap_or(self.max_response));
         let message = message(&ask, proxy.as_ref(), pool.is_some(), &server);
@@ -213,7 +217,9 @@ pub fn start<S: Session>(
         None => None,
         Some(template) => {
             let text = s.eval(template);
-            Proxy::parse(&text).map_err(|_| impossible("failed to evaluate proxy URL"))?
+            let parsed = Proxy::parse(&text);
+            let parsed = parsed.map_err(|_| impossible("failed to evaluate proxy URL"))?;
+            parsed.map(|proxy| Proxy { varies: template.as_const().is_none(), ..proxy })
         }
     };
     let lookup = s.confs().get::<Resolving>().cloned().unwrap_or_default().lookup();
@@ -381,7 +387,8 @@ impl Proxy {
             }
         };
         let host = url::parse(&Bytes::copy_from_slice(rest), 3128, true)?;
-        Ok(Some(Proxy { host: host.host, port: host.port, addr: host.addr, authorization }))
+        let (host, port, addr) = (host.host, host.port, host.addr);
+        Ok(Some(Proxy { host, port, addr, authorization, varies: false }))
     }
 }
 

@@ -284,6 +284,7 @@ impl Pool {
     /// An idle connection to `addr` that still stands, the one used last; with `tls`, one under TLS
     /// that was kept with the same tag, which stands for the name and the settings as well.
     pub fn take(&self, addr: &SockAddr, of: Use<'_>, tls: bool) -> Option<UpConn> {
+        let now = base::time::now_ms();
         let mut idle = self.idle.borrow_mut();
         loop {
             let bound = self.conf.local || tls || of.apart;
@@ -298,9 +299,11 @@ impl Pool {
                 let handover = self.handover.as_ref().filter(|_| !tls && of.may_be_passed());
                 return handover.and_then(|h| h.take(addr));
             };
-            let mut conn = idle.remove(at)?.conn;
+            let Idle { mut conn, until_ms, .. } = idle.remove(at)?;
             self.count(idle.len());
-            if conn.sock.is_quiet() {
+            // The task that closes connections looks at times once a second if there was nothing
+            // idle when it looked before.
+            if now < until_ms && conn.sock.is_quiet() {
                 conn.cached = true;
                 return Some(conn);
             }

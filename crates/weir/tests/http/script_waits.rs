@@ -48,8 +48,27 @@ function sendsLater(r, data, flags) {
     r.done();
 }
 
-export default { fetches, traced, pieces, headers, waits, waitsShortly, rejectsLater, upper,
-    failsLater, sendsLater };
+// The numbers of the requests on their connections.
+async function kept(r) {
+    const url = `http://127.0.0.1:${r.variables.server_port}/number`;
+    const numbers = [];
+    for (let i = 0; i < 3; i++) {
+        numbers.push(await (await ngx.fetch(url)).text());
+        await later(20);
+    }
+    r.return(200, numbers.join());
+}
+
+async function timed(r) {
+    console.time('timed');
+    await later(1);
+    console.timeEnd('timed');
+    console.timeEnd('another');
+    r.return(200, process.argv.includes('-p') ? 'arguments' : `${process.argv}`);
+}
+
+export default { kept, timed, fetches, traced, pieces, headers, waits, waitsShortly, rejectsLater,
+    upper, failsLater, sendsLater };
 "#;
 
 const CONF: &str = "
@@ -58,6 +77,15 @@ const CONF: &str = "
         listen 127.0.0.1:%PORT0%;
         location /plain { return 200 plain; }
         location /fetches { js_fetch_limit 2; js_content t.fetches; }
+        location /number { return 200 $connection_requests; }
+        location /kept { js_fetch_keepalive 4; js_content t.kept; }
+        location /expired { js_fetch_keepalive 4; js_fetch_keepalive_timeout 10ms;
+                            js_content t.kept; }
+        location /proxied { js_fetch_keepalive 4; js_content t.kept;
+                            js_fetch_proxy http://a:b@127.0.0.1:%PORT0%; }
+        location /varying { js_fetch_keepalive 4; js_content t.kept;
+                            js_fetch_proxy http://$arg_user:b@127.0.0.1:%PORT0%; }
+        location /timed { js_content t.timed; }
         location /traced { js_content t.traced; }
         location /pieces { js_time_limit 10s; js_cpu_limit 10s; js_content t.pieces; }
         location /fails { js_content t.waits; js_header_filter t.headers;
@@ -81,6 +109,31 @@ fn fetches_in_flight_are_limited() {
     each_driver(|driver| {
         let weir = start(driver);
         assert_eq!(text(&weir, "/fetches"), "200|200|Error: too many fetches|200");
+    });
+}
+
+#[test]
+fn kept_connections_serve_until_their_time_is_over() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        assert_eq!(text(&weir, "/kept"), "1,2,3");
+        assert_eq!(text(&weir, "/expired"), "1,1,1");
+        assert_eq!(text(&weir, "/proxied"), "1,2,3");
+        // A connection through a proxy is that of the user whom the proxy knows.
+        assert_eq!(text(&weir, "/varying?user=a"), "1,1,1");
+    });
+}
+
+#[test]
+fn scripts_know_the_time_that_they_take_and_the_command_line() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        assert_eq!(text(&weir, "/timed"), "arguments");
+        weir.wait_for_log("error.log", "js: Timer \"another\" doesn't exist.");
+        let log = weir.stop_and_read("error.log");
+        let took = log.split("js: timed: ").nth(1).and_then(|rest| rest.split("ms").next());
+        let (ms, rest) = took.and_then(|took| took.split_once('.')).unwrap();
+        assert!(ms.parse::<u64>().unwrap() >= 1 && rest.len() == 6, "{ms}.{rest}");
     });
 }
 
