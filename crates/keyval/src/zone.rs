@@ -195,6 +195,8 @@ impl Zone {
             return;
         }
         let zone = self.clone();
+        // The file is to have the change although the worker leaves: after a reload, for example.
+        let hold = event::hold();
         event::task::spawn(async move {
             event::sleep(SAVE_AFTER_MS).await;
             zone.pending.set(false);
@@ -203,6 +205,7 @@ impl Zone {
                 let log = base::log::default();
                 base::log!(log, Level::Error, None, "state file \"{path}\" cannot be written {e}");
             }
+            drop(hold);
         });
     }
 }

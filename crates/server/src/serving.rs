@@ -242,6 +242,11 @@ pub(crate) fn start_helpers(cycle: &Cycle) -> Vec<TaskId> {
     wanted.map(event::spawn).collect()
 }
 
+/// Whether the loop of this thread has no work left that a leaving process finishes first.
+pub(crate) fn is_loop_idle() -> bool {
+    event::pool::all_idle() && event::posted() == 0 && !event::is_held()
+}
+
 /// Time of a process that is to exit at once for what must leave it before, milliseconds.
 const LAST_WORK_MS: u64 = 500;
 

@@ -106,7 +106,7 @@ impl Single {
         let idle = |cycle: &Rc<Cycle>| cycle.engines.iter().all(|e| e.idle());
         self.leaving.borrow_mut().retain(|cycle| !idle(cycle));
         let all_idle = || self.leaving.borrow().is_empty() && idle(&self.current());
-        let done = || all_idle() && event::pool::all_idle() && event::posted() == 0;
+        let done = || all_idle() && serving::is_loop_idle();
         self.terminate.get() || self.quit.get() && (self.forced.get() || done())
     }
 

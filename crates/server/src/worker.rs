@@ -178,8 +178,7 @@ impl Worker {
         let idle = || self.cycle.engines.iter().all(|e| e.idle());
         self.asked.terminate.get()
             || self.asked.leaving.get()
-                && (self.asked.forced.get()
-                    || idle() && event::pool::all_idle() && event::posted() == 0)
+                && (self.asked.forced.get() || idle() && serving::is_loop_idle())
     }
 
     fn signal(self: &Rc<Self>, received: Received) {

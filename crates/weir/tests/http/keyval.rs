@@ -171,6 +171,14 @@ fn tables_outlive_reloads_restarts_and_killed_workers() {
         weir.reload();
         weir.wait_until_left(&before);
         assert_eq!(text(&weir, "/?k=session"), "|secret|||root|");
+        // A worker that leaves writes what it has not written yet.
+        let workers = weir.workers();
+        weir.get("/set?k=leaving&v=yes");
+        workers.iter().for_each(|worker| weir.signal_to(*worker, "QUIT"));
+        weir.wait_until_left(&workers);
+        let state = fs::read_to_string(weir.prefix().join("text.json")).unwrap();
+        assert!(state.contains("leaving"), "{state}");
+        wait_until("other workers", || weir.workers().len() == workers.len());
         let workers = weir.workers();
         weir.signal_to(workers[0], "KILL");
         weir.wait_until_left(&workers[..1]);
