@@ -21,8 +21,8 @@
 //! the connection stays where it is. After a time-out nobody rests until a receiver has answered
 //! again: one may hang, and others receive.
 //!
-//! **Pace.** At most [`AT_ONCE`] connections of a worker rest at a time, and a turn of a loop has at
-//! most [`PER_TURN`] steps, so that requests of others come between.
+//! **Pace.** At most [`AT_ONCE`] connections of a worker rest at a time, and a turn of a loop has
+//! at most [`PER_TURN`] steps, so that requests of others come between.
 
 mod candidates;
 mod channel;
