@@ -44,18 +44,21 @@ pub fn with_others(ws: &Workspace, args: &[String], others: &[Vec<String>]) -> F
         print!("{}", options::HELP);
         return Ok(());
     };
-    let mut programs = Vec::new();
+    let (mut programs, mut findings) = (Vec::new(), Vec::new());
     for cargo in std::iter::once(&options.cargo).chain(others) {
-        programs.extend(program::build(ws, cargo).map_err(|e| vec![e])?);
+        match program::build(ws, cargo) {
+            Ok(more) => programs.extend(more),
+            Err(e) => findings.push(e),
+        }
     }
     programs.retain(|program| options.wants(&program.name));
     if programs.is_empty() {
-        return Err(vec!["no test program of that name".to_owned()]);
+        findings.push("no test program of that name".to_owned());
+        return Err(findings);
     }
     programs.iter_mut().for_each(|program| program.variables.clone_from(&options.variables));
     let mut unchanged = Unchanged::read(ws).map_err(|e| vec![e])?;
     let _busy = options.busy.then(load::Busy::on_each_processor);
-    let mut findings = Vec::new();
     for round in 1..=options.rounds {
         if options.rounds > 1 {
             println!("== round {round} of {}", options.rounds);
@@ -116,7 +119,7 @@ impl Report {
         // A folder of the last run would show failures that are none any more.
         let _ = fs::remove_dir_all(kept);
         let mut report = Report::default();
-        let mut to_run = Vec::new();
+        let (mut to_run, mut stamps) = (Vec::new(), Vec::new());
         for program in programs {
             match unchanged.outcome(program).filter(|_| options.leaves_unchanged()) {
                 Some(outcome) => {
@@ -124,7 +127,10 @@ impl Report {
                     report.passed += outcome.passed;
                     report.ignored += outcome.ignored;
                 }
-                None => to_run.push(program),
+                None => {
+                    to_run.push(program);
+                    stamps.push(unchanged.stamp(program));
+                }
             }
         }
         let left_out = programs.len() - to_run.len();
@@ -136,8 +142,8 @@ impl Report {
             keep(kept, program, &outcome.failed, "");
         });
         println!("== ran once in {:.0} s", began.elapsed().as_secs_f64());
-        for (program, outcome) in to_run.into_iter().zip(outcomes) {
-            unchanged.note(program, &outcome);
+        for ((program, outcome), before) in to_run.into_iter().zip(outcomes).zip(stamps) {
+            unchanged.note(program, before, &outcome);
             report.passed += outcome.passed;
             report.ignored += outcome.ignored;
             for failure in outcome.failed {

@@ -20,8 +20,9 @@ const IDLE: &[&str] = &[
 ];
 
 /// Programs, by target, that measure the server's memory, descriptors or share of the processors,
-/// or bring the machine to its limits: nothing runs beside them.
+/// bring the machine to its limits, or compile a server: nothing runs beside them.
 const ALONE: &[&str] = &[
+    "built",
     "fairness",
     "fd_set",
     "memory",

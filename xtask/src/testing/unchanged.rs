@@ -1,11 +1,13 @@
 //! Test programs that passed whole and have not changed since: they are not run again.
 //!
-//! A program is the same while its file is, because cargo leaves alone what a change does not
-//! reach. What else a test may look at makes all programs new: any file of the repository but Rust
-//! code, the packages that the system has, its kernel, and our variables of the environment. A
-//! program that starts the server is new with each server, too.
+//! A program is the same while its file is, because cargo does not write the file again where a
+//! change does not reach it. A program that starts the server also needs the same server. A test may
+//! look at more than that: with another file of the repository (but for Rust code), another package
+//! or kernel of the system, other rights or another search path, all programs run. With a variable
+//! of ours in the environment, which may choose tests, all programs run as well.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,8 +18,8 @@ use super::output::Outcome;
 use super::program::Program;
 use crate::workspace::Workspace;
 
-/// The file below the root with the programs that passed: its first line stands for what all of
-/// them may look at, and each other one for a program.
+/// The file below the root with the programs that passed. Its first line is a hash of what all of
+/// them may look at; each other line is a program.
 const FILE: &str = "target/tests-passed";
 /// The server that tests of these start.
 const SERVER: &str = "target/debug/weir";
@@ -27,42 +29,54 @@ const PACKAGE: &str = "weir";
 const READS_CODE: &str = "xtask";
 /// What users are told of a change, which no test reads.
 const NEWS: &str = "CHANGELOG.md";
-/// Files that change with the packages of a Debian system.
+/// Files that change with the packages and the kernel of a Debian system.
 const SYSTEM: &[&str] = &["/var/lib/dpkg/status", "/proc/sys/kernel/osrelease"];
+/// The lines about this process with its rights: tests that lack one pass without a look.
+const RIGHTS: &[&str] = &["Uid:", "CapEff:", "Seccomp:"];
+/// The device that tests with a file system of their own open.
+const DEVICE: &str = "/dev/fuse";
 
-/// A program that passed: the stamp of its files, and its tests.
+/// A program that passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Passed {
-    stamp: String,
+    /// Of its files, as they were before it ran.
+    stamp: Stamp,
     tests: usize,
     ignored: usize,
 }
 
+/// Names, lengths and times of change of the files that a program consists of.
+pub type Stamp = String;
+
 /// The programs that passed, by their names.
 pub struct Unchanged {
     root: PathBuf,
-    /// Stands for what all programs may look at.
-    around: String,
+    /// A hash of what all programs may look at; `None` if nothing is to be noted.
+    around: Option<String>,
     passed: BTreeMap<String, Passed>,
 }
 
 impl Unchanged {
     /// Reads which programs passed in the same surroundings.
     pub fn read(ws: &Workspace) -> Result<Unchanged, String> {
+        let root = ws.root().to_owned();
+        let is_ours = |name: &OsStr| name.to_string_lossy().starts_with("WEIR_");
+        if std::env::vars_os().any(|(name, _)| is_ours(&name)) {
+            return Ok(Unchanged { root, around: None, passed: BTreeMap::new() });
+        }
         let around = around(ws)?;
-        let text = fs::read_to_string(ws.root().join(FILE)).unwrap_or_default();
+        let text = fs::read_to_string(root.join(FILE)).unwrap_or_default();
         let passed = match text.split_once('\n') {
             Some((first, lines)) if first == around => lines.lines().filter_map(entry).collect(),
             _ => BTreeMap::new(),
         };
-        Ok(Unchanged { root: ws.root().to_owned(), around, passed })
+        Ok(Unchanged { root, around: Some(around), passed })
     }
 
     /// Nothing has passed yet, in a workspace with this root.
     #[cfg(test)]
     pub fn none(root: &Path) -> Unchanged {
-        let (around, passed) = ("none".to_owned(), BTreeMap::new());
-        Unchanged { root: root.to_owned(), around, passed }
+        Unchanged { root: root.to_owned(), around: None, passed: BTreeMap::new() }
     }
 
     /// The outcome of a program that passed before and has not changed.
@@ -72,11 +86,13 @@ impl Unchanged {
         is_same.then(|| Outcome { passed: passed.tests, ignored: passed.ignored, failed: vec![] })
     }
 
-    /// Notes how a program ended: one with a failed test is run again next time, even if the test
-    /// passed alone.
-    pub fn note(&mut self, program: &Program, outcome: &Outcome) {
+    /// Notes how a program ended. One with a failed test is run again next time, even if the test
+    /// passed alone, and so is one whose files are not those of `before` any more: somebody has
+    /// built beside the tests, and it is not known which of the two has passed.
+    pub fn note(&mut self, program: &Program, before: Option<Stamp>, outcome: &Outcome) {
         self.passed.remove(&program.name);
-        if let Some(stamp) = self.stamp(program).filter(|_| outcome.failed.is_empty()) {
+        let is_same = before.is_some() && before == self.stamp(program);
+        if let Some(stamp) = before.filter(|_| is_same && outcome.failed.is_empty()) {
             let passed = Passed { stamp, tests: outcome.passed, ignored: outcome.ignored };
             self.passed.insert(program.name.clone(), passed);
         }
@@ -84,15 +100,16 @@ impl Unchanged {
 
     /// Writes the file for the next run.
     pub fn write(&self) -> Result<(), String> {
-        let mut text = format!("{}\n", self.around);
+        let Some(around) = &self.around else { return Ok(()) };
+        let mut text = format!("{around}\n");
         for (name, Passed { stamp, tests, ignored }) in &self.passed {
             let _ = writeln!(text, "{name} {tests} {ignored} {stamp}");
         }
         fs::write(self.root.join(FILE), text).map_err(|e| format!("{FILE}: {e}"))
     }
 
-    /// Stands for the files that a program consists of; `None` if it is run in any case.
-    fn stamp(&self, program: &Program) -> Option<String> {
+    /// The stamp of a program's files; `None` if it is run in any case.
+    pub fn stamp(&self, program: &Program) -> Option<Stamp> {
         let package = program.name.split('/').next()?;
         if package == READS_CODE {
             return None;
@@ -108,14 +125,14 @@ impl Unchanged {
     }
 }
 
-/// Stands for a file's content: its name, length and time of change in nanoseconds.
-fn stamp(path: &Path) -> Option<String> {
+/// A file's name, length and time of change in nanoseconds.
+fn stamp(path: &Path) -> Option<Stamp> {
     let (name, about) = (path.file_name()?.to_str()?, fs::metadata(path).ok()?);
     let changed = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
     Some(format!("{name} {} {}", about.len(), changed.as_nanos()))
 }
 
-/// The entry that a line stands for.
+/// The program of a line.
 fn entry(line: &str) -> Option<(String, Passed)> {
     let mut words = line.splitn(4, ' ');
     let name = words.next()?.to_owned();
@@ -123,7 +140,7 @@ fn entry(line: &str) -> Option<(String, Passed)> {
     Some((name, Passed { tests, ignored, stamp: words.next()?.to_owned() }))
 }
 
-/// Stands for what a test may look at besides its own program.
+/// A hash of what a test may look at besides its own program.
 fn around(ws: &Workspace) -> Result<String, String> {
     let mut hash = DefaultHasher::new();
     let ours = ws.files()?.into_iter().filter(|file| !file.ends_with(".rs") && file != NEWS);
@@ -132,11 +149,11 @@ fn around(ws: &Workspace) -> Result<String, String> {
         (file, bytes).hash(&mut hash);
     }
     SYSTEM.iter().map(|path| fs::read(path).ok()).for_each(|bytes| bytes.hash(&mut hash));
-    let mut variables: Vec<_> = std::env::vars_os()
-        .filter(|(name, _)| name.to_string_lossy().starts_with("WEIR_") || name == "PATH")
-        .collect();
-    variables.sort();
-    variables.hash(&mut hash);
+    let about = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let rights = about.lines().filter(|line| RIGHTS.iter().any(|name| line.starts_with(name)));
+    rights.for_each(|line| line.hash(&mut hash));
+    Path::new(DEVICE).exists().hash(&mut hash);
+    std::env::var_os("PATH").hash(&mut hash);
     ws.root().hash(&mut hash);
     Ok(format!("{:016x}", hash.finish()))
 }
@@ -166,12 +183,27 @@ mod tests {
         Outcome { passed: tests, ..Outcome::default() }
     }
 
+    fn note(unchanged: &mut Unchanged, program: &Program, outcome: &Outcome) {
+        let before = unchanged.stamp(program);
+        unchanged.note(program, before, outcome);
+    }
+
+    #[test]
+    fn a_program_that_was_built_beside_its_run_is_not_kept() {
+        let scripted = Scripted::new("beside", &["a"]);
+        let (mut unchanged, program) = unchanged(&scripted, "weir/http", "crates/weir");
+        let before = unchanged.stamp(&program);
+        fs::write(unchanged.root.join(SERVER), "another server").expect("a file");
+        unchanged.note(&program, before, &passed(1));
+        assert!(unchanged.outcome(&program).is_none());
+    }
+
     #[test]
     fn a_program_that_passed_is_known_until_its_file_changes() {
         let scripted = Scripted::new("known", &["a"]);
         let (mut unchanged, program) = unchanged(&scripted, "weir-conf/parse", "crates/conf");
         assert!(unchanged.outcome(&program).is_none());
-        unchanged.note(&program, &passed(3));
+        note(&mut unchanged, &program, &passed(3));
         assert_eq!(unchanged.outcome(&program).map(|outcome| outcome.passed), Some(3));
         // Another server is nothing to it.
         fs::write(unchanged.root.join(SERVER), "another server").expect("a file");
@@ -186,7 +218,7 @@ mod tests {
         {
             let scripted = Scripted::new(&name.replace('/', "-"), &["a"]);
             let (mut unchanged, program) = unchanged(&scripted, name, folder);
-            unchanged.note(&program, &passed(1));
+            note(&mut unchanged, &program, &passed(1));
             assert!(unchanged.outcome(&program).is_some(), "{name}");
             fs::write(unchanged.root.join(SERVER), "another server").expect("a file");
             assert!(unchanged.outcome(&program).is_none(), "{name}");
@@ -197,11 +229,11 @@ mod tests {
     fn failures_and_readers_of_code_are_not_kept() {
         let scripted = Scripted::new("failing", &["a"]).always_fails("a");
         let (mut unchanged, mut program) = unchanged(&scripted, "weir-conf/parse", "crates/conf");
-        unchanged.note(&program, &passed(1));
-        unchanged.note(&program, &program.run(&[], 1));
+        note(&mut unchanged, &program, &passed(1));
+        note(&mut unchanged, &program, &program.run(&[], 1));
         assert!(unchanged.outcome(&program).is_none());
         program.name = "xtask/xtask".to_owned();
-        unchanged.note(&program, &passed(1));
+        note(&mut unchanged, &program, &passed(1));
         assert!(unchanged.outcome(&program).is_none());
     }
 
