@@ -56,7 +56,7 @@ impl Picker for Choosing {
     fn next(&mut self, _: Option<&[u8]>) -> Option<Rc<Peer>> {
         // The workers share the state of the servers: the choice is made under its lock.
         let servers = self.0.servers();
-        let _lock = servers.lock();
+        let _lock = self.0.lock_to_choose(&servers);
         self.first().or_else(|| if self.0.to_backup() { self.first() } else { None })
     }
 

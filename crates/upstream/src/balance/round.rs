@@ -80,7 +80,7 @@ impl Round {
 
     /// Takes the lock of [`Round::servers`] for a choice. Before the first one, takes the servers
     /// as they are now: another process may have replaced all of them since the round began.
-    pub(crate) fn lock_to_choose<'a>(&mut self, servers: &'a Servers) -> RowsLock<'a> {
+    pub fn lock_to_choose<'a>(&mut self, servers: &'a Servers) -> RowsLock<'a> {
         let lock = servers.lock();
         if self.tried.is_empty()
             && let Some(lists) = servers.others_locked(&self.lists)
@@ -91,7 +91,7 @@ impl Round {
     }
 
     /// The servers, for their lock. A choice takes it with [`Round::lock_to_choose`].
-    pub(crate) fn servers(&self) -> Rc<Servers> {
+    pub fn servers(&self) -> Rc<Servers> {
         self.servers.clone()
     }
 
