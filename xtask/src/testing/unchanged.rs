@@ -1,10 +1,10 @@
 //! Test programs that passed whole and have not changed since: they are not run again.
 //!
 //! A program is the same while its file is, because cargo does not write the file again where a
-//! change does not reach it. A program that starts the server also needs the same server. A test may
-//! look at more than that: with another file of the repository (but for Rust code), another package
-//! or kernel of the system, other rights or another search path, all programs run. With a variable
-//! of ours in the environment, which may choose tests, all programs run as well.
+//! change does not reach it. A program that starts the server also needs the same server. A test
+//! may look at more than that: with another file of the repository (but for Rust code), another
+//! package or kernel of the system, other rights or another search path, all programs run. With a
+//! variable of ours in the environment, which may choose tests, all programs run as well.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
