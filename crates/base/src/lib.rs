@@ -15,5 +15,15 @@ pub mod log;
 pub mod murmur2;
 pub mod time;
 
+use std::ffi::OsString;
+use std::sync::LazyLock;
+
 /// The version of nginx whose configurations and scripts are understood.
 pub const NGINX_VERSION: &str = "1.31.5";
+
+/// The command line. The first call has to come before the process writes its title, which takes
+/// the place of the arguments in memory.
+pub fn arguments() -> &'static [OsString] {
+    static ARGUMENTS: LazyLock<Vec<OsString>> = LazyLock::new(|| std::env::args_os().collect());
+    &ARGUMENTS
+}

@@ -48,7 +48,6 @@ mod trust;
 mod validate;
 mod watching;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 use http::module::Modules;
@@ -73,7 +72,7 @@ pub fn run_of(modules: Modules, added: &'static [Added]) -> ExitCode {
     os::title::init();
     base::time::set_zone(os::clock::utc_offset_secs);
     base::time::update();
-    let args: Vec<OsString> = std::env::args_os().collect();
+    let args = base::arguments().to_vec();
     let own = args.get(1..).unwrap_or_default();
     if let Some(code) = commands::run(own, layout::is_nginx()) {
         return code;

@@ -1,7 +1,6 @@
 //! The directives that scripts of all engines have.
 
 use std::rc::Rc;
-use std::sync::LazyLock;
 
 use base::json::Object;
 use bytes::Bytes;
@@ -483,11 +482,6 @@ fn js_var<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     Ok(())
 }
 
-/// The command line of the process that loaded the configuration first: workers write their titles
-/// over it.
-static ARGUMENTS: LazyLock<Vec<String>> =
-    LazyLock::new(|| std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect());
-
 /// Notes what `ngx` and `process` say about the server; for a module's `init`.
 ///
 /// # Errors
@@ -499,7 +493,7 @@ pub fn init<S: Session>(cx: &mut Cx<S>) -> Result<(), ConfError> {
         if text.ends_with('/') { text } else { text + "/" }
     };
     let facts = Facts {
-        arguments: ARGUMENTS.clone(),
+        arguments: base::arguments().iter().map(|word| word.to_string_lossy().into()).collect(),
         prefix: folder(&cx.env.prefix),
         conf_prefix: folder(&cx.env.conf_prefix),
         conf_file_path: text(&cx.env.conf_file),

