@@ -4,28 +4,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Output;
 use std::time::Duration;
 
 use render::conf::Shape;
 use render::{Objects, Options, Refused, Rendered, Server};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
+use tokio::time::Instant;
 
 use crate::api;
 
-/// The exit status of `weir reload` if fewer workers serve than are configured.
+/// The exit statuses of `weir reload` if the server took the configuration, or did not.
+const SERVES: i32 = 0;
+const REFUSED: i32 = 1;
+
+/// The same if the server could not be asked.
+const NOT_ASKED: i32 = 2;
+
+/// The same if fewer workers serve than are configured.
 const SOME_SERVE: i32 = 3;
 
-/// The same if the server was asked and gave no answer: the configuration may be in effect.
-const UNKNOWN: i32 = 4;
-
-/// A server that gave no answer is asked so often in all. The last verdict counts, because a reload
-/// of a configuration that is in effect changes nothing.
+/// How often a server is asked in all that gives no answer. The last answer counts, because a
+/// reload of a configuration that is in effect changes nothing.
 const ATTEMPTS: u32 = 3;
 
-/// The pause before it is asked again.
+/// The first pause before it is asked again, and the longest one.
 const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_MAX: Duration = Duration::from_secs(60);
 
 /// Writes the files of a configuration. Their names change with their contents: what exists stays.
 pub fn write_files(folder: &Path, rendered: &Rendered) -> io::Result<()> {
@@ -84,6 +89,9 @@ pub struct Applier {
     /// It is not known whether the server runs the configuration of the file. The one before is in
     /// `running.conf`.
     is_unsettled: bool,
+    /// The pause before it is applied again, and the end of the pause.
+    pause: Duration,
+    again: Instant,
     shape: Shape,
     upstreams: BTreeMap<String, Vec<Server>>,
     stream_upstreams: BTreeMap<String, Vec<Server>>,
@@ -101,6 +109,8 @@ enum Verdict {
     Serves,
     /// It is not: the one before is. With the reason.
     Refused(String),
+    /// The server was not asked this time. With the reason.
+    NotAsked(String),
     /// The server was asked, and did not say. With the reason.
     Unknown(String),
 }
@@ -126,6 +136,8 @@ impl Applier {
             pid: PathBuf::from(&options.temp).join("weir.pid"),
             child: None,
             is_unsettled: false,
+            pause: Duration::ZERO,
+            again: Instant::now(),
             shape: Shape::default(),
             upstreams: BTreeMap::new(),
             stream_upstreams: BTreeMap::new(),
@@ -134,13 +146,25 @@ impl Applier {
         }
     }
 
-    /// Whether it is not known which configuration the server runs: it is to be applied again.
-    pub fn is_unsettled(&self) -> bool {
-        self.is_unsettled
+    /// Whether it is not known which configuration the server runs, and the time has come to apply
+    /// it again.
+    pub fn is_due_again(&self) -> bool {
+        self.is_unsettled && Instant::now() >= self.again
+    }
+
+    /// It is known which configuration the server runs, and the file is that one.
+    fn settle(&mut self) {
+        let _ = std::fs::remove_file(self.running());
+        (self.is_unsettled, self.pause) = (false, Duration::ZERO);
     }
 
     fn conf(&self) -> PathBuf {
         self.folder.join("nginx.conf")
+    }
+
+    /// The configuration before the one of the file, while it is not known which of them runs.
+    fn running(&self) -> PathBuf {
+        self.folder.join("running.conf")
     }
 
     /// Renders objects and brings the server up to date. Objects whose configuration does not load
@@ -214,26 +238,35 @@ impl Applier {
             let child =
                 Command::new(&self.weir).arg("-c").arg(self.conf()).kill_on_drop(false).spawn();
             self.child = Some(child.map_err(|e| format!("{}: {e}", self.weir))?);
-            return self.wait_until_it_serves().await;
+            self.wait_until_it_serves().await?;
+            // A new process has read the file as it is.
+            self.settle();
+            return Ok(());
         }
-        let running = self.folder.join("running.conf");
         // While it is not known whether the file loads, the one before is kept.
         if !self.is_unsettled {
-            std::fs::rename(self.conf(), &running).map_err(|e| e.to_string())?;
+            std::fs::rename(self.conf(), self.running()).map_err(|e| e.to_string())?;
         }
-        self.is_unsettled = false;
         match self.reload(conf).await {
             Verdict::Serves => {
-                let _ = std::fs::remove_file(&running);
+                self.settle();
                 Ok(())
-            }
-            // The server runs on with the old one: so does a new start.
-            Verdict::Refused(message) => {
-                std::fs::rename(&running, self.conf()).map_err(|e| e.to_string())?;
-                Err(message)
             }
             Verdict::Unknown(message) => {
                 self.is_unsettled = true;
+                self.pause = (self.pause * 2).clamp(AGAIN, AGAIN_MAX);
+                self.again = Instant::now() + self.pause;
+                Err(message)
+            }
+            // The server runs on with the old one: so does a new start.
+            Verdict::Refused(message) | Verdict::NotAsked(message) => {
+                std::fs::rename(self.running(), self.conf()).map_err(|e| e.to_string())?;
+                if self.is_unsettled {
+                    // An earlier one without an answer may run instead: the next one is loaded
+                    // even if it has the shape of the file.
+                    self.shape = Shape::default();
+                }
+                self.settle();
                 Err(message)
             }
         }
@@ -246,18 +279,34 @@ impl Applier {
         let arguments = ["-t", "-q", "-c"];
         let output = Command::new(&self.weir).args(arguments).arg(&path).output().await;
         let _ = std::fs::remove_file(&path);
-        told(&self.weir, output, |output| output.stderr)
+        let output = output.map_err(|e| format!("{}: {e}", self.weir))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(first_error(&String::from_utf8_lossy(&output.stderr))),
+        }
     }
 
-    /// Has the server read a configuration.
+    /// Has the server read a configuration. It is asked once only where it gave no answer before:
+    /// the caller comes again.
     async fn reload(&mut self, conf: &str) -> Verdict {
-        if let Err(e) = std::fs::write(self.conf(), conf) {
-            return Verdict::Refused(e.to_string());
-        }
         self.counts.reloads += 1;
-        let mut verdict = self.ask().await;
-        for _ in 1..ATTEMPTS {
+        let attempts = if self.is_unsettled { 1 } else { ATTEMPTS };
+        let mut verdict = match std::fs::write(self.conf(), conf) {
+            Ok(()) => self.ask().await,
+            Err(e) => Verdict::NotAsked(e.to_string()),
+        };
+        let mut may_serve = self.is_unsettled;
+        for attempt in 1.. {
+            // A server that cannot be asked any more may still do what it was asked before.
+            verdict = match verdict {
+                Verdict::NotAsked(message) if may_serve => Verdict::Unknown(message),
+                other => other,
+            };
             let Verdict::Unknown(message) = &verdict else { break };
+            if attempt >= attempts {
+                break;
+            }
+            may_serve = true;
             log(&format!("reload: {message}; asking again"));
             tokio::time::sleep(AGAIN).await;
             verdict = self.ask().await;
@@ -269,18 +318,33 @@ impl Applier {
     /// Has the server read its file.
     async fn ask(&self) -> Verdict {
         let mut command = Command::new(&self.weir);
-        command.arg("reload").arg("-c").arg(self.conf()).arg("--pid").arg(&self.pid);
-        let output = command.output().await;
-        let status = output.as_ref().ok().and_then(|output| output.status.code());
-        match (told(&self.weir, output, |output| output.stdout), status) {
-            (Ok(()), _) => Verdict::Serves,
-            (Err(message), Some(SOME_SERVE)) => {
+        command.args(["reload", "--json", "-c"]).arg(self.conf()).arg("--pid").arg(&self.pid);
+        let output = match command.output().await {
+            Ok(output) => output,
+            Err(e) => return Verdict::NotAsked(format!("{}: {e}", self.weir)),
+        };
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let reasons = told["reasons"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let reasons: Vec<&str> = reasons.collect();
+        let message = match (reasons.is_empty(), &told["outcome"]) {
+            (false, _) => first_error(&reasons.join("\n")),
+            (true, Value::String(outcome)) => format!("weir reload: {outcome}"),
+            _ => first_error(&String::from_utf8_lossy(&output.stderr)),
+        };
+        match (output.status.code(), told["outcome"].as_str()) {
+            (Some(SERVES), _) => Verdict::Serves,
+            (Some(SOME_SERVE), _) => {
                 // It is in effect.
-                log(&message);
+                log(&format!("{} of {} workers serve", told["serving"], told["configured"]));
                 Verdict::Serves
             }
-            (Err(message), Some(UNKNOWN)) => Verdict::Unknown(message),
-            (Err(message), _) => Verdict::Refused(message),
+            // That test is one of the command, because it could not ask the server.
+            (Some(NOT_ASKED), _) | (Some(REFUSED), Some("test-failed")) => {
+                Verdict::NotAsked(message)
+            }
+            (Some(REFUSED), Some(_)) => Verdict::Refused(message),
+            // Whatever ended the command, the server may have been asked.
+            _ => Verdict::Unknown(message),
         }
     }
 
@@ -380,19 +444,6 @@ async fn change(address: &str, path: &str, wanted: &[Server]) -> Result<u64, Str
     Ok(changes)
 }
 
-/// The verdict of a command, from its exit status and one of its outputs.
-fn told(
-    program: &str,
-    output: io::Result<Output>,
-    text: impl FnOnce(Output) -> Vec<u8>,
-) -> Result<(), String> {
-    let output = output.map_err(|e| format!("{program}: {e}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(first_error(&String::from_utf8_lossy(&text(output)))),
-    }
-}
-
 /// The first message of an error's text.
 fn first_error(text: &str) -> String {
     let line = text.lines().find(|l| l.contains("[emerg]")).or_else(|| text.lines().next());
@@ -410,6 +461,11 @@ mod tests {
 
     use super::*;
 
+    /// Statuses of the list for a test that fails in the place of a question, and for a command
+    /// that is killed.
+    const TEST_FAILED: u8 = 11;
+    const KILLED: u8 = 19;
+
     /// A program in the place of the server: `weir reload` ends with the next status of a list and
     /// prints it, and a server runs on.
     fn stand_in(folder: &Path, statuses: &[u8]) -> String {
@@ -417,8 +473,21 @@ mod tests {
         std::fs::write(folder.join("statuses"), list.join("\n") + "\n").unwrap();
         let path = folder.join("weir");
         let text = format!(
-            "#!/bin/sh\ncd {}\ncase $1 in\nreload) n=$(head -n 1 statuses); sed -i 1d statuses\n\
-             echo \"said $n\"; exit $n;;\nesac\n",
+            r#"#!/bin/sh
+cd {}
+case $1 in
+reload)
+    n=$(head -n 1 statuses)
+    sed -i 1d statuses
+    case $n in
+    {TEST_FAILED}) outcome=test-failed ;;
+    {KILLED}) kill -9 $$ ;;
+    *) outcome=answered ;;
+    esac
+    echo "{{\"outcome\":\"$outcome\",\"reasons\":[\"said $n\"]}}"
+    exit $((n % 10)) ;;
+esac
+"#,
             folder.display()
         );
         std::fs::write(&path, text).unwrap();
@@ -471,5 +540,52 @@ mod tests {
         let (outcomes, applier) = reloads("settled", &[4, 4, 4, 1, 0], &["a", "b", "c"]).await;
         assert_eq!(outcomes, ["said 4:a", "said 1:first", ":c"]);
         assert!(!applier.is_unsettled);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_cannot_be_asked_any_more_has_refused_nothing() {
+        for status in [2, TEST_FAILED] {
+            let said = format!("said {status}");
+            // Without an earlier question the one before runs.
+            let (outcomes, applier) = reloads("not-asked", &[status], &["a"]).await;
+            assert_eq!(outcomes, [format!("{said}:first")]);
+            assert!(!applier.is_unsettled);
+            // After a question without an answer it may not.
+            let statuses = [4, status, status, status, 1];
+            let (outcomes, applier) = reloads("late", &statuses, &["a", "b", "c"]).await;
+            let expected = [format!("{said}:a"), format!("{said}:b"), "said 1:first".to_owned()];
+            assert_eq!(outcomes, expected);
+            assert!(!applier.is_unsettled);
+        }
+        // The command may have asked before it was killed.
+        let (outcomes, _) = reloads("killed", &[KILLED; 3], &["a"]).await;
+        assert_eq!(outcomes, ["no message:a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unsettled_server_is_asked_once_at_a_time_and_more_and_more_rarely() {
+        let (_, applier) = reloads("pause", &[4; 5], &["a", "a", "a"]).await;
+        assert_eq!(applier.pause, 4 * AGAIN);
+        assert!(!applier.is_due_again());
+        tokio::time::advance(applier.pause).await;
+        assert!(applier.is_due_again());
+        let (_, applier) = reloads("longest", &[4; 12], &["a"; 10]).await;
+        assert_eq!(applier.pause, AGAIN_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_new_start_settles() {
+        let (_, mut applier) = reloads("start", &[4; 3], &["a"]).await;
+        std::fs::create_dir_all(&applier.folder).unwrap();
+        applier.weir = stand_in(&applier.folder, &[]);
+        std::fs::write(applier.running(), "first").unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        applier.status = listener.local_addr().unwrap().to_string();
+        applier.child.as_mut().unwrap().kill().await.unwrap();
+        applier.load("b").await.unwrap();
+        assert!(!applier.is_unsettled && !applier.running().exists());
+        assert_eq!(std::fs::read_to_string(applier.conf()).unwrap(), "b");
+        applier.ended().await;
+        std::fs::remove_dir_all(&applier.folder).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use render::{Kind, ObjectRef, Objects, Refused, Rendered};
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
 
 use crate::apply::{Applier, log};
@@ -83,6 +83,29 @@ fn resolvers(text: &str) -> Vec<String> {
     servers.filter(|a| a.parse::<std::net::IpAddr>().is_ok()).collect()
 }
 
+/// The signals that end the controller.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for one of them.
+    async fn come(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
 struct Controller {
     settings: Settings,
     cluster: Cluster,
@@ -103,8 +126,7 @@ struct Controller {
 
 impl Controller {
     async fn run(mut self, mut news: Receiver<News>) -> Result<(), String> {
-        let mut terminate = signal(SignalKind::terminate()).map_err(|e| e.to_string())?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| e.to_string())?;
+        let mut signals = Signals::new().map_err(|e| e.to_string())?;
         let mut writing = tokio::time::interval(Duration::from_millis(500));
         let (mut changed, mut wrote) = (false, false);
         loop {
@@ -114,14 +136,18 @@ impl Controller {
                     changed |= self.take(item);
                     if changed && self.missing.is_empty() {
                         self.collect(&mut news).await;
-                        self.sync().await;
+                        if !self.sync_unless(&mut signals).await {
+                            break;
+                        }
                         self.synced = Some(Instant::now());
                         (changed, wrote) = (false, false);
                     }
                 }
                 _ = writing.tick() => {
-                    if self.applier.is_unsettled() {
-                        self.sync().await;
+                    if self.applier.is_due_again() {
+                        if !self.sync_unless(&mut signals).await {
+                            break;
+                        }
                         wrote = false;
                     }
                     let leads = self.leads.load(Ordering::Relaxed);
@@ -135,8 +161,7 @@ impl Controller {
                     }
                 }
                 message = self.applier.ended() => return Err(message),
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
+                () = signals.come() => break,
             }
         }
         log("ending");
@@ -199,6 +224,15 @@ impl Controller {
         match object.kind {
             Kind::Secret | Kind::ConfigMap => self.refused.clear(),
             _ => drop(self.refused.remove(object)),
+        }
+    }
+
+    /// Brings the server up to date. False: a signal came first. A server that gives no answer
+    /// takes minutes, and the time that is left for its end is shorter.
+    async fn sync_unless(&mut self, signals: &mut Signals) -> bool {
+        tokio::select! {
+            () = self.sync() => true,
+            () = signals.come() => false,
         }
     }
 
