@@ -308,6 +308,14 @@ fn a_file_that_was_removed_long_ago_leaves_the_index() {
     link.run(&[long_ago]).unwrap();
     let files = run(&mut link, Want::Keep(1), &[("z", Some("3"))]);
     assert_eq!(files, [("y".to_owned(), None), ("z".to_owned(), Some(b"3".to_vec()))]);
+    // An older server brings a file back and leaves the note that it is gone.
+    run(&mut link, Want::Keep(1), &[("y", Some("4"))]);
+    let mut long_ago = redis::cmd("ZADD");
+    long_ago.arg("p:{a:one}:g").arg(1).arg("y");
+    link.run(&[long_ago]).unwrap();
+    let files = run(&mut link, Want::Keep(1), &[("z", Some("5"))]);
+    let file = |name: &str, text: &str| (name.to_owned(), Some(text.as_bytes().to_vec()));
+    assert_eq!(files, [file("y", "4"), file("z", "5")]);
 }
 
 #[test]

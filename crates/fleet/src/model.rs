@@ -287,7 +287,13 @@ impl Engine {
         }
         if !written.is_empty() {
             let (files, long_ago) = (&mut f.files, now - 2_592_000_000);
-            f.gone.retain(|name, at| *at > long_ago || files.remove(name).is_none());
+            f.gone.retain(|name, at| {
+                let is_recent = *at > long_ago;
+                if !is_recent && files.get(name).is_some_and(|(text, _)| text.is_empty()) {
+                    files.remove(name);
+                }
+                is_recent
+            });
         }
         let epoch = f.epoch.clone().unwrap_or_default().into_bytes();
         let known = number(&call.args[3]);

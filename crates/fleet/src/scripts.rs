@@ -288,7 +288,8 @@ return out
 /// Returns the fence of the caller's lock or 0, the latest version, the epoch, then the name and
 /// the text of each file that was changed after the caller's version; an empty text: it is gone.
 /// That is said of a name for 30 days; a server that was away for longer keeps the file, which is
-/// of no use to anybody.
+/// of no use to anybody. A name that has a file again stays, whatever KEYS[7] says: an older server
+/// does not know that key.
 ///
 /// `KEYS`: lock, fence, version, files, index by version, epoch, names of files that are gone, by
 /// time. `ARGV[1]`: the node; `ARGV[2]`: the fence of the lock that it keeps, or 0; `ARGV[3]`: the
@@ -328,7 +329,7 @@ if held > 0 and fence > 0 and #ARGV > 5 then
   end
   local long_ago = string.format('%.0f', now - 2592000000)
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', long_ago)) do
-    redis.call('ZREM', KEYS[5], name)
+    if redis.call('HEXISTS', KEYS[4], name) == 0 then redis.call('ZREM', KEYS[5], name) end
     redis.call('ZREM', KEYS[7], name)
   end
 end
