@@ -17,8 +17,15 @@ const HELD_UP_MAX: usize = 4;
 /// other (a connection, the account, a round).
 const STEPS: u64 = 4;
 
-/// Attempts of [`Caller::attempt`] that may be in flight at a time.
+/// Attempts of [`Caller::attempt`] that may be in flight at a time, in a pool of many threads.
 const ATTEMPTS_MAX: u64 = 8;
+
+/// The same in the pool of this thread. Silent attempts leave half of its threads to calls of the
+/// connection that has come, and to others.
+fn attempts_max() -> u64 {
+    let half = u64::try_from(event::pool::default().threads() / 2).unwrap_or(u64::MAX);
+    half.clamp(1, ATTEMPTS_MAX)
+}
 
 /// The attempts of [`Caller::attempt`].
 #[derive(Default)]
@@ -89,13 +96,19 @@ impl Caller {
     /// # Errors
     /// An attempt has failed, and no other one has made the connection.
     pub async fn attempt(&mut self, wait_ms: u64) -> Result<bool, Failure> {
+        // An earlier one may have ended meanwhile: an engine that is just back gets no second
+        // connection, which would be closed at once.
+        let mut failed = self.take_ended();
+        if self.is_connected() {
+            return Ok(true);
+        }
         let attempts = self.attempts.clone();
         attempts.are_wanted.set(true);
-        if attempts.in_flight.get() < ATTEMPTS_MAX {
+        if attempts.in_flight.get() < attempts_max() {
             attempts.in_flight.set(attempts.in_flight.get() + 1);
             event::spawn(end(self.link(), attempts.clone()));
         }
-        let (until, mut failed) = (Deadline::in_ms(wait_ms), None);
+        let until = Deadline::in_ms(wait_ms);
         loop {
             let failure = self.take_ended();
             if self.is_connected() {
@@ -133,7 +146,7 @@ impl Caller {
     /// The time between the beginnings of two attempts, milliseconds. Not all of `timeout=`: if
     /// packets were lost, only a new attempt finds the engine.
     pub fn retry_ms(&self) -> u64 {
-        self.settings.interval_ms.max(self.settings.timeout_ms / ATTEMPTS_MAX)
+        self.settings.interval_ms.max(self.settings.timeout_ms / attempts_max())
     }
 
     /// Runs a call; connects if there is no connection.
@@ -286,6 +299,41 @@ mod tests {
             };
             event_loop.block_on(body).unwrap();
         }
+    }
+
+    #[test]
+    fn a_connection_that_has_come_is_taken_before_another_attempt() {
+        let conf = "bind 127.0.0.1\nport %PORT%\nsave \"\"\nappendonly no\ndir %DIR%\n";
+        let files = [("redis.conf", conf)];
+        let peer = Peer::start("redis-server", "redis-server", &files, &["%DIR%/redis.conf"]);
+        let mut event_loop = Loop::new(Options::default()).unwrap();
+        let body = async move {
+            let mut caller = caller(peer.port());
+            let attempts = caller.attempts.clone();
+            // The first one begins here, and has no time to end.
+            assert_eq!(caller.attempt(0).await, Ok(false));
+            assert!(attempts.changed.notified_by(Deadline::in_ms(3_600_000)).await);
+            assert_eq!(caller.attempt(0).await, Ok(true));
+            assert_eq!(attempts.in_flight.get(), 0);
+        };
+        event_loop.block_on(body).unwrap();
+    }
+
+    #[test]
+    fn attempts_leave_threads_of_a_small_pool_to_others() {
+        let port = relay(1, usize::MAX);
+        let mut event_loop = Loop::new(Options::default()).unwrap();
+        let body = async move {
+            for (threads, most) in [(1, 1), (6, 3), (64, ATTEMPTS_MAX)] {
+                event::pool::set_default(event::pool::Pool::new("default", threads, 100));
+                let mut caller = caller(port);
+                for _ in 0..2 * ATTEMPTS_MAX {
+                    assert_eq!(caller.attempt(0).await, Ok(false));
+                }
+                assert_eq!(caller.attempts.in_flight.get(), most);
+            }
+        };
+        event_loop.block_on(body).unwrap();
     }
 
     #[test]
