@@ -137,7 +137,8 @@ struct Provider<'a> {
     tried: Option<Services>,
     /// The running server has read the file.
     asked: bool,
-    /// The contents of the file, if it existed, before the first of those that may load or not.
+    /// It is not known whether the server has the file. The contents of the file before, if it
+    /// existed.
     unsettled: Option<Option<Vec<u8>>>,
     /// It was not asked yet.
     is_new: bool,
@@ -211,8 +212,9 @@ impl Provider<'_> {
     /// was.
     fn load(&mut self, services: &Services) -> Result<bool, Error> {
         let (text, faults) = render(services, &self.style);
-        let before = match self.unsettled.take() {
-            Some(before) => before,
+        // It is forgotten only once it is known what the server has: an error is no answer.
+        let before = match &self.unsettled {
+            Some(before) => before.clone(),
             None => self.read()?,
         };
         if before.as_deref() == Some(text.as_bytes()) && self.asked {
@@ -221,19 +223,27 @@ impl Provider<'_> {
         }
         self.write(text.as_bytes())?;
         let end = reload::reload(self.args);
-        match end.verdict() {
+        let verdict = match &end {
+            // The server may still do what it was asked before.
+            End::TestFailed(_) if self.unsettled.is_some() => {
+                Verdict::Unknown("the configuration fails its test")
+            }
+            _ => end.verdict(),
+        };
+        match verdict {
             Verdict::Refused => {
                 // Those of a test are on the terminal already.
                 if let End::Answered(_) = end {
                     end.reasons().iter().for_each(|reason| tell(reason));
                 }
                 self.restore(before)?;
+                self.unsettled = None;
                 Ok(false)
             }
             Verdict::Serves => {
                 faults.iter().for_each(|fault| tell(fault));
                 self.good.clone_from(services);
-                self.asked = true;
+                (self.asked, self.unsettled) = (true, None);
                 Ok(true)
             }
             // It is not running yet and reads the file when it starts, or it may have read it. It
@@ -246,7 +256,11 @@ impl Provider<'_> {
                 if self.asked || self.is_new {
                     tell(&format!("the file is written, but {fate}: {reason}"));
                 }
-                (self.asked, self.is_new, self.unsettled) = (false, false, Some(before));
+                (self.asked, self.is_new) = (false, false);
+                // One that was not asked starts with the file, and has no other one to return to.
+                if let End::Unknown(_) = end {
+                    self.unsettled = Some(before);
+                }
                 Ok(true)
             }
         }

@@ -196,6 +196,35 @@ fn a_file_stays_until_there_is_a_verdict() {
     wait_until("the file without it", || fs::read_to_string(&output).is_ok_and(without));
 }
 
+/// A test in the place of a question refuses nothing, because the server may have read the file
+/// when it was asked before.
+#[test]
+fn a_test_that_fails_is_no_verdict_after_a_question() {
+    let folder = Folder::new("tested");
+    let socket = folder.join("docker.sock");
+    let engine = Engine::start(&socket);
+    let weir = site();
+    stand_in(&weir, vec![""; 100]);
+    engine.change(&[container("one", weir.port(1), "\"weir.host\":\"a.example\"")]);
+    let output = weir.prefix().join("conf/conf.d/docker.conf");
+    let pid = weir.prefix().join("logs/other.pid").to_string_lossy().into_owned();
+    let arguments = ["--output", output.to_str().unwrap(), "--pid", &pid];
+    let mut running = docker(&weir, &socket, &arguments).spawn().unwrap();
+    let told = BufReader::new(running.stderr.take().unwrap());
+    let _running = Running(running);
+    let mut lines = told.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("it is unknown whether it serves")));
+    fs::write(weir.prefix().join("conf/conf.d/other.conf"), "no_such_directive;\n").unwrap();
+    fs::remove_file(weir.prefix().join("logs/other.pid.sock")).unwrap();
+    let mut tests = 0;
+    while tests < 3 {
+        let line = lines.next().unwrap();
+        assert!(!line.contains("is left as it was"), "{line}");
+        tests += u32::from(line.contains("no_such_directive"));
+    }
+    assert!(fs::read_to_string(&output).unwrap().contains("a.example"));
+}
+
 #[test]
 fn an_engine_that_is_away() {
     let weir = site();
