@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use event::TaskId;
 
 use super::send::hello;
-use super::{AT_ONCE, HELLO_MS, Kind, Moves, Stay};
+use super::{AGAIN_MS, AT_ONCE, HELLO_MS, Kind, Moves, Stay};
 
 /// Dead entries are dropped when the list has this many times the living ones, and at least
 /// [`SLACK_MIN`].
@@ -63,6 +63,11 @@ impl Candidates {
         }
         list.push_back(Rc::downgrade(&entry));
         entry
+    }
+
+    /// Whether there is a next one. It may end before it is taken.
+    fn has_next(&self) -> bool {
+        self.list.borrow().iter().any(|entry| entry.strong_count() > 0)
     }
 
     fn next(&self) -> Option<Rc<Entry>> {
@@ -182,11 +187,19 @@ impl Drop for Turn {
 pub(super) async fn run(moves: Rc<Moves>) {
     moves.receives.set(hello(&moves, HELLO_MS).await);
     moves.asks_until_ms.set(0);
+    moves.asked_ms.set(base::time::now_ms());
     let mut stayed = 0;
     loop {
+        // A receiver that only stood still gets the connections that become able to move later.
+        let is_old = base::time::now_ms() >= moves.asked_ms.get() + AGAIN_MS;
+        if !moves.receives.get() && is_old && moves.candidates.has_next() {
+            moves.is_unanswered.set(true);
+        }
         while moves.is_unanswered.replace(false) {
             moves.ask_again().await;
+            moves.asked_ms.set(base::time::now_ms());
         }
+        moves.unread.take();
         while !moves.is_unanswered.get() && moves.resting.get() < AT_ONCE {
             if moves.receives.get() {
                 // Before the next one is known, which may end meanwhile: it describes itself at

@@ -18,8 +18,9 @@
 //!
 //! **Fallback.** Until it has said `Yours`, the sender can serve on, with all bytes: it has its
 //! descriptors, and the connection rests meanwhile. A refusal, a time-out and every error mean that
-//! the connection stays where it is. After a time-out nobody rests until a receiver has answered
-//! again: one may hang, and others receive.
+//! the connection stays where it is. After a time-out the sender asks whether another worker
+//! receives, and no connection rests until one has answered. If none does, connections stay, and
+//! the sender asks again when another one could move, at most every [`AGAIN_MS`].
 //!
 //! **Pace.** At most [`AT_ONCE`] connections of a worker rest at a time, and a turn of a loop has
 //! at most [`PER_TURN`] steps, so that requests of others come between.
@@ -38,7 +39,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use event::{Notify, TaskId};
+use event::{Hold, Notify, TaskId};
 use proto::handover::{Message, Refusal};
 
 pub use self::candidates::{Candidate, Turn, unless_due};
@@ -62,6 +63,9 @@ const YOURS_MS: u64 = 2 * REPLY_MS;
 
 /// The longest wait for the first receiver, milliseconds: nothing rests meanwhile.
 const HELLO_MS: u64 = 10_000;
+
+/// The time after an unanswered question in which the next one is not asked, milliseconds.
+const AGAIN_MS: u64 = 10_000;
 
 /// The time in which a receiver that is there answers, milliseconds. A client that is told within
 /// it that its connection goes on may see its end instead.
@@ -231,10 +235,16 @@ pub struct Moves {
     changed: Notify,
     /// Connections that rest at the moment.
     resting: Cell<usize>,
-    /// A receiver has answered, and none has kept a sender waiting since then.
+    /// The last question whether a worker receives was answered.
     receives: Cell<bool>,
-    /// One has kept a sender waiting: others are to be asked whether they receive.
+    /// That is to be asked again before another connection rests.
     is_unanswered: Cell<bool>,
+    /// When it was asked last: the time of the answer, or of giving up.
+    asked_ms: Cell<u64>,
+    /// Keeps the process while messages that it sent may lie in the queue unread: only this worker
+    /// is sure to drop them, and until then their descriptors keep clients from seeing the ends of
+    /// connections.
+    unread: Cell<Option<Hold>>,
     /// The time until which it is likely that one receives, although none has answered yet.
     asks_until_ms: Cell<u64>,
     /// Closed when the candidates that a leaving worker has at first were dealt with.
@@ -255,6 +265,8 @@ impl Moves {
             resting: Cell::new(0),
             receives: Cell::new(false),
             is_unanswered: Cell::new(false),
+            asked_ms: Cell::new(0),
+            unread: Cell::new(None),
             asks_until_ms: Cell::new(0),
             open: Cell::new(open),
         })

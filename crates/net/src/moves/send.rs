@@ -32,9 +32,11 @@ impl Turn {
             Err(unsent) => {
                 if matches!(unsent, Unsent::TimedOut) {
                     // Connections that follow would rest in vain as long, one batch after the
-                    // other.
-                    self.moves.receives.set(false);
+                    // other, so that none gets its turn now. Whether others receive is not known
+                    // yet: until it is, no connection is closed for want of a receiver.
                     self.moves.is_unanswered.set(true);
+                    // The message lies in the queue, with the descriptors.
+                    self.moves.unread.set(Some(event::hold()));
                 }
                 self.stays(unsent.why());
                 Err(())
