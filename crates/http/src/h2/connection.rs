@@ -21,7 +21,7 @@ use http_wire::h2::read::Fault;
 use http_wire::h2::settings::id;
 use http_wire::h2::window::{INITIAL, MAX};
 use mem::Page;
-use net::moves::{self, ASK_MS, Candidate, Kind, Stay};
+use net::moves::{self, ASK_MS, Kind, Line, Stay};
 
 use super::answer::{self, answer};
 use super::gather::gather;
@@ -297,10 +297,10 @@ struct Serving<'a> {
     requests: u64,
     /// The time of the final GOAWAY.
     leave_at: Option<Deadline>,
-    /// The time when the worker began to leave, or was found to.
+    /// The time since which the connection of a leaving worker is not in line to move.
     leaves_ms: Option<u64>,
-    /// It may move with the tunnels on its streams.
-    candidate: Option<Candidate>,
+    /// Its place in line to move with the tunnels on its streams.
+    line: Line,
     rounds: usize,
     /// The time of the loop that this connection has before others.
     slice: Slice,
@@ -325,7 +325,7 @@ impl<'a> Serving<'a> {
             requests: mux.c.requests.get(),
             leave_at: None,
             leaves_ms: None,
-            candidate: None,
+            line: Line::default(),
             rounds: 0,
             slice: Slice::default(),
         }
@@ -412,7 +412,9 @@ impl<'a> Serving<'a> {
     /// The time that the connection of a leaving worker has to become idle, so that it can move, in
     /// milliseconds.
     fn left_to_move(&mut self) -> u64 {
-        if self.candidate.as_ref().is_some_and(|candidate| !candidate.is_decided()) {
+        if self.line.waits() {
+            // The time begins with the decision: a turn that has just come is not too late.
+            self.leaves_ms = None;
             return MOVE_MS;
         }
         let now = base::time::now_ms();
@@ -430,9 +432,7 @@ impl<'a> Serving<'a> {
             self.stand_in_line();
         }
         if is_closed && self.left_to_move() == 0 || is_worn(&self.mux.c) {
-            if let Some(turn) = self.candidate.take().and_then(|candidate| candidate.turn()) {
-                turn.stays(self.mux.c.is_movable().err().unwrap_or(Stay::State));
-            }
+            self.line.stays(self.mux.c.is_movable().err().unwrap_or(Stay::State));
             leave(self.mux, self.receiver);
         }
         if self.receiver.leaving() == Leaving::Announced {
@@ -446,9 +446,8 @@ impl<'a> Serving<'a> {
     /// The worker is leaving: all streams of the connection may be tunnels, which move with it.
     fn stand_in_line(&mut self) {
         let may_move = !self.mux.c.stays.get() && self.receiver.leaving() == Leaving::No;
-        if may_move && self.candidate.is_none() && self.could_move() {
-            let candidate = self.main.life.moves().and_then(|all| all.candidate(Kind::Http2));
-            self.candidate = candidate;
+        if let Some(moves) = self.main.life.moves().filter(|_| may_move && self.could_move()) {
+            self.line.stand(moves, Kind::Http2);
         }
     }
 
@@ -464,10 +463,13 @@ impl<'a> Serving<'a> {
     /// stands in line again later: a client that leaves a frame unfinished must not hold up the
     /// others, of which few rest at a time.
     fn turn_to_move(&mut self) -> Option<moves::Turn> {
-        self.candidate.as_ref().filter(|candidate| candidate.is_decided())?;
-        let turn = self.candidate.take()?.turn();
+        let turn = self.line.decision()?;
         self.mux.c.stays.set(turn.is_none());
-        turn.filter(|_| self.could_move())
+        if self.could_move() {
+            return turn;
+        }
+        self.line.lapse(turn?);
+        None
     }
 
     /// Nothing more can be done at once.
@@ -599,7 +601,7 @@ async fn serve<A: Answer>(
         keep(gate.as_mut(), !main.life.gate.is_closed(), || main.life.gate.closed());
         let mut timer = pin!(waits.tick.map(event::sleep));
         let partial = serving.partial.is_some();
-        let undecided = serving.candidate.as_ref().filter(|candidate| !candidate.is_decided());
+        let (line, waits_in_line) = (&serving.line, serving.line.waits());
         let woken = poll_fn(|cx| {
             if let Poll::Ready(done) = poll_kept(readable.as_mut(), cx) {
                 return Poll::Ready(Woken::by(done, partial));
@@ -609,7 +611,7 @@ async fn serve<A: Answer>(
             }
             let news = mux.poll_news(cx).is_ready() || poll_kept(gate.as_mut(), cx).is_ready();
             let timer = timer.as_mut().as_pin_mut();
-            let news = news || undecided.is_some_and(Candidate::is_decided);
+            let news = news || waits_in_line && !line.waits();
             match news || timer.is_some_and(|timer| timer.poll(cx).is_ready()) {
                 true => Poll::Ready(Woken::Go),
                 false => Poll::Pending,

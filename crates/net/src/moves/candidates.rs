@@ -125,6 +125,53 @@ impl Drop for Candidate {
     }
 }
 
+/// A connection's place in the line of those that may move. It can stand in line again after a
+/// turn that it could not use.
+#[derive(Default)]
+pub struct Line {
+    candidate: Option<Candidate>,
+    /// The last turn was given back, and the connection has not stood in line since then.
+    lapsed: Option<(Rc<Moves>, Kind)>,
+}
+
+impl Line {
+    /// Stands in line, unless it does already.
+    pub fn stand(&mut self, moves: &Rc<Moves>, kind: Kind) {
+        if self.candidate.is_none() {
+            self.candidate = moves.candidate(kind);
+            self.lapsed = None;
+        }
+    }
+
+    /// Whether it stands in line, and no decision has been made.
+    pub fn waits(&self) -> bool {
+        self.candidate.as_ref().is_some_and(|candidate| !candidate.is_decided())
+    }
+
+    /// Returns the decision once it has been made: a turn, or none if the connection stays. The
+    /// connection stands in line no longer.
+    pub fn decision(&mut self) -> Option<Option<Turn>> {
+        let decided = self.candidate.take_if(|candidate| candidate.is_decided())?;
+        Some(decided.turn())
+    }
+
+    /// Gives back a turn that the connection cannot use now, so that others have it.
+    pub fn lapse(&mut self, turn: Turn) {
+        self.lapsed = Some((turn.moves.clone(), turn.kind));
+    }
+
+    /// The connection leaves the line for good. It is counted with this reason if it had a turn
+    /// that it has not used.
+    pub fn stays(&mut self, why: Stay) {
+        let turn = self.candidate.take().and_then(|candidate| candidate.turn());
+        match (turn, self.lapsed.take()) {
+            (Some(turn), _) => turn.stays(why),
+            (None, Some((moves, kind))) => moves.tally.stayed(kind, why),
+            (None, None) => {}
+        }
+    }
+}
+
 /// [`Candidate::unless_due`], where there is a candidate.
 pub async fn unless_due<F: Future + Unpin>(
     candidate: Option<&Candidate>,

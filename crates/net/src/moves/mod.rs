@@ -42,7 +42,7 @@ use std::rc::Rc;
 use event::{Hold, Notify, TaskId};
 use proto::handover::{Message, Refusal};
 
-pub use self::candidates::{Candidate, Turn, unless_due};
+pub use self::candidates::{Candidate, Line, Turn, unless_due};
 pub use self::channel::{Channel, VAR};
 pub use self::party::{Berth, Member, Party};
 pub use self::send::{Offered, written};

@@ -381,6 +381,38 @@ fn a_receiver_that_stood_still_is_asked_again() {
     event_loop.block_on(body).unwrap();
 }
 
+/// A turn that was given back goes to another connection, and the one that had it is counted once
+/// if it stays.
+#[test]
+fn a_turn_that_was_given_back_is_counted() {
+    run(|| async {
+        let (one, other) = channels();
+        let _receiver = Receiver::new(other, None);
+        let counts = Rc::new(Counts::default());
+        let moves = Moves::new(one, counts.clone(), None);
+        let mut lines: Vec<Line> = (0..=AT_ONCE).map(|_| Line::default()).collect();
+        lines.iter_mut().for_each(|line| line.stand(&moves, Kind::Http2));
+        moves.leave(false);
+        until(|| lines.iter().filter(|line| !line.waits()).count() == AT_ONCE).await;
+        assert!(lines[AT_ONCE].waits());
+        for line in &mut lines {
+            until(|| !line.waits()).await;
+            let turn = line.decision().unwrap().unwrap();
+            line.lapse(turn);
+        }
+        assert_eq!((moves.resting.get(), counts.stayed.borrow().len()), (0, 0));
+
+        let [stays, moves_later, ..] = lines.as_mut_slice() else { panic!("two") };
+        stays.stays(Stay::State);
+        stays.stays(Stay::State);
+        moves_later.stand(&moves, Kind::Http2);
+        until(|| !moves_later.waits()).await;
+        drop(moves_later.decision());
+        moves_later.stays(Stay::State);
+        assert_eq!(*counts.stayed.borrow(), [Stay::State]);
+    });
+}
+
 /// Replies come many at a time; the connections go, and arrive, a few in each turn of the loop.
 #[test]
 fn a_turn_of_the_loop_has_few_steps() {

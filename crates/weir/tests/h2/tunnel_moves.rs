@@ -308,8 +308,56 @@ fn a_response_in_flight_or_handover_off_keeps_them_where_they_are() {
     }
 }
 
-/// Few connections rest at a time. One that cannot move at its turn makes way for the others, and
-/// moves, or stays, when its frame is whole.
+/// Few connections rest at a time. One that cannot use its turn gives it back, and is counted when
+/// it stays.
+#[test]
+fn turns_that_cannot_be_used_are_given_back() {
+    let text = config(echo(), "").replace("limit_conn c 3", "limit_conn c 999");
+    let weir = start(Driver::usual(), &text.replace("worker_processes 2", "worker_processes 1"));
+    let begin = |_| {
+        let mut c = Client::tcp(weir.port(0));
+        let stream = open(&mut c, "/one");
+        (c, stream)
+    };
+    let mut all: Vec<_> = (0..72).map(begin).collect();
+    let mut probe = weir.connect();
+    let mut is_last = || {
+        probe.send("GET /plain HTTP/1.1\r\nHost: a\r\n\r\n");
+        probe.response().header("connection") == Some("close")
+    };
+    assert!(!is_last());
+    let old = weir.workers();
+    let signal = |pids: &[u32], name: &str| pids.iter().for_each(|&pid| weir.signal_to(pid, name));
+    // The new worker hangs until all connections stand in line.
+    signal(&old, "STOP");
+    weir.reload();
+    let new: Vec<u32> = weir.workers().into_iter().filter(|pid| !old.contains(pid)).collect();
+    signal(&new, "STOP");
+    signal(&old, "CONT");
+    wait_until("the leave", &mut is_last);
+    // More than rest at a time get half a frame while they wait.
+    let (halves, _whole) = all.split_at_mut(66);
+    let frame = |stream| Frame::data(stream, b"whole", false).encode();
+    halves.iter_mut().for_each(|(c, stream)| c.send(&frame(*stream)[..4]));
+    signal(&new, "CONT");
+    wait_until("the others", || {
+        let now = status(&weir);
+        // The turns were not held until their time was over.
+        assert_eq!(now.number("handover.http2.stayed.state"), 0);
+        now.number("handover.http2.sent") == 6
+    });
+    wait_until("the count", || status(&weir).number("handover.http2.stayed.state") == 66);
+    for (c, stream) in halves {
+        c.send(&frame(*stream)[4..]);
+        c.wait_for_body(*stream, b"whole");
+    }
+    assert_eq!(status(&weir).number("handover.http2.sent"), 6);
+    drop(all);
+    weir.wait_until_left(&old);
+}
+
+/// Connections whose clients have left a frame unfinished when the worker leaves do not stand in
+/// line in front of others.
 #[test]
 fn clients_with_half_a_frame_do_not_hold_up_others() {
     each_driver(|driver| {
