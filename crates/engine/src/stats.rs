@@ -271,8 +271,8 @@ impl Stats {
         }
     }
 
-    /// The slots up to the last one that a process has used: the lines behind it take no memory,
-    /// and would if they were read.
+    /// The slots up to the last one that a process has used. The lines of later slots take no
+    /// memory until somebody reads them.
     fn slots(&self) -> std::ops::Range<usize> {
         0..self.counters.used()
     }

@@ -30,8 +30,9 @@ impl Fd {
         self.0.fd()
     }
 
-    /// Ends the kernel's reports to this process, which closing does not while another process has
-    /// the same descriptor open: each report would wake the loop in vain.
+    /// Ends the kernel's reports of this descriptor to the loop (`EPOLL_CTL_DEL`). Closing it does
+    /// not end them while another process has the same socket open, and each would wake the loop in
+    /// vain.
     pub fn part(&self) {
         let _ = try_with(|inner| inner.driver.parting(self.fd()));
     }

@@ -286,10 +286,10 @@ return out
 
 /// Exchanges the files of a folder, and gives or keeps the lock of the server that writes them.
 /// Returns the fence of the caller's lock or 0, the latest version, the epoch, then the name and
-/// the text of each file that was changed after the caller's version; an empty text: it is gone.
-/// That is said of a name for 30 days; a server that was away for longer keeps the file, which is
-/// of no use to anybody. A name that has a file again stays, whatever KEYS[7] says: an older server
-/// does not know that key.
+/// the text of each file that was changed after the caller's version. The text of a removed file is
+/// empty, and its name is in the list for 30 days: a server that was away for longer keeps the
+/// file, which nobody uses. A name that has a file again stays, whatever KEYS[7] says: an older
+/// server does not know that key.
 ///
 /// `KEYS`: lock, fence, version, files, index by version, epoch, names of files that are gone, by
 /// time. `ARGV[1]`: the node; `ARGV[2]`: the fence of the lock that it keeps, or 0; `ARGV[3]`: the

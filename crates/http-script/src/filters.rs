@@ -96,16 +96,8 @@ impl HeaderFilter for Filter {
             let function = function.clone();
             let may_begin = Rc::default();
             let piece_type = *piece_type;
-            let asked_server = r.upstream().is_some_and(|u| !u.attempts.is_empty());
-            let ends_apart = match &r.out.body {
-                Body::Stream(_) => true,
-                // A file, which an error page or the server's `X-Accel-Redirect` has chosen, is
-                // none of the server's responses.
-                Body::Chain(chain) => {
-                    asked_server && chain.iter().all(|buf| buf.memory().is_some())
-                }
-                Body::Empty | Body::Upgraded(_) => asked_server,
-            };
+            let is_of_server = r.upstream().is_some_and(|u| !u.attempts.is_empty());
+            let ends_apart = is_of_server || matches!(r.out.body, Body::Stream(_));
             let pieces = Pieces { script, function, piece_type, ends_apart, may_begin };
             r.out.filters.push(Box::new(pieces));
         }

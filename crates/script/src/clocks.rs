@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 /// The longest stretch for which the time on the wall counts, and the greatest age of a reading of
-/// the thread's clock, in microseconds. No stretch is measured as shorter than it was, nor by more
-/// than this as longer.
+/// the thread's clock, in microseconds. A stretch may count as longer than it was by so much, and
+/// never as shorter.
 const STALE_USEC: u64 = 1_000;
 
 /// Both clocks of a thread, and the latest reading of the slow one.

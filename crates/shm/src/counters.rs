@@ -79,8 +79,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counters for `slots` processes. Memory is taken only for the slots that are used: the
-    /// kernel takes a page for whoever reads it first, too, so that sums end with the last of them.
+    /// Counters for `slots` processes. Memory is taken only for the slots that are used. The kernel
+    /// takes a page for the first reader as well, so sums end with the last slot that is used.
     pub fn new(slots: usize) -> io::Result<Counters> {
         // The line behind those of the slots has the number of them that is used.
         let lines = slots.max(1).checked_add(1).and_then(|lines| lines.checked_mul(CACHE_LINE));
