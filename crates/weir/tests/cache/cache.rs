@@ -302,7 +302,8 @@ fn faults_fail_no_request() {
     wait_for("files of evicted entries to go", || {
         (weir.cached_files("small").len() < 150).then_some(())
     });
-    assert_eq!(ask(&weir, "/small/299"), pair("HIT", "/small/299 1"));
+    // It is stored behind its answer, or not at all while the zone is full.
+    wait_until("a response to be kept", || ask(&weir, "/small/299").0 == "HIT");
     // A file that was cut, one that is another's, and one that was changed.
     let damages: [fn(&mut Vec<u8>); 4] = [
         |file| file.truncate(file.len() - 1),
