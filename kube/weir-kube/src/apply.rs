@@ -18,10 +18,10 @@ use crate::api;
 const SERVES: i32 = 0;
 const REFUSED: i32 = 1;
 
-/// The same if the server could not be asked.
+/// The exit status of `weir reload` if the server could not be asked.
 const NOT_ASKED: i32 = 2;
 
-/// The same if fewer workers serve than are configured.
+/// The exit status of `weir reload` if fewer workers serve than are configured.
 const SOME_SERVE: i32 = 3;
 
 /// How often a server is asked in all that gives no answer. The last answer counts, because a
