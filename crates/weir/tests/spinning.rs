@@ -66,8 +66,11 @@ fn main() -> ExitCode {
     if std::env::args().any(|argument| argument == "-p") {
         return cli::run(ADDED);
     }
-    for listen in ["", " reuseport", " reuseport=steered"] {
-        on_all_drivers(|driver| spinning_is_ended(driver, listen));
-    }
+    // At once: each waits for the watchdog.
+    std::thread::scope(|scope| {
+        for listen in ["", " reuseport", " reuseport=steered"] {
+            scope.spawn(move || on_all_drivers(|driver| spinning_is_ended(driver, listen)));
+        }
+    });
     ExitCode::SUCCESS
 }

@@ -147,6 +147,8 @@ struct Part {
     until_us: u64,
     /// CPU time of all servers, microseconds a second.
     cpu_us: f64,
+    /// The time in which a loop of theirs could run and another had the CPU, microseconds a second.
+    queued_us: f64,
 }
 
 /// The figures of a fault.
@@ -169,7 +171,7 @@ pub(crate) fn run(options: &Options) -> Outcome {
     proc::pin(1);
     let mut bounds = Bounds::default();
     let columns = ["fault", "r/s during", "after", "back ms", "5xx", "broken", "waits", "lines"];
-    let more = ["CPU us/s", "p50 us", "of all", "p99 us", "ratio", "in pairs", "noise", "late us"];
+    let more = ["CPU us/s", "queued us/s", "p50 us", "of all", "p99 us", "ratio", "in pairs", "noise", "late us"];
     let mut rows = vec![columns.into_iter().chain(more).map(str::to_owned).collect()];
     for (n, fault) in FAULTS.iter().enumerate() {
         if options.only.is_none_or(|only| only == n) {
@@ -233,22 +235,37 @@ fn one(options: &Options, fault: &Fault) -> Outcome<Figures> {
 struct Begun {
     from_us: u64,
     cpu_ns: u64,
+    queued_ns: u64,
 }
 
 impl Begun {
     fn new(nodes: &[Node], open: &Open) -> Begun {
-        Begun { from_us: open.now_us(), cpu_ns: cpu_ns(nodes) }
+        Begun { from_us: open.now_us(), cpu_ns: cpu_ns(nodes), queued_ns: queued_ns(nodes) }
     }
 
     fn end(self, nodes: &[Node], open: &Open) -> Part {
-        let (until_us, cpu_ns) = (open.now_us(), cpu_ns(nodes).saturating_sub(self.cpu_ns));
+        let until_us = open.now_us();
         let seconds = (until_us - self.from_us) as f64 / 1e6;
-        Part { from_us: self.from_us, until_us, cpu_us: cpu_ns as f64 / 1e3 / seconds }
+        let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 / 1e3 / seconds;
+        Part {
+            from_us: self.from_us,
+            until_us,
+            cpu_us: rate(self.cpu_ns, cpu_ns(nodes)),
+            queued_us: rate(self.queued_ns, queued_ns(nodes)),
+        }
     }
 }
 
+fn pids(nodes: &[Node]) -> Vec<u32> {
+    nodes.iter().flat_map(|node| node.server.pids()).collect()
+}
+
 fn cpu_ns(nodes: &[Node]) -> u64 {
-    proc::cpu_ns(&nodes.iter().flat_map(|node| node.server.pids()).collect::<Vec<_>>())
+    proc::cpu_ns(&pids(nodes))
+}
+
+fn queued_ns(nodes: &[Node]) -> u64 {
+    pids(nodes).into_iter().map(proc::queued_ns).sum()
 }
 
 /// The requests in a second that the servers let pass of one key, over that time.
@@ -321,8 +338,10 @@ fn judge(fault: &Fault, figures: &Figures, bounds: &mut Bounds) -> Vec<String> {
     // Every second part without the fault, against the others.
     let half = |from| self::p99(samples, without.iter().skip(from).step_by(2));
     let noise = half(1) / half(0);
-    let cpu = [without, with]
-        .map(|parts| median(&parts.iter().map(|part| part.cpu_us).collect::<Vec<_>>()));
+    let of = |take: fn(&Part) -> f64| {
+        [without, with].map(|parts| median(&parts.iter().map(take).collect::<Vec<_>>()))
+    };
+    let (cpu, queued) = (of(|part| part.cpu_us), of(|part| part.queued_us));
     let mut late: Vec<_> = samples.iter().map(|one| one.late_us).collect();
     row([
         name,
@@ -334,6 +353,7 @@ fn judge(fault: &Fault, figures: &Figures, bounds: &mut Bounds) -> Vec<String> {
         &waits.to_string(),
         &format!("{lines:?}"),
         &format!("{:.0} {:.0}", cpu[0], cpu[1]),
+        &format!("{:.0} {:.0}", queued[0], queued[1]),
         &format!("{:.0} {:.0}", p50[0], p50[1]),
         &format!("{:.0} {:.0}", p99_all[0], p99_all[1]),
         &format!("{:.0} {:.0}", p99[0], p99[1]),
@@ -362,7 +382,7 @@ mod tests {
             Sample { flow: 0, due_us, latency_us, late_us: 0, status: 200 }
         };
         let samples: Vec<_> = (0..50).map(|n| one(n * SLICE_US / 10)).collect();
-        let part = Part { from_us: 0, until_us: 5 * SLICE_US + 1, cpu_us: 0.0 };
+        let part = Part { from_us: 0, until_us: 5 * SLICE_US + 1, cpu_us: 0.0, queued_us: 0.0 };
         assert_eq!(p99(&samples, [part].iter()), 100.0);
         assert_eq!(latency(&samples, [part].iter(), 990), 9_000.0);
     }
@@ -372,7 +392,7 @@ mod tests {
         let one =
             |flow, due_us| Sample { flow, due_us, latency_us: due_us, late_us: 0, status: 200 };
         let samples = [one(0, 5), one(NODES, 6), one(0, 10), one(1, 20), one(2, 29), one(0, 30)];
-        let part = |from_us, until_us| Part { from_us, until_us, cpu_us: 0.0 };
+        let part = |from_us, until_us| Part { from_us, until_us, cpu_us: 0.0, queued_us: 0.0 };
         let parts = [part(0, 10), part(20, 30)];
         assert_eq!(latencies(&samples, parts.iter()), [5, 20, 29]);
     }
