@@ -1,9 +1,11 @@
 //! `cargo xtask trained`: the server for release, optimized by the profile of a load.
 //!
-//! The program is built twice: first with counters in it, which a load of a minute fills, then with
-//! the counts, by which the compiler lays out code, inlines and foresees branches
-//! (`-Cprofile-generate` and `-Cprofile-use` of rustc). The load is plain serving: files, kept and
-//! closed connections, TLS, HTTP/2, compression, a proxy and a cache.
+//! The program is built twice: first with counters in it, which a load fills, then with the counts,
+//! by which the compiler lays out code, inlines and foresees branches (`-Cprofile-generate` and
+//! `-Cprofile-use` of rustc). A function that the load does not reach counts as one that is never
+//! called, and becomes small instead of fast. So the load is broad: files, kept and closed
+//! connections, TLS, HTTP/2 and 3, compression, a proxy and a cache, limits, tables, scripts, and
+//! `stream`.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -26,10 +28,16 @@ http {
     access_log access.log; sendfile on; tcp_nopush on; keepalive_requests 1000000;
     gzip_types text/css;
     proxy_cache_path cache keys_zone=pages:1m;
+    limit_req_zone $binary_remote_addr zone=rate:1m rate=1000000r/s;
+    keyval_zone zone=table:1m state=pairs.json;
+    keyval $arg_k $found zone=table;
+    map $uri $kind { default page; ~[.]css$ style; }
+    js_import site.js;
     upstream origin { server 127.0.0.1:%PORT1%; keepalive 32; }
     server {
         listen 127.0.0.1:%PORT0%;
         listen 127.0.0.1:%PORT2% ssl; http2 on;
+        listen 127.0.0.1:%PORT2% quic;
         ssl_certificate own.crt; ssl_certificate_key own.key;
         root html;
         location = /ok { return 200 \"OK\"; }
@@ -37,9 +45,21 @@ http {
         location /old/ { rewrite ^/old/(.*)$ /$1 last; }
         location /passed/ { proxy_pass http://origin/; proxy_set_header Host $host; }
         location /cached/ { proxy_pass http://origin/; proxy_cache pages; proxy_cache_valid 1m; }
+        location /limited/ { alias html/; limit_req zone=rate burst=1000; add_header X-Kind $kind; }
+        location /found/ { alias html/; add_header X-Found $found; }
+        location = /scripted { js_content site.page; }
     }
     server { listen 127.0.0.1:%PORT1%; root html; access_log off; }
 }
+stream { server { listen 127.0.0.1:%PORT3%; proxy_pass 127.0.0.1:%PORT1%; } }
+";
+
+const SCRIPT: &str = "\
+function page(r) {
+    r.headersOut['X-Kind'] = r.variables.kind;
+    r.return(200, `${r.headersIn.host} ${r.method} ${r.args.k}\\n`);
+}
+export default { page };
 ";
 
 /// Builds it, and prints its path. Arguments are cargo's, the same for both builds.
@@ -69,6 +89,8 @@ fn trained(ws: &Workspace, args: &[String]) -> Result<PathBuf, String> {
     let quick: Vec<String> =
         quick.map(str::to_owned).into_iter().chain(args.iter().cloned()).collect();
     let program = build(ws, &triple, &folder.join("counting"), &counting, &quick)?;
+    // Not optimized: it is a load that the server need not wait for.
+    run::run(ws, "cargo", &["build", "--quiet", "-p", "weir-bench-tools", "--bin", "h3load"])?;
     train(ws, &program, &site)?;
     let profile = folder.join("weir.profdata");
     let (profile, counts) = (profile.to_string_lossy(), counts.to_string_lossy());
@@ -144,10 +166,10 @@ fn train(ws: &Workspace, program: &Path, site: &Path) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("the server under the load: {status}")) }
 }
 
-/// Three ports that are free.
-fn ports() -> Result<[u16; 3], String> {
-    let all = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0"));
-    let mut ports = [0; 3];
+/// Ports that are free.
+fn ports() -> Result<[u16; 4], String> {
+    let all = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0"));
+    let mut ports = [0; 4];
     for (port, socket) in ports.iter_mut().zip(&all) {
         let address = socket.as_ref().ok().and_then(|socket| socket.local_addr().ok());
         *port = address.ok_or("no port is free")?.port();
@@ -155,7 +177,7 @@ fn ports() -> Result<[u16; 3], String> {
     Ok(ports)
 }
 
-fn write_site(ws: &Workspace, site: &Path, ports: [u16; 3]) -> Result<(), String> {
+fn write_site(ws: &Workspace, site: &Path, ports: [u16; 4]) -> Result<(), String> {
     let mut config = CONFIG.to_owned();
     for (number, port) in ports.iter().enumerate() {
         config = config.replace(&format!("%PORT{number}%"), &port.to_string());
@@ -164,8 +186,10 @@ fn write_site(ws: &Workspace, site: &Path, ports: [u16; 3]) -> Result<(), String
     let types = types.map_err(|e| format!("conf/mime.types: {e}"))?;
     let line = "a { color: #123456; margin: 0 1px 2px 3px; } /* a rule of a style sheet */\n";
     let text = |bytes: usize| line.as_bytes().iter().copied().cycle().take(bytes).collect();
-    let files: [(&str, Vec<u8>); 6] = [
+    let files: [(&str, Vec<u8>); 8] = [
         ("nginx.conf", config.into_bytes()),
+        ("site.js", SCRIPT.into()),
+        ("pairs.json", b"{\"one\":\"1\",\"two\":\"2\"}".to_vec()),
         ("mime.types", types),
         ("html/1k.css", text(1 << 10)),
         ("html/20k.css", text(20 << 10)),
@@ -185,7 +209,7 @@ fn write_site(ws: &Workspace, site: &Path, ports: [u16; 3]) -> Result<(), String
 }
 
 /// The loads, one after the other.
-fn loads(ws: &Workspace, [http, _, https]: [u16; 3]) -> Result<(), String> {
+fn loads(ws: &Workspace, [http, _, https, stream]: [u16; 4]) -> Result<(), String> {
     let (plain, tls) = (format!("http://127.0.0.1:{http}"), format!("https://127.0.0.1:{https}"));
     let paths = [
         "/ok",
@@ -200,6 +224,9 @@ fn loads(ws: &Workspace, [http, _, https]: [u16; 3]) -> Result<(), String> {
         "/passed/1m.css",
         "/cached/1k.css",
         "/cached/20k.css",
+        "/limited/1k.css",
+        "/found/1k.css?k=two",
+        "/scripted?k=one",
     ];
     let wrk = |url: String, fields: &[&str]| {
         let mut words = vec!["-t1", "-c32", "-d", SECONDS];
@@ -213,8 +240,10 @@ fn loads(ws: &Workspace, [http, _, https]: [u16; 3]) -> Result<(), String> {
     for (field, path) in [("Connection: close", "/1k.css"), ("Range: bytes=100-299", "/1m.css")] {
         wrk(format!("{plain}{path}"), &[field])?;
     }
-    wrk(format!("{tls}/1k.css"), &[])?;
-    wrk(format!("{tls}/1k.css"), &["Connection: close"])?;
+    for url in [format!("{tls}/1k.css"), format!("http://127.0.0.1:{stream}/1k.css")] {
+        wrk(url.clone(), &[])?;
+        wrk(url, &["Connection: close"])?;
+    }
     // Handshakes, new and resumed, of both versions.
     let address = format!("127.0.0.1:{https}");
     for version in ["-tls1_2", "-tls1_3"] {
@@ -228,5 +257,13 @@ fn loads(ws: &Workspace, [http, _, https]: [u16; 3]) -> Result<(), String> {
         let url = format!("{tls}{path}");
         run::output(ws, "h2load", &["-n20000", "-c8", "-m16", &url])?;
     }
-    Ok(())
+    let h3load = ws.root().join("target/debug/h3load");
+    let port = https.to_string();
+    for (path, bytes) in [("/1k.css", 1 << 10), ("/1m.css", 1 << 20), ("/passed/1k.css", 1 << 10)] {
+        let length = (bytes as u32).to_string();
+        let words = [port.as_str(), "4", "16", SECONDS, path, &length];
+        run::output(ws, &h3load.to_string_lossy(), &words)?;
+    }
+    let words = [port.as_str(), "4", "1", SECONDS, "/1k.css", "1024", "close=on"];
+    run::output(ws, &h3load.to_string_lossy(), &words).map(|_| ())
 }

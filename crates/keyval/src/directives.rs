@@ -11,7 +11,7 @@ use engine::zones::name_and_size;
 use engine::{Cx, Module, Session};
 
 use crate::state::Format;
-use crate::store::{Kind, Pair};
+use crate::store::Kind;
 use crate::zone::{AllZones, Settings, Zone, Zones};
 
 /// The module's table, for an engine's list.
@@ -195,7 +195,7 @@ fn keyval<S: Session>(cx: &mut Cx<S>, n: &Node) -> Result<(), ConfError> {
     let (of, by) = (zone.clone(), key.clone());
     let value = Rc::new(move |s: &mut S| {
         let key = s.eval(&by);
-        of.store().find(&key).map(Pair::into_value)
+        of.store().value(&key)
     });
     let assign = Rc::new(move |s: &mut S, value: Bytes| {
         let key = s.eval(&key);

@@ -7,6 +7,7 @@
 
 mod changes;
 pub mod directives;
+mod find;
 mod lengths;
 pub mod pairs;
 mod state;

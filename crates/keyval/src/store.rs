@@ -127,7 +127,7 @@ pub struct Store {
     /// How keys are compared.
     pub kind: Kind,
     pub(crate) table: Rc<Table<Expiry>>,
-    lengths: Rc<Lengths>,
+    pub(crate) lengths: Rc<Lengths>,
     hashers: [RandomState; 2],
     /// Where the sweep for expired entries goes on, in this process.
     sweep: Cell<u32>,
@@ -138,6 +138,8 @@ pub struct Store {
     changes: Rc<OnceCell<Changes>>,
     /// The state file.
     pub(crate) state: RefCell<Option<Rc<StateFile>>>,
+    /// Room for the bytes of an entry.
+    pub(crate) room: RefCell<Vec<u8>>,
 }
 
 impl ZoneState for Store {
@@ -171,6 +173,7 @@ impl Store {
             synced: Cell::new(false),
             changes: Rc::default(),
             state: RefCell::default(),
+            room: RefCell::default(),
         })
     }
 
@@ -186,6 +189,7 @@ impl Store {
             synced: Cell::new(false),
             changes: self.changes.clone(),
             state: RefCell::default(),
+            room: RefCell::default(),
         }
     }
 
@@ -312,7 +316,12 @@ impl Store {
     }
 
     /// The entry of a key, if it is there and has not expired.
-    fn entry(&self, t: &mut Locked<'_, Expiry>, form: &[u8], now_ms: u64) -> Option<(Entry, Pair)> {
+    pub(crate) fn entry(
+        &self,
+        t: &mut Locked<'_, Expiry>,
+        form: &[u8],
+        now_ms: u64,
+    ) -> Option<(Entry, Pair)> {
         let (entry, pair, meta) = self.slot(t, form)?;
         if meta.has(TOMBSTONE) {
             return None;
@@ -329,37 +338,6 @@ impl Store {
         if let Some(length) = self.form(key).and_then(|form| self.length(&form)) {
             self.lengths.sub(length);
         }
-    }
-
-    /// The pair whose key matches a text.
-    pub fn find(&self, text: &[u8]) -> Option<Pair> {
-        let now_ms = base::time::unix_ms();
-        match self.kind {
-            Kind::Text => self.get(text),
-            Kind::Prefix => {
-                let mut t = self.lock();
-                let mut lengths = self.lengths.within(0, text.len());
-                let found = lengths.find_map(|length| self.entry(&mut t, &text[..length], now_ms));
-                Some(found?.1)
-            }
-            Kind::Ip => {
-                let (network, _) = Cidr::parse(text)?;
-                let first = first_of(network.network().is_ipv4());
-                let mut t = self.lock();
-                let mut lengths = self.lengths.within(first, first + usize::from(network.bits()));
-                let found = lengths.find_map(|length| {
-                    let around = Cidr::new(network.network(), (length - first) as u8)?;
-                    self.entry(&mut t, &form_of(around), now_ms)
-                });
-                Some(found?.1)
-            }
-        }
-    }
-
-    /// The pair of exactly this key.
-    pub fn get(&self, key: &[u8]) -> Option<Pair> {
-        let form = self.form(key)?;
-        Some(self.entry(&mut self.lock(), &form, base::time::unix_ms())?.1)
     }
 
     /// Stores a value.
@@ -609,7 +587,7 @@ impl Pair {
     }
 }
 
-fn is_over(expires_ms: u64, now_ms: u64) -> bool {
+pub(crate) fn is_over(expires_ms: u64, now_ms: u64) -> bool {
     expires_ms != 0 && expires_ms <= now_ms
 }
 
@@ -623,7 +601,7 @@ pub(crate) fn read(t: &Locked<'_, Expiry>, entry: Entry) -> Option<Pair> {
 }
 
 /// A network's form: its length and its address.
-fn form_of(network: Cidr) -> Vec<u8> {
+pub(crate) fn form_of(network: Cidr) -> Vec<u8> {
     let mut form = vec![network.bits()];
     match network.network() {
         IpAddr::V4(ip) => form.extend_from_slice(&ip.octets()),
@@ -633,7 +611,7 @@ fn form_of(network: Cidr) -> Vec<u8> {
 }
 
 /// The length that counts a network with no bits: those of IPv6 follow those of IPv4.
-fn first_of(is_ipv4: bool) -> usize {
+pub(crate) fn first_of(is_ipv4: bool) -> usize {
     if is_ipv4 { 0 } else { 64 }
 }
 

@@ -9,7 +9,9 @@ fn set(store: &Store, key: &str, value: &str) -> Result<(), Refused> {
 }
 
 fn found(store: &Store, text: &str) -> Option<String> {
-    store.find(text.as_bytes()).map(|pair| String::from_utf8(pair.value).unwrap())
+    let pair = store.find(text.as_bytes());
+    assert_eq!(store.value(text.as_bytes()), pair.as_ref().map(|pair| pair.value.clone().into()));
+    pair.map(|pair| String::from_utf8(pair.value).unwrap())
 }
 
 #[test]
@@ -30,6 +32,24 @@ fn texts_are_found_exactly() {
     assert!(!store.is_empty() && store.clear_some(1) && !store.clear_some(9));
     assert!(store.is_empty());
     assert_eq!(set(&store, "k", &"x".repeat(70_000)), Err(Refused::TooLong));
+}
+
+/// What a variable is given, without [`Store::find`] before it, which takes out what has expired.
+#[test]
+fn a_value_is_as_its_pair() {
+    let store = store(Kind::Text);
+    let value = |key: &str| store.value(key.as_bytes());
+    set(&store, "a", "").unwrap();
+    set(&store, "b", &"long".repeat(1000)).unwrap();
+    assert_eq!(value("a"), Some(Bytes::new()));
+    assert_eq!(value("b"), Some("long".repeat(1000).into()));
+    // The room for a long one is used again for a short one.
+    assert_eq!((value("a"), value("c")), (Some(Bytes::new()), None));
+    let now_ms = base::time::unix_ms();
+    assert!(store.set_expiry(b"a", now_ms + 1_000_000) && value("a").is_some());
+    assert!(store.set_expiry(b"b", now_ms - 1));
+    let entries = || store.lock().len();
+    assert_eq!((entries(), value("b"), entries()), (2, None, 1));
 }
 
 #[test]

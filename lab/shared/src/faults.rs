@@ -171,7 +171,17 @@ pub(crate) fn run(options: &Options) -> Outcome {
     proc::pin(1);
     let mut bounds = Bounds::default();
     let columns = ["fault", "r/s during", "after", "back ms", "5xx", "broken", "waits", "lines"];
-    let more = ["CPU us/s", "queued us/s", "p50 us", "of all", "p99 us", "ratio", "in pairs", "noise", "late us"];
+    let more = [
+        "CPU us/s",
+        "queued us/s",
+        "p50 us",
+        "of all",
+        "p99 us",
+        "ratio",
+        "in pairs",
+        "noise",
+        "late us",
+    ];
     let mut rows = vec![columns.into_iter().chain(more).map(str::to_owned).collect()];
     for (n, fault) in FAULTS.iter().enumerate() {
         if options.only.is_none_or(|only| only == n) {

@@ -369,18 +369,25 @@ impl<'a, R: Record> Locked<'a, R> {
 
     /// The key of an entry and its payload.
     pub fn bytes_of(&self, entry: Entry) -> Option<Vec<u8>> {
-        let cell = self.entry(entry)?;
+        let mut bytes = Vec::new();
+        self.copy(entry, &mut bytes).then_some(bytes)
+    }
+
+    /// Makes `bytes` the key of an entry and its payload; false when the entry is gone.
+    pub fn copy(&self, entry: Entry, bytes: &mut Vec<u8>) -> bool {
+        let Some(cell) = self.entry(entry) else { return false };
         let len = usize::from(Tag::of(cell).key_len);
-        let mut bytes = Vec::with_capacity(len + CACHE_LINE);
-        read(&cell.data[Table::<R>::KEY_AT..], &mut bytes);
+        bytes.clear();
+        bytes.reserve(len + CACHE_LINE);
+        read(&cell.data[Table::<R>::KEY_AT..], bytes);
         let mut number = get(&cell.more);
         for _ in 0..Table::<R>::cells_more(len) {
-            let more = self.t.cell(number)?;
-            read(&more.data, &mut bytes);
+            let Some(more) = self.t.cell(number) else { return false };
+            read(&more.data, bytes);
             number = get(&more.more);
         }
         bytes.truncate(len);
-        Some(bytes)
+        true
     }
 
     /// Gives an entry another value.
