@@ -108,15 +108,15 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "package",
-        arguments: "[check] [deb|rpm|image|static]... [--program FILE] [--out FOLDER] \
-                    [-- CARGO ARGUMENTS]",
+        arguments: "[check] [deb|rpm|image|static]... [--trained | --program FILE] \
+                    [--out FOLDER] [-- CARGO ARGUMENTS]",
         help: "what people install; check tries the packages in a minimal Debian, as root",
         run: package::run,
     },
     Verb {
         name: "trained",
         arguments: "[CARGO ARGUMENTS]",
-        help: "the server for release, built by the profile of a load; for package --program",
+        help: "the server for release, built by the profile of a load",
         run: trained::run,
     },
     Verb {

@@ -67,7 +67,8 @@ pub fn run(ws: &Workspace, args: &[String]) -> Findings {
     trained(ws, args).map(|program| println!("{}", program.display())).map_err(|e| vec![e])
 }
 
-fn trained(ws: &Workspace, args: &[String]) -> Result<PathBuf, String> {
+/// Builds it; its path.
+pub fn trained(ws: &Workspace, args: &[String]) -> Result<PathBuf, String> {
     let triple = host(ws)?;
     let merge = profdata(ws, &triple)?;
     for tool in ["wrk", "h2load", "openssl"] {

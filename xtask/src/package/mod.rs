@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Findings;
 use crate::run;
+use crate::trained;
 use crate::workspace::Workspace;
 use files::Entry;
 
@@ -27,6 +28,8 @@ configurations, and tells whether a reload was taken over.
 struct Asked {
     /// A program that is there already.
     program: Option<PathBuf>,
+    /// The program is built by the profile of a load: see [`trained`].
+    is_trained: bool,
     /// The folder of the results.
     out: PathBuf,
     /// The kinds of packages.
@@ -63,24 +66,26 @@ pub fn run_image(ws: &Workspace, args: &[String]) -> Findings {
 fn asked(ws: &Workspace, args: &[String]) -> Result<Asked, String> {
     let (mut program, mut out, mut kinds) = (None, ws.root().join("target/package"), Vec::new());
     let mut args = args.iter();
-    let mut cargo = Vec::new();
+    let (mut cargo, mut is_trained) = (Vec::new(), false);
     while let Some(arg) = args.next() {
         let mut value = || args.next().map(PathBuf::from).ok_or(format!("{arg} needs a value"));
         match arg.as_str() {
             "--program" => program = Some(value()?),
+            "--trained" => is_trained = true,
             "--out" => out = value()?,
             "--" => cargo.extend(args.by_ref().cloned()),
             kind if KINDS.contains(&kind) => kinds.push(kind.to_owned()),
             other => {
                 let all = KINDS.join("|");
                 return Err(format!(
-                    "{other}: usage: [{all}]... [--program FILE] [--out FOLDER] [-- CARGO ARGS]"
+                    "{other}: usage: [{all}]... [--trained | --program FILE] [--out FOLDER] \
+                     [-- CARGO ARGS]"
                 ));
             }
         }
     }
     let out = ws.root().join(out);
-    Ok(Asked { program, out, kinds, cargo })
+    Ok(Asked { program, is_trained, out, kinds, cargo })
 }
 
 fn made(ws: &Workspace, args: &[String], kinds: &[&str]) -> Result<(), String> {
@@ -117,6 +122,7 @@ fn usual(
 ) -> Result<Vec<PathBuf>, String> {
     let built = match &asked.program {
         Some(program) => program.clone(),
+        None if asked.is_trained => trained::trained(ws, &asked.cargo)?,
         None => build(ws, &asked.cargo)?,
     };
     let (program, debug) = apart(ws, &built, work)?;
