@@ -52,7 +52,9 @@ impl Clocks {
         Start { wall, ..latest }
     }
 
-    /// Processor time since a stretch began.
+    /// Processor time since a stretch began, in microseconds: at most [`STALE_USEC`] more than it
+    /// was, never less. Up to that length the time on the wall counts; a longer stretch counts from
+    /// the reading before it.
     pub fn used_usec(&self, start: &Start) -> u64 {
         let wall = (self.wall)();
         let elapsed = wall.saturating_sub(start.wall);
