@@ -5,8 +5,8 @@ use std::rc::Rc;
 use rquickjs::loader::{ImportAttributes, Loader, Resolver};
 use rquickjs::module::Declared;
 use rquickjs::{
-    Context, Ctx, Error, Exception, Function, Module, Persistent, Promise, Runtime, Value,
-    promise::PromiseState,
+    ArrayBuffer, Context, Ctx, Error, Exception, Module, Object, Persistent, Promise, Runtime,
+    Value, promise::PromiseState,
 };
 
 use crate::fault::{Fault, FaultKind};
@@ -14,10 +14,11 @@ use crate::host::stream::{Form, Way};
 use crate::host::{Facts, Host};
 use crate::ids::{Ticket, TimerId};
 use crate::program::Program;
-use crate::raw::Holder;
 use crate::state::{self, Limits, State, Waiter};
 use crate::value::{self, Answer, Argument, Data};
-use crate::{buffer, builtin, crypto, fetch, globals, http, process, shared, stream, text};
+use crate::{
+    buffer, builtin, crypto, fetch, functions, globals, http, process, raw, shared, stream, text,
+};
 
 /// An engine that runs one program. It serves one request at a time; the caller throws it away
 /// after a fault.
@@ -77,9 +78,10 @@ impl Instance {
         let serves_stream = host.stream().is_some();
         let mut instance = Instance { context, runtime, state, limits, ended: false };
         instance.run(host, |ctx, state| {
-            let _ = ctx.store_userdata(Holder(state.clone()));
+            raw::keep(ctx, state.clone());
             install(ctx)?;
             if serves_stream {
+                state.serves_stream.set(true);
                 stream::install(ctx)?;
             }
             for (name, text) in &program.objects {
@@ -144,12 +146,13 @@ impl Instance {
         arguments: &[Argument],
     ) -> Result<Outcome, Fault> {
         let begin = |ctx: &Ctx<'_>, state: &Rc<State>| {
-            let Some(found) = lookup(ctx, state, function)? else { return Ok(None) };
+            let Some(found) = functions::find(ctx, state, function)? else { return Ok(None) };
             let mut args = rquickjs::function::Args::new(ctx.clone(), arguments.len());
             for argument in arguments {
                 args.push_arg(match argument {
-                    Argument::Request => subject(ctx)?,
+                    Argument::Request => subject(ctx, state)?,
                     Argument::Data(data) => data.to_js(ctx)?,
+                    Argument::Last(last) => http::flags(ctx, *last)?,
                 })?;
             }
             let value: Value<'_> = found.call_arg(args)?;
@@ -199,7 +202,7 @@ impl Instance {
     /// # Errors
     /// A getter on the way to it threw.
     pub fn has_function(&mut self, host: &mut dyn Host, function: &str) -> Result<bool, Fault> {
-        self.run(host, |ctx, state| Ok(lookup(ctx, state, function)?.is_some()))
+        self.run(host, |ctx, state| Ok(functions::find(ctx, state, function)?.is_some()))
     }
 
     /// Sets what the script may use from now on: the place of a request may change.
@@ -381,6 +384,9 @@ fn outcome_of(
     call: Option<Call>,
 ) -> rquickjs::Result<Outcome> {
     let value = saved.clone().restore(ctx)?;
+    if value.is_undefined() && call.is_none() {
+        return Ok(Outcome::Done(Data::Undefined));
+    }
     let value = match Promise::from_value(value.clone()) {
         Ok(promise) => match promise.result::<Value<'_>>() {
             None => {
@@ -423,8 +429,8 @@ pub(crate) fn context(runtime: &Runtime) -> rquickjs::Result<Context> {
 }
 
 /// The `r` object of the request that the host lends, or the `s` object of its session.
-fn subject<'js>(ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
-    match state::host(ctx, |host| host.stream().is_some())? {
+fn subject<'js>(ctx: &Ctx<'js>, state: &State) -> rquickjs::Result<Value<'js>> {
+    match state.serves_stream.get() {
         true => stream::session(ctx),
         false => http::request(ctx),
     }
@@ -432,6 +438,9 @@ fn subject<'js>(ctx: &Ctx<'js>) -> rquickjs::Result<Value<'js>> {
 
 /// Adds the common objects to a context.
 fn install(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+    let state = state::of(ctx);
+    state.keep(ctx, Object::new(ctx.clone())?.into_value());
+    state.keep(ctx, ArrayBuffer::new_copy(ctx.clone(), [0_u8; 0])?.into_value());
     globals::install(ctx)?;
     buffer::install(ctx)?;
     text::install(ctx)?;
@@ -440,24 +449,6 @@ fn install(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
     http::install(ctx)?;
     fetch::install(ctx)?;
     shared::install(ctx)
-}
-
-/// The function that a directive names: an import, then properties.
-fn lookup<'js>(
-    ctx: &Ctx<'js>,
-    state: &State,
-    path: &str,
-) -> rquickjs::Result<Option<Function<'js>>> {
-    let mut parts = path.split('.');
-    let first = parts.next().unwrap_or_default();
-    let import = state.imports.borrow().iter().find(|(name, _)| name == first).map(|i| i.1.clone());
-    let Some(import) = import else { return Ok(None) };
-    let mut value = import.restore(ctx)?;
-    for part in parts {
-        let Some(object) = value.as_object() else { return Ok(None) };
-        value = object.get::<_, Value<'js>>(part)?;
-    }
-    Ok(value.into_function())
 }
 
 impl Program {
@@ -541,6 +532,19 @@ mod tests {
         assert_eq!(g, Ok(Outcome::Done(Data::Text("g".into()))));
         let none = i.call(&mut NoHost, "main.h", &[]).unwrap_err();
         assert_eq!(none.kind, FaultKind::NoFunction);
+    }
+
+    #[test]
+    fn a_call_finds_the_function_that_its_name_has_now() {
+        let mut i = instance(
+            "const all = { f() { all.f = () => 'second'; return 'first'; } };
+             export default { all };",
+        );
+        for expected in ["first", "second", "second"] {
+            let f = i.call(&mut NoHost, "main.all.f", &[]);
+            assert_eq!(f, Ok(Outcome::Done(Data::Text(expected.into()))));
+        }
+        assert_eq!(i.has_function(&mut NoHost, "main.all.f.name.g"), Ok(false));
     }
 
     #[test]

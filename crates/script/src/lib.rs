@@ -5,6 +5,7 @@
 //! | `program.rs` | [`Program`]: modules found, checked and compiled, without an engine |
 //! | `exports.rs` | modules that export what they declare later |
 //! | `instance.rs` | [`Instance`]: an engine that runs a program for one request at a time |
+//! | `functions.rs` | the functions that directives name |
 //! | `host/` | [`Host`]: what scripts can reach outside the engine |
 //! | `state.rs` | what natives share: the lent host, promises of the host, timers, the meter |
 //! | `clocks.rs` | the processor time of stretches, measured cheaply |
@@ -30,6 +31,7 @@ mod fault;
 mod fetch;
 mod form;
 mod fs;
+mod functions;
 mod globals;
 pub mod host;
 mod http;

@@ -205,6 +205,16 @@ pub(crate) fn getters<'js>(object: &Object<'js>, table: &[(&'static str, Native)
     Ok(())
 }
 
+/// Adds a property that natives read and write.
+pub(crate) fn accessor<'js>(
+    object: &Object<'js>,
+    name: &str,
+    get: Native,
+    set: Native,
+) -> Result<()> {
+    object.prop(name, Accessor::new(Plain(get), Plain(set)).configurable())
+}
+
 /// Adds `Symbol.toStringTag`.
 pub fn tag<'js>(object: &Object<'js>, name: &str) -> Result<()> {
     let symbol = PredefinedAtom::SymbolToStringTag;

@@ -13,6 +13,11 @@ pub struct OpenFiles(HashMap<i32, Rc<File>>);
 const OPEN_FILES_MAX: usize = 64;
 
 impl OpenFiles {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether no more can be opened.
     pub fn is_full(&self) -> bool {
         self.0.len() >= OPEN_FILES_MAX

@@ -1,8 +1,10 @@
 //! The only `unsafe` code of the crate: what the engine's library offers no safe call for.
 
+use std::any::Any;
 use std::cell::Cell;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use rquickjs::module::Declared;
 use rquickjs::{Ctx, Error, JsLifetime, Module, Result, Value, qjs};
@@ -15,6 +17,152 @@ pub struct Holder<T>(pub T);
 // SAFETY: `T` is `'static`, so it has no value of the engine in it, whose lifetime could change.
 unsafe impl<T: 'static> JsLifetime<'_> for Holder<T> {
     type Changed<'to> = Holder<T>;
+}
+
+/// Keeps a value for [`kept`] as long as the engine of the context lives. Called once for each.
+pub(crate) fn keep(ctx: &Ctx<'_>, value: Rc<dyn Any>) {
+    let _ = ctx.store_userdata(Holder(value));
+    let Some(holder) = ctx.userdata::<Holder<Rc<dyn Any>>>() else { return };
+    let pointer: *const Rc<dyn Any> = &holder.0;
+    // SAFETY: the engine gives the pointer back and does nothing else with it.
+    unsafe { qjs::JS_SetContextOpaque(ctx.as_raw().as_ptr(), pointer.cast_mut().cast()) }
+}
+
+/// The value of [`keep`]. Every call of a native asks for it, so it is not looked up among the
+/// library's user data, which takes a hundred instructions.
+pub(crate) fn kept<T: 'static>(ctx: &Ctx<'_>) -> Option<Rc<T>> {
+    // SAFETY: only `keep` sets the pointer, which is null before. It points into a box of the
+    // engine's user data, which stays there as long as the engine lives: nothing removes it.
+    let value = unsafe {
+        let pointer = qjs::JS_GetContextOpaque(ctx.as_raw().as_ptr());
+        pointer.cast::<Rc<dyn Any>>().cast_const().as_ref()?.clone()
+    };
+    value.downcast().ok()
+}
+
+/// A class of objects that are numbers outside of the engine. The engine makes and frees them
+/// without calls of ours, because the number stands in the place of the pointer to data.
+#[derive(Clone, Copy)]
+pub(crate) struct NumberedClass {
+    id: qjs::JSClassID,
+    runtime: NonNull<qjs::JSRuntime>,
+}
+
+impl NumberedClass {
+    /// A new class, whose objects have this prototype, or none if it is `null`.
+    pub fn new(ctx: &Ctx<'_>, name: &CStr, prototype: &Value<'_>) -> Result<NumberedClass> {
+        let raw = ctx.as_raw().as_ptr();
+        let class = qjs::JSClassDef {
+            class_name: name.as_ptr(),
+            finalizer: None,
+            gc_mark: None,
+            call: None,
+            exotic: std::ptr::null_mut(),
+        };
+        // SAFETY: the context has a runtime. The engine copies the name and the definition; the
+        // prototype is a value of this context, of which the class gets a reference of its own.
+        unsafe {
+            let runtime = NonNull::new(qjs::JS_GetRuntime(raw)).ok_or(Error::Unknown)?;
+            let mut id = 0;
+            qjs::JS_NewClassID(runtime.as_ptr(), &mut id);
+            if qjs::JS_NewClass(runtime.as_ptr(), id, &class) < 0 {
+                return Err(Error::Allocation);
+            }
+            qjs::JS_SetClassProto(raw, id, qjs::JS_DupValue(raw, prototype.as_raw()));
+            Ok(NumberedClass { id, runtime })
+        }
+    }
+
+    /// A new object. Number 0 is none.
+    pub fn object<'js>(self, ctx: &Ctx<'js>, number: u64) -> Result<Value<'js>> {
+        let raw = ctx.as_raw().as_ptr();
+        // SAFETY: the class is one of this runtime, as is looked at. It has no finalizer, so the
+        // engine never follows the pointer that the number is. The result belongs to the caller.
+        unsafe {
+            if qjs::JS_GetRuntime(raw) != self.runtime.as_ptr() {
+                return Err(Error::UnrelatedRuntime);
+            }
+            let object = qjs::JS_NewObjectClass(raw, self.id);
+            if qjs::JS_IsException(object) {
+                return Err(Error::Exception);
+            }
+            let number = std::ptr::without_provenance_mut(number as usize);
+            qjs::JS_SetOpaque(object, number);
+            Ok(Value::from_raw(ctx.clone(), object))
+        }
+    }
+
+    /// The number of an object of this class.
+    pub fn number(self, value: &Value<'_>) -> Option<u64> {
+        // SAFETY: the call only looks at the class of the value, and returns null for another one.
+        let number = unsafe { qjs::JS_GetOpaque(value.as_raw(), self.id) };
+        (!number.is_null()).then_some(number.addr() as u64)
+    }
+}
+
+/// A property's name in the form of the engine, for natives that use it often.
+///
+/// The state of an engine holds all of its names, and drops them before the engine goes.
+pub(crate) struct Name {
+    atom: qjs::JSAtom,
+    runtime: NonNull<qjs::JSRuntime>,
+}
+
+impl Name {
+    /// The name of this text.
+    pub fn new(ctx: &Ctx<'_>, text: &str) -> Result<Name> {
+        let raw = ctx.as_raw().as_ptr();
+        // SAFETY: the context has a runtime; the engine copies the text. The atom belongs to the
+        // caller.
+        unsafe {
+            let runtime = NonNull::new(qjs::JS_GetRuntime(raw)).ok_or(Error::Unknown)?;
+            let atom = qjs::JS_NewAtomLen(raw, text.as_ptr().cast(), text.len() as _);
+            if atom == qjs::JS_ATOM_NULL {
+                return Err(Error::Exception);
+            }
+            Ok(Name { atom, runtime })
+        }
+    }
+
+    /// The property of an object.
+    pub fn of<'js>(&self, object: &Value<'js>) -> Result<Value<'js>> {
+        let ctx = object.ctx();
+        let raw = ctx.as_raw().as_ptr();
+        // SAFETY: the name is one of this runtime, as is looked at; the result belongs to the
+        // caller.
+        unsafe {
+            if qjs::JS_GetRuntime(raw) != self.runtime.as_ptr() {
+                return Err(Error::UnrelatedRuntime);
+            }
+            let value = qjs::JS_GetProperty(raw, object.as_raw(), self.atom);
+            if qjs::JS_IsException(value) {
+                return Err(Error::Exception);
+            }
+            Ok(Value::from_raw(ctx.clone(), value))
+        }
+    }
+
+    /// Adds the property to an object that does not have it.
+    pub fn define<'js>(&self, object: &Value<'js>, value: &Value<'js>) -> Result<()> {
+        let raw = object.ctx().as_raw().as_ptr();
+        // SAFETY: as above; the engine gets a reference of its own to the value.
+        let done = unsafe {
+            if qjs::JS_GetRuntime(raw) != self.runtime.as_ptr() {
+                return Err(Error::UnrelatedRuntime);
+            }
+            let value = qjs::JS_DupValue(raw, value.as_raw());
+            let flags = qjs::JS_PROP_C_W_E as i32;
+            qjs::JS_DefinePropertyValue(raw, object.as_raw(), self.atom, value, flags)
+        };
+        if done < 0 { Err(Error::Exception) } else { Ok(()) }
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        // SAFETY: the runtime is there: `State::clear` drops all names before it goes.
+        unsafe { qjs::JS_FreeAtomRT(self.runtime.as_ptr(), self.atom) }
+    }
 }
 
 /// Bytecode that this process has compiled. Nothing else can make one: the engine trusts bytecode,
@@ -161,6 +309,31 @@ fn with_bytes<R>(value: &Value<'_>, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
     Some(f(unsafe { std::slice::from_raw_parts(pointer, length) }))
 }
 
+/// A new `Uint8Array` with a copy of bytes.
+pub(crate) fn uint8_array_of<'js>(ctx: &Ctx<'js>, bytes: &[u8]) -> Result<Value<'js>> {
+    worked(bytes.len());
+    // SAFETY: the engine copies the bytes; the result belongs to the caller.
+    unsafe {
+        let raw = ctx.as_raw().as_ptr();
+        let value = qjs::JS_NewUint8ArrayCopy(raw, bytes.as_ptr(), bytes.len() as _);
+        if qjs::JS_IsException(value) {
+            return Err(Error::Exception);
+        }
+        Ok(Value::from_raw(ctx.clone(), value))
+    }
+}
+
+/// Sets the prototype of an object.
+pub(crate) fn set_prototype<'js>(object: &Value<'js>, prototype: &Value<'js>) -> Result<()> {
+    // SAFETY: both are values of one context, whose references stay with the caller; the engine
+    // throws for what is no object.
+    let done = unsafe {
+        let raw = object.ctx().as_raw().as_ptr();
+        qjs::JS_SetPrototype(raw, object.as_raw(), prototype.as_raw())
+    };
+    if done < 0 { Err(Error::Exception) } else { Ok(()) }
+}
+
 /// `new Uint8Array(…)`, whatever the script has done to that name.
 pub(crate) fn uint8_array<'js>(ctx: &Ctx<'js>, arguments: &[Value<'js>]) -> Result<Value<'js>> {
     let mut raw: Vec<qjs::JSValue> = arguments.iter().map(Value::as_raw).collect();
@@ -219,29 +392,34 @@ pub(crate) fn is_typed_array(value: &Value<'_>) -> bool {
 
 /// Where the bytes of an array are now.
 fn span(value: &Value<'_>) -> Option<(*mut u8, usize)> {
-    let object = value.as_object()?;
+    if is_typed_array(value) {
+        return Some(span_of_typed(value));
+    }
+    let ctx = value.ctx();
+    // The library has no other test than to ask for the bytes. That throws an error for any other
+    // object, which takes 3,000 instructions, so it comes last.
+    value.as_object()?.as_array_buffer()?;
+    let mut size = 0;
+    // SAFETY: the value is an ArrayBuffer of this context. A detached one gives null, and an
+    // exception that is taken away.
+    let pointer =
+        unsafe { qjs::JS_GetArrayBuffer(ctx.as_raw().as_ptr(), &mut size, value.as_raw()) };
+    if pointer.is_null() {
+        ctx.catch();
+        return Some((pointer, 0));
+    }
+    Some((pointer, size as usize))
+}
+
+/// The same for a typed array.
+fn span_of_typed(value: &Value<'_>) -> (*mut u8, usize) {
     let ctx = value.ctx();
     let raw = ctx.as_raw().as_ptr();
-    let mut size = 0;
-    if object.as_array_buffer().is_some() {
-        // SAFETY: the value is an ArrayBuffer of this context. A detached one gives null, and an
-        // exception that is taken away.
-        let pointer = unsafe { qjs::JS_GetArrayBuffer(raw, &mut size, value.as_raw()) };
-        if pointer.is_null() {
-            ctx.catch();
-            return Some((pointer, 0));
-        }
-        return Some((pointer, size as usize));
-    }
-    // SAFETY: the call only looks at the class of the value.
-    if unsafe { qjs::JS_GetTypedArrayType(value.as_raw()) } < 0 {
-        return None;
-    }
     // SAFETY: the value is a typed array of this context, and the type has 1 to 8 bytes an
     // element; the buffer is a value that belongs to the caller, and is released at the end of
     // this function, while the array keeps its buffer.
     unsafe {
-        let (mut offset, mut length, mut element) = (0, 0, 0);
+        let (mut offset, mut length, mut element, mut size) = (0, 0, 0, 0);
         let buffer = qjs::JS_GetTypedArrayBuffer(
             raw,
             value.as_raw(),
@@ -251,16 +429,16 @@ fn span(value: &Value<'_>) -> Option<(*mut u8, usize)> {
         );
         if qjs::JS_IsException(buffer) {
             ctx.catch();
-            return Some((std::ptr::null_mut(), 0));
+            return (std::ptr::null_mut(), 0);
         }
         let buffer = Value::from_raw(ctx.clone(), buffer);
         let pointer = qjs::JS_GetArrayBuffer(raw, &mut size, buffer.as_raw());
         let within = (offset as usize).checked_add(length as usize);
         if pointer.is_null() || within.is_none_or(|end| end > size as usize) {
             ctx.catch();
-            return Some((std::ptr::null_mut(), 0));
+            return (std::ptr::null_mut(), 0);
         }
-        Some((pointer.add(offset as usize), length as usize))
+        (pointer.add(offset as usize), length as usize)
     }
 }
 

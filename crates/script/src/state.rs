@@ -9,10 +9,11 @@ use rquickjs::{Ctx, Exception, Function, Object, Persistent, Promise, Result, Va
 
 use crate::clocks::{Clocks, Start};
 use crate::fault::{Fault, FaultKind};
+use crate::functions::Path;
 use crate::host::{Facts, Host};
 use crate::ids::{Ticket, TimerId};
 use crate::open_files::OpenFiles;
-use crate::raw::{Holder, Lent};
+use crate::raw::{self, Lent, Name, NumberedClass};
 use crate::value::Answer;
 
 /// What a script may use.
@@ -79,12 +80,26 @@ pub struct State {
     pub files: RefCell<OpenFiles>,
     /// The prototypes of natives' classes.
     pub prototypes: RefCell<HashMap<&'static str, Persistent<Object<'static>>>>,
+    /// It works for sessions of stream, not for requests.
+    pub serves_stream: Cell<bool>,
+    /// The prototype of `Buffer`: bodies are made of many.
+    pub buffer: RefCell<Option<Persistent<Object<'static>>>>,
+    /// The class of requests, where there are any.
+    pub(crate) request_class: Cell<Option<NumberedClass>>,
+    /// The class of the targets of their proxies, which scripts cannot reach.
+    pub(crate) target_class: Cell<Option<NumberedClass>>,
+    kept: RefCell<Vec<Persistent<Value<'static>>>>,
+    /// The object of the request that is being served, and its number.
+    pub(crate) request: RefCell<Option<(u64, Persistent<Value<'static>>)>>,
     /// The clocks of `console.time`: label and start, nanoseconds.
     pub clocks: RefCell<Vec<(String, u64)>>,
     /// What `njs.on('exit')` has registered.
     pub exit: RefCell<Option<Persistent<Function<'static>>>>,
     /// The imported modules' default exports, by the name of the import.
     pub imports: RefCell<Vec<(String, Persistent<Value<'static>>)>>,
+    /// The functions that directives have called, by their names.
+    pub(crate) paths: RefCell<Vec<Rc<Path>>>,
+    names: RefCell<Vec<(&'static str, Rc<Name>)>>,
     waiters: RefCell<HashMap<Ticket, (Waiter, Finish)>>,
     timers: RefCell<HashMap<TimerId, Timer>>,
     rejected: RefCell<Vec<(Persistent<Value<'static>>, Persistent<Value<'static>>)>>,
@@ -177,9 +192,17 @@ impl State {
             native_bytes: Cell::new(0),
             files: RefCell::default(),
             prototypes: RefCell::default(),
+            serves_stream: Cell::new(false),
+            buffer: RefCell::default(),
+            request_class: Cell::new(None),
+            target_class: Cell::new(None),
+            kept: RefCell::default(),
+            request: RefCell::default(),
             clocks: RefCell::default(),
             exit: RefCell::default(),
             imports: RefCell::default(),
+            paths: RefCell::default(),
+            names: RefCell::default(),
             waiters: RefCell::default(),
             timers: RefCell::default(),
             rejected: RefCell::default(),
@@ -187,6 +210,23 @@ impl State {
             calls: RefCell::default(),
             next: Cell::new(1),
         }
+    }
+
+    /// Keeps an object as long as the engine lives. The engine remembers the shape of new objects
+    /// of a kind only while there is one of them, and it takes as long to make a shape as the rest
+    /// of a small object.
+    pub(crate) fn keep<'js>(&self, ctx: &Ctx<'js>, object: Value<'js>) {
+        self.kept.borrow_mut().push(Persistent::save(ctx, object));
+    }
+
+    /// The name of a property that natives use often.
+    pub(crate) fn name(&self, ctx: &Ctx<'_>, text: &'static str) -> Result<Rc<Name>> {
+        if let Some((_, name)) = self.names.borrow().iter().find(|(known, _)| *known == text) {
+            return Ok(name.clone());
+        }
+        let name = Rc::new(Name::new(ctx, text)?);
+        self.names.borrow_mut().push((text, name.clone()));
+        Ok(name)
     }
 
     fn number(&self) -> u64 {
@@ -211,19 +251,26 @@ impl State {
 
     /// Forgets what belongs to one request, and closes its files.
     pub(crate) fn forget_request(&self) {
-        self.files.take();
-        self.waiters.take();
-        self.timers.take();
+        self.request.take();
         self.broken.take();
-        self.calls.take();
-        self.clocks.take();
+        // Most requests have none of these, and to make new ones takes longer than to look.
+        forget(&self.files, |files| files.is_empty());
+        forget(&self.waiters, HashMap::is_empty);
+        forget(&self.timers, HashMap::is_empty);
+        forget(&self.calls, HashMap::is_empty);
+        forget(&self.clocks, Vec::is_empty);
     }
 
     /// Gives back every value of the engine, before the engine goes.
     pub(crate) fn clear(&self) {
         self.prototypes.take();
+        self.kept.take();
+        self.request.take();
         self.exit.take();
         self.imports.take();
+        self.paths.take();
+        self.names.take();
+        self.buffer.take();
         self.waiters.take();
         self.timers.take();
         self.rejected.take();
@@ -266,6 +313,9 @@ impl State {
 
     /// The oldest rejection that nobody handled; all are forgotten.
     pub(crate) fn take_rejection(&self) -> Option<Persistent<Value<'static>>> {
+        if !self.has_rejections() {
+            return None;
+        }
         let all = self.rejected.take();
         all.into_iter().next().map(|(_, reason)| reason)
     }
@@ -363,10 +413,16 @@ impl Drop for Charge {
     }
 }
 
+/// Drops the values of a cell, which is not borrowed while they go.
+fn forget<T: Default>(cell: &RefCell<T>, is_empty: fn(&T) -> bool) {
+    if !is_empty(&cell.borrow()) {
+        cell.take();
+    }
+}
+
 /// The state of the instance that a native belongs to.
 pub fn of(ctx: &Ctx<'_>) -> Rc<State> {
-    let holder = ctx.userdata::<Holder<Rc<State>>>();
-    holder.expect("an instance stores it before any script runs").0.clone()
+    raw::kept(ctx).expect("an instance stores it before any script runs")
 }
 
 /// Calls a function with the host, or throws: the object outlived its request.

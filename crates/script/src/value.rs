@@ -9,6 +9,8 @@ pub enum Argument {
     Request,
     /// A plain value.
     Data(Data),
+    /// `{ last: … }`: whether a piece of a response is the last one.
+    Last(bool),
 }
 
 /// A plain value: what a script is given, and what it returned.

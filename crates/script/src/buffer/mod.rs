@@ -4,18 +4,19 @@ mod numbers;
 mod search;
 
 use rquickjs::object::Property;
-use rquickjs::{Array, Ctx, Exception, Function, Object, Result, Value, atom::PredefinedAtom};
+use rquickjs::{
+    Array, Ctx, Exception, Function, Object, Persistent, Result, Value, atom::PredefinedAtom,
+};
 
 use crate::codec::Encoding;
 use crate::native::{self, Call, to_i64, to_u32};
 use crate::raw;
+use crate::state;
 use crate::value::text;
 
 /// A buffer with these bytes.
 pub fn new<'js>(ctx: &Ctx<'js>, bytes: &[u8]) -> Result<Value<'js>> {
-    let buffer = alloc(ctx, bytes.len())?;
-    raw::write(&buffer, 0, bytes);
-    Ok(buffer)
+    adopt(ctx, raw::uint8_array_of(ctx, bytes)?)
 }
 
 /// A buffer of zeroes.
@@ -26,9 +27,9 @@ fn alloc<'js>(ctx: &Ctx<'js>, length: usize) -> Result<Value<'js>> {
 
 /// Makes a buffer of a `Uint8Array`.
 fn adopt<'js>(ctx: &Ctx<'js>, array: Value<'js>) -> Result<Value<'js>> {
-    let prototype = native::prototype_of(ctx, "Buffer")?;
-    if let Some(object) = array.as_object() {
-        object.set_prototype(Some(&prototype))?;
+    let prototype = state::of(ctx).buffer.borrow().clone();
+    if let Some(prototype) = prototype {
+        raw::set_prototype(&array, prototype.restore(ctx)?.as_value())?;
     }
     Ok(array)
 }
@@ -65,6 +66,7 @@ pub fn install(ctx: &Ctx<'_>) -> Result<()> {
             ("write", 4, write),
         ],
     )?;
+    state::of(ctx).buffer.replace(Some(Persistent::save(ctx, prototype.clone())));
     // A typed array has a tag of its own.
     prototype.remove(PredefinedAtom::SymbolToStringTag)?;
     search::install(&prototype)?;

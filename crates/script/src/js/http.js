@@ -1,4 +1,5 @@
-// The request object `r`, over the natives `n` of http.rs. A request is a number there.
+// What the request object `r` has beside the natives of its class (`http/request.rs`), over further
+// natives `n` (`http/mod.rs`). Those take a request or a target of its proxies.
 //
 // Scripts may change the built-in objects of their context, so everything of them that is used
 // later is taken here.
@@ -11,7 +12,8 @@ export default function (n) {
     const { trunc } = Math;
     const { apply } = Reflect;
     const { TypeError, RangeError, Proxy, Object } = globalThis;
-    const { create, defineProperty, freeze: freezeOne, values: valuesOf } = Object;
+    const { defineProperty, freeze: freezeOne, getOwnPropertyDescriptors } = Object;
+    const { values: valuesOf } = Object;
     const { then } = Promise.prototype;
 
     // What natives take as bytes: a view as it is, nothing as '', anything else as String(value).
@@ -55,21 +57,13 @@ export default function (n) {
             : { value, writable: true, enumerable: true, configurable: true };
     }
 
-    // The handlers of proxies are made once. The number of the request is in the target, which is
-    // out of reach of scripts.
-    function target(id) {
-        const object = create(null);
-        object.id = id;
-        return object;
-    }
-
-    function fields(out) {
-        const get = (of, name) => typeof name === 'string' ? n.field(of.id, out, name) : undefined;
+    // The handlers of proxies are made once. The natives know of which request a target is.
+    function fields(get, out) {
         return {
             __proto__: null,
             get,
             has: (of, name) => get(of, name) !== undefined,
-            ownKeys: (of) => n.keys(of.id, out),
+            ownKeys: (of) => n.keys(of, out),
             getOwnPropertyDescriptor: (of, name) => descriptor(get(of, name)),
             set: () => false,
             defineProperty: () => false,
@@ -80,15 +74,15 @@ export default function (n) {
     }
 
     function setField(of, name, value) {
-        n.setField(of.id, `${name}`, values(value));
+        n.setField(of, `${name}`, values(value));
         return true;
     }
 
-    const inHandler = fields(false);
+    const inHandler = fields(n.fieldIn, false);
 
     const outHandler = {
         __proto__: null,
-        ...fields(true),
+        ...fields(n.fieldOut, true),
         set: setField,
         defineProperty(of, name, what) {
             if (what.get !== undefined || what.set !== undefined) {
@@ -97,25 +91,23 @@ export default function (n) {
             return setField(of, name, what.value);
         },
         deleteProperty(of, name) {
-            n.setField(of.id, `${name}`, []);
+            n.setField(of, `${name}`, []);
             return true;
         },
     };
 
-    function variablesHandler(raw) {
-        const get = (of, name) =>
-            typeof name === 'string' ? n.variable(of.id, name, raw) : undefined;
+    function variablesHandler(get) {
         return {
             __proto__: null,
             get,
             has: (of, name) => get(of, name) !== undefined,
             getOwnPropertyDescriptor: (of, name) => descriptor(get(of, name)),
             set(of, name, value) {
-                n.setVariable(of.id, `${name}`, bytes(value));
+                n.setVariable(of, `${name}`, bytes(value));
                 return true;
             },
             defineProperty(of, name, what) {
-                n.setVariable(of.id, `${name}`, bytes(what.value));
+                n.setVariable(of, `${name}`, bytes(what.value));
                 return true;
             },
             deleteProperty: () => false,
@@ -126,48 +118,34 @@ export default function (n) {
         };
     }
 
-    const variableHandler = variablesHandler(false);
-    const rawVariableHandler = variablesHandler(true);
+    const variableHandler = variablesHandler(n.variable);
+    const rawVariableHandler = variablesHandler(n.rawVariable);
 
-    function variables(id, raw) {
-        return new Proxy(target(id), raw ? rawVariableHandler : variableHandler);
-    }
-
-    let idOf;
-    let madeOf;
-    let objectOf;
-    let latest;
-
-    class Request {
-        #id;
-        // What its getters have made, with the number: most scripts use one of them or none.
+    // Objects of requests are of a class of the natives. What getters have made for one of them is
+    // kept in the target of its proxies, which is a private field that the object gets when such a
+    // getter is used first.
+    class Made extends (function (object) { return object; }) {
         #made;
 
-        constructor(id) { this.#id = id; }
-
-        static {
-            idOf = (object) => {
-                if (typeof object !== 'object' || object === null || !(#id in object)) {
-                    throw new TypeError('"this" is not a request object');
-                }
-                return object.#id;
-            };
-            madeOf = (object) => {
-                const id = idOf(object);
-                return object.#made ??= { __proto__: null, id };
-            };
-            objectOf = (id) => {
-                if (latest !== undefined && latest.#id === id) {
-                    return latest;
-                }
-                return new Request(id);
-            };
+        constructor(object) {
+            const target = n.target(object);
+            super(object);
+            this.#made = target;
         }
 
+        static of(object) {
+            return typeof object === 'object' && object !== null && #made in object
+                ? object.#made : new Made(object).#made;
+        }
+    }
+
+    const madeOf = Made.of;
+
+    const members = {
         get args() {
             const made = madeOf(this);
             if (made.args === undefined) {
-                const pairs = n.args(made.id);
+                const pairs = n.args(made);
                 const args = {};
                 for (let i = 0; i < pairs.length; i += 2) {
                     const name = pairs[i];
@@ -184,111 +162,30 @@ export default function (n) {
                 made.args = args;
             }
             return made.args;
-        }
+        },
 
         get headersIn() {
             const made = madeOf(this);
-            return made.headersIn ??= new Proxy(target(made.id), inHandler);
-        }
+            return made.headersIn ??= new Proxy(made, inHandler);
+        },
 
         get headersOut() {
             const made = madeOf(this);
-            return made.headersOut ??= new Proxy(target(made.id), outHandler);
-        }
+            return made.headersOut ??= new Proxy(made, outHandler);
+        },
 
         get variables() {
             const made = madeOf(this);
-            return made.variables ??= variables(made.id, false);
-        }
+            return made.variables ??= new Proxy(made, variableHandler);
+        },
 
         get rawVariables() {
             const made = madeOf(this);
-            return made.rawVariables ??= variables(made.id, true);
-        }
-
-        get httpVersion() { return n.text(idOf(this), 0); }
-        get method() { return n.text(idOf(this), 1); }
-        get remoteAddress() { return n.text(idOf(this), 2); }
-        get requestLine() { return n.text(idOf(this), 3); }
-        get uri() { return n.text(idOf(this), 4); }
-        get internal() { return n.internal(idOf(this)); }
-        get rawHeadersIn() { return n.rawFields(idOf(this), false); }
-        get rawHeadersOut() { return n.rawFields(idOf(this), true); }
-        get requestBuffer() { return n.requestBody(idOf(this), true); }
-        get requestText() { return n.requestBody(idOf(this), false); }
-        get responseBuffer() { return n.responseBody(idOf(this), true); }
-        get responseText() { return n.responseBody(idOf(this), false); }
-
-        get parent() {
-            const id = n.parent(idOf(this));
-            return id === undefined ? undefined : objectOf(id);
-        }
-
-        get status() { return n.status(idOf(this)); }
-        set status(value) { n.setStatus(idOf(this), integer(value)); }
-
-        done() { n.act(idOf(this), 0); }
-        finish() { n.act(idOf(this), 1); }
-        sendHeader() { n.act(idOf(this), 2); }
-        decline() { n.act(idOf(this), 3); }
-
-        error(...texts) {
-            const id = idOf(this);
-            for (let i = 0; i < texts.length; i++) n.log(id, 2, `${texts[i]}`);
-        }
-
-        log(...texts) {
-            const id = idOf(this);
-            for (let i = 0; i < texts.length; i++) n.log(id, 0, `${texts[i]}`);
-        }
-
-        warn(...texts) {
-            const id = idOf(this);
-            for (let i = 0; i < texts.length; i++) n.log(id, 1, `${texts[i]}`);
-        }
-
-        internalRedirect(uri) { n.redirect(idOf(this), bytes(uri)); }
-
-        return(status, body) {
-            const id = idOf(this);
-            const code = integer(status);
-            if (code < 0 || code > 999) {
-                throw new RangeError('code is out of range');
-            }
-            const plain = code >= 400 && (body === undefined || body === null);
-            n.return(id, code, plain ? undefined : bytes(body));
-        }
-
-        send(...pieces) {
-            const id = idOf(this);
-            for (let i = 0; i < pieces.length; i++) {
-                pieces[i] = convert(pieces[i], 'arg');
-            }
-            n.send(id, pieces);
-        }
-
-        sendBuffer(data, flags) {
-            const id = idOf(this);
-            const given = typeof flags === 'object' && flags !== null;
-            n.sendBuffer(id, bytes(data), given ? !!flags.flush : undefined);
-        }
-
-        setReturnValue(value) { n.setReturnValue(idOf(this), value); }
-
-        jsVarNames(prefix) {
-            idOf(this);
-            if (prefix !== undefined && typeof prefix !== 'string') {
-                throw new TypeError('"prefix" must be a string');
-            }
-            return n.variableNames(prefix ?? '');
-        }
-
-        readRequestArrayBuffer() { return n.readBody(idOf(this), 0); }
-        readRequestJSON() { return n.readBody(idOf(this), 1); }
-        readRequestText() { return n.readBody(idOf(this), 2); }
+            return made.rawVariables ??= new Proxy(made, rawVariableHandler);
+        },
 
         readRequestForm(options) {
-            const id = idOf(this);
+            const made = madeOf(this);
             let max = 128;
             if (options !== undefined) {
                 if (typeof options !== 'object' || options === null) {
@@ -301,18 +198,17 @@ export default function (n) {
                     }
                 }
             }
-            const made = madeOf(this);
             if (made.form !== undefined) {
                 return made.form;
             }
-            const make = (body) => made.form ??= new RequestForm(n.parseForm(id, body, max));
-            const body = n.readBody(id, 3);
+            const make = (body) =>
+                made.form ??= new RequestForm(n.parseForm(made, body, max));
+            const body = n.readBody(made);
             return isView(body) ? make(body) : apply(then, body, [make]);
-        }
+        },
 
         subrequest(uri, options, callback) {
-            const id = idOf(this);
-            n.mayAsk(id);
+            n.mayAsk(this);
             uri = convert(uri, 'uri arg');
             if (uri.length === 0) {
                 throw new TypeError('uri is empty');
@@ -346,12 +242,15 @@ export default function (n) {
             if (detached && done !== undefined) {
                 throw new TypeError('detached flag and callback are mutually exclusive');
             }
-            return n.subrequest(id, uri, args, method, body, detached, done);
-        }
-    }
+            return n.subrequest(this, uri, args, method, body, detached, done);
+        },
+    };
 
-    defineProperty(Request.prototype, Symbol.toStringTag,
-        { value: 'Request', configurable: true });
+    const described = getOwnPropertyDescriptors(members);
+    for (const name in described) {
+        described[name].enumerable = false;
+        defineProperty(n.prototype, name, described[name]);
+    }
 
     class RequestForm {
         #entries;
@@ -430,18 +329,18 @@ export default function (n) {
 
     // A run of js_periodic has variables, and nothing else of a request.
     class PeriodicSession {
-        #id;
-        constructor(id) { this.#id = id; }
+        #target;
+        constructor(target) { this.#target = target; }
 
         static #of(object) {
-            if (typeof object !== 'object' || object === null || !(#id in object)) {
+            if (typeof object !== 'object' || object === null || !(#target in object)) {
                 throw new TypeError('"this" is not a periodic object');
             }
-            return object.#id;
+            return object.#target;
         }
 
-        get variables() { return variables(PeriodicSession.#of(this), false); }
-        get rawVariables() { return variables(PeriodicSession.#of(this), true); }
+        get variables() { return new Proxy(PeriodicSession.#of(this), variableHandler); }
+        get rawVariables() { return new Proxy(PeriodicSession.#of(this), rawVariableHandler); }
     }
 
     defineProperty(PeriodicSession.prototype, Symbol.toStringTag,
@@ -469,8 +368,6 @@ export default function (n) {
     return {
         freeze,
         watch,
-        request: (id, isPeriodic) => isPeriodic ? new PeriodicSession(id)
-            : (latest = objectOf(id)),
-        reply: objectOf,
+        periodic: (target) => new PeriodicSession(target),
     };
 }

@@ -1,9 +1,11 @@
-//! The request object `r`: natives over the host, and what JavaScript makes of them
-//! (`js/http.js`).
+//! The request object `r`: natives over the host (`request.rs`), and what JavaScript makes of some
+//! of them (`js/http.js`).
 //!
 //! A request is a number that no other request of the process has. Objects of requests that have
 //! ended keep their numbers, which the host of a later request does not know, so that every use of
 //! them throws.
+
+mod request;
 
 use std::cell::RefCell;
 
@@ -12,15 +14,15 @@ use rquickjs::{
 };
 
 use crate::form;
-use crate::host::http::{Act, Ask, HttpHost, Refusal, RequestBody, RequestId, Side, Text};
-use crate::host::{Host, Level};
+use crate::host::Host;
+use crate::host::http::{Ask, HttpHost, Refusal, RequestBody, RequestId, Side, Text};
 use crate::native::{self, Call, Method, to_bool, to_number};
 use crate::query;
 use crate::raw::{self, Bytecode};
 use crate::state;
 use crate::value::{Answer, Data};
 
-const SOURCE: &str = include_str!("js/http.js");
+const SOURCE: &str = include_str!("../js/http.js");
 
 /// Where the state keeps what the module `js/http.js` returns.
 const PARTS: &str = "weir:http";
@@ -33,6 +35,7 @@ thread_local! {
 pub fn install(ctx: &Ctx<'_>) -> Result<()> {
     let natives = Object::new(ctx.clone())?;
     native::methods(&natives, NATIVES)?;
+    natives.set("prototype", request::install(ctx)?)?;
     let parts = prelude(ctx, PARTS, SOURCE, &COMPILED, natives)?;
     let parts = Persistent::save(ctx, parts);
     state::of(ctx).prototypes.borrow_mut().insert(PARTS, parts);
@@ -74,7 +77,18 @@ fn part<'js>(ctx: &Ctx<'js>, name: &str) -> Result<Function<'js>> {
 /// The `r` object of the request that the host lends; the same object for each call.
 pub fn request<'js>(ctx: &Ctx<'js>) -> Result<Value<'js>> {
     let (id, is_periodic) = host(ctx, |h| Ok((h.main(), h.is_periodic())))?;
-    part(ctx, "request")?.call((id as f64, is_periodic))
+    match is_periodic {
+        true => part(ctx, "periodic")?.call((request::target(ctx, id)?,)),
+        false => request::main(ctx, id),
+    }
+}
+
+/// The flags of a piece of a response.
+pub(crate) fn flags<'js>(ctx: &Ctx<'js>, last: bool) -> Result<Value<'js>> {
+    let flags = Object::new(ctx.clone())?.into_value();
+    let last = Value::new_bool(ctx.clone(), last);
+    state::of(ctx).name(ctx, "last")?.define(&flags, &last)?;
+    Ok(flags)
 }
 
 /// Has the rejection of a promise noted as soon as it happens; other values are nothing to watch.
@@ -103,16 +117,29 @@ fn host<R>(
     })
 }
 
-/// Calls a function with the request that the first argument names.
+/// Calls a function with the host of HTTP, if it knows a request.
+fn with<R>(
+    ctx: &Ctx<'_>,
+    id: RequestId,
+    f: impl FnOnce(&mut dyn HttpHost) -> std::result::Result<R, Refusal>,
+) -> Result<R> {
+    host(ctx, |h| match h.is_alive(id) {
+        true => f(h),
+        false => Err(Refusal::Internal("the request of this object has ended")),
+    })
+}
+
+/// Calls a function with the request that the first argument is, or a target of its proxies.
 fn of<R>(
     call: &Call<'_, '_>,
     f: impl FnOnce(&mut dyn HttpHost, RequestId) -> std::result::Result<R, Refusal>,
 ) -> Result<R> {
-    let id = to_number(&call.arg(0))? as RequestId;
-    host(call.ctx(), |h| match h.is_alive(id) {
-        true => f(h, id),
-        false => Err(Refusal::Internal("the request of this object has ended")),
-    })
+    let id = id_of(call)?;
+    with(call.ctx(), id, |h| f(h, id))
+}
+
+fn id_of(call: &Call<'_, '_>) -> Result<RequestId> {
+    request::number(call.ctx(), &call.arg(0))
 }
 
 /// The bytes of a view, or of a string.
@@ -147,99 +174,21 @@ const NATIVES: &[Method] = &[
         state::of(c.ctx()).note_broken(Persistent::save(c.ctx(), c.arg(0)));
         c.undefined()
     }),
-    ("text", 2, get_text),
+    ("target", 1, |c| request::target(c.ctx(), id_of(c)?)),
     ("args", 1, get_args),
-    ("internal", 1, |c| {
-        let is_internal = of(c, |h, id| Ok(h.is_internal(id)))?;
-        c.bool(is_internal)
-    }),
-    ("status", 1, |c| {
-        let status = of(c, |h, id| Ok(h.status(id)))?;
-        c.number(status.into())
-    }),
-    ("setStatus", 2, |c| {
-        let status = to_number(&c.arg(1))? as i64;
-        of(c, |h, id| {
-            h.set_status(id, status);
-            Ok(())
-        })?;
-        c.undefined()
-    }),
     ("keys", 2, get_names),
-    ("field", 3, get_field),
+    ("fieldIn", 2, |c| get_field(c, Side::In)),
+    ("fieldOut", 2, |c| get_field(c, Side::Out)),
     ("setField", 3, set_field),
-    ("rawFields", 2, get_fields),
-    ("variable", 3, get_variable),
+    ("variable", 2, |c| get_variable(c, false)),
+    ("rawVariable", 2, |c| get_variable(c, true)),
     ("setVariable", 3, |c| {
         let (name, value) = (variable_name(&c.arg(1))?, bytes(&c.arg(2))?);
         of(c, |h, id| h.set_variable(id, &name, value))?;
         c.undefined()
     }),
-    ("variableNames", 1, get_variable_names),
-    ("requestBody", 2, get_request_body),
-    ("responseBody", 2, |c| {
-        let is_raw = to_bool(&c.arg(1))?;
-        match of(c, |h, id| Ok(h.response_body(id)))? {
-            Some(body) => text_or_buffer(c.ctx(), body, is_raw),
-            None => c.undefined(),
-        }
-    }),
-    ("readBody", 2, read_body),
+    ("readBody", 1, |c| read_body(c.ctx(), id_of(c)?, 3)),
     ("parseForm", 3, parse_form),
-    ("parent", 1, |c| match of(c, |h, id| Ok(h.parent(id)))? {
-        Some(id) => c.number(id as f64),
-        None => c.undefined(),
-    }),
-    ("log", 3, |c| {
-        let level = match to_number(&c.arg(1))? as u32 {
-            0 => Level::Info,
-            1 => Level::Warn,
-            _ => Level::Error,
-        };
-        let text = raw::to_text(&c.arg(2))?;
-        of(c, |h, id| {
-            h.log(id, level, &text);
-            Ok(())
-        })?;
-        c.undefined()
-    }),
-    ("act", 2, |c| {
-        let act = match to_number(&c.arg(1))? as u32 {
-            0 => Act::Done,
-            1 => Act::Finish,
-            2 => Act::SendHeader,
-            _ => Act::Decline,
-        };
-        of(c, |h, id| h.act(id, act))?;
-        c.undefined()
-    }),
-    ("redirect", 2, |c| {
-        let uri = bytes(&c.arg(1))?;
-        of(c, |h, id| h.redirect(id, uri))?;
-        c.undefined()
-    }),
-    ("return", 3, answer),
-    ("send", 2, |c| {
-        let mut whole = Vec::new();
-        for piece in list(&c.arg(1))? {
-            whole.extend_from_slice(&bytes(&piece)?);
-        }
-        of(c, |h, id| h.send(id, whole))?;
-        c.undefined()
-    }),
-    ("sendBuffer", 3, |c| {
-        let (piece, flush) = (bytes(&c.arg(1))?, c.arg(2).as_bool());
-        of(c, |h, id| h.send_buffer(id, piece, flush))?;
-        c.undefined()
-    }),
-    ("setReturnValue", 2, |c| {
-        let value = Data::from_js(&c.arg(1))?;
-        of(c, |h, id| {
-            h.set_return_value(id, value);
-            Ok(())
-        })?;
-        c.undefined()
-    }),
     ("mayAsk", 1, |c| {
         let m = "subrequest can only be created for the primary request";
         of(c, |h, id| if h.may_ask(id) { Ok(()) } else { Err(Refusal::Type(m)) })?;
@@ -267,18 +216,6 @@ pub(crate) fn strings<'js>(
     Ok(array.into_value())
 }
 
-fn get_text<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
-    let what = match to_number(&c.arg(1))? as u32 {
-        0 => Text::HttpVersion,
-        1 => Text::Method,
-        2 => Text::RemoteAddress,
-        3 => Text::RequestLine,
-        _ => Text::Uri,
-    };
-    let bytes = of(c, |h, id| Ok(h.text(id, what)))?;
-    text(c.ctx(), &bytes)
-}
-
 fn get_args<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     let args = of(c, |h, id| Ok(h.text(id, Text::Args)))?;
     let pairs = query::pairs(&args);
@@ -296,12 +233,11 @@ fn get_names<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     strings(c.ctx(), names)
 }
 
-fn get_fields<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
-    let side = side(c)?;
-    let fields = of(c, |h, id| Ok(h.fields(id, side)))?;
-    let array = Array::new(c.ctx().clone())?;
-    for (i, (name, value)) in fields.into_iter().enumerate() {
-        array.set(i, strings(c.ctx(), [name, value])?)?;
+/// Fields as an array of names and values.
+fn fields<'js>(ctx: &Ctx<'js>, all: Vec<(Vec<u8>, Vec<u8>)>) -> Result<Value<'js>> {
+    let array = Array::new(ctx.clone())?;
+    for (i, (name, value)) in all.into_iter().enumerate() {
+        array.set(i, strings(ctx, [name, value])?)?;
     }
     Ok(array.into_value())
 }
@@ -351,8 +287,13 @@ const OUT_SINGLE: &[&str] = &[
     "Server",
 ];
 
-fn get_field<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
-    let (side, name) = (side(c)?, raw::to_text(&c.arg(2))?);
+/// The value of a field by its name; symbols name none.
+fn get_field<'js>(c: &Call<'_, 'js>, side: Side) -> Result<Value<'js>> {
+    let name = c.arg(1);
+    if !name.is_string() {
+        return c.undefined();
+    }
+    let name = raw::to_text(&name)?;
     let values = of(c, |h, id| Ok(h.field(id, side, name.as_bytes())))?;
     let Some(first) = values.first() else { return c.undefined() };
     match joined(side, name.as_bytes()) {
@@ -408,33 +349,22 @@ pub(crate) fn variable_name(value: &Value<'_>) -> Result<Vec<u8>> {
     Ok(name)
 }
 
-fn get_variable<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
-    let (name, is_raw) = (variable_name(&c.arg(1))?, to_bool(&c.arg(2))?);
+/// The value of a variable by its name; symbols name none.
+fn get_variable<'js>(c: &Call<'_, 'js>, is_raw: bool) -> Result<Value<'js>> {
+    let name = c.arg(1);
+    if !name.is_string() {
+        return c.undefined();
+    }
+    let name = variable_name(&name)?;
     match of(c, |h, id| Ok(h.variable(id, &name)))? {
         Some(value) => text_or_buffer(c.ctx(), value, is_raw),
         None => c.undefined(),
     }
 }
 
-fn get_variable_names<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
-    let prefix = raw::to_text(&c.arg(0))?;
-    let names = host(c.ctx(), |h| Ok(h.variable_names()))?;
-    let named = names.into_iter().filter(|name| name.starts_with(&prefix));
-    strings(c.ctx(), named.map(String::into_bytes))
-}
-
-fn get_request_body<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
-    let is_raw = to_bool(&c.arg(1))?;
-    match of(c, |h, id| Ok(h.request_body(id)))? {
-        RequestBody::Bytes(body) => text_or_buffer(c.ctx(), body, is_raw),
-        RequestBody::Unread => c.undefined(),
-        RequestBody::Lost => Err(Exception::throw_internal(c.ctx(), "failed to read request body")),
-    }
-}
-
-/// `n.readBody(id, kind)`: the body's value, or a promise of it.
-fn read_body<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
-    let finish: state::Finish = match to_number(&c.arg(1))? as u32 {
+/// The body of a request, or a promise of it, in one of four kinds.
+fn read_body<'js>(ctx: &Ctx<'js>, id: RequestId, kind: u32) -> Result<Value<'js>> {
+    let finish: state::Finish = match kind {
         0 => |ctx, answer| {
             let buffer = ArrayBuffer::new_copy(ctx.clone(), of_answer(ctx, answer)?)?;
             Ok(buffer.into_value())
@@ -446,21 +376,27 @@ fn read_body<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
         2 => |ctx, answer| text(ctx, &of_answer(ctx, answer)?),
         _ => |ctx, answer| Data::Bytes(of_answer(ctx, answer)?).to_js(ctx),
     };
-    match of(c, |h, id| Ok(h.request_body(id)))? {
-        RequestBody::Bytes(body) => finish(c.ctx(), Answer::Data(Data::Bytes(body))),
-        RequestBody::Lost => Err(Exception::throw_internal(c.ctx(), "failed to read request body")),
+    match with(ctx, id, |h| Ok(h.request_body(id)))? {
+        RequestBody::Bytes(body) => finish(ctx, Answer::Data(Data::Bytes(body))),
+        RequestBody::Lost => Err(lost(ctx)),
         RequestBody::Unread => {
-            if of(c, |h, _| Ok(h.is_reading_body()))? {
-                return Err(c.type_error("request body is already being read"));
+            if with(ctx, id, |h| Ok(h.is_reading_body()))? {
+                let m = "request body is already being read";
+                return Err(Exception::throw_type(ctx, m));
             }
-            let (ticket, promise) = state::promise(c.ctx(), finish)?;
-            of(c, |h, _| {
+            let (ticket, promise) = state::promise(ctx, finish)?;
+            with(ctx, id, |h| {
                 h.read_body(ticket);
                 Ok(())
             })?;
             Ok(promise.into_value())
         }
     }
+}
+
+/// Throws the error of a body that was read, and is nowhere.
+fn lost(ctx: &Ctx<'_>) -> Error {
+    Exception::throw_internal(ctx, "failed to read request body")
 }
 
 /// The bytes that the host answers with.
@@ -472,7 +408,7 @@ fn of_answer(ctx: &Ctx<'_>, answer: Answer) -> Result<Vec<u8>> {
     }
 }
 
-/// `n.parseForm(id, body, maxKeys)`: entries with `name` and `value` or `file`.
+/// `n.parseForm(request, body, maxKeys)`: entries with `name` and `value` or `file`.
 fn parse_form<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     let body = bytes(&c.arg(1))?;
     let max = to_number(&c.arg(2))? as usize;
@@ -492,23 +428,7 @@ fn parse_form<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     Ok(array.into_value())
 }
 
-/// `n.return(id, status, body)`
-fn answer<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
-    let status = to_number(&c.arg(1))? as u16;
-    let body = match c.arg(2) {
-        value if value.is_undefined() => None,
-        value => Some(bytes(&value)?),
-    };
-    if matches!(status, 301 | 302 | 303 | 307 | 308)
-        && body.as_ref().is_some_and(|body| !is_field_value(body))
-    {
-        return Err(c.type_error("invalid header value"));
-    }
-    of(c, |h, id| h.answer(id, status, body))?;
-    c.undefined()
-}
-
-/// `n.subrequest(id, uri, args, method, body, detached, callback)`
+/// `n.subrequest(request, uri, args, method, body, detached, callback)`
 fn subrequest<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     let body = match c.arg(4) {
         value if value.is_undefined() => None,
@@ -544,7 +464,7 @@ fn subrequest<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
 /// The object of a reply, whose number the host answers with.
 fn reply<'js>(ctx: &Ctx<'js>, answer: Answer) -> Result<Value<'js>> {
     match answer {
-        Answer::Data(Data::Number(id)) => part(ctx, "reply")?.call((id,)),
+        Answer::Data(Data::Number(id)) => request::object(ctx, id as RequestId),
         Answer::Data(_) => Err(Error::Unknown),
         Answer::Failed(message) => Err(Exception::throw_message(ctx, &message)),
     }
