@@ -125,13 +125,13 @@ fn install(l: &LocView, p: &mut Pipeline) -> Result<(), ConfError> {
     let all = handlers.all().chain(content).chain(periodics.map(|of| &of.function));
     settings.prepare(all)?;
     if let Some(function) = &handlers.access {
-        p.access.push(Box::new(Handler::access(function)));
+        p.access.push(Box::new(Handler::access(function, &settings)));
     }
     if let Some(function) = content {
-        p.content_handler = Some(Box::new(Handler::content(function)));
+        p.content_handler = Some(Box::new(Handler::content(function, &settings)));
     }
     if handlers.header_filter.is_some() || handlers.body_filter.is_some() {
-        p.header_filters.push(Box::new(filters::Filter::new(handlers.clone())));
+        p.header_filters.push(Box::new(filters::Filter::new(handlers.clone(), settings.clone())));
     }
     Ok(())
 }

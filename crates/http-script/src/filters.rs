@@ -10,9 +10,9 @@ use http::output::{Body, BodyFilter, FilterStep, Piece};
 use http::request::Request;
 use mem::Chain;
 use script_modules::text::Failed;
-use script_modules::{Function, share};
+use script_modules::{Function, Settings, share};
 
-use ::script::{Data, Outcome};
+use ::script::{Argument, Data, Outcome};
 
 use crate::handler;
 use crate::script::{Caller, Script};
@@ -26,18 +26,25 @@ struct HasFailed(Cell<bool>);
 /// Both filters of a location.
 pub(crate) struct Filter {
     conf: Rc<Handlers>,
+    /// The settings of their location.
+    here: Rc<Settings>,
 }
 
 impl Filter {
-    pub fn new(conf: Rc<Handlers>) -> Filter {
-        Filter { conf }
+    pub fn new(conf: Rc<Handlers>, here: Rc<Settings>) -> Filter {
+        Filter { conf, here }
     }
+}
 
-    fn headers(&self, r: &mut Request, script: &Rc<Script>) -> Result<(), Verdict> {
-        let Some(function) = &self.conf.header_filter else { return Ok(()) };
-        called(r, script, (Caller::HeaderFilter, "header"), function, Vec::new())
-            .map_err(|Failed| Verdict::Status(500))
+/// Calls a header filter, unless it has failed before.
+fn headers(r: &mut Request, script: &Rc<Script>, function: &Function) -> Result<(), Verdict> {
+    let has_failed: Rc<HasFailed> = r.shared();
+    if has_failed.0.get() {
+        return Ok(());
     }
+    let done = called(r, script, (Caller::HeaderFilter, "header"), function, &[Argument::Request]);
+    has_failed.0.set(done.is_err());
+    done.map_err(|Failed| Verdict::Status(500))
 }
 
 /// Calls the function of a filter, which must not wait, unless the script waits anyway: for what
@@ -47,11 +54,11 @@ fn called(
     script: &Rc<Script>,
     (caller, what): (Caller, &str),
     function: &Function,
-    more: Vec<Data>,
+    arguments: &[Argument],
 ) -> Result<(), Failed> {
     let (before, waits_for) = (script.caller.get(), script.job.ops.len());
     let waited = script.is_waiting();
-    let called = script.call(r, caller, function, more);
+    let called = script.call(r, caller, function, arguments);
     // The content handler's answer does not count without what its filters wait for.
     let waits = matches!(called, Ok(Outcome::Pending(_))) || script.job.ops.len() > waits_for;
     script.caller.set(if waits { Caller::Other } else { before });
@@ -80,16 +87,15 @@ impl HeaderFilter for Filter {
             functions.for_each(|function| handler::explain(r, function));
             return Verdict::Next;
         }
-        let Ok(Some(script)) = Script::of(r) else { return Verdict::Status(500) };
+        let script = Script::of_location(r, &self.here);
+        let Ok(Some(script)) = script else { return Verdict::Status(500) };
         if r.out.status == 0 {
             r.out.status = 200;
         }
         script.filtering.is_on.set(true);
-        let has_failed: Rc<HasFailed> = r.shared();
-        if !has_failed.0.get()
-            && let Err(verdict) = self.headers(r, &script)
+        if let Some(function) = &self.conf.header_filter
+            && let Err(verdict) = headers(r, &script, function)
         {
-            has_failed.0.set(true);
             return verdict;
         }
         if let Some((function, piece_type)) = &self.conf.body_filter {
@@ -133,8 +139,8 @@ impl Pieces {
             PieceType::Text => Data::Text(String::from_utf8_lossy(bytes).into_owned()),
             PieceType::Buffer => Data::Bytes(bytes.to_vec()),
         };
-        let flags = Data::Object(vec![("last".to_owned(), Data::Bool(last))]);
-        called(r, script, (Caller::BodyFilter, "body"), &self.function, vec![data, flags])?;
+        let arguments = [Argument::Request, Argument::Data(data), Argument::Last(last)];
+        called(r, script, (Caller::BodyFilter, "body"), &self.function, &arguments)?;
         self.take(out);
         Ok(())
     }

@@ -54,7 +54,7 @@ impl<'a> HttpCall<'a> {
 
     /// The most bytes that the script may have queued.
     fn memory_max(&self) -> usize {
-        settings(self.r).limits().memory_bytes
+        self.script.here(self.r).limits().memory_bytes
     }
 
     fn queue(&mut self, piece: Vec<u8>) {

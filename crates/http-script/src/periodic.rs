@@ -10,6 +10,8 @@ use http::server::location::Location;
 use script_modules::settings::{Periodic, Periodics};
 use script_modules::{periodic, share};
 
+use ::script::Argument;
+
 use crate::script::{Caller, Script};
 
 /// Starts the functions of this worker.
@@ -51,7 +53,7 @@ async fn run(main: &Rc<HttpMain>, server: &Rc<Server>, location: &Rc<Location>, 
 async fn call(r: &mut Request, of: &Periodic) {
     share::time().await;
     let Ok(Some(script)) = Script::of(r) else { return };
-    if script.call(r, Caller::Periodic, &of.function, Vec::new()).is_err() {
+    if script.call(r, Caller::Periodic, &of.function, &[Argument::Request]).is_err() {
         return;
     }
     while script.is_waiting() {

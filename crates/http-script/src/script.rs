@@ -1,7 +1,7 @@
 //! The engine that works for one request, and what its script waits for.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::log::Level;
@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::Verdict;
 use http::channel::in_memory;
 use http::request::Request;
+use http::server::location::Location;
 use http::subrequest::Handle;
 use mem::Chain;
 use script_modules::job::next_id;
@@ -17,7 +18,7 @@ use script_modules::text::{Failed, report};
 use script_modules::{Function, Job, Settings};
 
 use ::script::host::http::RequestId;
-use ::script::{Answer, Call, Data, Fault, FaultKind, Outcome, Ticket};
+use ::script::{Answer, Argument, Call, Data, Fault, FaultKind, Outcome, Ticket};
 
 use crate::host::HttpCall;
 
@@ -84,10 +85,12 @@ pub(crate) struct Script {
     pub id: RequestId,
     /// The engine, and what it waits for.
     pub job: Job,
+    /// The location of the latest call, and its settings.
+    place: RefCell<(Rc<Location>, Rc<Settings>)>,
     pub body_wanted: Cell<Option<Ticket>>,
     /// The body, if it was read from its file.
     pub body_of_file: RefCell<Option<Bytes>>,
-    pub replies: Rc<RefCell<HashMap<RequestId, Reply>>>,
+    pub replies: RefCell<BTreeMap<RequestId, Reply>>,
     pub caller: Cell<Caller>,
     pub decision: RefCell<Decision>,
     pub return_value: RefCell<Option<Data>>,
@@ -118,10 +121,31 @@ impl Script {
     /// # Errors
     /// There is no engine.
     pub fn of(r: &mut Request) -> Result<Option<Rc<Script>>, Failed> {
-        if let Some(Slot(Some(script))) = r.ctx::<Slot>() {
-            return Ok(Some(script.clone()));
+        match r.ctx::<Slot>() {
+            Some(Slot(Some(script))) => Ok(Some(script.clone())),
+            _ => {
+                let here = settings(r);
+                Script::begin(r, here)
+            }
         }
-        let Some(script) = Script::new(r)? else { return Ok(None) };
+    }
+
+    /// The same for a function of a location, whose settings its handler has.
+    ///
+    /// # Errors
+    /// As for [`Script::of`].
+    pub fn of_location(r: &mut Request, here: &Rc<Settings>) -> Result<Option<Rc<Script>>, Failed> {
+        match r.ctx::<Slot>() {
+            Some(Slot(Some(script))) => Ok(Some(script.clone())),
+            _ => {
+                debug_assert!(Rc::ptr_eq(here, &settings(r)), "the request is in that location");
+                Script::begin(r, here.clone())
+            }
+        }
+    }
+
+    fn begin(r: &mut Request, here: Rc<Settings>) -> Result<Option<Rc<Script>>, Failed> {
+        let Some(script) = Script::make(r, here)? else { return Ok(None) };
         r.ctx_mut::<Slot>().0 = Some(script.clone());
         let ending = script.clone();
         r.at_end(Box::new(move |r| ending.end(r)));
@@ -133,13 +157,19 @@ impl Script {
     /// # Errors
     /// There is no engine.
     pub fn new(r: &mut Request) -> Result<Option<Rc<Script>>, Failed> {
-        let Some(job) = Job::new(settings(r)) else { return Ok(None) };
+        let here = settings(r);
+        Script::make(r, here)
+    }
+
+    fn make(r: &mut Request, here: Rc<Settings>) -> Result<Option<Rc<Script>>, Failed> {
+        let Some(job) = Job::new(here.clone()) else { return Ok(None) };
         let script = Rc::new(Script {
             id: next_id(),
             job,
+            place: RefCell::new((r.loc.clone(), here)),
             body_wanted: Cell::default(),
             body_of_file: RefCell::default(),
-            replies: Rc::default(),
+            replies: RefCell::default(),
             caller: Cell::default(),
             decision: RefCell::default(),
             return_value: RefCell::default(),
@@ -153,9 +183,24 @@ impl Script {
         }
     }
 
+    /// The settings of the place where the request is. An internal redirect changes that place.
+    pub fn here(&self, r: &Request) -> Rc<Settings> {
+        let mut place = self.place.borrow_mut();
+        if !Rc::ptr_eq(&place.0, &r.loc) {
+            *place = (r.loc.clone(), settings(r));
+        }
+        place.1.clone()
+    }
+
     /// Whether the script waits for something.
     pub fn is_waiting(&self) -> bool {
         !self.job.ops.is_empty() || self.body_wanted.get().is_some()
+    }
+
+    /// Whether a content handler's response can begin: its header section is settled, or nothing
+    /// that the script waits for can change it.
+    pub fn has_answered(&self) -> bool {
+        self.output.header_sent.get() || !self.is_waiting()
     }
 
     /// Whether a call has come to its end: its promise is settled.
@@ -163,7 +208,7 @@ impl Script {
     /// # Errors
     /// The promise was rejected, which was logged.
     pub fn has_ended(self: &Rc<Self>, r: &mut Request, call: Call) -> Result<bool, Failed> {
-        let here = settings(r);
+        let here = self.here(r);
         let ended = self.job.has_ended(&mut HttpCall::new(r, self), &here, call);
         ended.map_err(|fault| report(r, "js exception", &fault))
     }
@@ -173,13 +218,13 @@ impl Script {
     /// # Errors
     /// It failed, which was logged.
     pub fn watch(self: &Rc<Self>, r: &mut Request, call: Call) -> Result<(), Failed> {
-        let here = settings(r);
+        let here = self.here(r);
         let host = &mut HttpCall::new(r, self);
         let done = self.job.with(host, &here, |instance, host| instance.watch(host, call));
         done.map_err(|fault| report(r, "js exception", &fault))
     }
 
-    /// Calls a function with the request and further arguments.
+    /// Calls a function.
     ///
     /// # Errors
     /// It failed, which was logged.
@@ -188,11 +233,11 @@ impl Script {
         r: &mut Request,
         caller: Caller,
         function: &Function,
-        more: Vec<Data>,
+        arguments: &[Argument],
     ) -> Result<Outcome, Failed> {
         let before = self.caller.replace(caller);
-        let here = settings(r);
-        let outcome = self.job.call(&mut HttpCall::new(r, self), &here, function, more);
+        let here = self.here(r);
+        let outcome = self.job.call(&mut HttpCall::new(r, self), &here, function, arguments);
         let outcome = match outcome {
             Err(fault) if self.is_settled_despite(&fault) => {
                 report(r, "js call exception", &fault);
@@ -244,7 +289,7 @@ impl Script {
     }
 
     fn go_on(self: &Rc<Self>, r: &mut Request, next: (Key, Done)) -> Result<(), Verdict> {
-        let here = settings(r);
+        let here = self.here(r);
         let done = self.job.go_on(&mut HttpCall::new(r, self), &here, next);
         self.settle(r, done)
     }
@@ -258,13 +303,13 @@ impl Script {
 
     /// Waits for the reply of a subrequest, whose end is of use although nobody waits for it.
     pub fn wait_for_reply(
-        &self,
+        self: &Rc<Self>,
         ticket: Ticket,
         handle: Handle,
         kept: Rc<RefCell<Option<Box<Request>>>>,
     ) {
         let handle = Rc::new(RefCell::new(Some(handle)));
-        let (detached, replies) = (handle.clone(), self.replies.clone());
+        let (detached, script) = (handle.clone(), Rc::downgrade(self));
         let pending = Box::pin(async move {
             let ended = handle.borrow().as_ref().map(Handle::ended);
             let ended = match ended {
@@ -277,10 +322,11 @@ impl Script {
             for piece in body.iter().flat_map(Chain::iter) {
                 bytes.extend_from_slice(piece.memory().unwrap_or_default());
             }
-            Done::Answer(match r {
-                Some(r) => {
+            // The future is one of the script's own, which is there while it is polled.
+            Done::Answer(match r.zip(script.upgrade()) {
+                Some((r, script)) => {
                     let id = next_id();
-                    replies.borrow_mut().insert(id, Reply { r, body: bytes });
+                    script.replies.borrow_mut().insert(id, Reply { r, body: bytes });
                     Answer::Data(Data::Number(id as f64))
                 }
                 None => Answer::Failed("subrequest failed".to_owned()),

@@ -8,7 +8,7 @@ use http::request::Request;
 use script_modules::Function;
 use script_modules::text::text_of;
 
-use ::script::Outcome;
+use ::script::{Argument, Outcome};
 
 use crate::script::{Caller, Script};
 
@@ -42,7 +42,7 @@ pub(crate) fn evaluate(r: &mut Request, function: &Function) -> Option<Bytes> {
 fn value(r: &mut Request, script: &Rc<Script>, function: &Function) -> Option<Bytes> {
     let waited = script.is_waiting();
     script.return_value.take();
-    let outcome = script.call(r, Caller::Other, function, Vec::new()).ok()?;
+    let outcome = script.call(r, Caller::Other, function, &[Argument::Request]).ok()?;
     let set = script.return_value.take();
     if !waited && script.is_waiting() {
         let name = function.lossy();

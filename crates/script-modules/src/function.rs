@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use base::log::lossy;
-use bytes::Bytes;
 use conf::value::set_once;
 use conf::{ConfError, Node, Word};
 use engine::metrics::functions::FunctionCounts;
@@ -13,7 +12,7 @@ use engine::{Cx, Session};
 #[derive(Clone)]
 pub struct Function {
     /// Its name.
-    pub name: Bytes,
+    pub name: Rc<str>,
     /// The place of the name.
     pub word: Word,
     /// Its calls.
@@ -37,7 +36,7 @@ impl Function {
             let e = base::log::os_error(&e);
             ConfError::at(word, format!("memory for counters of a script {e}"))
         })?;
-        Ok(Function { name: word.text.clone(), word: word.clone(), counts })
+        Ok(Function { name: lossy(&word.text).into(), word: word.clone(), counts })
     }
 
     /// The same for a directive with one argument, which is not repeated.
@@ -56,6 +55,6 @@ impl Function {
 
     /// Its name as text.
     pub fn lossy(&self) -> String {
-        lossy(&self.name).into_owned()
+        self.name.as_ref().to_owned()
     }
 }

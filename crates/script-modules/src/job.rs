@@ -117,7 +117,7 @@ impl Job {
         result
     }
 
-    /// Calls a function with the object of the request or session, and further arguments.
+    /// Calls a function.
     ///
     /// # Errors
     /// It failed.
@@ -126,16 +126,12 @@ impl Job {
         host: &mut H,
         here: &Settings,
         function: &Function,
-        more: Vec<Data>,
+        arguments: &[Argument],
     ) -> Result<Outcome, Fault> {
-        let name = base::log::lossy(&function.name);
-        let request = std::iter::once(Argument::Request);
-        let arguments: Vec<Argument> =
-            request.chain(more.into_iter().map(Argument::Data)).collect();
         function.counts.called();
         let before = self.last.replace(Some(function.counts.clone()));
         let outcome =
-            self.with(host, here, |instance, host| instance.call(host, &name, &arguments));
+            self.with(host, here, |instance, host| instance.call(host, &function.name, arguments));
         // One that waits goes on later; another one that is called in between has its own time.
         if before.is_some() && !self.ops.is_empty() {
             *self.last.borrow_mut() = before;

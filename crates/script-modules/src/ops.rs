@@ -1,6 +1,6 @@
 //! What a script waits for.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -47,7 +47,7 @@ pub struct Ops {
     /// What has come while there was no time for the script.
     found: RefCell<VecDeque<(Key, Done)>>,
     /// Requests of `ngx.fetch` that have no response yet.
-    fetches: Rc<Cell<usize>>,
+    fetches: OnceCell<Rc<Cell<usize>>>,
 }
 
 /// A request of `ngx.fetch` that has no response yet.
@@ -73,10 +73,11 @@ impl Ops {
     /// Counts a request of `ngx.fetch` until the result is dropped; `None` if there are `max` of
     /// them.
     pub fn fetching(&self, max: usize) -> Option<InFlight> {
-        let count = self.fetches.get();
+        let fetches = self.fetches.get_or_init(Rc::default);
+        let count = fetches.get();
         (count < max).then(|| {
-            self.fetches.set(count + 1);
-            InFlight(self.fetches.clone())
+            fetches.set(count + 1);
+            InFlight(fetches.clone())
         })
     }
 
@@ -133,6 +134,9 @@ impl Ops {
 
     /// Forgets all. Returns whether there was something, and whether some of it goes on.
     pub fn end(&self) -> (bool, bool) {
+        if self.is_empty() {
+            return (false, false);
+        }
         let ops = self.list.take();
         let mut goes_on = false;
         let any = !ops.is_empty() || !self.found.take().is_empty();

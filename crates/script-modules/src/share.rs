@@ -129,7 +129,9 @@ thread_local! {
 
 /// Counts processor time that a script has used.
 pub(crate) fn used(usec: u64) {
-    SHARE.with(|share| share.used(event::turn(), usec));
+    if usec > 0 {
+        SHARE.with(|share| share.used(event::turn(), usec));
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use stream::StreamSession;
 use stream::module::{Sent, Way};
 
 use ::script::host::stream::{self as host, Form, SessionId};
-use ::script::{Call, Data, Outcome};
+use ::script::{Argument, Call, Data, Outcome};
 
 use crate::host::StreamCall;
 
@@ -118,7 +118,8 @@ impl Script {
         function: &Function,
     ) -> Result<Outcome, Failed> {
         let here = settings(s);
-        let outcome = self.job.call(&mut StreamCall::new(s, self), &here, function, Vec::new());
+        let outcome =
+            self.job.call(&mut StreamCall::new(s, self), &here, function, &[Argument::Request]);
         outcome.map_err(|fault| report(s, "js call exception", &fault))
     }
 

@@ -98,6 +98,28 @@ function late(r) {
     try { r.return(200, kept.uri); } catch (e) { r.return(200, e.message); }
 }
 
+function members(r) {
+    const of = (f) => { try { return `${f()}`; } catch (e) { return `${e.name}: ${e.message}`; } };
+    const getter = (name) => Object.getOwnPropertyDescriptor(Object.getPrototypeOf(r), name).get;
+    r.args.again = r;
+    r.mine = 'own';
+    Object.freeze(r);
+    r.return(200, [
+        of(() => r.return.call({}, 200)),
+        of(() => getter('uri').call(new Proxy(r, {}))),
+        of(() => getter('headersIn').call(new Proxy(r, {}))),
+        of(() => getter('args').call(1)),
+        of(() => r.return('x')),
+        of(() => r.return(1000)),
+        of(() => r.return(2 ** 60)),
+        of(() => r.send({ toString() { throw 1; } })),
+        of(() => r.jsVarNames(1)),
+        of(() => r.sendBuffer('x')),
+        of(() => `${r} ${r.args.again.mine} ${Reflect.ownKeys(r)} ${r.parent}`),
+        of(() => r.headersIn === r.headersIn && r.variables === r.variables),
+    ].join('\n'));
+}
+
 function dict(r) {
     const d = ngx.shared.numbers;
     r.return(200, `${d.incr('n', 2, 40)} ${d.add('n', 1)} ${d.type} ${ngx.shared.texts.set('a', 'b').get('a')}`);
@@ -157,7 +179,7 @@ async function rejected(r) { await null; throw new Error('after a wait'); }
 
 export default {broken, wavers, judges, flood, odd, echo, summary, inner, streamed, parts, part, method, go, gate, loop, hoard, headers,
     body, keep, late, dict, fetched, unreachable, read, told, constant, tick, ticks, answered, rejected,
-    early, natives, place, big, opens, assigns, calls};
+    early, natives, place, members, big, opens, assigns, calls};
 "#;
 
 const CONF: &str = "
@@ -198,6 +220,7 @@ const CONF: &str = "
         location /calls/ { js_header_filter t.headers; js_body_filter t.calls; alias html/;
                            location /calls/proxied { proxy_pass http://127.0.0.1:%PORT0%/b.txt; } }
         location /keep { js_content t.keep; }
+        location /members { js_content t.members; }
         location /late { js_content t.late; }
         location /dict { js_content t.dict; }
         location /fetched { js_content t.fetched; }
@@ -411,6 +434,29 @@ fn an_object_of_an_ended_request_throws() {
             assert!(!late.starts_with('/'), "{late}");
             late == "the request of this object has ended"
         });
+    });
+}
+
+#[test]
+fn members_of_a_request_want_a_request_and_right_arguments() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        let no_request = "TypeError: \"this\" is not a request object";
+        let expected = [
+            no_request,
+            no_request,
+            no_request,
+            no_request,
+            "TypeError: invalid number",
+            "RangeError: code is out of range",
+            "RangeError: number is out of range",
+            "TypeError: failed to convert arg",
+            "TypeError: \"prefix\" must be a string",
+            "TypeError: cannot send buffer while not filtering",
+            "[object Request] own mine undefined",
+            "true",
+        ];
+        assert_eq!(text(&weir, "/members?a=b"), expected.join("\n"));
     });
 }
 
