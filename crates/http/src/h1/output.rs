@@ -176,7 +176,10 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     if stream(r).output.is_empty() {
         return Ok(());
     }
-    event::task::gather().await;
+    // Requests with an engine of scripts go one by one: each engine takes more than the caches.
+    if r.state.endings.is_empty() {
+        event::task::gather().await;
+    }
     let rate = pace::rate(r);
     let c = r.c().clone();
     let (timeout, min) = (r.loc.core.send_timeout, r.loc.core.send_min_rate);
@@ -186,9 +189,8 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
     } else if has_file {
         let chunk = r.loc.core.sendfile_max_chunk;
         c.sock().set_cork(r.loc.core.tcp_nopush);
-        let there = match r.loc.core.aio.is_off()
-            && r.client.channel.queued().len() >= r.account.bytes_sent
-        {
+        let is_first = r.client.channel.queued().len() >= r.account.bytes_sent;
+        let there = match r.loc.core.aio.is_off() && is_first {
             true => channel::first_byte(r.client.channel.queued()),
             false => Ok(()),
         };
@@ -223,13 +225,10 @@ pub(crate) async fn flush(r: &mut Request) -> Result<(), SendFailed> {
         Ok(()) if c.sock().has_unsent() => c.sock().flush(Deadline::in_ms(timeout)).await,
         done => done,
     };
-    match done {
-        Ok(()) => Ok(()),
-        Err(e) => {
-            failed(r, &e);
-            Err(SendFailed)
-        }
-    }
+    done.map_err(|e| {
+        failed(r, &e);
+        SendFailed
+    })
 }
 
 /// Sends something, and at most `limit` bytes.

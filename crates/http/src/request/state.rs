@@ -61,9 +61,11 @@ impl Request {
 
     /// Calls what [`Request::at_end`] was given.
     pub(crate) fn call_endings(&mut self) {
-        for ending in std::mem::take(&mut self.state.endings) {
-            ending(self);
-        }
+        let mut endings = std::mem::take(&mut self.state.endings);
+        endings.drain(..).for_each(|ending| ending(self));
+        // The memory of the list is for the next request.
+        endings.append(&mut self.state.endings);
+        self.state.endings = endings;
     }
 
     /// The n-th group of the last regular expression that matched.
