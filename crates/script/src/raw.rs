@@ -334,6 +334,21 @@ pub(crate) fn set_prototype<'js>(object: &Value<'js>, prototype: &Value<'js>) ->
     if done < 0 { Err(Error::Exception) } else { Ok(()) }
 }
 
+/// `new Proxy(target, handler)`
+pub(crate) fn proxy<'js>(target: &Value<'js>, handler: &Value<'js>) -> Result<Value<'js>> {
+    let ctx = target.ctx();
+    // SAFETY: both are values of one context, of which the proxy gets references of its own; the
+    // result belongs to the caller.
+    unsafe {
+        let raw = ctx.as_raw().as_ptr();
+        let value = qjs::JS_NewProxy(raw, target.as_raw(), handler.as_raw());
+        if qjs::JS_IsException(value) {
+            return Err(Error::Exception);
+        }
+        Ok(Value::from_raw(ctx.clone(), value))
+    }
+}
+
 /// `new Uint8Array(…)`, whatever the script has done to that name.
 pub(crate) fn uint8_array<'js>(ctx: &Ctx<'js>, arguments: &[Value<'js>]) -> Result<Value<'js>> {
     let mut raw: Vec<qjs::JSValue> = arguments.iter().map(Value::as_raw).collect();

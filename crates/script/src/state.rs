@@ -89,6 +89,10 @@ pub struct State {
     /// The class of the targets of their proxies, which scripts cannot reach.
     pub(crate) target_class: Cell<Option<NumberedClass>>,
     kept: RefCell<Vec<Persistent<Value<'static>>>>,
+    /// The handlers of requests' proxies, by what they are for.
+    pub(crate) handlers: RefCell<Vec<Persistent<Value<'static>>>>,
+    /// What getters have made for the request that is being served, by what it is.
+    pub(crate) made: RefCell<Vec<(u32, Persistent<Value<'static>>)>>,
     /// The object of the request that is being served, and its number.
     pub(crate) request: RefCell<Option<(u64, Persistent<Value<'static>>)>>,
     /// The clocks of `console.time`: label and start, nanoseconds.
@@ -197,6 +201,8 @@ impl State {
             request_class: Cell::new(None),
             target_class: Cell::new(None),
             kept: RefCell::default(),
+            handlers: RefCell::default(),
+            made: RefCell::default(),
             request: RefCell::default(),
             clocks: RefCell::default(),
             exit: RefCell::default(),
@@ -252,6 +258,7 @@ impl State {
     /// Forgets what belongs to one request, and closes its files.
     pub(crate) fn forget_request(&self) {
         self.request.take();
+        self.made.borrow_mut().clear();
         self.broken.take();
         // Most requests have none of these, and to make new ones takes longer than to look.
         forget(&self.files, |files| files.is_empty());
@@ -265,6 +272,8 @@ impl State {
     pub(crate) fn clear(&self) {
         self.prototypes.take();
         self.kept.take();
+        self.handlers.take();
+        self.made.take();
         self.request.take();
         self.exit.take();
         self.imports.take();

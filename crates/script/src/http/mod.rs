@@ -37,6 +37,7 @@ pub fn install(ctx: &Ctx<'_>) -> Result<()> {
     native::methods(&natives, NATIVES)?;
     natives.set("prototype", request::install(ctx)?)?;
     let parts = prelude(ctx, PARTS, SOURCE, &COMPILED, natives)?;
+    request::set_handlers(ctx, parts.get("handlers")?)?;
     let parts = Persistent::save(ctx, parts);
     state::of(ctx).prototypes.borrow_mut().insert(PARTS, parts);
     Ok(())
@@ -179,13 +180,20 @@ const NATIVES: &[Method] = &[
     ("keys", 2, get_names),
     ("fieldIn", 2, |c| get_field(c, Side::In)),
     ("fieldOut", 2, |c| get_field(c, Side::Out)),
-    ("setField", 3, set_field),
+    ("setField", 3, |c| {
+        let value = c.arg(2);
+        match value.as_array() {
+            Some(all) => set_field(c, all.iter()),
+            None => set_field(c, [Ok(value)]),
+        }
+    }),
+    ("deleteField", 2, |c| set_field(c, [])),
     ("variable", 2, |c| get_variable(c, false)),
     ("rawVariable", 2, |c| get_variable(c, true)),
     ("setVariable", 3, |c| {
-        let (name, value) = (variable_name(&c.arg(1))?, bytes(&c.arg(2))?);
+        let (name, value) = (variable_name(&c.arg(1))?, request::bytes(&c.arg(2))?);
         of(c, |h, id| h.set_variable(id, &name, value))?;
-        c.undefined()
+        c.bool(true)
     }),
     ("readBody", 1, |c| read_body(c.ctx(), id_of(c)?, 3)),
     ("parseForm", 3, parse_form),
@@ -196,14 +204,6 @@ const NATIVES: &[Method] = &[
     }),
     ("subrequest", 7, subrequest),
 ];
-
-/// The elements of an array that `js/http.js` made.
-fn list<'js>(value: &Value<'js>) -> Result<Vec<Value<'js>>> {
-    match value.as_array() {
-        Some(array) => array.iter().collect(),
-        None => Ok(Vec::new()),
-    }
-}
 
 pub(crate) fn strings<'js>(
     ctx: &Ctx<'js>,
@@ -318,14 +318,17 @@ pub(crate) fn is_field_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|b| is_token(*b))
 }
 
-fn set_field<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
+fn set_field<'js>(
+    c: &Call<'_, 'js>,
+    to: impl IntoIterator<Item = Result<Value<'js>>>,
+) -> Result<Value<'js>> {
     let name = raw::to_text(&c.arg(1))?.into_bytes();
     if !is_field_name(&name) {
         return Err(c.type_error("invalid header name"));
     }
     let mut values = Vec::new();
-    for value in list(&c.arg(2))? {
-        let value = bytes(&value)?;
+    for value in to {
+        let value = request::bytes(&value?)?;
         if !is_field_value(&value) {
             return Err(c.type_error("invalid header value"));
         }
@@ -340,7 +343,7 @@ fn set_field<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     }
     values.retain(|value| !value.is_empty());
     of(c, |h, id| h.set_field(id, &name, values))?;
-    c.undefined()
+    c.bool(true)
 }
 
 pub(crate) fn variable_name(value: &Value<'_>) -> Result<Vec<u8>> {

@@ -3,9 +3,9 @@
 
 use std::cell::Cell;
 
-use rquickjs::{Ctx, Object, Persistent, Result, Value};
+use rquickjs::{Array, Ctx, Object, Persistent, Result, Value};
 
-use super::{fields, host, is_field_value, read_body, strings, text, text_or_buffer, with};
+use super::{fields, host, is_field_value, part, read_body, strings, text, text_or_buffer, with};
 use crate::host::Level;
 use crate::host::http::{Act, HttpHost, RequestBody, RequestId, Side, Text};
 use crate::native::{self, Call, Method, Native, to_bool, to_number};
@@ -63,6 +63,11 @@ const METHODS: &[Method] = &[
 ];
 
 const GETTERS: &[(&str, Native)] = &[
+    ("headersIn", |c| made(c, 0)),
+    ("headersOut", |c| made(c, 1)),
+    ("variables", |c| made(c, 2)),
+    ("rawVariables", |c| made(c, 3)),
+    ("args", |c| made(c, ARGS)),
     ("httpVersion", |c| text_of(c, Text::HttpVersion)),
     ("method", |c| text_of(c, Text::Method)),
     ("remoteAddress", |c| text_of(c, Text::RemoteAddress)),
@@ -84,12 +89,46 @@ const GETTERS: &[(&str, Native)] = &[
     }),
 ];
 
+/// What is no proxy among what getters make.
+const ARGS: u32 = 4;
+
+/// Sets the handlers of proxies, in the order of their getters.
+pub(super) fn set_handlers<'js>(ctx: &Ctx<'js>, handlers: Array<'js>) -> Result<()> {
+    for handler in handlers.iter::<Value<'js>>() {
+        state::of(ctx).handlers.borrow_mut().push(Persistent::save(ctx, handler?));
+    }
+    Ok(())
+}
+
+/// What a getter makes of a request: the same object for each call.
+fn made<'js>(c: &Call<'_, 'js>, what: u32) -> Result<Value<'js>> {
+    let (ctx, id, state) = (c.ctx(), id_of(c)?, state::of(c.ctx()));
+    let is_served = state.request.borrow().as_ref().is_some_and(|(served, _)| *served == id);
+    if !is_served {
+        // A reply, or a request that has ended: kept with the object, which may be one of many.
+        return part(ctx, "made")?.call((c.this(), what));
+    }
+    let known = state.made.borrow().iter().find(|(of, _)| *of == what).map(|(_, m)| m.clone());
+    if let Some(known) = known {
+        return known.restore(ctx);
+    }
+    let target = target(ctx, id)?;
+    let handler = state.handlers.borrow().get(what as usize).cloned();
+    let made = match handler {
+        Some(handler) => raw::proxy(&target, &handler.restore(ctx)?)?,
+        None => part(ctx, "args")?.call((target,))?,
+    };
+    state.made.borrow_mut().push((what, Persistent::save(ctx, made.clone())));
+    Ok(made)
+}
+
 /// The object of the request that the host lends; the same one for each call.
 pub(super) fn main<'js>(ctx: &Ctx<'js>, id: RequestId) -> Result<Value<'js>> {
     let made = object(ctx, id)?;
     let state = state::of(ctx);
     let is_new = state.request.borrow().as_ref().is_none_or(|(known, _)| *known != id);
     if is_new {
+        state.made.borrow_mut().clear();
         state.request.replace(Some((id, Persistent::save(ctx, made.clone()))));
     }
     Ok(made)
@@ -135,7 +174,7 @@ fn own<R>(c: &Call<'_, '_>, f: impl FnOnce(&mut dyn HttpHost, RequestId) -> R) -
 
 /// What a script gives as bytes: those of a typed array, nothing for `undefined` and `null`, or
 /// `String(value)`.
-fn bytes(value: &Value<'_>) -> Result<Vec<u8>> {
+pub(super) fn bytes(value: &Value<'_>) -> Result<Vec<u8>> {
     if value.is_undefined() || value.is_null() {
         return Ok(Vec::new());
     }

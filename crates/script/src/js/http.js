@@ -40,18 +40,6 @@ export default function (n) {
         return trunc(number);
     }
 
-    // A value of a field or several, as natives take them.
-    function values(value) {
-        if (!isArray(value)) {
-            return [bytes(value)];
-        }
-        const all = [];
-        for (let i = 0; i < value.length; i++) {
-            defineProperty(all, i, { value: bytes(value[i]) });
-        }
-        return all;
-    }
-
     function descriptor(value) {
         return value === undefined ? undefined
             : { value, writable: true, enumerable: true, configurable: true };
@@ -73,27 +61,19 @@ export default function (n) {
         };
     }
 
-    function setField(of, name, value) {
-        n.setField(of, `${name}`, values(value));
-        return true;
-    }
-
     const inHandler = fields(n.fieldIn, false);
 
     const outHandler = {
         __proto__: null,
         ...fields(n.fieldOut, true),
-        set: setField,
+        set: n.setField,
         defineProperty(of, name, what) {
             if (what.get !== undefined || what.set !== undefined) {
                 throw new TypeError('cannot define getter or setter');
             }
-            return setField(of, name, what.value);
+            return n.setField(of, name, what.value);
         },
-        deleteProperty(of, name) {
-            n.setField(of, `${name}`, []);
-            return true;
-        },
+        deleteProperty: n.deleteField,
     };
 
     function variablesHandler(get) {
@@ -102,14 +82,8 @@ export default function (n) {
             get,
             has: (of, name) => get(of, name) !== undefined,
             getOwnPropertyDescriptor: (of, name) => descriptor(get(of, name)),
-            set(of, name, value) {
-                n.setVariable(of, `${name}`, bytes(value));
-                return true;
-            },
-            defineProperty(of, name, what) {
-                n.setVariable(of, `${name}`, bytes(what.value));
-                return true;
-            },
+            set: n.setVariable,
+            defineProperty: (of, name, what) => n.setVariable(of, name, what.value),
             deleteProperty: () => false,
             // Variables cannot be listed.
             ownKeys: () => [],
@@ -121,9 +95,30 @@ export default function (n) {
     const variableHandler = variablesHandler(n.variable);
     const rawVariableHandler = variablesHandler(n.rawVariable);
 
-    // Objects of requests are of a class of the natives. What getters have made for one of them is
-    // kept in the target of its proxies, which is a private field that the object gets when such a
-    // getter is used first.
+    const handlers = [inHandler, outHandler, variableHandler, rawVariableHandler];
+
+    // The arguments of a request as an object.
+    function argsOf(target) {
+        const pairs = n.args(target);
+        const args = {};
+        for (let i = 0; i < pairs.length; i += 2) {
+            const name = pairs[i];
+            const value = pairs[i + 1];
+            const before = args[name];
+            if (before === undefined) {
+                args[name] = value;
+            } else if (isArray(before)) {
+                before[before.length] = value;
+            } else {
+                args[name] = [before, value];
+            }
+        }
+        return args;
+    }
+
+    // Objects of requests are of a class of the natives, which keep what getters have made for the
+    // request that is being served. What they have made for others, and forms, is in a private
+    // field, which an object gets when it is first of use.
     class Made extends (function (object) { return object; }) {
         #made;
 
@@ -141,49 +136,14 @@ export default function (n) {
 
     const madeOf = Made.of;
 
+    // A target of its own for each proxy: one in a circle would stay until garbage is collected.
+    function made(object, what) {
+        const all = madeOf(object);
+        return all[what] ??= what === handlers.length ? argsOf(all)
+            : new Proxy(n.target(object), handlers[what]);
+    }
+
     const members = {
-        get args() {
-            const made = madeOf(this);
-            if (made.args === undefined) {
-                const pairs = n.args(made);
-                const args = {};
-                for (let i = 0; i < pairs.length; i += 2) {
-                    const name = pairs[i];
-                    const value = pairs[i + 1];
-                    const before = args[name];
-                    if (before === undefined) {
-                        args[name] = value;
-                    } else if (isArray(before)) {
-                        before[before.length] = value;
-                    } else {
-                        args[name] = [before, value];
-                    }
-                }
-                made.args = args;
-            }
-            return made.args;
-        },
-
-        get headersIn() {
-            const made = madeOf(this);
-            return made.headersIn ??= new Proxy(made, inHandler);
-        },
-
-        get headersOut() {
-            const made = madeOf(this);
-            return made.headersOut ??= new Proxy(made, outHandler);
-        },
-
-        get variables() {
-            const made = madeOf(this);
-            return made.variables ??= new Proxy(made, variableHandler);
-        },
-
-        get rawVariables() {
-            const made = madeOf(this);
-            return made.rawVariables ??= new Proxy(made, rawVariableHandler);
-        },
-
         readRequestForm(options) {
             const made = madeOf(this);
             let max = 128;
@@ -368,6 +328,9 @@ export default function (n) {
     return {
         freeze,
         watch,
+        handlers,
+        args: argsOf,
+        made,
         periodic: (target) => new PeriodicSession(target),
     };
 }

@@ -29,8 +29,10 @@ async function streamed(r) {
 async function parts(r) {
     const all = await Promise.all(['/part?n=1', '/part?n=2', '/none'].map(u => r.subrequest(u)));
     const made = await r.subrequest('/method', {method: 'PURGE', body: 'own', args: 'x=y'});
+    made.headersOut['X-Kind'] += ' and changed';
+    const same = made.headersOut === made.headersOut && made.args !== r.args && made.args.x === 'y';
     r.return(200, all.map(p => `${p.status} ${p.responseText} ${p.parent === r}`).join('|')
-        + `|${made.responseText}|${made.headersOut['X-Kind']}`);
+        + `|${made.responseText}|${made.headersOut['X-Kind']} ${same}`);
 }
 
 function part(r) { r.return(200, 'part ' + r.args.n); }
@@ -300,7 +302,7 @@ fn a_response_is_sent_while_the_script_goes_on() {
 fn subrequests_have_methods_bodies_and_replies() {
     each_driver(|driver| {
         let weir = start(driver);
-        let made = "PURGE own x=y|made";
+        let made = "PURGE own x=y|made and changed true";
         let none = text(&weir, "/none");
         let want = format!("200 part 1 true|200 part 2 true|404 {none} true|{made}");
         assert_eq!(text(&weir, "/parts"), want);
