@@ -34,14 +34,16 @@ static DIRECTIVES: &[Directive<Cx>] = &[
          Content-Length and Transfer-Encoding are left out.",
         |cx, n| {
             let line = line(cx, n)?;
+            let conf = cx.loc::<HeadersConf>();
+            conf.at.get_or_insert_with(|| n.name.clone());
+            let lines = conf.headers.get_or_insert_default();
             if let Some(what) = FRAMING.iter().find(|f| eq_ignore_case(&line.name, f.as_bytes())) {
+                // The directive stands here all the same: the enclosing level's do not hold.
                 let m = format!("\"{what}\" is not added: the server frames its responses");
                 conf::warn(&n.args[0], &m);
                 return Ok(());
             }
-            let conf = cx.loc::<HeadersConf>();
-            conf.at.get_or_insert_with(|| n.name.clone());
-            conf.headers.get_or_insert_default().push(line);
+            lines.push(line);
             Ok(())
         },
     ),

@@ -146,10 +146,15 @@ fn conditional_requests() {
 fn fields_of_framing_are_left_out() {
     for name in ["Content-Length", "content-length", "Transfer-Encoding"] {
         let text = format!(
-            "server {{ listen 127.0.0.1:%PORT0%;\nadd_header {name} 3 always; return 200 hello; }}"
+            "server {{ listen 127.0.0.1:%PORT0%; add_header X-Outer 1;
+             location / {{ add_header {name} 3 always; return 200 hello; }}
+             location /outer {{ return 200 hello; }} }}"
         );
         let weir = Site::new(built_binary(), testkit::Driver::Epoll).http(&text).start();
+        assert_eq!(weir.get("/outer").header("X-Outer"), Some("1"));
         let r = weir.get("/");
+        // It ends the inheritance as every other `add_header` does.
+        assert_eq!(r.header("X-Outer"), None, "{name}");
         let lengths: Vec<_> = r.all("Content-Length").collect();
         assert_eq!((r.status, &r.body[..], lengths), (200, &b"hello"[..], vec!["5"]), "{name}");
         assert_eq!(r.header("Transfer-Encoding"), None);
