@@ -43,10 +43,11 @@ impl Stopwatch {
         Run { busy_ms: self.now_ms() - self.woken_ms, cpu_ms }
     }
 
-    /// The wait behind `run` is over. Returns its length in milliseconds, and logs a long run.
-    pub fn woken(&mut self, run: &Run) -> u64 {
+    /// The wait behind `run`, in which so many tasks were polled, is over. Returns the length of the
+    /// wait in milliseconds, and logs a long run.
+    pub fn woken(&mut self, run: &Run, polls: usize) -> u64 {
         if run.busy_ms > self.stall_ms {
-            run.log();
+            run.log(polls);
         }
         let now_ms = self.now_ms();
         let wait_ms = now_ms - self.woken_ms - run.busy_ms;
@@ -69,7 +70,7 @@ impl Stopwatch {
 
 impl Run {
     #[cold]
-    fn log(&self) {
+    fn log(&self, polls: usize) {
         let m = "a turn of the event loop took";
         let (ms, log) = (self.busy_ms, base::log::default());
         match self.cpu_ms {
@@ -78,10 +79,16 @@ impl Run {
                 log,
                 Level::Warn,
                 None,
-                "{m} {ms} ms, {cpu_ms} ms of it on a processor; nothing else ran in it"
+                "{m} {ms} ms, {cpu_ms} ms of it on a processor, for {polls} tasks; nothing else ran \
+                 in it"
             ),
             None => {
-                base::log!(log, Level::Warn, None, "{m} {ms} ms, in which nothing else ran");
+                base::log!(
+                    log,
+                    Level::Warn,
+                    None,
+                    "{m} {ms} ms for {polls} tasks, in which nothing else ran"
+                );
             }
         }
     }

@@ -241,7 +241,8 @@ impl Loop {
     }
 
     fn account(&mut self, run: &Run) {
-        let wait_ms = self.watch.woken(run);
+        let polls = with(|inner| inner.core.polled);
+        let wait_ms = self.watch.woken(run, polls);
         with(|inner| {
             let stats = &mut inner.core.stats;
             stats.turns += 1;
