@@ -36,8 +36,11 @@ mod simulation;
 mod tests;
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 
 use event::{Hold, Notify, TaskId};
 use proto::handover::{Message, Refusal};
@@ -51,8 +54,9 @@ pub use self::send::{Offered, written};
 const AT_ONCE: usize = 64;
 
 /// Steps that a worker takes in a turn of its loop: to describe a connection, to give it up, to
-/// receive a message, and to serve a connection that has arrived. Each takes up to 100 µs.
-const PER_TURN: usize = 16;
+/// receive a message, and to serve a connection that has arrived. Each takes up to 100 µs, and a
+/// request of another client waits for all of those of a turn.
+const PER_TURN: usize = 8;
 
 /// The longest wait of a sender for a reply, milliseconds: the connection rests meanwhile.
 const REPLY_MS: u64 = 2_000;
@@ -198,16 +202,19 @@ pub fn ends<const N: usize>(fds: Vec<OwnedFd>) -> Result<[OwnedFd; N], Refusal> 
     fds.try_into().map_err(|_| Refusal::Other)
 }
 
-/// The steps of this turn of the loop.
+/// The steps of this turn of the loop, and the tasks that wait for a step.
 #[derive(Default)]
 struct Pace {
     turn: Cell<u64>,
     steps: Cell<usize>,
+    waiting: RefCell<VecDeque<Waker>>,
+    /// A task wakes those that wait.
+    is_ticking: Cell<bool>,
 }
 
 impl Pace {
     /// Waits for a turn of the loop that has room for another step: mostly this one.
-    async fn step(&self) {
+    async fn step(self: &Rc<Pace>) {
         loop {
             let turn = event::turn();
             if self.turn.replace(turn) != turn {
@@ -218,8 +225,36 @@ impl Pace {
                 self.steps.set(steps + 1);
                 return;
             }
-            event::task::next_turn().await;
+            let mut is_queued = false;
+            poll_fn(|cx| {
+                if std::mem::replace(&mut is_queued, true) {
+                    return Poll::Ready(());
+                }
+                self.waiting.borrow_mut().push_back(cx.waker().clone());
+                self.tick();
+                Poll::Pending
+            })
+            .await;
         }
+    }
+
+    /// Wakes in each turn as many tasks as it has steps, as long as some wait: a hundred of them may,
+    /// and none is woken in vain.
+    fn tick(self: &Rc<Pace>) {
+        if self.is_ticking.replace(true) {
+            return;
+        }
+        let pace = self.clone();
+        event::spawn(async move {
+            while !pace.waiting.borrow().is_empty() {
+                event::task::next_turn().await;
+                let mut waiting = pace.waiting.borrow_mut();
+                let first = PER_TURN.min(waiting.len());
+                // One that has ended meanwhile leaves its step to others, in a later turn.
+                waiting.drain(..first).for_each(Waker::wake);
+            }
+            pace.is_ticking.set(false);
+        });
     }
 }
 
@@ -230,7 +265,7 @@ pub struct Moves {
     takers: RefCell<Vec<(Kind, Rc<dyn Taker>)>>,
     receiving: Cell<Option<TaskId>>,
     candidates: candidates::Candidates,
-    pace: Pace,
+    pace: Rc<Pace>,
     /// A candidate was added, or one has been dealt with.
     changed: Notify,
     /// Connections that rest at the moment.
@@ -260,7 +295,7 @@ impl Moves {
             takers: RefCell::default(),
             receiving: Cell::new(None),
             candidates: candidates::Candidates::default(),
-            pace: Pace::default(),
+            pace: Rc::default(),
             changed: Notify::new(),
             resting: Cell::new(0),
             receives: Cell::new(false),
