@@ -1,13 +1,10 @@
 //! Reloads and upgrades, what they take, and how others are served meanwhile.
 
 use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rig::proc;
 use rig::server::{Server, get};
-use rig::{Outcome, proc};
 use rustix::process::Signal;
 
 use crate::PATIENCE;
@@ -44,11 +41,42 @@ pub struct Changes<'a> {
     pub moved: u64,
     /// Connections that it has counted as staying.
     pub stayed: u64,
+    /// The workers that left, and those that came in their place, each until the end of a change.
+    pub left: Shares,
+    pub came: Shares,
+    /// The length of the error log before the first one.
+    log_before: usize,
+}
+
+/// The time of workers on the processors, and in the queues for them.
+#[derive(Clone, Copy, Default)]
+pub struct Shares {
+    workers: u32,
+    cpu_ns: u64,
+    queued_ns: u64,
+}
+
+impl Shares {
+    fn add(&mut self, (cpu_ns, queued_ns): (u64, u64)) {
+        self.workers += 1;
+        self.cpu_ns += cpu_ns;
+        self.queued_ns += queued_ns;
+    }
+}
+
+impl std::fmt::Display for Shares {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let each_ms = |ns: u64| ns as f64 / 1e6 / f64::from(self.workers.max(1));
+        let (cpu, queued) = (each_ms(self.cpu_ns), each_ms(self.queued_ns));
+        write!(f, "{cpu:.0} ms on a processor and {queued:.0} ms in a queue for one")
+    }
 }
 
 impl<'a> Changes<'a> {
     pub fn new(server: &'a Server, rest: Duration) -> Changes<'a> {
-        Changes { server, rest, all: Vec::new(), moved: 0, stayed: 0 }
+        let (left, came) = (Shares::default(), Shares::default());
+        let log_before = log_of(server).len();
+        Changes { server, rest, all: Vec::new(), moved: 0, stayed: 0, left, came, log_before }
     }
 
     /// Reloads, and waits for the end of the workers before.
@@ -79,15 +107,27 @@ impl<'a> Changes<'a> {
 
     fn replace(&mut self, change: impl FnOnce(&Server) -> Instant) {
         let old: Vec<u32> = self.server.pids().into_iter().filter(|pid| is_worker(*pid)).collect();
+        let before: Vec<_> = old.iter().map(|pid| proc::shares(*pid)).collect();
+        let mut last = before.clone();
         let began = change(self.server);
         while old.iter().any(|pid| proc::is_running(*pid)) {
             if began.elapsed() > PATIENCE {
                 self.all.push((began, None));
                 return;
             }
+            for (pid, last) in old.iter().zip(&mut last) {
+                // Nothing is left of one that has ended.
+                *last = proc::shares(*pid).or(*last);
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         self.all.push((began, Some(Instant::now())));
+        for (before, last) in before.iter().zip(&last) {
+            let (Some(before), Some(last)) = (before, last) else { continue };
+            self.left.add((last.0 - before.0, last.1 - before.1));
+        }
+        let new = self.server.pids().into_iter().filter(|pid| is_worker(*pid));
+        new.filter_map(proc::shares).for_each(|shares| self.came.add(shares));
         std::thread::sleep(self.rest);
     }
 
@@ -111,6 +151,12 @@ impl<'a> Changes<'a> {
         self.all.iter().filter(|(_, end)| end.is_none()).count()
     }
 
+    /// The time since the last change before began.
+    pub fn since(&self, at: Instant) -> Option<Duration> {
+        let last = self.all.iter().rev().find(|(began, _)| *began <= at)?;
+        Some(at.duration_since(last.0))
+    }
+
     /// Whether connections may have moved at that time: from the beginning of a change to the end
     /// of the old workers, and for a second at least.
     pub fn is_within(&self, at: Instant) -> bool {
@@ -123,31 +169,45 @@ impl<'a> Changes<'a> {
 
     /// The lines of the error log about connections that have ended.
     pub fn ends(&self) -> Vec<String> {
-        let log = fs::read(self.server.prefix().join("error.log")).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
+        let log = log_of(self.server);
         let of_end = |line: &&str| {
             ["disconnected", "while proxying", "closed connection"].iter().any(|m| line.contains(m))
         };
         log.lines().filter(of_end).map(str::to_owned).collect()
     }
 
-    /// The turns that are in the error log.
-    pub fn turns(&self) -> Turns {
-        let log = fs::read(self.server.prefix().join("error.log")).unwrap_or_default();
-        turns(&String::from_utf8_lossy(&log))
+    /// The turns that were logged before the first change, in which connections were opened, and
+    /// those since then.
+    pub fn turns(&self) -> [Turns; 2] {
+        let log = log_of(self.server);
+        let (before, since) = log.split_at_checked(self.log_before).unwrap_or((&log, ""));
+        [before, since].map(turns)
     }
+
+    /// The lines about the turns since then that took most of a processor.
+    pub fn longest_turns(&self) -> Vec<String> {
+        let log = log_of(self.server);
+        let since = log.get(self.log_before..).unwrap_or_default();
+        let mut lines: Vec<_> =
+            since.lines().map(|line| (turns(line).longest_cpu_ms, line)).collect();
+        lines.sort_by_key(|(ms, _)| std::cmp::Reverse(*ms));
+        lines.iter().take(3).filter(|(ms, _)| *ms > 0).map(|(_, line)| (*line).to_owned()).collect()
+    }
+}
+
+fn log_of(server: &Server) -> String {
+    let log = fs::read(server.prefix().join("error.log")).unwrap_or_default();
+    String::from_utf8_lossy(&log).into_owned()
 }
 
 fn turns(log: &str) -> Turns {
     let mut turns = Turns::default();
     for line in log.lines() {
         let Some((_, rest)) = line.split_once("a turn of the event loop took ") else { continue };
-        let mut words = rest.split(' ').map_while(|word| match word.parse::<u64>() {
-            Ok(number) => Some(Some(number)),
-            Err(_) => (word != "of").then_some(None),
-        });
-        let ms = words.next().flatten().unwrap_or(0);
-        let cpu_ms = words.flatten().next().unwrap_or(ms);
+        let (first, more) = rest.split_once(" ms").unwrap_or_default();
+        let ms = first.parse().unwrap_or(0);
+        let cpu = more.split_once(" ms of it on a processor").map(|(cpu, _)| cpu);
+        let cpu_ms = cpu.and_then(|cpu| cpu.strip_prefix(", ")?.parse().ok()).unwrap_or(ms);
         turns.count += 1;
         turns.longest_ms = turns.longest_ms.max(ms);
         turns.longest_cpu_ms = turns.longest_cpu_ms.max(cpu_ms);
@@ -171,41 +231,15 @@ fn is_worker(pid: u32) -> bool {
     proc::title(pid).contains("worker process")
 }
 
-/// Times short requests on new connections.
-pub struct Witness(JoinHandle<Vec<(Instant, f64)>>);
-
-impl Witness {
-    pub fn start(port: u16, stop: &Arc<AtomicBool>) -> Outcome<Witness> {
-        let stop = Arc::clone(stop);
-        let run = move || {
-            let mut times = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
-                let at = Instant::now();
-                if get(port, "localhost", "/return").is_ok() {
-                    times.push((at, at.elapsed().as_secs_f64() * 1000.0));
-                }
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            times
-        };
-        Builder::new().spawn(run).map(Witness).map_err(|e| e.to_string())
-    }
-
-    /// The times at which requests began, and their milliseconds.
-    pub fn end(self) -> Vec<(Instant, f64)> {
-        self.0.join().unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn turns_of_a_log_are_read() {
-        let log = "[warn] 7#7: a turn of the event loop took 9 ms, 2 ms of it on a processor; x\n\
-                   [warn] 7#7: a turn of the event loop took 5 ms, 4 ms of it on a processor; x\n\
-                   [warn] 7#7: a turn of the event loop took 8 ms, in which nothing\nx 99 ms";
+        let log = "[warn] 7#7: a turn of the event loop took 9 ms, 2 ms of it on a processor, for 1\n\
+                   [warn] 7#7: a turn of the event loop took 5 ms, 4 ms of it on a processor, for 2\n\
+                   [warn] 7#7: a turn of the event loop took 8 ms for 20 tasks, in which\nx 99 ms";
         assert_eq!(turns(log), Turns { count: 3, longest_ms: 9, longest_cpu_ms: 8 });
         assert_eq!(turns("x"), Turns::default());
     }

@@ -12,9 +12,10 @@ use rig::proc::Memory;
 use rig::server::{Kind, Server};
 use rig::{Outcome, proc, report};
 
-use crate::changes::{Changes, Turns, Witness};
+use crate::changes::Changes;
 use crate::clients::client;
 use crate::crowd::Crowd;
+use crate::witness::{Asked, Witness};
 use crate::{PATIENCE, Ports, Protocol, Tally, at, locked, setup, sorted};
 
 /// The kinds by name.
@@ -101,7 +102,6 @@ pub fn run(options: &Options, kind: Kind, name: &str) -> Outcome<Vec<String>> {
     let mut changes = Changes::new(&server, REST);
     let look = || proc::memory(&server.all_pids());
     let mut memory = vec![look()];
-    let quiet = changes.turns();
     let mut done = [0, 0];
     for (is_upgrade, wanted) in [options.reloads, options.upgrades].into_iter().enumerate() {
         while done[is_upgrade] < wanted && began.elapsed() < LONGEST {
@@ -141,8 +141,10 @@ pub fn run(options: &Options, kind: Kind, name: &str) -> Outcome<Vec<String>> {
     verdict.is(done == [options.reloads, options.upgrades], text);
     verdict.ends(&changes, count);
     verdict.memory(&memory);
-    verdict.turns(&quiet, &changes);
-    verdict.latency("other requests", &others, &changes);
+    verdict.turns(&changes);
+    let answered: Vec<_> = others.iter().map(|asked| (asked.at, asked.ms)).collect();
+    verdict.latency("other requests", &answered, &changes);
+    slowest(&others, &changes);
     verdict.latency("messages", &tally.times, &changes);
     let alerts = server.alerts();
     verdict.is(alerts == 0, format!("{alerts} alerts in the error log"));
@@ -210,10 +212,11 @@ impl Verdict {
         self.is(all.iter().skip(1).all(|memory| percent(memory) <= MEMORY_PERCENT), text);
     }
 
-    fn turns(&mut self, quiet: &Turns, changes: &Changes<'_>) {
-        println!("       before the first change: {quiet}");
-        let turns = changes.turns();
-        self.is(turns.longest_cpu_ms <= TURN_MS, format!("until the end: {turns}"));
+    fn turns(&mut self, changes: &Changes<'_>) {
+        let [before, since] = changes.turns();
+        println!("       before the first change: {before}");
+        self.is(since.longest_cpu_ms <= TURN_MS, format!("since then: {since}"));
+        changes.longest_turns().iter().for_each(|line| println!("       {line}"));
     }
 
     fn latency(&mut self, who: &str, times: &[(Instant, f64)], changes: &Changes<'_>) {
@@ -229,4 +232,29 @@ impl Verdict {
         );
         self.is(p99[1] <= 2.0 * p99[0], text);
     }
+}
+
+/// Prints what the slowest of the other requests waited for while connections moved.
+fn slowest(others: &[Asked], changes: &Changes<'_>) {
+    let mut moving: Vec<_> = others.iter().filter(|asked| changes.is_within(asked.at)).collect();
+    moving.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+    let part = &moving[..moving.len().div_ceil(100)];
+    let mean = |of: fn(&Asked) -> f64| {
+        part.iter().map(|asked| of(asked)).sum::<f64>() / part.len().max(1) as f64
+    };
+    let [ms, cpu_ms, queued_ms] =
+        [mean(|asked| asked.ms), mean(|asked| asked.cpu_ms), mean(|asked| asked.queued_ms)];
+    println!(
+        "       of {} meanwhile, the slowest 1 %: {ms:.1} ms on average, in which their workers had \
+         a processor for {cpu_ms:.1} ms and waited {queued_ms:.1} ms for one",
+        moving.len(),
+    );
+    for asked in part.iter().take(3) {
+        let since = changes.since(asked.at).unwrap_or_default().as_secs_f64() * 1000.0;
+        let Asked { ms, cpu_ms, queued_ms, .. } = asked;
+        println!(
+            "       {ms:.1} ms ({cpu_ms:.1}, {queued_ms:.1}), sent {since:.0} ms after a change began"
+        );
+    }
+    println!("       a worker that left had {}; one that came had {}", changes.left, changes.came);
 }

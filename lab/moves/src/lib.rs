@@ -12,6 +12,7 @@ mod clients;
 mod crowd;
 mod full;
 mod mixed;
+mod witness;
 
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -8,8 +8,9 @@ use rig::options::Options;
 use rig::server::{Kind, Server};
 use rig::{Outcome, proc, report};
 
-use crate::changes::{Changes, Witness};
+use crate::changes::Changes;
 use crate::clients::{client, echo};
+use crate::witness::Witness;
 use crate::{PATIENCE, Ports, Protocol, Tally, locked, percentiles, setup};
 
 /// Connections of each kind.
@@ -85,8 +86,8 @@ pub fn run(options: &Options, kind: Kind) -> Outcome<Vec<String>> {
          PSS {} MB before, {} MB after",
         changes.moved,
         all as f64 * 1000.0 / slowest.max(1.0),
-        changes.turns(),
-        percentiles(others.iter().map(|(_, ms)| *ms)),
+        changes.turns()[1],
+        percentiles(others.iter().map(|asked| asked.ms)),
         report::megabytes(before as f64),
         report::megabytes(after as f64),
     );

@@ -91,6 +91,14 @@ pub fn queued_ns(pid: u32) -> u64 {
     text.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
+/// Nanoseconds of a process's first thread on a CPU, and those in which it could run and had none;
+/// `None` once it has ended.
+pub fn shares(pid: u32) -> Option<(u64, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    let mut numbers = text.split_whitespace().map_while(|n| n.parse().ok());
+    numbers.next().zip(numbers.next())
+}
+
 /// Keeps this thread on one CPU, where that is allowed.
 pub fn pin(cpu: usize) {
     let mut set = CpuSet::new();
