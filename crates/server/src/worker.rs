@@ -265,6 +265,13 @@ impl Worker {
 /// The worker cannot run; the reason has been logged.
 struct Fatal;
 
+/// Descriptors of a worker besides those of connections, about.
+const FILES: usize = 512;
+
+/// The most descriptors that a worker has room for from the beginning: each takes 8 bytes of the
+/// kernel's memory.
+const ROOM_MAX: usize = 1 << 16;
+
 /// Sets the process up as the configuration asks for.
 fn prepare(cycle: &Cycle, place: &Assignment, environ: &Environ) -> Result<(), Fatal> {
     let (settings, log) = (&cycle.settings, &cycle.log);
@@ -290,6 +297,10 @@ fn prepare(cycle: &Cycle, place: &Assignment, environ: &Environ) -> Result<(), F
         {
             complain(Level::Alert, format!("setrlimit({name}, {value})"), &e);
         }
+    }
+    if place.helper.is_none() {
+        // Before there are threads. Without it, the table grows when it has to.
+        let _ = os::fd::make_room(settings.events.connections.saturating_add(FILES).min(ROOM_MAX));
     }
     // The acme process starts programs for challenges by DNS.
     let executes = place.helper == Some(Helper::Acme);

@@ -41,3 +41,23 @@ fn half_sent_heads_make_room() {
         drop(slow);
     });
 }
+
+#[test]
+fn a_worker_has_room_for_its_connections_from_the_beginning() {
+    on_all_drivers(|driver| {
+        let weir = Site::new(BINARY, driver)
+            .file("html/a.txt", b"hello")
+            .config(
+                "worker_processes 1; worker_rlimit_nofile 4000;
+                 events { worker_connections 3000; }
+                 http { server { listen 127.0.0.1:%PORT0%; root html; } }",
+            )
+            .start();
+        assert_eq!(weir.get("/a.txt").body, b"hello");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", weir.workers()[0]));
+        let status = status.expect("a worker");
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).expect("a size");
+        // A table that grows later has the worker sleep until all processors have noticed.
+        assert!(size.trim().parse::<usize>().expect("a number") >= 3000, "{size}");
+    });
+}
