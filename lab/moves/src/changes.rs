@@ -237,8 +237,8 @@ mod tests {
 
     #[test]
     fn turns_of_a_log_are_read() {
-        let log = "[warn] 7#7: a turn of the event loop took 9 ms, 2 ms of it on a processor, for 1\n\
-                   [warn] 7#7: a turn of the event loop took 5 ms, 4 ms of it on a processor, for 2\n\
+        let log = "[warn] 7#7: a turn of the event loop took 9 ms, 2 ms of it on a processor, x\n\
+                   [warn] 7#7: a turn of the event loop took 5 ms, 4 ms of it on a processor, x\n\
                    [warn] 7#7: a turn of the event loop took 8 ms for 20 tasks, in which\nx 99 ms";
         assert_eq!(turns(log), Turns { count: 3, longest_ms: 9, longest_cpu_ms: 8 });
         assert_eq!(turns("x"), Turns::default());

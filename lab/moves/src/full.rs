@@ -245,15 +245,15 @@ fn slowest(others: &[Asked], changes: &Changes<'_>) {
     let [ms, cpu_ms, queued_ms] =
         [mean(|asked| asked.ms), mean(|asked| asked.cpu_ms), mean(|asked| asked.queued_ms)];
     println!(
-        "       of {} meanwhile, the slowest 1 %: {ms:.1} ms on average, in which their workers had \
-         a processor for {cpu_ms:.1} ms and waited {queued_ms:.1} ms for one",
+        "       of {} meanwhile, the slowest 1 %: {ms:.1} ms on average, in which their workers \
+         had a processor for {cpu_ms:.1} ms and waited {queued_ms:.1} ms for one",
         moving.len(),
     );
     for asked in part.iter().take(3) {
         let since = changes.since(asked.at).unwrap_or_default().as_secs_f64() * 1000.0;
         let Asked { ms, cpu_ms, queued_ms, .. } = asked;
         println!(
-            "       {ms:.1} ms ({cpu_ms:.1}, {queued_ms:.1}), sent {since:.0} ms after a change began"
+            "       {ms:.1} ms ({cpu_ms:.1}, {queued_ms:.1}), {since:.0} ms after a change began"
         );
     }
     println!("       a worker that left had {}; one that came had {}", changes.left, changes.came);

@@ -238,8 +238,8 @@ impl Pace {
         }
     }
 
-    /// Wakes in each turn as many tasks as it has steps, as long as some wait: a hundred of them may,
-    /// and none is woken in vain.
+    /// Wakes in each turn as many tasks as it has steps, as long as some wait: none of a hundred is
+    /// woken in vain.
     fn tick(self: &Rc<Pace>) {
         if self.is_ticking.replace(true) {
             return;
