@@ -258,13 +258,14 @@ fn loads(ws: &Workspace, [http, _, https, stream]: [u16; 4]) -> Result<(), Strin
         let url = format!("{tls}{path}");
         run::output(ws, "h2load", &["-n20000", "-c8", "-m16", &url])?;
     }
-    let h3load = ws.root().join("target/debug/h3load");
+    let h3load = ws.target().join("debug/h3load");
+    let h3load = h3load.to_string_lossy();
     let port = https.to_string();
     for (path, bytes) in [("/1k.css", 1 << 10), ("/1m.css", 1 << 20), ("/passed/1k.css", 1 << 10)] {
         let length = (bytes as u32).to_string();
         let words = [port.as_str(), "4", "16", SECONDS, path, &length];
-        run::output(ws, &h3load.to_string_lossy(), &words)?;
+        run::output(ws, &h3load, &words)?;
     }
     let words = [port.as_str(), "4", "1", SECONDS, "/1k.css", "1024", "close=on"];
-    run::output(ws, &h3load.to_string_lossy(), &words).map(|_| ())
+    run::output(ws, &h3load, &words).map(|_| ())
 }

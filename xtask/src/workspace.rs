@@ -39,6 +39,13 @@ impl Workspace {
         &self.root
     }
 
+    /// The folder that cargo builds in.
+    pub fn target(&self) -> PathBuf {
+        let named =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+        self.root().join(named)
+    }
+
     /// The text of a file below the root.
     pub fn read(&self, path: &str) -> Result<String, String> {
         fs::read_to_string(self.root.join(path)).map_err(|e| format!("{path}: {e}"))

@@ -18,6 +18,9 @@ use rquickjs::{
 use crate::raw::{self, Holder};
 use crate::state::{self, Charge};
 
+/// The work of a step of such a loop beside the bytes of its text.
+const STEP_BYTES: usize = 64;
+
 /// A call of a native: `this` and the arguments.
 pub struct Call<'a, 'js>(Params<'a, 'js>);
 
@@ -85,6 +88,19 @@ impl<'js> Call<'_, 'js> {
     /// How many arguments were given.
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// In a loop over what a script has given, which may be long: the engine does not look at the
+    /// clock before the native is done.
+    ///
+    /// # Errors
+    /// The script has used up its time.
+    pub(crate) fn go_on(&self) -> Result<()> {
+        raw::worked(STEP_BYTES);
+        match raw::is_clock_due() && state::of(self.ctx()).meter.must_end() {
+            true => Err(raw::interrupt(self.ctx())),
+            false => Ok(()),
+        }
     }
 
     pub fn undefined(&self) -> Result<Value<'js>> {

@@ -65,6 +65,9 @@ pub struct Meter {
 /// The function of a timer, what it is called with, and the memory outside the engine.
 type Timer = (Persistent<Function<'static>>, Vec<Persistent<Value<'static>>>, Charge);
 
+/// What was made of a request: its number, what it is, and the value.
+pub(crate) type Made = ((u64, u32), Persistent<Value<'static>>);
+
 /// State of an instance.
 pub struct State {
     /// The host, while a call runs.
@@ -91,8 +94,9 @@ pub struct State {
     kept: RefCell<Vec<Persistent<Value<'static>>>>,
     /// The handlers of requests' proxies, by what they are for.
     pub(crate) handlers: RefCell<Vec<Persistent<Value<'static>>>>,
-    /// What getters have made for the request that is being served, by what it is.
-    pub(crate) made: RefCell<Vec<(u32, Persistent<Value<'static>>)>>,
+    /// What getters have made of requests, by the request and what it is, until the request that
+    /// is being served ends.
+    pub(crate) made: RefCell<Vec<Made>>,
     /// The object of the request that is being served, and its number.
     pub(crate) request: RefCell<Option<(u64, Persistent<Value<'static>>)>>,
     /// The clocks of `console.time`: label and start, nanoseconds.
@@ -258,7 +262,7 @@ impl State {
     /// Forgets what belongs to one request, and closes its files.
     pub(crate) fn forget_request(&self) {
         self.request.take();
-        self.made.borrow_mut().clear();
+        forget(&self.made, Vec::is_empty);
         self.broken.take();
         // Most requests have none of these, and to make new ones takes longer than to look.
         forget(&self.files, |files| files.is_empty());

@@ -142,6 +142,8 @@ pub fn run(options: &Options, kind: Kind, name: &str) -> Outcome<Vec<String>> {
     verdict.ends(&changes, count);
     verdict.memory(&memory);
     verdict.turns(&changes);
+    let failed = others.iter().filter(|asked| !asked.is_answered).count();
+    verdict.is(failed == 0, format!("{failed} of {} other requests failed", others.len()));
     let answered: Vec<_> = others.iter().map(|asked| (asked.at, asked.ms)).collect();
     verdict.latency("other requests", &answered, &changes);
     slowest(&others, &changes);

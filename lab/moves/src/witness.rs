@@ -26,6 +26,8 @@ pub struct Asked {
     /// could run and had none.
     pub cpu_ms: f64,
     pub queued_ms: f64,
+    /// It had an answer, with status 200.
+    pub is_answered: bool,
 }
 
 /// Times requests. Its threads go before all others, so that what is measured is the server.
@@ -61,16 +63,17 @@ fn ask(port: u16, first: Instant, stop: &AtomicBool) -> Vec<Asked> {
             }
             None => false,
         });
-        if let Ok(answer) = get(port, "localhost", "/worker") {
-            let ms = at.elapsed().as_secs_f64() * 1000.0;
-            let pid = answer.trim().parse().unwrap_or(0);
+        let answer = get(port, "localhost", "/worker");
+        let ms = at.elapsed().as_secs_f64() * 1000.0;
+        let mut asked = Asked { at, ms, cpu_ms: 0.0, queued_ms: 0.0, is_answered: answer.is_ok() };
+        if let Some(pid) = answer.ok().and_then(|answer| answer.trim().parse().ok()) {
             let now = proc::shares(pid).unwrap_or_default();
             // One that is new has begun meanwhile.
             let before = workers.insert(pid, now).unwrap_or_default();
             let part = |now: u64, before: u64| (now.saturating_sub(before) as f64 / 1e6).min(ms);
-            let (cpu_ms, queued_ms) = (part(now.0, before.0), part(now.1, before.1));
-            all.push(Asked { at, ms, cpu_ms, queued_ms });
+            (asked.cpu_ms, asked.queued_ms) = (part(now.0, before.0), part(now.1, before.1));
         }
+        all.push(asked);
         at += EVERY;
     }
     all

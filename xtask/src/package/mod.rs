@@ -84,6 +84,12 @@ fn asked(ws: &Workspace, args: &[String]) -> Result<Asked, String> {
             }
         }
     }
+    if is_trained && program.is_some() {
+        return Err("--trained builds the program that --program would name".to_owned());
+    }
+    if is_trained && kinds.iter().any(|kind| kind == "static") {
+        return Err("--trained is for the program that is linked as usual, not static".to_owned());
+    }
     let out = ws.root().join(out);
     Ok(Asked { program, is_trained, out, kinds, cargo })
 }
@@ -150,9 +156,7 @@ fn build(ws: &Workspace, more: &[String]) -> Result<PathBuf, String> {
     let mut words = vec!["build", "--release", "-p", "weir", "--bin", "weir"];
     words.extend(more.iter().map(String::as_str));
     run::run(ws, "cargo", &words)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    let target = target.map_or_else(|| ws.root().join("target"), PathBuf::from);
-    Ok(ws.root().join(target).join("release/weir"))
+    Ok(ws.target().join("release/weir"))
 }
 
 /// Splits a program into one without debug information, and that information. The first names the

@@ -43,8 +43,8 @@ impl Stopwatch {
         Run { busy_ms: self.now_ms() - self.woken_ms, cpu_ms }
     }
 
-    /// The wait behind `run`, in which so many tasks were polled, is over. Returns the length of the
-    /// wait in milliseconds, and logs a long run.
+    /// The wait behind `run`, in which so many tasks were polled, is over. Returns the length of
+    /// the wait in milliseconds, and logs a long run.
     pub fn woken(&mut self, run: &Run, polls: usize) -> u64 {
         if run.busy_ms > self.stall_ms {
             run.log(polls);
@@ -79,8 +79,8 @@ impl Run {
                 log,
                 Level::Warn,
                 None,
-                "{m} {ms} ms, {cpu_ms} ms of it on a processor, for {polls} tasks; nothing else ran \
-                 in it"
+                "{m} {ms} ms, {cpu_ms} ms of it on a processor, for {polls} tasks; nothing else \
+                 ran in it"
             ),
             None => {
                 base::log!(

@@ -215,16 +215,19 @@ struct Pace {
 impl Pace {
     /// Waits for a turn of the loop that has room for another step: mostly this one.
     async fn step(self: &Rc<Pace>) {
+        let mut has_waited = false;
         loop {
             let turn = event::turn();
             if self.turn.replace(turn) != turn {
                 self.steps.set(0);
             }
             let steps = self.steps.get();
-            if steps < PER_TURN {
+            // Those that wait come first.
+            if steps < PER_TURN && (has_waited || self.waiting.borrow().is_empty()) {
                 self.steps.set(steps + 1);
                 return;
             }
+            has_waited = true;
             let mut is_queued = false;
             poll_fn(|cx| {
                 if std::mem::replace(&mut is_queued, true) {

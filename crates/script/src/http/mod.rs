@@ -177,15 +177,25 @@ const NATIVES: &[Method] = &[
     }),
     ("target", 1, |c| request::target(c.ctx(), id_of(c)?)),
     ("args", 1, get_args),
+    ("form", 1, |c| match request::known(c.ctx(), id_of(c)?, request::FORM)? {
+        Some(form) => Ok(form),
+        None => c.undefined(),
+    }),
+    ("keepForm", 2, |c| {
+        request::keep(c.ctx(), (id_of(c)?, request::FORM), &c.arg(1))?;
+        c.undefined()
+    }),
     ("keys", 2, get_names),
     ("fieldIn", 2, |c| get_field(c, Side::In)),
     ("fieldOut", 2, |c| get_field(c, Side::Out)),
     ("setField", 3, |c| {
         let value = c.arg(2);
-        match value.as_array() {
-            Some(all) => set_field(c, all.iter()),
-            None => set_field(c, [Ok(value)]),
+        if !value.is_array() {
+            return set_field(c, [Ok(value)]);
         }
+        // In JavaScript the engine looks at clock and memory: an array may have any length.
+        let all: Array<'_> = part(c.ctx(), "values")?.call((value,))?;
+        set_field(c, all.iter())
     }),
     ("deleteField", 2, |c| set_field(c, [])),
     ("variable", 2, |c| get_variable(c, false)),
@@ -333,6 +343,7 @@ fn set_field<'js>(
             return Err(c.type_error("invalid header value"));
         }
         values.push(value);
+        c.go_on()?;
     }
     // A field that takes one value takes the last one.
     let is_set = joined(Side::Out, &name) == Joined::Single;

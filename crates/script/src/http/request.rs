@@ -100,26 +100,39 @@ pub(super) fn set_handlers<'js>(ctx: &Ctx<'js>, handlers: Array<'js>) -> Result<
     Ok(())
 }
 
-/// What a getter makes of a request: the same object for each call.
+/// The request's form.
+pub(super) const FORM: u32 = 5;
+
+/// What a getter makes of a request: the same object for each call, until the request that is being
+/// served ends.
 fn made<'js>(c: &Call<'_, 'js>, what: u32) -> Result<Value<'js>> {
-    let (ctx, id, state) = (c.ctx(), id_of(c)?, state::of(c.ctx()));
-    let is_served = state.request.borrow().as_ref().is_some_and(|(served, _)| *served == id);
-    if !is_served {
-        // A reply, or a request that has ended: kept with the object, which may be one of many.
-        return part(ctx, "made")?.call((c.this(), what));
-    }
-    let known = state.made.borrow().iter().find(|(of, _)| *of == what).map(|(_, m)| m.clone());
-    if let Some(known) = known {
-        return known.restore(ctx);
+    let (ctx, id) = (c.ctx(), id_of(c)?);
+    if let Some(known) = known(ctx, id, what)? {
+        return Ok(known);
     }
     let target = target(ctx, id)?;
-    let handler = state.handlers.borrow().get(what as usize).cloned();
+    let handler = state::of(ctx).handlers.borrow().get(what as usize).cloned();
     let made = match handler {
         Some(handler) => raw::proxy(&target, &handler.restore(ctx)?)?,
         None => part(ctx, "args")?.call((target,))?,
     };
-    state.made.borrow_mut().push((what, Persistent::save(ctx, made.clone())));
+    keep(ctx, (id, what), &made)?;
     Ok(made)
+}
+
+/// What was made of a request before.
+pub(super) fn known<'js>(ctx: &Ctx<'js>, id: RequestId, what: u32) -> Result<Option<Value<'js>>> {
+    let state = state::of(ctx);
+    let known = state.made.borrow().iter().find(|(of, _)| *of == (id, what)).map(|m| m.1.clone());
+    known.map(|known| known.restore(ctx)).transpose()
+}
+
+/// Keeps what was made of a request. Every use of one that has ended throws.
+pub(super) fn keep<'js>(ctx: &Ctx<'js>, of: (RequestId, u32), made: &Value<'js>) -> Result<()> {
+    if host(ctx, |h| Ok(h.is_alive(of.0)))? {
+        state::of(ctx).made.borrow_mut().push((of, Persistent::save(ctx, made.clone())));
+    }
+    Ok(())
 }
 
 /// The object of the request that the host lends; the same one for each call.
@@ -128,7 +141,7 @@ pub(super) fn main<'js>(ctx: &Ctx<'js>, id: RequestId) -> Result<Value<'js>> {
     let state = state::of(ctx);
     let is_new = state.request.borrow().as_ref().is_none_or(|(known, _)| *known != id);
     if is_new {
-        state.made.borrow_mut().clear();
+        state.made.take();
         state.request.replace(Some((id, Persistent::save(ctx, made.clone()))));
     }
     Ok(made)
@@ -251,6 +264,7 @@ fn log<'js>(c: &Call<'_, 'js>, level: Level) -> Result<Value<'js>> {
             h.log(id, level, &text);
             Ok(())
         })?;
+        c.go_on()?;
     }
     c.undefined()
 }
@@ -290,6 +304,11 @@ fn send<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
         match all.is_empty() {
             true => all = piece,
             false => all.extend_from_slice(&piece),
+        }
+        c.go_on()?;
+        if all.len() > state::of(c.ctx()).memory_max() {
+            // The host refuses it.
+            break;
         }
     }
     with(c.ctx(), id, |h| h.send(id, all))?;

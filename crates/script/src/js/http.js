@@ -40,6 +40,15 @@ export default function (n) {
         return trunc(number);
     }
 
+    // The values of a field, as natives take them.
+    function values(all) {
+        const taken = [];
+        for (let i = 0; i < all.length; i++) {
+            defineProperty(taken, i, { value: bytes(all[i]) });
+        }
+        return taken;
+    }
+
     function descriptor(value) {
         return value === undefined ? undefined
             : { value, writable: true, enumerable: true, configurable: true };
@@ -116,36 +125,9 @@ export default function (n) {
         return args;
     }
 
-    // Objects of requests are of a class of the natives, which keep what getters have made for the
-    // request that is being served. What they have made for others, and forms, is in a private
-    // field, which an object gets when it is first of use.
-    class Made extends (function (object) { return object; }) {
-        #made;
-
-        constructor(object) {
-            const target = n.target(object);
-            super(object);
-            this.#made = target;
-        }
-
-        static of(object) {
-            return typeof object === 'object' && object !== null && #made in object
-                ? object.#made : new Made(object).#made;
-        }
-    }
-
-    const madeOf = Made.of;
-
-    // A target of its own for each proxy: one in a circle would stay until garbage is collected.
-    function made(object, what) {
-        const all = madeOf(object);
-        return all[what] ??= what === handlers.length ? argsOf(all)
-            : new Proxy(n.target(object), handlers[what]);
-    }
-
     const members = {
         readRequestForm(options) {
-            const made = madeOf(this);
+            const target = n.target(this);
             let max = 128;
             if (options !== undefined) {
                 if (typeof options !== 'object' || options === null) {
@@ -158,12 +140,19 @@ export default function (n) {
                     }
                 }
             }
-            if (made.form !== undefined) {
-                return made.form;
+            const known = n.form(target);
+            if (known !== undefined) {
+                return known;
             }
-            const make = (body) =>
-                made.form ??= new RequestForm(n.parseForm(made, body, max));
-            const body = n.readBody(made);
+            const make = (body) => {
+                let form = n.form(target);
+                if (form === undefined) {
+                    form = new RequestForm(n.parseForm(target, body, max));
+                    n.keepForm(target, form);
+                }
+                return form;
+            };
+            const body = n.readBody(target);
             return isView(body) ? make(body) : apply(then, body, [make]);
         },
 
@@ -330,7 +319,7 @@ export default function (n) {
         watch,
         handlers,
         args: argsOf,
-        made,
+        values,
         periodic: (target) => new PeriodicSession(target),
     };
 }

@@ -79,6 +79,16 @@ async function odd(r) {
 }
 
 function loop(r) { for (;;) try { for (;;); } catch (e) {} }
+function sparse(r) { const all = []; all.length = 2 ** 31; r.headersOut['X-All'] = all; r.return(200); }
+function shouts(r) { r.log.apply(r, Array(60000).fill('x'.repeat(1 << 20))); r.return(200); }
+async function frozen(r) {
+    const reply = Object.freeze(await r.subrequest('/part', {args: 'n=3'}));
+    const form = await Object.freeze(r).readRequestForm();
+    r.return(200, [
+        reply.headersOut['Content-Length'], reply.headersOut === reply.headersOut,
+        form.get('a'), form === await r.readRequestForm(),
+    ].join());
+}
 function hoard(r) { const all = []; for (;;) all.push('x'.repeat(1 << 20) + all.length); }
 
 function assigns(r) {
@@ -181,7 +191,7 @@ async function rejected(r) { await null; throw new Error('after a wait'); }
 
 export default {broken, wavers, judges, flood, odd, echo, summary, inner, streamed, parts, part, method, go, gate, loop, hoard, headers,
     body, keep, late, dict, fetched, unreachable, read, told, constant, tick, ticks, answered, rejected,
-    early, natives, place, members, big, opens, assigns, calls};
+    early, natives, place, members, big, opens, assigns, calls, sparse, shouts, frozen};
 "#;
 
 const CONF: &str = "
@@ -216,6 +226,9 @@ const CONF: &str = "
         location /flood { js_memory_limit 4m; js_time_limit 10s; js_content t.flood; }
         location /odd { js_content t.odd; }
         location /loop { js_time_limit 20ms; js_content t.loop; }
+        location /sparse { js_time_limit 20ms; js_content t.sparse; }
+        location /shouts { js_time_limit 20ms; js_content t.shouts; }
+        location /frozen { js_content t.frozen; }
         location /hoard { js_memory_limit 4m; js_content t.hoard; }
         location /broken/ { js_header_filter t.broken; alias html/; }
         location /filtered/ { js_header_filter t.headers; js_body_filter t.body; alias html/; }
@@ -390,6 +403,36 @@ fn an_endless_loop_and_a_hoard_cost_their_requests_alone() {
         weir.wait_for_log("error.log", "out of memory");
         // The worker lives, and so do the other scripts.
         assert_eq!(text(&weir, "/part?n=3"), "part 3");
+    });
+}
+
+/// Natives that go through an array or through arguments look at the clock meanwhile.
+#[test]
+fn natives_that_go_through_much_end_in_time() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        for path in ["/sparse", "/shouts"] {
+            assert_eq!(weir.get(path).status, 500, "{path}");
+            weir.wait_for_log("error.log", &format!("request: \"GET {path} "));
+        }
+        assert!(!weir.log("error.log").contains("panic"));
+        let m = "js was ended: the script ran for more than 20 ms at a stretch";
+        assert_eq!(weir.log("error.log").matches(m).count(), 2);
+        assert_eq!(text(&weir, "/part?n=3"), "part 3");
+    });
+}
+
+#[test]
+fn frozen_requests_and_replies_are_read() {
+    each_driver(|driver| {
+        let weir = start(driver);
+        let form = "Content-Type: application/x-www-form-urlencoded";
+        let mut conn = weir.connect();
+        conn.send(format!(
+            "POST /frozen HTTP/1.1\r\nHost: a\r\n{form}\r\nContent-Length: 3\r\n\r\na=b"
+        ));
+        let r = conn.response();
+        assert_eq!((r.status, &r.body[..]), (200, &b"6,true,b,true"[..]));
     });
 }
 
