@@ -96,7 +96,10 @@ pub fn trained(ws: &Workspace, args: &[String]) -> Result<PathBuf, String> {
     let profile = folder.join("weir.profdata");
     let (profile, counts) = (profile.to_string_lossy(), counts.to_string_lossy());
     run::run(ws, &merge.to_string_lossy(), &["merge", "-o", &profile, &counts])?;
-    build(ws, &triple, &folder.join("optimized"), &format!("-Cprofile-use={profile}"), args)
+    // Cargo would keep what it has compiled with the counts before: it does not know their file.
+    let optimized = folder.join("optimized");
+    let _ = fs::remove_dir_all(&optimized);
+    build(ws, &triple, &optimized, &format!("-Cprofile-use={profile}"), args)
 }
 
 /// The triple that rustc compiles for.
