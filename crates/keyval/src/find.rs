@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use net::Cidr;
 
-use crate::store::{HASH, Kind, Pair, Store, TOMBSTONE, first_of, form_of, is_over};
+use crate::store::{HASH, Kind, Pair, Store, TOMBSTONE, first_of, form_of, is_over, parts};
 
-/// What stands of a text in a table.
+/// What a table has for a text.
 enum Look {
     Missing,
     Found(Bytes),
@@ -44,8 +44,7 @@ impl Store {
             }
             t.copy(entry, &mut bytes).then_some(())?;
         }
-        let (len, rest) = bytes.get(HASH..)?.split_first_chunk()?;
-        let (key, value) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+        let (key, value) = parts(bytes.get(HASH..)?)?;
         Some(match key == text {
             true => Look::Found(Bytes::copy_from_slice(value)),
             false => Look::Missing,

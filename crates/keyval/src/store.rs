@@ -593,11 +593,15 @@ pub(crate) fn is_over(expires_ms: u64, now_ms: u64) -> bool {
 
 pub(crate) fn read(t: &Locked<'_, Expiry>, entry: Entry) -> Option<Pair> {
     let Expiry(expires_ms) = t.value(entry)?;
-    let mut bytes = t.payload(entry)?;
-    let len = usize::from(u16::from_le_bytes(*bytes.first_chunk()?));
-    let value = (bytes.len() >= 2 + len).then(|| bytes.split_off(2 + len))?;
-    bytes.drain(..2);
-    Some(Pair { key: bytes, value, expires_ms })
+    let payload = t.payload(entry)?;
+    let (key, value) = parts(&payload)?;
+    Some(Pair { key: key.to_vec(), value: value.to_vec(), expires_ms })
+}
+
+/// The key and the value of what stands behind an entry's hash: see [`Store::bytes`].
+pub(crate) fn parts(payload: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = payload.split_first_chunk()?;
+    rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))
 }
 
 /// A network's form: its length and its address.

@@ -29,7 +29,7 @@ pub fn dup(fd: impl AsFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
 }
 
-/// Makes room in the process's table of descriptors for so many, as far as its limit allows.
+/// Makes room for `count` descriptors in the process's table, or for as many as its limit allows.
 ///
 /// The kernel doubles a table that is full. If the process has threads by then, the call that needs
 /// the descriptor sleeps until every processor has let go of the old table: 5 to 20 ms on a busy

@@ -92,7 +92,7 @@ impl NumberedClass {
         }
     }
 
-    /// The number of an object of this class.
+    /// The number of an object of this class; `None` for any other value.
     pub fn number(self, value: &Value<'_>) -> Option<u64> {
         // SAFETY: the call only looks at the class of the value, and returns null for another one.
         let number = unsafe { qjs::JS_GetOpaque(value.as_raw(), self.id) };

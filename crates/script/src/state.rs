@@ -65,7 +65,8 @@ pub struct Meter {
 /// The function of a timer, what it is called with, and the memory outside the engine.
 type Timer = (Persistent<Function<'static>>, Vec<Persistent<Value<'static>>>, Charge);
 
-/// What was made of a request: its number, what it is, and the value.
+/// An object that a getter has made of a request: the request's number, the getter's, and the
+/// object.
 pub(crate) type Made = ((u64, u32), Persistent<Value<'static>>);
 
 /// State of an instance.
@@ -94,8 +95,8 @@ pub struct State {
     kept: RefCell<Vec<Persistent<Value<'static>>>>,
     /// The handlers of requests' proxies, by what they are for.
     pub(crate) handlers: RefCell<Vec<Persistent<Value<'static>>>>,
-    /// What getters have made of requests, by the request and what it is, until the request that
-    /// is being served ends.
+    /// The objects that getters have made of requests. They are dropped when the request that is
+    /// being served ends.
     pub(crate) made: RefCell<Vec<Made>>,
     /// The object of the request that is being served, and its number.
     pub(crate) request: RefCell<Option<(u64, Persistent<Value<'static>>)>>,

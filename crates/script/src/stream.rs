@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 
-use rquickjs::{Ctx, Exception, Function, Object, Persistent, Result, Value};
+use rquickjs::{Ctx, Function, Object, Persistent, Result, Value};
 
 use crate::host::http::Refusal;
 use crate::host::stream::{Form, Sending, SessionId, StreamHost, Way};
@@ -64,10 +64,7 @@ fn host<R>(
     let done = state::host(ctx, |host: &mut dyn Host| {
         host.stream().map_or(Err(Refusal::Internal("there is no session")), f)
     })?;
-    done.map_err(|refusal| match refusal {
-        Refusal::Type(message) => Exception::throw_type(ctx, message),
-        Refusal::Internal(message) => Exception::throw_internal(ctx, message),
-    })
+    done.map_err(|refusal| refusal.throw(ctx))
 }
 
 /// Calls a function with the session that the first argument names.

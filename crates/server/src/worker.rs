@@ -299,7 +299,7 @@ fn prepare(cycle: &Cycle, place: &Assignment, environ: &Environ) -> Result<(), F
         }
     }
     if place.helper.is_none() {
-        // Before there are threads. Without it, the table grows when it has to.
+        // Now, because the process has no threads yet. If it fails, the table grows later.
         let _ = os::fd::make_room(settings.events.connections.saturating_add(FILES).min(ROOM_MAX));
     }
     // The acme process starts programs for challenges by DNS.

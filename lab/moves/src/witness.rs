@@ -68,7 +68,7 @@ fn ask(port: u16, first: Instant, stop: &AtomicBool) -> Vec<Asked> {
         let mut asked = Asked { at, ms, cpu_ms: 0.0, queued_ms: 0.0, is_answered: answer.is_ok() };
         if let Some(pid) = answer.ok().and_then(|answer| answer.trim().parse().ok()) {
             let now = proc::shares(pid).unwrap_or_default();
-            // One that is new has begun meanwhile.
+            // A worker that was not known has begun since then: all of its time is of this request.
             let before = workers.insert(pid, now).unwrap_or_default();
             let part = |now: u64, before: u64| (now.saturating_sub(before) as f64 / 1e6).min(ms);
             (asked.cpu_ms, asked.queued_ms) = (part(now.0, before.0), part(now.1, before.1));

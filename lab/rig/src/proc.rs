@@ -87,8 +87,7 @@ pub fn cpu_secs_of_all(pid: u32) -> f64 {
 
 /// Nanoseconds that a process's first thread could run and had no CPU.
 pub fn queued_ns(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
-    text.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or(0)
+    shares(pid).map_or(0, |(_, queued)| queued)
 }
 
 /// Nanoseconds of a process's first thread on a CPU, and those in which it could run and had none;

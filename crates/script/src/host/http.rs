@@ -1,5 +1,7 @@
 //! A request as the object `r` reaches it.
 
+use rquickjs::{Ctx, Error, Exception};
+
 use crate::host::Level;
 use crate::ids::Ticket;
 use crate::value::Data;
@@ -64,6 +66,16 @@ pub enum Refusal {
     Type(&'static str),
     /// An `InternalError`.
     Internal(&'static str),
+}
+
+impl Refusal {
+    /// Throws it in a script.
+    pub(crate) fn throw(self, ctx: &Ctx<'_>) -> Error {
+        match self {
+            Refusal::Type(message) => Exception::throw_type(ctx, message),
+            Refusal::Internal(message) => Exception::throw_internal(ctx, message),
+        }
+    }
 }
 
 /// A subrequest as a script asks for it.

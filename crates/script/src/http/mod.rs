@@ -112,10 +112,7 @@ fn host<R>(
     let done = state::host(ctx, |host: &mut dyn Host| {
         host.http().map_or(Err(Refusal::Internal("there is no request")), f)
     })?;
-    done.map_err(|refusal| match refusal {
-        Refusal::Type(message) => Exception::throw_type(ctx, message),
-        Refusal::Internal(message) => Exception::throw_internal(ctx, message),
-    })
+    done.map_err(|refusal| refusal.throw(ctx))
 }
 
 /// Calls a function with the host of HTTP, if it knows a request.

@@ -127,7 +127,8 @@ pub(super) fn known<'js>(ctx: &Ctx<'js>, id: RequestId, what: u32) -> Result<Opt
     known.map(|known| known.restore(ctx)).transpose()
 }
 
-/// Keeps what was made of a request. Every use of one that has ended throws.
+/// Keeps an object that was made of a request, for [`known`]. Nothing is kept of a request that has
+/// ended, because every use of its objects throws.
 pub(super) fn keep<'js>(ctx: &Ctx<'js>, of: (RequestId, u32), made: &Value<'js>) -> Result<()> {
     if host(ctx, |h| Ok(h.is_alive(of.0)))? {
         state::of(ctx).made.borrow_mut().push((of, Persistent::save(ctx, made.clone())));
