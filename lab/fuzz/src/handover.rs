@@ -9,6 +9,9 @@ pub fn run(data: &[u8]) {
         // Reasons of a later version are read as one that is known.
         assert!(matches!(word, Word::Refuses(_)) || word.bytes() == data);
     }
+    if let Some(words) = Word::read_all(data) {
+        assert_eq!(words.len() * 2, data.len());
+    }
     let Ok(message) = Message::read(data) else { return };
     let mut again = Vec::new();
     assert!(message.write(&mut again));

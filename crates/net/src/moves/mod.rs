@@ -12,6 +12,9 @@
 //! new binary. Every leaving worker sends into it and every serving worker receives from it, so the
 //! connections spread over the workers that have time, and the death of a worker disturbs no other.
 //!
+//! **Messages.** Connections whose turn comes in the same turn of the loop go in one message,
+//! because the sockets, calls and wake-ups of a message cost as much as a connection's state.
+//!
 //! **Replies.** Each message carries one end of a socket pair of its own. It closes with the last
 //! process that has it, so that a sender notices the death of a receiver, and a message that nobody
 //! received.
@@ -48,7 +51,7 @@ use proto::handover::{Message, Refusal};
 pub use self::candidates::{Candidate, Line, Turn, unless_due};
 pub use self::channel::{Channel, VAR};
 pub use self::party::{Berth, Member, Party};
-pub use self::send::{Offered, written};
+pub use self::send::{Offered, Written, written};
 
 /// Connections of a worker that are on their way at a time.
 const AT_ONCE: usize = 64;
@@ -115,7 +118,7 @@ impl Kind {
 
     fn of(message: &Message<'_>) -> Option<Kind> {
         match message {
-            Message::Hello | Message::Long(_) => None,
+            Message::Hello | Message::Many(_) | Message::Long(_) => None,
             Message::Tunnel(_) => Some(Kind::Tunnel),
             Message::Session(_) => Some(Kind::Session),
             Message::Idle(_) => Some(Kind::Idle),
@@ -241,6 +244,11 @@ impl Pace {
         }
     }
 
+    /// More steps were taken in this turn than [`Pace::step`] has counted.
+    fn spend(&self, steps: usize) {
+        self.steps.set(self.steps.get() + steps);
+    }
+
     /// Wakes in each turn as many tasks as it has steps, as long as some wait: none of a hundred is
     /// woken in vain.
     fn tick(self: &Rc<Pace>) {
@@ -269,6 +277,7 @@ pub struct Moves {
     receiving: Cell<Option<TaskId>>,
     candidates: candidates::Candidates,
     pace: Rc<Pace>,
+    outbox: send::Outbox,
     /// A candidate was added, or one has been dealt with.
     changed: Notify,
     /// Connections that rest at the moment.
@@ -299,6 +308,7 @@ impl Moves {
             receiving: Cell::new(None),
             candidates: candidates::Candidates::default(),
             pace: Rc::default(),
+            outbox: RefCell::default(),
             changed: Notify::new(),
             resting: Cell::new(0),
             receives: Cell::new(false),

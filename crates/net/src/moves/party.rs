@@ -13,17 +13,15 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use super::{Stay, Written};
 use event::{Notify, TaskId};
-use zeroize::Zeroizing;
-
-use super::Stay;
 
 /// A relay that rests.
 pub struct Berth {
     /// The number of its stream.
     pub id: u32,
     /// Its description, a message.
-    pub message: Zeroizing<Vec<u8>>,
+    pub message: Written,
     /// The connection to its server.
     pub server: OwnedFd,
 }
@@ -155,7 +153,8 @@ mod tests {
 
     fn berth(id: u32) -> Berth {
         let (server, _) = os::socket::message_pair().unwrap();
-        Berth { id, message: Zeroizing::new(vec![1]), server }
+        let message = crate::moves::written(&proto::handover::Message::Hello).unwrap();
+        Berth { id, message, server }
     }
 
     fn run<F: Future<Output = ()> + 'static>(body: F) {

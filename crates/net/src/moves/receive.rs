@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use event::{Deadline, Fd};
-use proto::handover::{INLINE_MAX, MESSAGE_MAX, Message, Refusal, Unread, Word};
+use proto::handover::{INLINE_MAX, MESSAGE_MAX, Message, PARTS_MAX, Part, Refusal, Unread, Word};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::{Kind, Moves, Ready, YOURS_MS};
@@ -65,18 +65,40 @@ pub(super) async fn run(moves: Rc<Moves>) {
 fn take(moves: &Rc<Moves>, bytes: &[u8], fds: Vec<OwnedFd>) {
     let mut fds = fds.into_iter();
     let Some(reply) = fds.next() else { return };
-    let prepared = prepare(moves, bytes, fds.collect());
-    let word = match &prepared {
-        Ok(_) => Word::Takes,
-        Err(why) => Word::Refuses(*why),
+    let (words, arrivals) = match parts(bytes, fds) {
+        Ok(parts) => prepared(moves, parts),
+        Err(word) => (vec![word], Vec::new()),
     };
+    let words: Vec<u8> = words.into_iter().flat_map(Word::bytes).collect();
     // A sender that waited for too long has closed its end.
-    if os::socket::send(&reply, &word.bytes(), false).is_err() {
+    if os::socket::send(&reply, &words, false).is_err() {
         return;
     }
-    if let Ok(Some(arrival)) = prepared {
-        event::spawn(serve(moves.clone(), Fd::new(reply), arrival));
+    if arrivals.iter().any(Option::is_some) {
+        event::spawn(serve(moves.clone(), Fd::new(reply), arrivals));
     }
+}
+
+/// The parts of a message, each with its descriptors.
+///
+/// # Errors
+/// The word about all of it.
+fn parts(
+    bytes: &[u8],
+    mut fds: impl ExactSizeIterator<Item = OwnedFd>,
+) -> Result<Vec<(&[u8], Vec<OwnedFd>)>, Word> {
+    let parts = match read(bytes) {
+        Ok(Message::Many(parts)) => parts,
+        Ok(Message::Hello) => return Err(Word::Takes),
+        Ok(_) => return Err(Word::Refuses(Refusal::Other)),
+        Err(why) => return Err(Word::Refuses(why)),
+    };
+    let ends = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.ends as usize));
+    if ends != fds.len() || parts.is_empty() || parts.len() > PARTS_MAX {
+        return Err(Word::Refuses(Refusal::Other));
+    }
+    let mut own = |part: &Part<'_>| fds.by_ref().take(part.ends as usize).collect();
+    Ok(parts.into_iter().map(|part| (part.message, own(&part))).collect())
 }
 
 /// A connection that waits for the sender's last word.
@@ -86,19 +108,27 @@ struct Arrival {
     ready: Ready,
 }
 
-/// Prepares to serve what a message describes; `None` for a message without a connection.
-fn prepare(moves: &Moves, bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<Option<Arrival>, Refusal> {
+/// Prepares to serve all parts; the word about each.
+fn prepared(moves: &Moves, parts: Vec<(&[u8], Vec<OwnedFd>)>) -> (Vec<Word>, Vec<Option<Arrival>>) {
+    moves.pace.spend(parts.len() - 1);
+    let prepared = parts.into_iter().map(|(bytes, fds)| match prepare(moves, bytes, fds) {
+        Ok(arrival) => (Word::Takes, Some(arrival)),
+        Err(why) => (Word::Refuses(why), None),
+    });
+    prepared.unzip()
+}
+
+/// Prepares to serve what a part describes.
+fn prepare(moves: &Moves, bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<Arrival, Refusal> {
     let long = match read(bytes)? {
         Message::Long(len) => content(len as usize, &fds.pop().ok_or(Refusal::Other)?)?,
         _ => Zeroizing::default(),
     };
     let message = if long.is_empty() { read(bytes)? } else { read(&long)? };
-    let Some(kind) = Kind::of(&message) else {
-        return if message == Message::Hello { Ok(None) } else { Err(Refusal::Other) };
-    };
+    let kind = Kind::of(&message).ok_or(Refusal::Other)?;
     let taker = moves.taker(kind).ok_or(Refusal::Configuration)?;
     let ready = taker.take(&message, fds)?;
-    Ok(Some(Arrival { kind, moved_in: message.moved_in(), ready }))
+    Ok(Arrival { kind, moved_in: message.moved_in(), ready })
 }
 
 fn read(bytes: &[u8]) -> Result<Message<'_>, Refusal> {
@@ -124,12 +154,12 @@ fn content(len: usize, file: &OwnedFd) -> Result<Zeroizing<Vec<u8>>, Refusal> {
     Ok(content)
 }
 
-/// Serves a connection once its sender has given it up.
-async fn serve(moves: Rc<Moves>, reply: Fd, arrival: Arrival) {
+/// Serves each connection once its sender has given it up.
+async fn serve(moves: Rc<Moves>, reply: Fd, mut arrivals: Vec<Option<Arrival>>) {
     let until = Deadline::in_ms(YOURS_MS);
     // The sender has to run first.
     let (mut waits, mut is_late) = (true, false);
-    loop {
+    while arrivals.iter().any(Option::is_some) {
         if std::mem::take(&mut waits) && reply.readable(until).await.is_err() {
             // The sender may have said it while this process stood still: that counts, and what it
             // says from now on fails, so that it goes on serving.
@@ -139,12 +169,14 @@ async fn serve(moves: Rc<Moves>, reply: Fd, arrival: Arrival) {
         let mut word = [0; 4];
         match os::socket::recv(reply.fd(), &mut word) {
             Ok(n) => {
-                if Word::read(word.get(..n).unwrap_or_default()) == Some(Word::Yours) {
-                    moves.pace.step().await;
-                    moves.tally.received(arrival.kind, arrival.moved_in);
-                    (arrival.ready)();
-                }
-                return;
+                let Some(Word::Yours(part)) = Word::read(word.get(..n).unwrap_or_default()) else {
+                    return;
+                };
+                let arrival = arrivals.get_mut(usize::from(part)).and_then(Option::take);
+                let Some(arrival) = arrival else { return };
+                moves.pace.step().await;
+                moves.tally.received(arrival.kind, arrival.moved_in);
+                (arrival.ready)();
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock && !is_late => waits = true,

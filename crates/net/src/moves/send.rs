@@ -1,20 +1,68 @@
-//! The sender: offers a connection, and gives it up when it was taken.
+//! The sender: offers connections, several in a message, and gives each up when it was taken.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
-use event::{Deadline, Fd};
-use proto::handover::{INLINE_MAX, MESSAGE_MAX, Message, Word};
-use zeroize::{Zeroize, Zeroizing};
+use event::{Deadline, Fd, Notify};
+use proto::handover::{INLINE_MAX, MESSAGE_MAX, Message, Part, Word};
+use zeroize::Zeroize;
 
 use super::candidates::Turn;
-use super::{Moves, REPLY_MS, Stay};
+use super::{Moves, PER_TURN, REPLY_MS, Stay};
+
+/// The room of a message for its parts: its own head needs little.
+const PARTS_ROOM: usize = INLINE_MAX - 64;
+
+/// The room that a part takes beside its message.
+const PART_HEAD: usize = 8;
 
 /// A connection that a receiver is ready to serve.
 pub struct Offered {
     turn: Turn,
-    reply: Fd,
+    taken: Taken,
+}
+
+/// What a receiver has taken.
+struct Taken {
+    /// The socket of the reply, which all connections of a message have in common. It closes with
+    /// the last of them, so that the receiver drops those that nobody gives up.
+    reply: Rc<Fd>,
+    /// The number of the part.
+    part: u8,
+}
+
+/// Connections that are about to be offered.
+pub(super) type Outbox = RefCell<VecDeque<Packed>>;
+
+/// A connection's part of a message.
+pub(super) struct Packed {
+    bytes: Written,
+    /// Duplicates: the connection may end before the message is sent.
+    fds: Vec<OwnedFd>,
+    seat: Rc<Seat>,
+}
+
+/// Where a connection waits for what becomes of its offer.
+#[derive(Default)]
+struct Seat {
+    outcome: Cell<Option<Result<Taken, Unsent>>>,
+    settled: Notify,
+    /// The connection waits no longer.
+    is_left: Cell<bool>,
+}
+
+/// The connection's side of a seat.
+struct Seated(Rc<Seat>);
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        self.0.is_left.set(true);
+        // What was taken is not given up.
+        self.0.outcome.take();
+    }
 }
 
 impl Turn {
@@ -23,11 +71,11 @@ impl Turn {
     /// # Errors
     /// Nobody serves it but this process: it goes on here.
     pub async fn offer(self, message: &Message<'_>, fds: &[BorrowedFd<'_>]) -> Result<Offered, ()> {
-        match offer(&self.moves, message, fds, REPLY_MS).await {
-            Ok(reply) => {
+        match offer(&self.moves, message, fds).await {
+            Ok(taken) => {
                 // Replies come many at a time.
                 self.moves.pace.step().await;
-                Ok(Offered { turn: self, reply })
+                Ok(Offered { turn: self, taken })
             }
             Err(unsent) => {
                 if matches!(unsent, Unsent::TimedOut) {
@@ -71,6 +119,7 @@ impl Moves {
 const UNREAD_MAX: usize = 1024;
 
 /// Why nobody serves what was offered.
+#[derive(Clone, Copy)]
 enum Unsent {
     /// No receiver answered in time.
     TimedOut,
@@ -97,7 +146,8 @@ impl Offered {
     /// Gives the connection up: the receiver serves it from here on. `false`: the receiver is gone,
     /// and it goes on here.
     pub fn give_up(self) -> bool {
-        match os::socket::send(self.reply.fd(), &Word::Yours.bytes(), false) {
+        let Taken { reply, part } = &self.taken;
+        match os::socket::send(reply.fd(), &Word::Yours(*part).bytes(), false) {
             Ok(_) => {
                 self.turn.sent();
                 true
@@ -112,71 +162,181 @@ impl Offered {
 
 /// Whether a worker receives messages of this version, and says so in time.
 pub(super) async fn hello(moves: &Moves, wait_ms: u64) -> bool {
-    match offer(moves, &Message::Hello, &[], wait_ms).await {
-        Ok(reply) => {
-            // The receiver waits for it no longer.
-            let _ = os::socket::send(reply.fd(), &Word::Yours.bytes(), false);
-            true
+    let Some(bytes) = written(&Message::Hello) else { return false };
+    let answer = ask(moves, bytes, &[], Deadline::in_ms(wait_ms)).await;
+    answer.is_ok_and(|(_, words)| words == [Word::Takes])
+}
+
+/// Offers a connection, and waits until a receiver takes it.
+async fn offer(
+    moves: &Rc<Moves>,
+    message: &Message<'_>,
+    fds: &[BorrowedFd<'_>],
+) -> Result<Taken, Unsent> {
+    let (bytes, fds) = packed(message, fds).ok_or(Stay::State)?;
+    let seated = Seated(Rc::default());
+    let seat = seated.0.clone();
+    moves.outbox.borrow_mut().push_back(Packed { bytes, fds, seat });
+    if moves.outbox.borrow().len() == 1 {
+        event::spawn(ship(moves.clone()));
+    }
+    loop {
+        if let Some(outcome) = seated.0.outcome.take() {
+            return outcome;
         }
-        Err(_) => false,
+        seated.0.settled.notified().await;
     }
 }
 
-/// Sends a message and waits until a receiver takes what it describes; the socket of the reply.
-async fn offer(
-    moves: &Moves,
-    message: &Message<'_>,
-    fds: &[BorrowedFd<'_>],
-    wait_ms: u64,
-) -> Result<Fd, Unsent> {
-    let until = Deadline::in_ms(wait_ms);
-    let bytes = written(message).ok_or(Stay::State)?;
-    let (reply, theirs) = os::socket::message_pair().map_err(|_| Stay::State)?;
-    if bytes.len() <= INLINE_MAX {
-        enqueue(moves, &bytes, theirs, fds, until).await?;
-    } else {
-        let file = os::file::in_memory(&bytes).map_err(|_| Stay::State)?;
-        let long = u32::try_from(bytes.len()).map_or(None, |len| written(&Message::Long(len)));
-        let long = long.ok_or(Stay::State)?;
-        let all: Vec<_> = fds.iter().copied().chain([file.as_fd()]).collect();
-        enqueue(moves, &long, theirs, &all, until).await?;
+/// The message of a part, and duplicates of its descriptors.
+fn packed(message: &Message<'_>, fds: &[BorrowedFd<'_>]) -> Option<(Written, Vec<OwnedFd>)> {
+    let duplicates = fds.iter().map(BorrowedFd::try_clone_to_owned);
+    let mut all = duplicates.collect::<io::Result<Vec<_>>>().ok()?;
+    let bytes = written(message)?;
+    if bytes.len() + PART_HEAD <= PARTS_ROOM {
+        return Some((bytes, all));
     }
+    all.push(os::file::in_memory(&bytes).ok()?);
+    let len = u32::try_from(bytes.len()).ok()?;
+    Some((written(&Message::Long(len))?, all))
+}
+
+/// Sends the connections that are offered in this turn of the loop, and tells each what becomes of
+/// it.
+async fn ship(moves: Rc<Moves>) {
+    // Others whose turn has come describe themselves behind the first one.
+    event::task::yield_now().await;
+    let parcel = parcel(&moves.outbox);
+    if !moves.outbox.borrow().is_empty() {
+        event::spawn(ship(moves.clone()));
+    }
+    let outcome = post(&moves, &parcel).await;
+    let (reply, words) = match outcome {
+        Ok((reply, words)) => (Rc::new(reply), words),
+        Err(unsent) => {
+            parcel.iter().for_each(|packed| packed.seat.settle(Err(unsent)));
+            return;
+        }
+    };
+    // A single refusal is for all.
+    let all = words.first().filter(|_| words.len() == 1 && parcel.len() > 1);
+    for (i, packed) in parcel.iter().enumerate() {
+        let outcome = match (all.or(words.get(i)), u8::try_from(i)) {
+            (Some(Word::Refuses(why)), _) => Err(Stay::from(*why).into()),
+            (Some(Word::Takes), Ok(part)) if all.is_none() => {
+                Ok(Taken { reply: reply.clone(), part })
+            }
+            // The receiver speaks another language.
+            _ => Err(Stay::Receiver.into()),
+        };
+        packed.seat.settle(outcome);
+    }
+}
+
+impl Seat {
+    fn settle(&self, outcome: Result<Taken, Unsent>) {
+        if !self.is_left.get() {
+            self.outcome.set(Some(outcome));
+            self.settled.notify_one();
+        }
+    }
+}
+
+/// Takes as many connections as go in one message.
+fn parcel(outbox: &Outbox) -> Vec<Packed> {
+    let mut outbox = outbox.borrow_mut();
+    let (mut room, mut fds) = (PARTS_ROOM, os::socket::PASSED_MAX - 1);
+    let mut parcel: Vec<Packed> = Vec::with_capacity(PER_TURN);
+    while let Some(next) = outbox.front() {
+        let len = next.bytes.len() + PART_HEAD;
+        let fits = len <= room && next.fds.len() <= fds && parcel.len() < PER_TURN;
+        // One that is too large by itself cannot be sent, and learns it.
+        if !fits && !parcel.is_empty() {
+            break;
+        }
+        let Some(next) = outbox.pop_front() else { break };
+        if next.seat.is_left.get() {
+            continue;
+        }
+        room = room.saturating_sub(len);
+        fds = fds.saturating_sub(next.fds.len());
+        parcel.push(next);
+    }
+    parcel
+}
+
+/// Sends a message of these connections, and waits for the words about them.
+async fn post(moves: &Moves, parcel: &[Packed]) -> Result<(Fd, Vec<Word>), Unsent> {
+    let parts = parcel.iter().map(|packed| Part {
+        ends: u32::try_from(packed.fds.len()).unwrap_or(u32::MAX),
+        message: &packed.bytes,
+    });
+    let bytes = written(&Message::Many(parts.collect())).ok_or(Stay::State)?;
+    let fds: Vec<_> = parcel.iter().flat_map(|packed| &packed.fds).map(AsFd::as_fd).collect();
+    ask(moves, bytes, &fds, Deadline::in_ms(REPLY_MS)).await
+}
+
+/// Puts a message into the queue, and waits for the words of the receiver that has taken it out.
+async fn ask(
+    moves: &Moves,
+    bytes: Written,
+    fds: &[BorrowedFd<'_>],
+    until: Deadline,
+) -> Result<(Fd, Vec<Word>), Unsent> {
+    let (reply, theirs) = os::socket::message_pair().map_err(|_| Stay::State)?;
+    enqueue(moves, &bytes, theirs, fds, until).await?;
     drop(bytes);
     let reply = Fd::new(reply);
-    // Another process has to run first.
-    reply.readable(until).await.map_err(|_| Unsent::TimedOut)?;
     loop {
-        let mut word = [0; 4];
-        match os::socket::recv(reply.fd(), &mut word) {
-            Ok(n) => {
-                return match Word::read(word.get(..n).unwrap_or_default()) {
-                    Some(Word::Takes) => Ok(reply),
-                    Some(Word::Refuses(why)) => Err(Stay::from(why).into()),
-                    // The receiver has died, or speaks another language.
-                    Some(Word::Yours) | None => Err(Stay::Receiver.into()),
-                };
+        // Another process has to run first.
+        reply.readable(until).await.map_err(|_| Unsent::TimedOut)?;
+        let mut words = [0; WORDS_MAX];
+        match os::socket::recv(reply.fd(), &mut words) {
+            // None where the receiver has died.
+            Ok(len) => {
+                let words = Word::read_all(words.get(..len).unwrap_or_default());
+                return Ok((reply, words.ok_or(Stay::Receiver)?));
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                reply.readable(until).await.map_err(|_| Unsent::TimedOut)?;
-            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Err(Stay::Receiver.into()),
         }
     }
 }
+
+/// Room for the words about a message's parts.
+const WORDS_MAX: usize = 2 * PER_TURN;
 
 thread_local! {
     /// Where messages are written, so that no copy is left behind in memory that has grown.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// The bytes of a message, which are wiped at its end: all at once, where [`zeroize::Zeroizing`]
+/// goes through a vector byte by byte.
+pub struct Written(Vec<u8>);
+
+impl std::ops::Deref for Written {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        self.0[..].zeroize();
+    }
+}
+
 /// The bytes of a message; `None` if it is too long.
-pub fn written(message: &Message<'_>) -> Option<Zeroizing<Vec<u8>>> {
+pub fn written(message: &Message<'_>) -> Option<Written> {
     SCRATCH.with_borrow_mut(|scratch| {
         // Memory is taken for what is written only.
         scratch.reserve_exact(4 * MESSAGE_MAX);
         let fits = message.write(scratch);
-        let bytes = fits.then(|| Zeroizing::new(scratch.clone()));
+        let bytes = fits.then(|| Written(scratch.clone()));
         scratch.as_mut_slice().zeroize();
         scratch.clear();
         bytes

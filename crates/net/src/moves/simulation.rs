@@ -18,7 +18,7 @@ use event::{Deadline, Sock};
 use mem::Chain;
 use proto::handover::{Message, Refusal, Session, Way, Word};
 
-use super::tests::{channels, session};
+use super::tests::{channels, parts, session};
 use super::*;
 use crate::Transport;
 use crate::relay::wait::{Times, held};
@@ -289,30 +289,38 @@ async fn fail(world: Rc<World>, channel: Channel, messages: u64) {
             continue;
         };
         let reply = fds.remove(0);
-        let say = |word: Word| os::socket::send(&reply, &word.bytes(), false).is_ok();
-        let message = Message::read(&buf[..len]).expect("a message of this version");
-        if message == Message::Hello {
-            say(Word::Takes);
+        let say = |words: &[Word]| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.bytes()).collect();
+            os::socket::send(&reply, &bytes, false).is_ok()
+        };
+        if Message::read(&buf[..len]) == Ok(Message::Hello) {
+            say(&[Word::Takes]);
             continue;
         }
+        let parts = parts(&buf[..len]);
         left -= 1;
-        match (world.random.below(6), &message) {
+        match world.random.below(7) {
             // It dies before its reply, or behind it.
-            (0, _) => {}
-            (1, _) => {
-                say(Word::Takes);
+            0 => {}
+            1 => {
+                say(&vec![Word::Takes; parts.len()]);
             }
-            (2, _) => {
-                say(Word::Refuses(Refusal::Version));
+            2 => {
+                say(&[Word::Refuses(Refusal::Version)]);
             }
-            (3, _) => {
+            3 => {
                 let _ = os::socket::send(&reply, b"???", false);
             }
-            // Both die: the sender has given it up.
-            (4, Message::Session(session)) => {
-                if say(Word::Takes) && is_given(&reply).await {
-                    let line = world.line(session.client.number);
-                    line.expect("a connection of the test").is_lost.set(true);
+            // It has no word about the last one.
+            4 => {
+                say(&vec![Word::Refuses(Refusal::Off); parts.len() - 1]);
+            }
+            // Both die: the sender has given them up.
+            5 => {
+                // The state of a longer one is in its file.
+                let is_known = |part: &Message<'_>| matches!(part, Message::Session(_));
+                if parts.iter().all(is_known) && say(&vec![Word::Takes; parts.len()]) {
+                    lose(&world, &reply, &parts).await;
                 }
             }
             // It is slow, and then dies.
@@ -321,12 +329,23 @@ async fn fail(world: Rc<World>, channel: Channel, messages: u64) {
     }
 }
 
-/// Whether the sender gives its connection up.
-async fn is_given(reply: &OwnedFd) -> bool {
-    let mut word = [0; 4];
+/// Loses the connections that the sender gives up, all of them or some.
+async fn lose(world: &World, reply: &OwnedFd, parts: &[Message<'_>]) {
+    let mut wanted = 1 + world.random.below(parts.len() as u64);
     loop {
+        let mut word = [0; 4];
         match os::socket::recv(reply, &mut word) {
-            Ok(n) => return Word::read(&word[..n]) == Some(Word::Yours),
+            Ok(n) => {
+                let Some(Word::Yours(part)) = Word::read(&word[..n]) else { return };
+                let Message::Session(session) = &parts[usize::from(part)] else {
+                    panic!("a session")
+                };
+                let line = world.line(session.client.number);
+                line.expect("a connection of the test").is_lost.set(true);
+                wanted = wanted.saturating_sub(1);
+            }
+            // What the sender has said is lost, all of it.
+            Err(_) if wanted == 0 => return,
             Err(_) => event::testing::turns(1).await,
         }
     }

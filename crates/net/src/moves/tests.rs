@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use event::testing::until;
-use proto::handover::{Client, Leased, Session, Way, Word};
+use proto::handover::{Client, Leased, Part, Session, Way, Word};
 
 use super::*;
 
@@ -257,21 +257,40 @@ async fn next(channel: &Channel) -> (Vec<u8>, OwnedFd, Vec<OwnedFd>) {
 }
 
 fn say(reply: &OwnedFd, word: Word) {
-    os::socket::send(reply, &word.bytes(), false).unwrap();
+    say_all(reply, &[word]);
+}
+
+fn say_all(reply: &OwnedFd, words: &[Word]) {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.bytes()).collect();
+    os::socket::send(reply, &bytes, false).unwrap();
+}
+
+/// The messages of the connections that are offered in one.
+pub(super) fn parts(bytes: &[u8]) -> Vec<Message<'_>> {
+    let Ok(Message::Many(parts)) = Message::read(bytes) else { panic!("connections") };
+    parts.iter().map(|part| Message::read(part.message).unwrap()).collect()
+}
+
+/// A message that offers these, each with so many descriptors.
+fn many(messages: &[(&[u8], u32)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let parts = messages.iter().map(|(message, ends)| Part { ends: *ends, message }).collect();
+    assert!(Message::Many(parts).write(&mut bytes));
+    bytes
 }
 
 #[test]
 fn the_death_of_a_receiver_loses_nothing() {
     run(|| async {
         // Before its reply, behind it, and with a word that is none.
-        for replies in [&[][..], &[Word::Takes], &[Word::Yours]] {
+        for replies in [&[][..], &[Word::Takes], &[Word::Yours(0)]] {
             let (one, other) = channels();
             let (counts, mut clients) = leaving(one, 1, b"x".to_vec());
             let (hello, reply, _) = next(&other).await;
             assert_eq!(Message::read(&hello), Ok(Message::Hello));
             say(&reply, Word::Takes);
             let (message, reply, fds) = next(&other).await;
-            assert!(matches!(Message::read(&message), Ok(Message::Session(_))));
+            assert!(matches!(parts(&message)[..], [Message::Session(_)]));
             assert_eq!(fds.len(), 2);
             replies.iter().for_each(|word| say(&reply, *word));
             drop((reply, fds));
@@ -422,11 +441,16 @@ fn a_turn_of_the_loop_has_few_steps() {
         let (counts, clients) = leaving(one, count, b"x".to_vec());
         let (_, hello, _) = next(&other).await;
         say(&hello, Word::Takes);
-        let mut offered = Vec::new();
-        for _ in 0..count {
-            offered.push(next(&other).await);
+        let (mut offered, mut there) = (Vec::new(), 0);
+        while there < count {
+            let one = next(&other).await;
+            there += parts(&one.0).len();
+            offered.push(one);
         }
-        offered.iter().for_each(|(_, reply, _)| say(reply, Word::Takes));
+        assert!(offered.len() < count, "several go in one message");
+        for (bytes, reply, _) in &offered {
+            say_all(reply, &vec![Word::Takes; parts(bytes).len()]);
+        }
         until(|| counts.ended.get() == count).await;
         assert_eq!(counts.moved.get(), count);
         assert!(counts.most_in_a_turn() <= PER_TURN, "{}", counts.most_in_a_turn());
@@ -436,11 +460,12 @@ fn a_turn_of_the_loop_has_few_steps() {
         let receiver = Receiver::new(other, None);
         let mut message = Vec::new();
         assert!(session(b"x").write(&mut message));
-        let all: Vec<OwnedFd> = (0..count).map(|_| send(&one, &message, 2)).collect();
+        let pair = many(&[(&message, 2), (&message, 2)]);
+        let all: Vec<OwnedFd> = (0..count / 2).map(|_| send(&one, &pair, 4)).collect();
         for ours in &all {
-            assert_eq!(reply(ours).await, Some(Word::Takes));
+            assert_eq!(replies(ours).await, Some(vec![Word::Takes; 2]));
         }
-        all.iter().for_each(|ours| say(ours, Word::Yours));
+        all.iter().for_each(|ours| [0, 1].into_iter().for_each(|i| say(ours, Word::Yours(i))));
         until(|| receiver.counts.received.get() == count).await;
         let most = receiver.counts.most_in_a_turn();
         assert!(most <= PER_TURN, "{most}");
@@ -457,11 +482,11 @@ fn send(channel: &Channel, bytes: &[u8], count: usize) -> OwnedFd {
     ours
 }
 
-async fn reply(fd: &OwnedFd) -> Option<Word> {
-    let mut word = [0; 4];
+async fn replies(fd: &OwnedFd) -> Option<Vec<Word>> {
+    let mut words = [0; 16];
     loop {
-        match os::socket::recv(fd, &mut word) {
-            Ok(n) => return Word::read(&word[..n]),
+        match os::socket::recv(fd, &mut words) {
+            Ok(n) => return Word::read_all(&words[..n]),
             Err(_) => event::testing::turns(1).await,
         }
     }
@@ -476,28 +501,86 @@ fn hostile_messages_are_refused_and_a_lost_sender_is_not_replaced() {
         assert!(session(b"x").write(&mut message));
         let mut long = Vec::new();
         assert!(Message::Long(99).write(&mut long));
-        let mut later = message.clone();
+        let whole = many(&[(&message, 2)]);
+        let mut later = whole.clone();
         later[9] += 1;
+        let both = many(&[(&message, u32::MAX), (&message, 4)]);
+        let too_many = many(&vec![(&b""[..], 0); 257]);
         for (bytes, count, why) in [
             (&b"none"[..], 2, Refusal::Other),
             (&later, 2, Refusal::Version),
-            (&message, 1, Refusal::Other),
-            (&message, 0, Refusal::Other),
+            // By itself, and in two.
+            (&message, 2, Refusal::Other),
+            (&many(&[(&whole, 2)]), 2, Refusal::Other),
+            (&whole, 1, Refusal::Other),
+            (&whole, 0, Refusal::Other),
+            (&many(&[(&message, 1)]), 1, Refusal::Other),
+            (&both, 3, Refusal::Other),
+            (&many(&[]), 0, Refusal::Other),
+            (&too_many, 0, Refusal::Other),
             // The last descriptor is no file.
-            (&long, 3, Refusal::Other),
-            (&long, 0, Refusal::Other),
+            (&many(&[(&long, 3)]), 3, Refusal::Other),
+            (&many(&[(&long, 0)]), 0, Refusal::Other),
         ] {
             let ours = send(&one, bytes, count);
-            assert_eq!(reply(&ours).await, Some(Word::Refuses(why)), "{count}");
+            assert_eq!(replies(&ours).await, Some(vec![Word::Refuses(why)]), "{count}");
         }
         // The sender dies, or goes on by itself, before its last word.
-        let ours = send(&one, &message, 2);
-        assert_eq!(reply(&ours).await, Some(Word::Takes));
+        let ours = send(&one, &whole, 2);
+        assert_eq!(replies(&ours).await, Some(vec![Word::Takes]));
         drop(ours);
-        let ours = send(&one, &message, 2);
-        assert_eq!(reply(&ours).await, Some(Word::Takes));
-        say(&ours, Word::Yours);
+        let ours = send(&one, &whole, 2);
+        assert_eq!(replies(&ours).await, Some(vec![Word::Takes]));
+        say(&ours, Word::Yours(0));
         until(|| receiver.counts.received.get() == 1).await;
         assert_eq!(receiver.connections.borrow().len(), 1);
+        // One is given up, one is refused, and the sender dies before it has given up the third.
+        let three = many(&[(&message, 2), (&long, 1), (&message, 2)]);
+        let ours = send(&one, &three, 5);
+        let refused = Word::Refuses(Refusal::Other);
+        assert_eq!(replies(&ours).await, Some(vec![Word::Takes, refused, Word::Takes]));
+        say(&ours, Word::Yours(2));
+        drop(ours);
+        until(|| receiver.counts.received.get() == 2).await;
+        event::testing::turns(3).await;
+        assert_eq!(receiver.connections.borrow().len(), 2);
+    });
+}
+
+/// Of connections that are offered together, each learns its own fate.
+#[test]
+fn some_of_a_message_move_and_some_stay() {
+    run(|| async {
+        let (one, other) = channels();
+        let (counts, mut clients) = leaving(one, 4, b"x".to_vec());
+        let (_, hello, _) = next(&other).await;
+        say(&hello, Word::Takes);
+        let (message, reply, mut fds) = next(&other).await;
+        assert_eq!((parts(&message).len(), fds.len()), (4, 8));
+        let refused = Word::Refuses(Refusal::Configuration);
+        say_all(&reply, &[Word::Takes, refused, Word::Takes, Word::Takes]);
+        let mut given = Vec::new();
+        while given.len() < 3 {
+            given.extend(replies(&reply).await.unwrap());
+        }
+        assert_eq!(given, [0, 2, 3].map(Word::Yours));
+        until(|| counts.ended.get() == 4).await;
+        assert_eq!(*counts.stayed.borrow(), [Stay::Configuration]);
+        // Those that nobody has served yet are the receiver's.
+        for (i, mut client) in clients.drain(..).enumerate() {
+            if i != 1 {
+                let own = UnixStream::from(fds.remove(0));
+                (&own).write_all(b"moved").unwrap();
+                own.shutdown(std::net::Shutdown::Both).unwrap();
+            } else {
+                drop(fds.drain(..2));
+            }
+            if i != 1 {
+                drop(fds.remove(0));
+            }
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).unwrap();
+            assert_eq!(all, if i == 1 { &b"stays"[..] } else { b"moved" });
+        }
     });
 }

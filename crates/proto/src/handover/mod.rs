@@ -20,7 +20,7 @@ mod tests;
 use self::bytes::{Field, Reader, record};
 
 /// The version of all messages.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 const MAGIC: &[u8; 8] = b"WEIRMOVE";
 
@@ -40,6 +40,8 @@ pub const INLINE_MAX: usize = 128 << 10;
 pub enum Message<'a> {
     /// Asks whether a worker receives connections in this version. Carries no descriptor.
     Hello,
+    /// Connections that are offered together: the descriptors of each, in the order of the parts.
+    Many(Vec<Part<'a>>),
     /// A tunnel of HTTP/1: the descriptors of client and server.
     Tunnel(Box<Tunnel<'a>>),
     /// A session of `stream` over TCP: the descriptors of client and server.
@@ -66,6 +68,16 @@ pub enum Unread {
     Kind(u8),
     /// The bytes are no message.
     Malformed,
+}
+
+record! {
+    /// A connection of [`Message::Many`].
+    pub struct Part<'a> {
+        /// The number of its descriptors.
+        pub ends: u32,
+        /// The message that describes it.
+        pub message: &'a [u8],
+    }
 }
 
 record! {
@@ -463,6 +475,7 @@ impl<'a> Message<'a> {
         0u32.put(out);
         match self {
             Message::Hello => {}
+            Message::Many(parts) => parts.put(out),
             Message::Tunnel(tunnel) => tunnel.put(out),
             Message::Session(session) => session.put(out),
             Message::Idle(idle) => idle.put(out),
@@ -485,7 +498,7 @@ impl<'a> Message<'a> {
     /// The run of the server in which the connection has moved before: [`Client::moved_in`].
     pub fn moved_in(&self) -> u64 {
         match self {
-            Message::Hello | Message::Long(_) => 0,
+            Message::Hello | Message::Many(_) | Message::Long(_) => 0,
             Message::Tunnel(tunnel) => tunnel.client.moved_in,
             Message::Session(session) => session.client.moved_in,
             Message::Idle(idle) => idle.client.moved_in,
@@ -505,6 +518,7 @@ impl<'a> Message<'a> {
             Message::Http2(_) => 5,
             Message::Mail(_) => 6,
             Message::Kept(_) => 7,
+            Message::Many(_) => 8,
         }
     }
 
@@ -534,19 +548,21 @@ impl<'a> Message<'a> {
             5 => Http2::get(&mut reader).map(|http2| Message::Http2(Box::new(http2))),
             6 => Mail::get(&mut reader).map(|mail| Message::Mail(Box::new(mail))),
             7 => Kept::get(&mut reader).map(|kept| Message::Kept(Box::new(kept))),
+            8 => Vec::get(&mut reader).map(Message::Many),
             other => return Err(Unread::Kind(other)),
         };
         message.filter(|_| reader.0.is_empty()).ok_or(Unread::Malformed)
     }
 }
 
-/// The receiver's reply, and the sender's word that ends the exchange.
+/// The receiver's reply, a word for each part of [`Message::Many`] or a refusal of all, and the
+/// sender's words that end the exchange.
 ///
 /// ```text
 ///  sender                          receiver
 ///    │ ── message, descriptors ──────▶ │   the sender moves no byte any more
-///    │ ◀───────── Takes, or Refuses ── │
-///    │ ── Yours ─────────────────────▶ │   from here on the receiver serves
+///    │ ◀───────── Takes, or Refuses ── │   of each
+///    │ ── Yours ─────────────────────▶ │   from here on the receiver serves this one
 /// ```
 ///
 /// A receiver that dies closes the socket, and the sender serves on. A sender that waited for too
@@ -557,9 +573,12 @@ pub enum Word {
     Takes,
     /// It cannot: the connection stays.
     Refuses(Refusal),
-    /// The connection is the receiver's.
-    Yours,
+    /// The connection of this part is the receiver's.
+    Yours(u8),
 }
+
+/// The most parts of [`Message::Many`], as far as words can name them.
+pub const PARTS_MAX: usize = 256;
 
 /// Why a receiver refuses a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -581,15 +600,20 @@ impl Word {
         match self {
             Word::Takes => *b"T\0",
             Word::Refuses(why) => [b'R', why as u8],
-            Word::Yours => *b"Y\0",
+            Word::Yours(part) => [b'Y', part],
         }
+    }
+
+    /// Reads a message of words; `None` if it is none.
+    pub fn read_all(bytes: &[u8]) -> Option<Vec<Word>> {
+        bytes.chunks(2).map(Word::read).collect()
     }
 
     /// Reads one; `None` if it is none.
     pub fn read(bytes: &[u8]) -> Option<Word> {
         Some(match bytes {
             b"T\0" => Word::Takes,
-            b"Y\0" => Word::Yours,
+            [b'Y', part] => Word::Yours(*part),
             [b'R', why] => Word::Refuses(match why {
                 1 => Refusal::Version,
                 2 => Refusal::Configuration,

@@ -172,6 +172,11 @@ fn kept() -> Message<'static> {
     }))
 }
 
+fn many() -> Message<'static> {
+    let part = |ends, message| Part { ends, message };
+    Message::Many(vec![part(2, b"a session"), part(0, b""), part(u32::MAX, b"x")])
+}
+
 fn written(message: &Message<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     assert!(message.write(&mut out));
@@ -182,7 +187,7 @@ fn written(message: &Message<'_>) -> Vec<u8> {
 fn messages_are_read_as_they_were_written() {
     for message in [Message::Hello, tunnel(), session(), idle(), http2(), mail(), kept()]
         .into_iter()
-        .chain([Message::Long(7)])
+        .chain([Message::Long(7), many(), Message::Many(Vec::new())])
     {
         let bytes = written(&message);
         assert_eq!(Message::read(&bytes), Ok(message));
@@ -191,7 +196,7 @@ fn messages_are_read_as_they_were_written() {
 
 #[test]
 fn a_part_of_a_message_is_none() {
-    for message in [Message::Hello, tunnel(), session(), idle(), http2(), mail(), kept()] {
+    for message in [Message::Hello, tunnel(), session(), idle(), http2(), mail(), kept(), many()] {
         let bytes = written(&message);
         for len in 0..bytes.len() {
             assert_eq!(Message::read(&bytes[..len]), Err(Unread::Malformed), "{len}");
@@ -222,9 +227,9 @@ fn other_versions_and_kinds_are_refused() {
 /// The bytes of a version never change: this fails if they do and [`VERSION`] does not.
 #[test]
 fn the_bytes_of_this_version_stay() {
-    let all = [Message::Hello, tunnel(), session(), idle(), http2(), mail(), kept()];
+    let all = [Message::Hello, tunnel(), session(), idle(), http2(), mail(), kept(), many()];
     let all = all.map(|message| written(&message)).concat();
-    assert_eq!((VERSION, all.len(), base::crc::crc32(&all)), (4, 3216, 1_114_024_696));
+    assert_eq!((VERSION, all.len(), base::crc::crc32(&all)), (5, 3269, 2_383_624_520));
 }
 
 #[test]
@@ -250,13 +255,16 @@ fn a_message_that_is_too_long_is_not_written() {
 fn words_are_read_as_they_were_written() {
     use Refusal::{Configuration, Off, Other, Version};
     let refusals = [Version, Configuration, Off, Other].map(Word::Refuses);
-    for word in refusals.into_iter().chain([Word::Takes, Word::Yours]) {
+    for word in refusals.into_iter().chain([Word::Takes, Word::Yours(0), Word::Yours(255)]) {
         assert_eq!(Word::read(&word.bytes()), Some(word));
     }
     assert_eq!(Word::read(b"R\x63"), Some(Word::Refuses(Other)), "a later version's");
     for none in [&b""[..], b"T", b"T\0\0", b"Z\0"] {
         assert_eq!(Word::read(none), None);
     }
+    assert_eq!(Word::read_all(b"T\0R\x02"), Some(vec![Word::Takes, Word::Refuses(Configuration)]));
+    assert_eq!(Word::read_all(b""), Some(Vec::new()));
+    assert_eq!(Word::read_all(b"T\0T"), None);
 }
 
 /// The seeds of the fuzzer are messages of this version: `WEIR_WRITE_SEEDS=1` writes them.
@@ -272,6 +280,7 @@ fn the_seeds_of_the_fuzzer_are_of_this_version() {
         ("http2", http2()),
         ("mail", mail()),
         ("kept", kept()),
+        ("many", many()),
         ("long", long),
     ];
     for (name, message) in all {

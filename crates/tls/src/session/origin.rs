@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use rustls::crypto::tls13::OkmBlock;
+use rustls::crypto::tls13::{HkdfExpander, OkmBlock};
 use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 use zeroize::Zeroizing;
 
@@ -107,10 +107,11 @@ impl Origin {
             _ => return None,
         };
         let suite = suite_13(suite)?;
+        let expander = expander(suite, secret)?;
         let mut key = Zeroizing::new(vec![0; key_len]);
-        expand(suite, secret, b"key", &mut key)?;
+        expand(&*expander, b"key", &mut key)?;
         let mut iv = [0; 12];
-        expand(suite, secret, b"iv", &mut iv)?;
+        expand(&*expander, b"iv", &mut iv)?;
         Some(Material { cipher, key, iv })
     }
 
@@ -124,7 +125,7 @@ impl Origin {
     pub fn next(&mut self, suite: u16) -> Option<Keys> {
         let Origin::Secret(secret) = self else { return None };
         let mut next = Zeroizing::new(vec![0; secret.len()]);
-        expand(suite_13(suite)?, secret, b"traffic upd", &mut next)?;
+        expand(&*expander(suite_13(suite)?, secret)?, b"traffic upd", &mut next)?;
         *secret = next;
         self.keys(suite, 0)
     }
@@ -166,14 +167,15 @@ fn suite_13(number: u16) -> Option<&'static Tls13CipherSuite> {
     suites.into_iter().find(|suite| u16::from(suite.common.suite) == number)
 }
 
-/// HKDF-Expand-Label without a context (RFC 8446 section 7.1). `None` if the secret is not as long
-/// as the suite's hash.
-fn expand(suite: &Tls13CipherSuite, secret: &[u8], label: &[u8], out: &mut [u8]) -> Option<()> {
-    let len = suite.common.hash_provider.output_len();
-    if secret.len() != len {
-        return None;
-    }
-    let expander = suite.hkdf_provider.expander_for_okm(&OkmBlock::new(secret));
+/// What a secret is expanded with; `None` if it is not as long as the suite's hash. It has half of
+/// the work of an expansion behind it.
+fn expander(suite: &Tls13CipherSuite, secret: &[u8]) -> Option<Box<dyn HkdfExpander>> {
+    let is_whole = secret.len() == suite.common.hash_provider.output_len();
+    is_whole.then(|| suite.hkdf_provider.expander_for_okm(&OkmBlock::new(secret)))
+}
+
+/// HKDF-Expand-Label without a context (RFC 8446 section 7.1).
+fn expand(expander: &dyn HkdfExpander, label: &[u8], out: &mut [u8]) -> Option<()> {
     let out_len = u16::try_from(out.len()).ok()?.to_be_bytes();
     let label_len = [u8::try_from(b"tls13 ".len() + label.len()).ok()?];
     expander.expand_slice(&[&out_len, &label_len, b"tls13 ", label, &[0]], out).ok()
