@@ -183,8 +183,8 @@ impl Verdict {
         let stayed = changes.unfinished();
         let late = times.iter().filter(|ms| **ms > GONE_MS).count();
         let text = format!(
-            "old workers gone after {median:.0} ms (median), {slowest:.0} ms (longest), {late} of {} \
-             times above {GONE_MS:.0} ms; {stayed} times not in {PATIENCE:?}",
+            "old workers gone after {median:.0} ms (median), {slowest:.0} ms (longest), {late} of \
+             {} times above {GONE_MS:.0} ms; {stayed} times not in {PATIENCE:?}",
             times.len(),
         );
         self.is(stayed == 0 && slowest <= GONE_MS, text);

@@ -65,8 +65,8 @@ pub(super) async fn run(moves: Rc<Moves>) {
 fn take(moves: &Rc<Moves>, bytes: &[u8], fds: Vec<OwnedFd>) {
     let mut fds = fds.into_iter();
     let Some(reply) = fds.next() else { return };
-    let (words, arrivals) = match parts(bytes, fds) {
-        Ok(parts) => prepared(moves, parts),
+    let (words, arrivals) = match parts(bytes, fds.len()) {
+        Ok(parts) => prepared(moves, &parts, fds),
         Err(word) => (vec![word], Vec::new()),
     };
     let words: Vec<u8> = words.into_iter().flat_map(Word::bytes).collect();
@@ -79,14 +79,11 @@ fn take(moves: &Rc<Moves>, bytes: &[u8], fds: Vec<OwnedFd>) {
     }
 }
 
-/// The parts of a message, each with its descriptors.
+/// The parts of a message that came with so many descriptors, which are all theirs.
 ///
 /// # Errors
 /// The word about all of it.
-fn parts(
-    bytes: &[u8],
-    mut fds: impl ExactSizeIterator<Item = OwnedFd>,
-) -> Result<Vec<(&[u8], Vec<OwnedFd>)>, Word> {
+fn parts(bytes: &[u8], fds: usize) -> Result<Vec<Part<'_>>, Word> {
     let parts = match read(bytes) {
         Ok(Message::Many(parts)) => parts,
         Ok(Message::Hello) => return Err(Word::Takes),
@@ -94,11 +91,10 @@ fn parts(
         Err(why) => return Err(Word::Refuses(why)),
     };
     let ends = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.ends as usize));
-    if ends != fds.len() || parts.is_empty() || parts.len() > PARTS_MAX {
-        return Err(Word::Refuses(Refusal::Other));
+    match ends == fds && (1..=PARTS_MAX).contains(&parts.len()) {
+        true => Ok(parts),
+        false => Err(Word::Refuses(Refusal::Other)),
     }
-    let mut own = |part: &Part<'_>| fds.by_ref().take(part.ends as usize).collect();
-    Ok(parts.into_iter().map(|part| (part.message, own(&part))).collect())
 }
 
 /// A connection that waits for the sender's last word.
@@ -108,12 +104,20 @@ struct Arrival {
     ready: Ready,
 }
 
-/// Prepares to serve all parts; the word about each.
-fn prepared(moves: &Moves, parts: Vec<(&[u8], Vec<OwnedFd>)>) -> (Vec<Word>, Vec<Option<Arrival>>) {
-    moves.pace.spend(parts.len() - 1);
-    let prepared = parts.into_iter().map(|(bytes, fds)| match prepare(moves, bytes, fds) {
-        Ok(arrival) => (Word::Takes, Some(arrival)),
-        Err(why) => (Word::Refuses(why), None),
+/// Prepares to serve all parts, each with the next ones of the descriptors; the word about each.
+fn prepared(
+    moves: &Moves,
+    parts: &[Part<'_>],
+    mut fds: impl Iterator<Item = OwnedFd>,
+) -> (Vec<Word>, Vec<Option<Arrival>>) {
+    // The first one's step has been waited for.
+    moves.pace.spend(parts.len().saturating_sub(1));
+    let prepared = parts.iter().map(|part| {
+        let own = fds.by_ref().take(part.ends as usize).collect();
+        match prepare(moves, part.message, own) {
+            Ok(arrival) => (Word::Takes, Some(arrival)),
+            Err(why) => (Word::Refuses(why), None),
+        }
     });
     prepared.unzip()
 }
