@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use rquickjs::{Array, ArrayBuffer, Ctx, Error, Exception, Object, Result, Value};
+use rquickjs::{Array, ArrayBuffer, Ctx, Exception, Object, Result, Value};
 
 use crate::host::Host;
 use crate::host::fetch::{FetchRequest, Unsent, is_target, parse_url};
@@ -76,7 +76,7 @@ fn fetch<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     let request = FetchRequest {
         url,
         method: raw::to_text(&c.arg(1))?,
-        fields: fields(&c.arg(2))?,
+        fields: fields(c, &c.arg(2))?,
         body: bytes(&c.arg(3))?,
         max_response,
         verify: c.arg(5).as_bool(),
@@ -94,15 +94,19 @@ fn fetch<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     })
 }
 
-/// The fields that `js/fetch.js` has: arrays of a name and a value.
-fn fields(value: &Value<'_>) -> Result<Vec<(String, String)>> {
-    let mut all = Vec::new();
-    for field in value.as_array().into_iter().flat_map(Array::iter::<Array<'_>>) {
-        let field = field?;
-        let part = |at| -> std::result::Result<String, Error> {
-            raw::to_text(&field.get::<Value<'_>>(at)?)
-        };
-        all.push((part(0)?, part(1)?));
+/// The fields that `js/fetch.js` has: arrays of a name and a value. All may have one long text,
+/// which the engine holds once.
+fn fields(c: &Call<'_, '_>, value: &Value<'_>) -> Result<Vec<(String, String)>> {
+    let (mut all, mut bytes) = (Vec::new(), 0);
+    for field in value.as_array().into_iter().flat_map(native::elements) {
+        let field: Array<'_> = field?.get()?;
+        let part = |at| -> Result<String> { raw::to_text(&field.get::<Value<'_>>(at)?) };
+        let (name, value) = (part(0)?, part(1)?);
+        bytes += name.len() + value.len();
+        if bytes > state::of(c.ctx()).memory_max() {
+            return Err(state::out_of_memory(c.ctx()));
+        }
+        all.push((name, value));
     }
     Ok(all)
 }

@@ -125,9 +125,15 @@ fn console(ctx: &Ctx<'_>) -> Result<()> {
 }
 
 fn log_arguments<'js>(call: &Call<'_, 'js>, level: Level) -> Result<Value<'js>> {
-    for i in 0..call.len() {
+    log_from(call, 0, level)
+}
+
+/// Logs the arguments from a position on.
+fn log_from<'js>(call: &Call<'_, 'js>, first: usize, level: Level) -> Result<Value<'js>> {
+    for i in first..call.len() {
         let text = text(&call.arg(i))?;
         state::host(call.ctx(), |host| host.log(level, &text))?;
+        call.go_on()?;
     }
     call.undefined()
 }
@@ -237,11 +243,7 @@ fn log<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
         5 | 6 => Level::Warn,
         _ => Level::Info,
     };
-    for i in 1..call.len() {
-        let text = text(&call.arg(i))?;
-        state::host(call.ctx(), |host| host.log(level, &text))?;
-    }
-    call.undefined()
+    log_from(call, 1, level)
 }
 
 fn atob<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {

@@ -293,6 +293,9 @@ const NATIVES: &[(&str, &str)] = &[
     ("let a = new Array(1e5).fill(1)", "JSON.stringify(a)"),
     ("let b = Buffer.alloc(1e6)", "crypto.subtle.digest('SHA-256', b)"),
     ("let b = Buffer.alloc(10)", "crypto.subtle.generateKey({name: 'Ed25519'}, true, ['sign'])"),
+    ("let x = require('xml').parse(`<r>${'a'.repeat(1e5)}</r>`)", "x.r.$text"),
+    ("let x = require('xml').parse(`<r>${'<a/>'.repeat(1e2)}</r>`)", "x.r.b"),
+    ("let x = require('xml').parse(`<r>${'<a/>'.repeat(1e2)}</r>`)", "Object.keys(x.r)"),
 ];
 
 #[test]
@@ -305,6 +308,82 @@ fn natives_look_at_the_clock_when_they_have_worked() {
         let fault = instance.evaluate(&mut NoHost, "work.js", &text).map(|_| work).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Stretch, "{work}: {fault}");
     }
+}
+
+/// Single calls that go through what the script gives for longer than it may run: a setup and the
+/// call.
+const THROUGH: &[(&str, &str)] = &[
+    ("let a = []; a[1e8] = 1", "require('querystring').stringify({a})"),
+    ("let a = []; a.length = 2 ** 32 - 1", "require('querystring').stringify({a})"),
+    ("let s = 'a&'.repeat(1e6)", "require('querystring').parse(s, null, null, {maxKeys: 0})"),
+    ("let s = '&'.repeat(1e7)", "require('querystring').parse(s, null, null, {maxKeys: 0})"),
+    ("let o = {length: 1e7}", "Buffer.from(o)"),
+    ("let a = Array(2e3).fill('x'.repeat(1 << 16))", "console.log.apply(console, a)"),
+    ("let a = Array(2e3).fill('x'.repeat(1 << 16))", "ngx.log.apply(ngx, a)"),
+    (
+        "let s = Array.from({length: 30}, (_, i) => ` xmlns:a${i}='u'`).join('');
+         let x = require('xml').parse(`<r${s}>${'<a/>'.repeat(1e4)}</r>`)",
+        "require('xml').c14n(x)",
+    ),
+    (
+        "let x = require('xml').parse(`<r><b/>${'<a/>'.repeat(1e4)}</r>`), a = Array(200).fill(x.r.b)",
+        "x.r.$tags = a",
+    ),
+];
+
+#[test]
+fn natives_look_at_the_clock_while_they_go_through_what_is_given() {
+    for (setup, call) in THROUGH {
+        let mut instance = instance_within(Limits { memory_bytes: 256 << 20, ..limits() });
+        instance.state.meter.set_clock(|| 0);
+        instance.evaluate(&mut NoHost, "setup.js", setup).unwrap();
+        instance.state.meter.set_clock(clock);
+        let fault = instance.evaluate(&mut NoHost, "work.js", call).map(|_| call).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Stretch, "{call}: {fault}");
+    }
+}
+
+/// The library's own ways to go through an array panic if it is as long as these.
+#[test]
+fn arrays_may_have_any_length() {
+    let length = "const all = []; all.length = 2 ** 31;";
+    for (text, kind, words) in [
+        ("Buffer.concat(all)", FaultKind::Thrown, "list[0]"),
+        ("require('xml').parse('<a/>').a.$tags = all", FaultKind::Thrown, "value is not XMLNode"),
+        (
+            "crypto.subtle.importKey('raw', Buffer.alloc(16), 'AES-GCM', true, all)",
+            FaultKind::Rejected,
+            "unknown key usage",
+        ),
+        // An array of ours, which the script makes longer.
+        (
+            "Object.defineProperty(Array.prototype, 0, {
+                 get: () => ['a', 'b'],
+                 set() { this.length = 2 ** 31; },
+             });
+             ngx.fetch('http://a/', {headers: {a: 'b'}})",
+            FaultKind::Rejected,
+            "array",
+        ),
+    ] {
+        let fault = run(&format!("{length} {text}")).unwrap_err();
+        assert_eq!(fault.kind, kind, "{text}: {fault}");
+        assert!(fault.message.contains(words), "{text}: {fault}");
+    }
+}
+
+/// Many references to one text become as many copies outside of the engine.
+#[test]
+fn headers_of_a_fetch_have_the_limit_of_memory() {
+    let text = "const long = 'x'.repeat(1 << 20);
+        Object.defineProperty(Array.prototype, 0, {
+            set() {
+                for (let i = 0; i < 40; i++) Object.defineProperty(this, i, {value: ['a', long]});
+            },
+        });
+        ngx.fetch('http://a/', {headers: {a: 'b'}})";
+    let fault = run(text).unwrap_err();
+    assert!(fault.message.contains("out of memory"), "{fault}");
 }
 
 /// A single call that would work for longer than the script may run.

@@ -11,15 +11,18 @@ use rquickjs::convert::Coerced;
 use rquickjs::function::{Constructor, IntoJsFunc, ParamRequirement, Params};
 use rquickjs::object::{Accessor, Property};
 use rquickjs::{
-    Atom, Class, Ctx, Error, Exception, Function, Object, Persistent, Promise, Result,
+    Array, Atom, Class, Ctx, Error, Exception, Function, Object, Persistent, Promise, Result,
     String as JsString, Value,
 };
 
 use crate::raw::{self, Holder};
 use crate::state::{self, Charge};
 
-/// The work of a step of such a loop beside the bytes of its text.
+/// The work of a step of a loop over what a script has given, beside the bytes of its text.
 const STEP_BYTES: usize = 64;
+
+/// The work of an access to a property that is computed: it may go through a long list.
+const ACCESS_BYTES: usize = 4 << 10;
 
 /// A call of a native: `this` and the arguments.
 pub struct Call<'a, 'js>(Params<'a, 'js>);
@@ -62,11 +65,42 @@ impl<'js> IntoJsFunc<'js, ()> for WithNumber {
 
 /// The result of a native, unless the script has used up its time: the engine looks at the clock
 /// too rarely where natives do the work.
-fn in_time<'js>(ctx: &Ctx<'js>, result: Result<Value<'js>>) -> Result<Value<'js>> {
-    match raw::is_clock_due() && state::of(ctx).meter.must_end() {
+fn in_time<T>(ctx: &Ctx<'_>, result: Result<T>) -> Result<T> {
+    match must_end(ctx) {
         true => Err(raw::interrupt(ctx)),
         false => result,
     }
+}
+
+/// Whether the script has used up its time, if the clock is due.
+fn must_end(ctx: &Ctx<'_>) -> bool {
+    raw::is_clock_due() && state::of(ctx).meter.must_end()
+}
+
+/// In a loop over what a script has given, which may be long: the engine does not look at the clock
+/// before the native is done.
+///
+/// # Errors
+/// The script has used up its time.
+pub(crate) fn go_on(ctx: &Ctx<'_>) -> Result<()> {
+    raw::worked(STEP_BYTES);
+    in_time(ctx, Ok(()))
+}
+
+/// The same for code that knows no values of the engine: whether it may take so many steps.
+pub(crate) fn goes_on(ctx: &Ctx<'_>, steps: usize) -> bool {
+    raw::worked(steps.saturating_mul(STEP_BYTES));
+    !must_end(ctx)
+}
+
+/// The elements of an array that a script has given, also of one that is long and has nothing but
+/// holes: the clock is looked at in between. The library's own `Array::len` and `Array::iter` panic
+/// if there are 2^31 elements or more.
+pub(crate) fn elements<'js>(array: &Array<'js>) -> impl Iterator<Item = Result<Value<'js>>> {
+    (0..raw::array_len(array)).map(|index| {
+        go_on(array.ctx())?;
+        array.get(index)
+    })
 }
 
 impl<'js> Call<'_, 'js> {
@@ -90,17 +124,12 @@ impl<'js> Call<'_, 'js> {
         self.0.len()
     }
 
-    /// In a loop over what a script has given, which may be long: the engine does not look at the
-    /// clock before the native is done.
+    /// [`go_on`] for the context of the call.
     ///
     /// # Errors
     /// The script has used up its time.
     pub(crate) fn go_on(&self) -> Result<()> {
-        raw::worked(STEP_BYTES);
-        match raw::is_clock_due() && state::of(self.ctx()).meter.must_end() {
-            true => Err(raw::interrupt(self.ctx())),
-            false => Ok(()),
-        }
+        go_on(self.ctx())
     }
 
     pub fn undefined(&self) -> Result<Value<'js>> {
@@ -418,7 +447,7 @@ impl<'js> JsClass<'js> for Holder<Computed> {
         value: Value<'js>,
     ) -> Result<bool> {
         crate::raw::keep_assigned(&value);
-        this.borrow().0.0.set(ctx, &atom.to_string()?, Some(value))
+        assign(this, ctx, &atom, Some(value))
     }
 
     fn exotic_delete_property(
@@ -426,7 +455,7 @@ impl<'js> JsClass<'js> for Holder<Computed> {
         ctx: &Ctx<'js>,
         atom: Atom<'js>,
     ) -> Result<bool> {
-        this.borrow().0.0.set(ctx, &atom.to_string()?, None)
+        assign(this, ctx, &atom, None)
     }
 
     fn exotic_has_property(
@@ -455,7 +484,7 @@ impl<'js> JsClass<'js> for Holder<Computed> {
             let atom = Atom::from_str(ctx.clone(), &name)?;
             Ok(PropertyName { atom, is_enumerable: true })
         };
-        names.into_iter().map(name).collect()
+        accessed(ctx, names.into_iter().map(name).collect())
     }
 }
 
@@ -468,7 +497,23 @@ fn own<'js>(
     if atom.to_value()?.is_symbol() {
         return Ok(None);
     }
-    this.borrow().0.0.get(ctx, &atom.to_string()?)
+    accessed(ctx, this.borrow().0.0.get(ctx, &atom.to_string()?))
+}
+
+/// Assigns to a property, or deletes it.
+fn assign<'js>(
+    this: &JsCell<'js, ExoticOpaque>,
+    ctx: &Ctx<'js>,
+    atom: &Atom<'js>,
+    value: Option<Value<'js>>,
+) -> Result<bool> {
+    accessed(ctx, this.borrow().0.0.set(ctx, &atom.to_string()?, value))
+}
+
+/// The result of an access, unless the script has used up its time.
+fn accessed<T>(ctx: &Ctx<'_>, result: Result<T>) -> Result<T> {
+    raw::worked(ACCESS_BYTES);
+    in_time(ctx, result)
 }
 
 /// A promise with the result of a native that has finished. It is settled by a job, so that code

@@ -7,6 +7,7 @@ use rquickjs::object::Property;
 use rquickjs::{Array, Ctx, Function, Object, Result, Value};
 
 use crate::native::{self, Call, to_i64};
+use crate::state;
 use crate::value::text;
 
 /// What the module exports.
@@ -83,7 +84,11 @@ fn parse<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     let query = text(&call.arg(0))?;
     let mut names: Vec<String> = Vec::new();
     let mut values: HashMap<String, Vec<Value<'js>>> = HashMap::new();
-    for pair in query.split(&pairs_end).take(max_keys).filter(|pair| !pair.is_empty()) {
+    for pair in query.split(&pairs_end).take(max_keys) {
+        call.go_on()?;
+        if pair.is_empty() {
+            continue;
+        }
         let (name, value) = pair.split_once(&name_end).unwrap_or((pair, ""));
         let decode = |part: &str| match &decoder {
             Some(f) => f.call::<_, Value<'js>>((part,)),
@@ -101,6 +106,7 @@ fn parse<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     }
     let object = Object::new(call.ctx().clone())?;
     for name in names {
+        call.go_on()?;
         let mut list = values.remove(&name).unwrap_or_default();
         // A name that occurs more than once has an array. A definition, not an assignment: the
         // name may be `__proto__`.
@@ -116,6 +122,7 @@ fn parse<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
 fn array<'js>(ctx: &Ctx<'js>, list: Vec<Value<'js>>) -> Result<Value<'js>> {
     let array = Array::new(ctx.clone())?;
     for (i, value) in list.into_iter().enumerate() {
+        native::go_on(ctx)?;
         array.set(i, value)?;
     }
     Ok(array.into_value())
@@ -131,6 +138,7 @@ fn stringify<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
             None => Ok(escape(&text(value)?)),
         }
     };
+    let max = state::of(call.ctx()).memory_max();
     let mut out = String::new();
     let mut push = |name: &Value<'js>, value: &Value<'js>| -> Result<()> {
         if !out.is_empty() {
@@ -141,16 +149,17 @@ fn stringify<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
         if value.is_number() || value.is_bool() || value.is_string() {
             out.push_str(&encode(value)?);
         }
-        Ok(())
+        if out.len() > max { Err(state::out_of_memory(call.ctx())) } else { Ok(()) }
     };
     if let Some(object) = call.arg(0).as_object() {
         for name in object.keys::<String>() {
+            call.go_on()?;
             let name = name?;
             let value: Value<'js> = object.get(name.as_str())?;
             let name = call.text(&name)?;
             match value.as_array() {
                 Some(array) => {
-                    for item in array.iter::<Value<'js>>() {
+                    for item in native::elements(array) {
                         push(&name, &item?)?;
                     }
                 }

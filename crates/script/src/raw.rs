@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use rquickjs::module::Declared;
-use rquickjs::{Ctx, Error, JsLifetime, Module, Result, Value, qjs};
+use rquickjs::{Array, Ctx, Error, JsLifetime, Module, Result, Value, qjs};
 
 use crate::host::Host;
 
@@ -478,12 +478,19 @@ pub fn to_text(value: &Value<'_>) -> Result<String> {
 
 /// The length of a string in UTF-16 units, without a copy; 0 for other values.
 pub(crate) fn string_len(value: &Value<'_>) -> usize {
-    if !value.is_string() {
-        return 0;
-    }
+    if value.is_string() { length(value) } else { 0 }
+}
+
+/// The length of an array, up to 2^32 - 1.
+pub(crate) fn array_len(array: &Array<'_>) -> usize {
+    length(array)
+}
+
+/// The `length` of a string or an array.
+fn length(value: &Value<'_>) -> usize {
     let mut length = 0;
-    // SAFETY: the value is a string of this context, whose length is a number; nothing of the
-    // script runs.
+    // SAFETY: the value is one of this context. A string's or an array's length is a number of its
+    // own, so that nothing of the script runs.
     let failed = unsafe {
         qjs::JS_GetLength(value.ctx().as_raw().as_ptr(), value.as_raw(), &mut length) < 0
     };

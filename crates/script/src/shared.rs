@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use rquickjs::{Array, Ctx, Error, Exception, Object, Result, Value};
+use rquickjs::{Array, Ctx, Object, Result, Value};
 
 use crate::host::Host;
 use crate::host::shared::{SharedHost, Store};
@@ -125,10 +125,10 @@ const NATIVES: &[Method] = &[
         let (dict, max) = (dict(c)?, to_number(&c.arg(1))? as usize);
         let bytes_max = state::of(c.ctx()).memory_max();
         let keys = host(c.ctx(), |h| h.keys(dict, max, bytes_max))?;
-        let keys = keys.ok_or_else(|| too_many(c))?;
-        raw::worked(keys.len().saturating_mul(ENTRY_BYTES));
+        let keys = keys.ok_or_else(|| state::out_of_memory(c.ctx()))?;
         let array = Array::new(c.ctx().clone())?;
         for (i, key) in keys.into_iter().enumerate() {
+            c.go_on()?;
             array.set(i, key)?;
         }
         Ok(array.into_value())
@@ -137,10 +137,11 @@ const NATIVES: &[Method] = &[
         let (dict, max) = (dict(c)?, to_number(&c.arg(1))? as usize);
         let bytes_max = state::of(c.ctx()).memory_max();
         let entries = host(c.ctx(), |h| h.entries(dict, max, bytes_max))?;
-        let entries = entries.ok_or_else(|| too_many(c))?;
+        let entries = entries.ok_or_else(|| state::out_of_memory(c.ctx()))?;
         let array = Array::new(c.ctx().clone())?;
         for (i, (key, text)) in entries.into_iter().enumerate() {
-            raw::worked(key.len() + text.len() + ENTRY_BYTES);
+            raw::worked(key.len() + text.len());
+            c.go_on()?;
             let item = Array::new(c.ctx().clone())?;
             item.set(0, key)?;
             item.set(1, value(c, dict, &text)?)?;
@@ -152,11 +153,6 @@ const NATIVES: &[Method] = &[
 
 /// The work for an entry beside its bytes.
 const ENTRY_BYTES: usize = 64;
-
-/// The entries are more than the engine may hold.
-fn too_many(c: &Call<'_, '_>) -> Error {
-    Exception::throw_internal(c.ctx(), "out of memory")
-}
 
 /// `n.store(dict, how, key, value, lifetime)`: a boolean, or undefined where there is no room.
 fn store<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {

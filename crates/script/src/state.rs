@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use rquickjs::{Ctx, Exception, Function, Object, Persistent, Promise, Result, Value};
+use rquickjs::{Ctx, Error, Exception, Function, Object, Persistent, Promise, Result, Value};
 
 use crate::clocks::{Clocks, Start};
 use crate::fault::{Fault, FaultKind};
@@ -410,7 +410,7 @@ impl Charge {
             // Objects that nobody has any more may be in the way.
             ctx.run_gc();
             if state.native_bytes.get().saturating_add(bytes) > max {
-                return Err(Exception::throw_internal(ctx, "out of memory"));
+                return Err(out_of_memory(ctx));
             }
         }
         state.native_bytes.set(state.native_bytes.get() + bytes);
@@ -425,6 +425,11 @@ impl Drop for Charge {
             state.native_bytes.set(state.native_bytes.get().saturating_sub(self.bytes.get()));
         }
     }
+}
+
+/// The limit on memory as an exception.
+pub(crate) fn out_of_memory(ctx: &Ctx<'_>) -> Error {
+    Exception::throw_internal(ctx, "out of memory")
 }
 
 /// Drops the values of a cell, which is not borrowed while they go.

@@ -95,11 +95,6 @@ impl<'a, 'b, 'js> Options<'a, 'b, 'js> {
     }
 }
 
-/// The limit on memory as an exception.
-fn out_of_memory(ctx: &Ctx<'_>) -> rquickjs::Error {
-    Exception::throw_internal(ctx, "out of memory")
-}
-
 fn deflate<'js>(call: &Call<'_, 'js>, raw: bool) -> Result<Value<'js>> {
     let ctx = call.ctx();
     let options = Options::of(call);
@@ -132,7 +127,7 @@ fn deflate<'js>(call: &Call<'_, 'js>, raw: bool) -> Result<Value<'js>> {
         let (read, written) = (deflate.total_in() as usize, deflate.total_out() as usize);
         if written == out.len() {
             if written > limit {
-                return Err(out_of_memory(ctx));
+                return Err(state::out_of_memory(ctx));
             }
             out.resize(written + STEP, 0);
         }
@@ -178,7 +173,7 @@ fn inflate<'js>(call: &Call<'_, 'js>, raw: bool) -> Result<Value<'js>> {
         let (read, written) = (inflate.total_in() as usize, inflate.total_out() as usize);
         if written == out.len() {
             if written > limit {
-                return Err(out_of_memory(ctx));
+                return Err(state::out_of_memory(ctx));
             }
             out.resize(written + STEP, 0);
         }

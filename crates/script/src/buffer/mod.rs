@@ -156,15 +156,15 @@ fn concat<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     if !call.arg(1).is_undefined() {
         length = Some(to_u32(&call.arg(1))? as usize);
     }
-    let mut sum = 0;
-    for i in 0..list.len() {
-        sum += part_length(&list.get(i)?, i)?;
+    let mut sum = 0_usize;
+    for (i, part) in native::elements(&list).enumerate() {
+        sum = sum.saturating_add(part_length(&part?, i)?);
     }
     let buffer = alloc(ctx, length.unwrap_or(sum))?;
     let mut at = 0;
-    for i in 0..list.len() {
+    for (i, part) in native::elements(&list).enumerate() {
         // Reading elements may run the script, which may have changed the list.
-        let part: Value<'js> = list.get(i)?;
+        let part = part?;
         part_length(&part, i)?;
         at += copy_bytes(&part, 0, usize::MAX, &buffer, at);
     }
@@ -284,6 +284,7 @@ fn from_object<'js>(call: &Call<'_, 'js>, object: &Object<'js>, depth: u32) -> R
         let item: Value<'js> = object.get(i as u32)?;
         let byte = to_u32(&item)? as u8;
         raw::write(&buffer, i, &[byte]);
+        call.go_on()?;
     }
     Ok(buffer)
 }

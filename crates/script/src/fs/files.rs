@@ -236,7 +236,7 @@ pub fn read_file<'js>(arguments: &Arguments<'_, '_, 'js>) -> Outcome<'js> {
     // A file may be longer than it says: those of /proc say 0.
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| failed("read", place, &e))?;
     if bytes.len() as u64 > limit {
-        return Err(Exception::throw_internal(ctx, "out of memory").into());
+        return Err(state::out_of_memory(ctx).into());
     }
     match encoding {
         None => Ok(crate::buffer::new(ctx, &bytes)?),

@@ -92,6 +92,7 @@ pub fn readdir<'js>(arguments: &Arguments<'_, '_, 'js>) -> Outcome<'js> {
     let entries = fs::read_dir(path.path()).map_err(|e| failed("opendir", Some(&path.0), &e))?;
     let list = Array::new(arguments.ctx().clone())?;
     for (i, entry) in entries.enumerate() {
+        arguments.call.go_on()?;
         let entry = entry.map_err(|e| failed("readdir", Some(&path.0), &e))?;
         let value = name(arguments, encoding, entry.file_name().as_bytes())?;
         if types {

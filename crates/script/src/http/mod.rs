@@ -192,7 +192,7 @@ const NATIVES: &[Method] = &[
         }
         // In JavaScript the engine looks at clock and memory: an array may have any length.
         let all: Array<'_> = part(c.ctx(), "values")?.call((value,))?;
-        set_field(c, all.iter())
+        set_field(c, native::elements(&all))
     }),
     ("deleteField", 2, |c| set_field(c, [])),
     ("variable", 2, |c| get_variable(c, false)),
@@ -233,6 +233,7 @@ fn get_names<'js>(c: &Call<'_, 'js>) -> Result<Value<'js>> {
     let side = side(c)?;
     let mut names: Vec<Vec<u8>> = Vec::new();
     for name in of(c, |h, id| Ok(h.names(id, side)))? {
+        c.go_on()?;
         if !names.contains(&name) {
             names.push(name);
         }
@@ -333,14 +334,18 @@ fn set_field<'js>(
     if !is_field_name(&name) {
         return Err(c.type_error("invalid header name"));
     }
-    let mut values = Vec::new();
+    let (mut values, mut bytes) = (Vec::new(), 0);
     for value in to {
         let value = request::bytes(&value?)?;
         if !is_field_value(&value) {
             return Err(c.type_error("invalid header value"));
         }
+        // All may have one long text, which the engine holds once.
+        bytes += value.len();
+        if bytes > state::of(c.ctx()).memory_max() {
+            return Err(state::out_of_memory(c.ctx()));
+        }
         values.push(value);
-        c.go_on()?;
     }
     // A field that takes one value takes the last one.
     let is_set = joined(Side::Out, &name) == Joined::Single;

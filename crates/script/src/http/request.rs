@@ -94,7 +94,7 @@ const ARGS: u32 = 4;
 
 /// Sets the handlers of proxies, in the order of their getters.
 pub(super) fn set_handlers<'js>(ctx: &Ctx<'js>, handlers: Array<'js>) -> Result<()> {
-    for handler in handlers.iter::<Value<'js>>() {
+    for handler in native::elements(&handlers) {
         state::of(ctx).handlers.borrow_mut().push(Persistent::save(ctx, handler?));
     }
     Ok(())

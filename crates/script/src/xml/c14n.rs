@@ -2,7 +2,8 @@
 //! Canonicalization 1.0 (<https://www.w3.org/TR/xml-exc-c14n/>) of an element with all that is
 //! in it.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashSet};
 
 use super::tree::{Element, Id, Kind, Name, Tree};
 
@@ -19,26 +20,30 @@ pub struct Form {
     pub excluding: Option<Id>,
 }
 
-/// Writes a node.
-pub fn write(tree: &Tree, id: Id, form: &Form) -> String {
+/// Writes a node; `None` if `goes_on` says no. The output may be longer than the document by far,
+/// because each element may declare a long namespace.
+pub fn write(tree: &Tree, id: Id, form: &Form, goes_on: &GoesOn<'_>) -> Option<String> {
     let mut out = String::new();
-    let apex = Apex(tree, form, id);
-    apex.node(id, &BTreeMap::new(), &mut out);
-    out
+    let apex = Apex(tree, form, id, goes_on);
+    apex.node(id, &BTreeMap::new(), &mut out)?;
+    Some(out)
 }
 
-struct Apex<'a>(&'a Tree, &'a Form, Id);
+/// Asked for each element: how many steps it takes, and how many bytes the output has.
+type GoesOn<'a> = dyn Fn(usize, usize) -> bool + 'a;
+
+struct Apex<'a>(&'a Tree, &'a Form, Id, &'a GoesOn<'a>);
 
 /// Prefixes that the output has declared so far.
 type Rendered<'a> = BTreeMap<&'a str, &'a str>;
 
 impl<'a> Apex<'a> {
-    fn node(&self, id: Id, rendered: &Rendered<'a>, out: &mut String) {
+    fn node(&self, id: Id, rendered: &Rendered<'a>, out: &mut String) -> Option<()> {
         if self.1.excluding == Some(id) {
-            return;
+            return Some(());
         }
         match &self.0.nodes[id].kind {
-            Kind::Element(element) => self.element(id, element, rendered, out),
+            Kind::Element(element) => self.element(id, element, rendered, out)?,
             Kind::Text(text) => escape_text(text, out),
             Kind::Comment(text) if self.1.comments => out.push_str(&format!("<!--{text}-->")),
             Kind::Comment(_) => {}
@@ -47,11 +52,21 @@ impl<'a> Apex<'a> {
             }
             Kind::Instruction(target, data) => out.push_str(&format!("<?{target} {data}?>")),
         }
+        Some(())
     }
 
-    fn element(&self, id: Id, element: &'a Element, rendered: &Rendered<'a>, out: &mut String) {
+    fn element(
+        &self,
+        id: Id,
+        element: &'a Element,
+        rendered: &Rendered<'a>,
+        out: &mut String,
+    ) -> Option<()> {
         let scope = self.0.in_scope(id);
         let mut rendered = rendered.clone();
+        // Prefixes of the elements above are gone through for each element.
+        let steps = 1 + scope.len() + rendered.len() + element.attributes.len();
+        (self.3)(steps, out.len()).then_some(())?;
         let name = element.name.written();
         out.push_str(&format!("<{name}"));
         for prefix in self.candidates(element, &scope, &rendered) {
@@ -72,12 +87,19 @@ impl<'a> Apex<'a> {
         if id == self.2 && !self.1.exclusive {
             self.inherited(id, &mut attributes);
         }
-        let uri = |name: &Name| match name.prefix.as_str() {
-            "" => String::new(),
-            "xml" => "http://www.w3.org/XML/1998/namespace".to_owned(),
-            prefix => scope.get(prefix).map_or(String::new(), |uri| (*uri).to_owned()),
+        let uri = |prefix: &str| match prefix {
+            "" => "",
+            "xml" => "http://www.w3.org/XML/1998/namespace",
+            prefix => scope.get(prefix).copied().unwrap_or_default(),
         };
-        attributes.sort_by_key(|(name, _)| (uri(name), name.local.clone()));
+        // Most have one prefix, whose URI may be long.
+        attributes.sort_by(|(a, _), (b, _)| {
+            let spaces = match a.prefix == b.prefix {
+                true => Ordering::Equal,
+                false => uri(&a.prefix).cmp(uri(&b.prefix)),
+            };
+            spaces.then_with(|| a.local.cmp(&b.local))
+        });
         for (name, value) in attributes {
             out.push_str(&format!(" {}=\"", name.written()));
             escape_attribute(value, out);
@@ -85,9 +107,10 @@ impl<'a> Apex<'a> {
         }
         out.push('>');
         for child in &element.children {
-            self.node(*child, &rendered, out);
+            self.node(*child, &rendered, out)?;
         }
         out.push_str(&format!("</{name}>"));
+        Some(())
     }
 
     /// The prefixes whose declarations may have to be written, in order.
@@ -121,11 +144,11 @@ impl<'a> Apex<'a> {
     /// Attributes `xml:…` of elements above the apex hold for it, too (section 2.4 of Canonical
     /// XML).
     fn inherited(&self, id: Id, attributes: &mut Vec<(&'a Name, &'a String)>) {
+        let mut known: HashSet<&Name> = attributes.iter().map(|(name, _)| *name).collect();
         let mut at = self.0.nodes[id].parent;
         while let Some(id) = at {
             for (name, value) in self.0.element(id).map_or(&[][..], |element| &element.attributes) {
-                let is_known = attributes.iter().any(|(known, _)| *known == name);
-                if name.prefix == "xml" && !is_known {
+                if name.prefix == "xml" && known.insert(name) {
                     attributes.push((name, value));
                 }
             }
@@ -167,7 +190,7 @@ mod tests {
 
     fn written(document: &str, form: &Form) -> String {
         let tree = parse(document.as_bytes(), 1000).unwrap();
-        write(&tree, tree.root, form)
+        write(&tree, tree.root, form, &|_, _| true).unwrap()
     }
 
     #[test]
@@ -203,6 +226,15 @@ mod tests {
             written(document, &form)
                 .starts_with("<n0:local xmlns:n0=\"foo:bar\" xmlns:n3=\"ftp://example.org\">")
         );
+    }
+
+    #[test]
+    fn output_ends_where_it_is_too_long() {
+        let spaces = format!("<r xmlns:a='{}'>{}</r>", "u".repeat(1000), "<a:b/>".repeat(50));
+        let tree = parse(spaces.as_bytes(), 1000).unwrap();
+        let form = Form { exclusive: true, ..Form::default() };
+        assert!(write(&tree, tree.root, &form, &|_, length| length < 60_000).is_some());
+        assert_eq!(write(&tree, tree.root, &form, &|_, length| length < 10_000), None);
     }
 
     #[test]

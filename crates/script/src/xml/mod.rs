@@ -9,8 +9,8 @@ use rquickjs::{Ctx, Exception, Object, Result, Value};
 
 use crate::buffer;
 use crate::native::{self, Call, to_bool};
-use crate::state;
 use crate::value::text;
+use crate::{raw, state};
 use c14n::Form;
 use objects::NodeRef;
 
@@ -89,5 +89,11 @@ fn canonical(call: &Call<'_, '_>, exclusive: bool) -> Result<String> {
         form.prefixes = text(&prefixes)?.split_ascii_whitespace().map(str::to_owned).collect();
     }
     let tree = node.tree();
-    Ok(c14n::write(&tree, node.id, &form))
+    let (ctx, state) = (call.ctx(), state::of(call.ctx()));
+    let max = state.memory_max();
+    let goes_on = |steps: usize, length: usize| length <= max && native::goes_on(ctx, steps);
+    c14n::write(&tree, node.id, &form, &goes_on).ok_or_else(|| match state.meter.ended() {
+        Some(_) => raw::interrupt(ctx),
+        None => state::out_of_memory(ctx),
+    })
 }

@@ -2,12 +2,14 @@
 
 use std::any::Any;
 use std::cell::{Ref, RefCell, RefMut};
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use rquickjs::{Array, Ctx, Exception, Result, Value};
 
 use super::tree::{DEPTH_MAX, Id, Kind, Name, Tree};
 use crate::native::{self, Call, Exotic, Method};
+use crate::raw;
 use crate::state::Charge;
 use crate::value::text;
 
@@ -83,7 +85,7 @@ pub fn document<'js>(ctx: &Ctx<'js>, tree: Tree) -> Result<Value<'js>> {
 const METHODS: &[Method] = &[
     ("addChild", 1, |call| {
         let node = this(call)?;
-        add_children(call.ctx(), &node, &[call.arg(0)])?;
+        add_children(call.ctx(), &node, &[given_node(&call.arg(0))?])?;
         call.undefined()
     }),
     ("removeAllAttributes", 0, |call| {
@@ -148,13 +150,19 @@ fn given(value: &Value<'_>) -> Result<Option<String>> {
     if is_none { Ok(None) } else { text(value).map(Some) }
 }
 
+/// The node that an argument must be.
+fn given_node(value: &Value<'_>) -> Result<NodeRef> {
+    NodeRef::of(value)
+        .ok_or_else(|| Exception::throw_type(value.ctx(), "value is not XMLNode or XMLDoc"))
+}
+
 /// Appends copies of nodes.
-fn add_children<'js>(ctx: &Ctx<'js>, node: &NodeRef, values: &[Value<'js>]) -> Result<()> {
-    for value in values {
-        let child = NodeRef::of(value)
-            .ok_or_else(|| Exception::throw_type(ctx, "value is not XMLNode or XMLDoc"))?;
+fn add_children(ctx: &Ctx<'_>, node: &NodeRef, children: &[NodeRef]) -> Result<()> {
+    for child in children {
         // The node itself may be the one that is copied into it.
         let from = child.tree().clone();
+        raw::worked(from.nodes.len() * super::NODE_BYTES);
+        native::go_on(ctx)?;
         if node.tree().depth(node.id) + from.height(child.id) > DEPTH_MAX {
             return Err(Exception::throw_range(ctx, "elements are nested too deep"));
         }
@@ -169,7 +177,7 @@ fn add_children<'js>(ctx: &Ctx<'js>, node: &NodeRef, values: &[Value<'js>]) -> R
 /// still have them.
 fn remove_elements(node: &NodeRef, local: &str) {
     let mut tree = node.tree_mut();
-    let gone = tree.elements(node.id, local);
+    let gone: HashSet<Id> = tree.elements(node.id, local).into_iter().collect();
     if let Some(element) = tree.element_mut(node.id) {
         element.children.retain(|id| !gone.contains(id));
     }
@@ -220,6 +228,7 @@ fn is_qualified_name(name: &str) -> bool {
 }
 
 fn string<'js>(ctx: &Ctx<'js>, value: &str) -> Result<Option<Value<'js>>> {
+    raw::worked(value.len());
     Ok(Some(rquickjs::String::from_str(ctx.clone(), value)?.into_value()))
 }
 
@@ -280,6 +289,7 @@ fn children<'js>(ctx: &Ctx<'js>, node: &NodeRef, local: &str) -> Result<Option<V
     let array = Array::new(ctx.clone())?;
     let ids = node.tree().elements(node.id, local);
     for (i, id) in ids.into_iter().enumerate() {
+        native::go_on(ctx)?;
         array.set(i, node.sibling(id).to_js(ctx)?)?;
     }
     Ok(Some(array.into_value()))
@@ -372,12 +382,13 @@ impl Exotic for NodeRef {
 
 /// Replaces all children by copies of nodes, which may be among them.
 fn set_children<'js>(ctx: &Ctx<'js>, node: &NodeRef, array: &Array<'js>) -> Result<()> {
-    let values: Vec<Value<'js>> = array.iter().collect::<Result<_>>()?;
+    let children = native::elements(array).map(|value| given_node(&value?));
+    let children: Vec<NodeRef> = children.collect::<Result<_>>()?;
     let before = {
         let mut tree = node.tree_mut();
         tree.element_mut(node.id).map(|element| std::mem::take(&mut element.children))
     };
-    let result = add_children(ctx, node, &values);
+    let result = add_children(ctx, node, &children);
     if result.is_err()
         && let (Some(element), Some(before)) = (node.tree_mut().element_mut(node.id), before)
     {

@@ -3,7 +3,7 @@
 //! Nodes are numbers in a list and never leave it, so that a script may keep a node that was taken
 //! out of its document.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How deep elements may be nested: the functions here call themselves for each level.
 pub const DEPTH_MAX: usize = 256;
@@ -12,7 +12,7 @@ pub const DEPTH_MAX: usize = 256;
 pub type Id = usize;
 
 /// A name with the prefix that it was written with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Name {
     /// Empty if there is none.
     pub prefix: String,
@@ -166,32 +166,31 @@ impl Tree {
 
     /// Appends a copy of a node of any document to an element.
     pub(crate) fn append_copy(&mut self, to: Id, from: &Tree, id: Id) {
-        // Prefixes that are declared above the original go with it.
-        let scope: Vec<(String, String)> =
-            from.in_scope(id).into_iter().map(|(p, u)| (p.to_owned(), u.to_owned())).collect();
         let copy = self.copy(Some(to), from, id);
-        let mut used = Vec::new();
+        let mut used = BTreeSet::new();
         self.used_prefixes(copy, &mut used);
-        for (prefix, uri) in scope {
-            if !used.contains(&prefix) {
+        // Prefixes that are declared above the original go with it.
+        let mut scope = from.in_scope(id);
+        scope.retain(|prefix, _| used.contains(*prefix));
+        let here = self.in_scope(to);
+        let (mut stays, mut moves_up) = (Vec::new(), Vec::new());
+        for (prefix, uri) in &scope {
+            let known = here.get(prefix);
+            if known == Some(uri) {
                 continue;
             }
-            let here = self.in_scope(to).get(prefix.as_str()).map(|uri| (*uri).to_owned());
-            let is_known = here.as_deref() == Some(uri.as_str());
             // As nginx writes it: a declaration moves up to the element that the node is put into,
             // if it means nothing else there.
-            let moves_up = here.is_none() && !prefix.is_empty();
-            if let Some(element) = self.element_mut(copy) {
-                element.spaces.retain(|(p, _)| *p != prefix);
-                if !is_known && !moves_up {
-                    element.spaces.push((prefix.clone(), uri.clone()));
-                }
-            }
-            if moves_up && let Some(element) = self.element_mut(to) {
-                element.spaces.push((prefix, uri));
-            }
+            let moves = known.is_none() && !prefix.is_empty();
+            let list = if moves { &mut moves_up } else { &mut stays };
+            list.push(((*prefix).to_owned(), (*uri).to_owned()));
+        }
+        if let Some(element) = self.element_mut(copy) {
+            element.spaces.retain(|(prefix, _)| !scope.contains_key(prefix.as_str()));
+            element.spaces.extend(stays);
         }
         if let Some(element) = self.element_mut(to) {
+            element.spaces.extend(moves_up);
             element.children.push(copy);
         }
     }
@@ -211,13 +210,13 @@ impl Tree {
     }
 
     /// Prefixes of names in a node; the empty one for elements without any.
-    fn used_prefixes(&self, id: Id, used: &mut Vec<String>) {
+    fn used_prefixes(&self, id: Id, used: &mut BTreeSet<String>) {
         let Some(element) = self.element(id) else { return };
         let attributes = element.attributes.iter().map(|(name, _)| &name.prefix);
         let names = attributes.filter(|prefix| !prefix.is_empty()).chain([&element.name.prefix]);
         for prefix in names {
             if !used.contains(prefix) {
-                used.push(prefix.clone());
+                used.insert(prefix.clone());
             }
         }
         for child in &element.children {

@@ -3,7 +3,7 @@
 use rquickjs::{Array, Ctx, Exception, Result, Value};
 
 use crate::crypto::digest::Hash;
-use crate::native::to_bool;
+use crate::native::{self, to_bool};
 use crate::value::text;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +235,7 @@ pub fn usages(value: &Value<'_>) -> Result<u32> {
         return Err(Exception::throw_type(ctx, "\"keyUsages\" argument must be an Array"));
     };
     let mut mask = 0;
-    for item in array.iter::<Value<'_>>() {
+    for item in native::elements(array) {
         let name = text(&item?)?;
         let found = usage::NAMES.iter().find(|entry| entry.0 == name);
         let Some(found) = found else {
