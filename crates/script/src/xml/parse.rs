@@ -3,6 +3,8 @@
 //! External entities are empty and never read; entities of the document itself are expanded within
 //! the library's bounds.
 
+use std::collections::HashSet;
+
 use roxmltree::{Document, NodeType, ParsingOptions};
 
 use super::tree::{DEPTH_MAX, Element, Kind, Name, Tree};
@@ -15,13 +17,27 @@ pub struct Wrong {
     pub column: u32,
 }
 
+/// How many attributes an element may have: the library compares each with all before it.
+const ATTRIBUTES_MAX: usize = 1024;
+
+/// How much the declarations of prefixes may take: an element with some is given those of the
+/// elements above it, each of which the library compares with all before it.
+const DECLARATIONS_MAX: usize = 64 << 20;
+
 /// Reads a document of at most so many nodes.
 pub fn parse(bytes: &[u8], nodes_max: u32) -> Result<Tree, Wrong> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let text = String::from_utf8_lossy(bytes);
     let wrong = |message: &str| Wrong { message: message.to_owned(), line: 1, column: 1 };
-    if deepest(&text) > DEPTH_MAX {
+    let (depth, attributes) = shape(&text);
+    if depth > DEPTH_MAX {
         return Err(wrong("Excessive depth in document: 256"));
+    }
+    if attributes > ATTRIBUTES_MAX {
+        return Err(wrong("Too many attributes: 1024"));
+    }
+    if declarations(&text, nodes_max) > DECLARATIONS_MAX {
+        return Err(wrong("Too many declarations of prefixes"));
     }
     let text = without_external_entities(&text);
     let options = ParsingOptions { allow_dtd: true, nodes_limit: nodes_max, ..Default::default() };
@@ -36,25 +52,56 @@ pub fn parse(bytes: &[u8], nodes_max: u32) -> Result<Tree, Wrong> {
     Ok(tree)
 }
 
-/// How deep tags of a text may be nested at most. Quoted text can only make it too large.
-fn deepest(text: &str) -> usize {
-    let (mut depth, mut deepest) = (0usize, 0);
-    let bytes = text.as_bytes();
-    for at in memchr::memchr_iter(b'<', bytes) {
-        match bytes.get(at + 1) {
+/// How deep tags of a text may be nested at most, and how many attributes one of them may have.
+/// Quoted text can only make both too large.
+fn shape(text: &str) -> (usize, usize) {
+    let (mut depth, mut deepest, mut attributes) = (0usize, 0, 0);
+    // No tag has a `<` in it, so that each byte is looked at once.
+    for tag in text.as_bytes().split(|byte| *byte == b'<').skip(1) {
+        match tag.first() {
             Some(b'/') => depth = depth.saturating_sub(1),
             Some(b'!' | b'?') | None => {}
             Some(_) => {
-                // An empty element, `<a/>`, is no level for the elements after it.
-                let end = memchr::memchr(b'>', &bytes[at..]).map_or(bytes.len(), |end| at + end);
+                let (end, values) = end_of(tag);
+                attributes = attributes.max(values);
                 deepest = deepest.max(depth + 1);
-                if bytes.get(end.saturating_sub(1)) != Some(&b'/') {
+                // An empty element, `<a/>`, is no level for the elements after it.
+                if !tag[..end].ends_with(b"/") {
                     depth += 1;
                 }
             }
         }
     }
-    deepest
+    (deepest, attributes)
+}
+
+/// Where a tag ends, from behind its `<` on, and how many quoted values it has.
+fn end_of(tag: &[u8]) -> (usize, usize) {
+    let (mut at, mut values) = (0, 0);
+    while let Some(found) = memchr::memchr3(b'>', b'"', b'\'', &tag[at..]) {
+        at += found;
+        if tag[at] == b'>' {
+            return (at, values);
+        }
+        let Some(length) = memchr::memchr(tag[at], &tag[at + 1..]) else { break };
+        at += length + 2;
+        values += 1;
+    }
+    (tag.len(), values)
+}
+
+/// How much the declarations of prefixes in a text may take at most.
+fn declarations(text: &str, nodes_max: u32) -> usize {
+    let (mut count, mut prefixes) = (0_usize, HashSet::new());
+    for word in text.split_ascii_whitespace().filter(|word| word.starts_with("xmlns")) {
+        prefixes.insert(word.split('=').next());
+        count += 1;
+    }
+    // An entity may stand for elements, as often as the document has nodes.
+    if text.contains("<!ENTITY") {
+        count = count.max(nodes_max as usize);
+    }
+    count.saturating_mul(prefixes.len()).saturating_mul(prefixes.len())
 }
 
 /// Replaces the declarations of external entities in the DOCTYPE by those of empty ones.
@@ -101,7 +148,9 @@ fn convert(
         &rest[..rest.find(ends).unwrap_or(rest.len())]
     };
     let above = node.parent().filter(roxmltree::Node::is_element);
-    let spaces = node.namespaces().filter(|space| {
+    // Most declare none, and the lists of prefixes may be long.
+    let declares = above.is_none_or(|above| !are_same(node.namespaces(), above.namespaces()));
+    let spaces = node.namespaces().filter(|_| declares).filter(|space| {
         let before = above.and_then(|above| above.lookup_namespace_uri(space.name()));
         before != Some(space.uri()) && space.name() != Some("xml")
     });
@@ -145,6 +194,14 @@ fn convert(
     Some(id)
 }
 
+/// Whether two lists have the same declarations in the same order.
+fn are_same<'a, 'input: 'a>(
+    a: impl ExactSizeIterator<Item = &'a roxmltree::Namespace<'input>>,
+    b: impl ExactSizeIterator<Item = &'a roxmltree::Namespace<'input>>,
+) -> bool {
+    a.len() == b.len() && a.zip(b).all(|(a, b)| std::ptr::eq(a, b))
+}
+
 #[cfg(test)]
 mod tests {
     use super::parse;
@@ -173,6 +230,26 @@ mod tests {
         }
         laughs.push_str("]><r>&l29;</r>");
         assert!(parse(laughs.as_bytes(), 100_000).is_err());
+    }
+
+    /// The work for each of these grew with the square of the length, and took many seconds.
+    #[test]
+    fn long_lists_are_errors() {
+        let many = |count: usize, of: fn(usize) -> String| (0..count).map(of).collect::<String>();
+        let attributes = format!("<r {}/>", many(100_000, |i| format!("a{i}='' ")));
+        assert!(parse(attributes.as_bytes(), 100_000).unwrap_err().message.contains("attributes"));
+        let spaces = many(1_000, |i| format!("xmlns:a{i}='u' "));
+        let inside = "<a/>".repeat(10_000);
+        let declared = format!("<r {spaces}>{inside}</r>");
+        assert!(parse(declared.as_bytes(), 100_000).unwrap_err().message.contains("prefixes"));
+        assert!(parse("<a".repeat(500_000).as_bytes(), 100_000).is_err());
+        // What is usual stays right.
+        let spaces = many(100, |i| format!("xmlns:a{i}='u' "));
+        let inside = "<a xmlns='v' a1:b=''/>".repeat(1_000);
+        let usual = parse(format!("<r {spaces}>{inside}</r>").as_bytes(), 100_000).unwrap();
+        assert_eq!(usual.element(usual.root).unwrap().spaces.len(), 100);
+        let first = usual.elements(usual.root, "a")[0];
+        assert_eq!(usual.element(first).unwrap().spaces, [("".to_owned(), "v".to_owned())]);
     }
 
     #[test]
