@@ -142,7 +142,6 @@ pub(super) fn main<'js>(ctx: &Ctx<'js>, id: RequestId) -> Result<Value<'js>> {
     let state = state::of(ctx);
     let is_new = state.request.borrow().as_ref().is_none_or(|(known, _)| *known != id);
     if is_new {
-        state.made.take();
         state.request.replace(Some((id, Persistent::save(ctx, made.clone()))));
     }
     Ok(made)
