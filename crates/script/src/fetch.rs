@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use rquickjs::{Array, ArrayBuffer, Ctx, Exception, Object, Result, Value};
 
+use crate::globals;
 use crate::host::Host;
 use crate::host::fetch::{FetchRequest, Unsent, is_target, parse_url};
 use crate::http::{self, bytes, is_field_name, is_field_value};
@@ -21,6 +22,7 @@ thread_local! {
 pub fn install(ctx: &Ctx<'_>) -> Result<()> {
     let natives = Object::new(ctx.clone())?;
     native::methods(&natives, NATIVES)?;
+    natives.set("ngx", globals::ngx_of(ctx)?)?;
     http::prelude(ctx, "weir:fetch", SOURCE, &COMPILED, natives).map(drop)
 }
 

@@ -208,6 +208,14 @@ fn on<'js>(call: &Call<'_, 'js>) -> Result<Value<'js>> {
     call.undefined()
 }
 
+/// Where the state keeps `ngx`, whatever the script does to that name.
+const NGX: &str = "weir:ngx";
+
+/// The object `ngx`.
+pub(crate) fn ngx_of<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
+    native::prototype_of(ctx, NGX)
+}
+
 fn ngx(ctx: &Ctx<'_>) -> Result<()> {
     let ngx = Object::new(ctx.clone())?;
     let state = state::of(ctx);
@@ -233,6 +241,7 @@ fn ngx(ctx: &Ctx<'_>) -> Result<()> {
     }
     native::methods(&ngx, &[("log", 2, log)])?;
     native::tag(&ngx, "ngx")?;
+    state.prototypes.borrow_mut().insert(NGX, Persistent::save(ctx, ngx.clone()));
     ctx.globals().prop("ngx", Property::from(ngx).writable().configurable())
 }
 

@@ -16,9 +16,7 @@ use crate::ids::{Ticket, TimerId};
 use crate::program::Program;
 use crate::state::{self, Limits, State, Waiter};
 use crate::value::{self, Answer, Argument, Data};
-use crate::{
-    buffer, builtin, crypto, fetch, functions, globals, http, process, raw, shared, stream, text,
-};
+use crate::{buffer, builtin, functions, globals, http, late, process, raw, stream};
 
 /// An engine that runs one program. It serves one request at a time; the caller throws it away
 /// after a fault.
@@ -79,6 +77,7 @@ impl Instance {
         let mut instance = Instance { context, runtime, state, limits, ended: false };
         instance.run(host, |ctx, state| {
             raw::keep(ctx, state.clone());
+            state.late.set(program.late);
             install(ctx)?;
             if serves_stream {
                 state.serves_stream.set(true);
@@ -443,12 +442,9 @@ fn install(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
     state.keep(ctx, ArrayBuffer::new_copy(ctx.clone(), [0_u8; 0])?.into_value());
     globals::install(ctx)?;
     buffer::install(ctx)?;
-    text::install(ctx)?;
     process::install(ctx)?;
-    crypto::install(ctx)?;
     http::install(ctx)?;
-    fetch::install(ctx)?;
-    shared::install(ctx)
+    late::install(ctx)
 }
 
 impl Program {

@@ -10,6 +10,7 @@
 //! | `state.rs` | what natives share: the lent host, promises of the host, timers, the meter |
 //! | `clocks.rs` | the processor time of stretches, measured cheaply |
 //! | `fault.rs` | [`Fault`]: why a script failed, and where |
+//! | `late.rs` | objects that are made when they are first read |
 //! | `native.rs` | how functions and classes of the server are declared |
 //! | `builtin.rs` | the modules that scripts import by a bare name |
 //! | `shell.rs` | scripts outside the server |
@@ -37,6 +38,7 @@ pub mod host;
 mod http;
 mod ids;
 mod instance;
+mod late;
 #[cfg(test)]
 mod limits_tests;
 mod native;

@@ -260,6 +260,18 @@ pub(crate) fn accessor<'js>(
     object.prop(name, Accessor::new(Plain(get), Plain(set)).configurable())
 }
 
+/// Adds a property that natives make when it is first read or assigned to.
+pub(crate) fn late<'js>(
+    object: &Object<'js>,
+    name: &str,
+    (get, set): (Numbered, Numbered),
+    number: u32,
+    is_enumerable: bool,
+) -> Result<()> {
+    let property = Accessor::new(WithNumber(get, number), WithNumber(set, number)).configurable();
+    object.prop(name, if is_enumerable { property.enumerable() } else { property })
+}
+
 /// Adds `Symbol.toStringTag`.
 pub fn tag<'js>(object: &Object<'js>, name: &str) -> Result<()> {
     let symbol = PredefinedAtom::SymbolToStringTag;

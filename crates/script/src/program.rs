@@ -12,6 +12,7 @@ use rquickjs::{Ctx, Error, Exception, Module, Runtime};
 use crate::builtin;
 use crate::exports;
 use crate::fault::{Fault, FaultKind};
+use crate::late;
 use crate::raw::{self, Bytecode};
 
 /// An import of the configuration: `js_import NAME from PATH`.
@@ -41,6 +42,8 @@ pub struct Program {
     pub(crate) objects: Vec<(String, String)>,
     pub(crate) modules: BTreeMap<String, Bytecode>,
     pub(crate) links: BTreeMap<(String, String), String>,
+    /// What no text names: bits of `late.rs`.
+    pub(crate) late: u32,
 }
 
 /// What the loader finds while a program is compiled.
@@ -48,6 +51,7 @@ pub struct Program {
 struct Found {
     program: Program,
     paths: Vec<PathBuf>,
+    named: u32,
 }
 
 struct Files(Rc<RefCell<Found>>);
@@ -91,7 +95,8 @@ impl Program {
         }
         drop(context);
         drop(runtime);
-        Ok(std::mem::take(&mut found.borrow_mut().program))
+        let found = found.take();
+        Ok(Program { late: !found.named, ..found.program })
     }
 }
 
@@ -135,8 +140,10 @@ impl Loader for Files {
         if let Some(moved) = std::str::from_utf8(&text).ok().and_then(exports::moved_to_end) {
             text = moved.into_bytes();
         }
+        let named = late::named_in(&text);
         let module = Module::declare(ctx.clone(), name, text)?;
         let bytecode = Bytecode::of(&module)?;
+        self.0.borrow_mut().named |= named;
         self.0.borrow_mut().program.modules.insert(name.to_owned(), bytecode);
         Ok(module)
     }

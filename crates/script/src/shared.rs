@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use rquickjs::{Array, Ctx, Object, Result, Value};
 
+use crate::globals;
 use crate::host::Host;
 use crate::host::shared::{SharedHost, Store};
 use crate::http;
@@ -21,6 +22,7 @@ thread_local! {
 pub fn install(ctx: &Ctx<'_>) -> Result<()> {
     let natives = Object::new(ctx.clone())?;
     native::methods(&natives, NATIVES)?;
+    natives.set("ngx", globals::ngx_of(ctx)?)?;
     http::prelude(ctx, "weir:shared", SOURCE, &COMPILED, natives).map(drop)
 }
 

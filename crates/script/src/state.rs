@@ -86,6 +86,8 @@ pub struct State {
     pub prototypes: RefCell<HashMap<&'static str, Persistent<Object<'static>>>>,
     /// It works for sessions of stream, not for requests.
     pub serves_stream: Cell<bool>,
+    /// What is made when it is first read: bits of `late.rs`.
+    pub(crate) late: Cell<u32>,
     /// The prototype of `Buffer`: bodies are made of many.
     pub buffer: RefCell<Option<Persistent<Object<'static>>>>,
     /// The class of requests, where there are any.
@@ -202,6 +204,7 @@ impl State {
             files: RefCell::default(),
             prototypes: RefCell::default(),
             serves_stream: Cell::new(false),
+            late: Cell::new(0),
             buffer: RefCell::default(),
             request_class: Cell::new(None),
             target_class: Cell::new(None),

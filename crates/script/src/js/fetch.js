@@ -2,7 +2,8 @@
 export default function (n) {
     'use strict';
 
-    const { TypeError, RangeError, Error, Object, Promise, ngx, Proxy, Reflect } = globalThis;
+    const { TypeError, RangeError, Error, Object, Promise, Proxy, Reflect } = globalThis;
+    const { ngx } = n;
     const { captureStackTrace } = Error;
     const { toString: errorText } = Error.prototype;
     const { isArray } = Array;

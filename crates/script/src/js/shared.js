@@ -2,7 +2,8 @@
 export default function (n) {
     'use strict';
 
-    const { TypeError, RangeError, Error, Object, ngx } = globalThis;
+    const { TypeError, RangeError, Error, Object } = globalThis;
+    const { ngx } = n;
     const { isFinite } = Number;
     const { defineProperty } = Object;
 
