@@ -106,7 +106,7 @@ const fn limits<S: Session>(levels: Contexts) -> [Directive<Cx<S>>; 5] {
             levels,
             Args::T1,
             "4m",
-            "The memory beyond which an idle engine is not used again; checked once in 256 \
+            "The memory beyond which an idle engine is not used again; checked once in 2,048 \
              requests.",
             |cx, n| set_once(&mut cx.loc::<Settings>().reuse_max_size, n, |n| size(n, 0)),
         ),
