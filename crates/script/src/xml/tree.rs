@@ -224,3 +224,34 @@ impl Tree {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse::parse;
+    use super::Tree;
+
+    fn declared(tree: &Tree, id: usize) -> Vec<(&str, &str)> {
+        let spaces = tree.element(id).map_or(&[][..], |element| &element.spaces);
+        spaces.iter().map(|(prefix, uri)| (prefix.as_str(), uri.as_str())).collect()
+    }
+
+    #[test]
+    fn copies_keep_their_namespaces() {
+        let text = "<r xmlns='d' xmlns:a='A' xmlns:b='B' xmlns:c='C'>\
+                    <x xmlns:b='B2' a:i=''><b:y/><a:y/></x></r>";
+        let from = parse(text.as_bytes(), 100).unwrap();
+        let x = from.elements(from.root, "x")[0];
+        for (to, at_root, at_copy) in [
+            ("<t/>", &[("a", "A"), ("b", "B2")][..], &[("", "d")][..]),
+            ("<t xmlns:a='A'/>", &[("a", "A"), ("b", "B2")], &[("", "d")]),
+            ("<t xmlns:a='other'/>", &[("a", "other"), ("b", "B2")], &[("", "d"), ("a", "A")]),
+            ("<t xmlns='d' xmlns:b='B'/>", &[("", "d"), ("b", "B"), ("a", "A")], &[("b", "B2")]),
+        ] {
+            let mut tree = parse(to.as_bytes(), 100).unwrap();
+            tree.append_copy(tree.root, &from, x);
+            let copy = tree.elements(tree.root, "x")[0];
+            assert_eq!(declared(&tree, tree.root), at_root, "{to}");
+            assert_eq!(declared(&tree, copy), at_copy, "{to}");
+        }
+    }
+}
