@@ -1,9 +1,9 @@
 //! Objects that few scripts name. To make and to drop them takes two fifths of the time of an
 //! engine, so an engine makes them when they are first read, if no text of its program names them.
 //!
-//! Such a name can only be computed then: `globalThis['cry' + 'pto']`. Objects that a text names
-//! are made before any script runs, so that scripts cannot change the built-in objects that they
-//! are made with.
+//! A script reaches such an object by a computed name alone, for example
+//! `globalThis['cry' + 'pto']`. Objects that a text names are made before any script runs, because
+//! a script could change the built-in objects, such as `Object`, with which they are made.
 
 use rquickjs::{Ctx, Object, Result, Value};
 

@@ -124,7 +124,7 @@ impl<'js> Call<'_, 'js> {
         self.0.len()
     }
 
-    /// [`go_on`] for the context of the call.
+    /// Counts a step of a loop over what the script has given, and looks at the clock: [`go_on`].
     ///
     /// # Errors
     /// The script has used up its time.

@@ -110,7 +110,7 @@ fn prepared(
     parts: &[Part<'_>],
     mut fds: impl Iterator<Item = OwnedFd>,
 ) -> (Vec<Word>, Vec<Option<Arrival>>) {
-    // The first one's step has been waited for.
+    // `run` has waited for one step before it received the message. The others count in this turn.
     moves.pace.spend(parts.len().saturating_sub(1));
     let prepared = parts.iter().map(|part| {
         let own = fds.by_ref().take(part.ends as usize).collect();
@@ -122,7 +122,7 @@ fn prepared(
     prepared.unzip()
 }
 
-/// Prepares to serve what a part describes.
+/// Prepares to serve the connection that a part of a message describes.
 fn prepare(moves: &Moves, bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<Arrival, Refusal> {
     let long = match read(bytes)? {
         Message::Long(len) => content(len as usize, &fds.pop().ok_or(Refusal::Other)?)?,

@@ -344,7 +344,7 @@ async fn lose(world: &World, reply: &OwnedFd, parts: &[Message<'_>]) {
                 line.expect("a connection of the test").is_lost.set(true);
                 wanted = wanted.saturating_sub(1);
             }
-            // What the sender has said is lost, all of it.
+            // Every connection that was given up until now is marked: this receiver dies with them.
             Err(_) if wanted == 0 => return,
             Err(_) => event::testing::turns(1).await,
         }

@@ -21,7 +21,7 @@ pub struct Form {
 }
 
 /// Writes a node; `None` if `goes_on` says no. The output may be longer than the document by far,
-/// because each element may declare a long namespace.
+/// because a namespace that is declared once there may have to be written for each element.
 pub fn write(tree: &Tree, id: Id, form: &Form, goes_on: &GoesOn<'_>) -> Option<String> {
     let mut out = String::new();
     let apex = Apex(tree, form, id, goes_on);

@@ -53,7 +53,8 @@ pub fn parse(bytes: &[u8], nodes_max: u32) -> Result<Tree, Wrong> {
 }
 
 /// How deep tags of a text may be nested at most, and how many attributes one of them may have.
-/// Quoted text can only make both too large.
+/// Tags in comments and in quoted text count as well: the attributes may come out too many, the
+/// depth too large or too small. [`convert`] looks at the depth again.
 fn shape(text: &str) -> (usize, usize) {
     let (mut depth, mut deepest, mut attributes) = (0usize, 0, 0);
     // No tag has a `<` in it, so that each byte is looked at once.

@@ -167,8 +167,8 @@ fn suite_13(number: u16) -> Option<&'static Tls13CipherSuite> {
     suites.into_iter().find(|suite| u16::from(suite.common.suite) == number)
 }
 
-/// What a secret is expanded with; `None` if it is not as long as the suite's hash. It has half of
-/// the work of an expansion behind it.
+/// What a secret is expanded with; `None` if it is not as long as the suite's hash. Making it is
+/// half of the work of an expansion, so several expansions of a secret share one.
 fn expander(suite: &Tls13CipherSuite, secret: &[u8]) -> Option<Box<dyn HkdfExpander>> {
     let is_whole = secret.len() == suite.common.hash_provider.output_len();
     is_whole.then(|| suite.hkdf_provider.expander_for_okm(&OkmBlock::new(secret)))
