@@ -223,6 +223,11 @@ pub fn shutdown_write(fd: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::shutdown(fd, rustix::net::Shutdown::Write)?)
 }
 
+/// Whether the socket is of the family of unix sockets (`SO_DOMAIN`).
+pub fn is_unix(fd: impl AsFd) -> io::Result<bool> {
+    Ok(sockopt::socket_domain(fd)? == rustix::net::AddressFamily::UNIX)
+}
+
 /// Ends the reading side: what has arrived can still be read, and over a unix socket the peer can
 /// send no more.
 pub fn shutdown_read(fd: impl AsFd) -> io::Result<()> {

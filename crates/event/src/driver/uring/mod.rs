@@ -196,17 +196,17 @@ impl Uring {
         let connection = kind == SockKind::Connection;
         let posted = entry.out & out::POSTED != 0;
         let Some(own) = self.owns.get(key) else { return };
-        let fd = fd.as_raw_fd();
+        let raw = fd.as_raw_fd();
         match direction {
             Direction::Read if own.state & (state::RECV | state::POLL_READ) != 0 => {
                 own.state &= !state::AGED;
             }
             Direction::Read if connection && self.buffers.is_some() => self.arm_recv(key, fd),
-            Direction::Read => self.arm_poll(key, fd, state::POLL_READ),
+            Direction::Read => self.arm_poll(key, raw, state::POLL_READ),
             // The landing of the posted send is reported.
             Direction::Write if posted => {}
-            Direction::Write => self.arm_poll(key, fd, state::POLL_WRITE),
-            Direction::PeerClosed => self.arm_poll(key, fd, state::POLL_CLOSED),
+            Direction::Write => self.arm_poll(key, raw, state::POLL_WRITE),
+            Direction::PeerClosed => self.arm_poll(key, raw, state::POLL_CLOSED),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Receiving through the ring: the recv that waits in the kernel, and the socket's inbox.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::squeue::Flags;
 use io_uring::{opcode, types};
@@ -26,16 +26,20 @@ const INBOXES_MAX: usize = 256;
 const SWEEP_MS: u64 = 1000;
 
 impl Uring {
-    pub(super) fn arm_recv(&mut self, key: SockKey, fd: RawFd) {
+    pub(super) fn arm_recv(&mut self, key: SockKey, fd: BorrowedFd<'_>) {
         let Some(own) = self.owns.get(key) else { return };
         let fresh = own.state & state::FRESH != 0;
-        let once = fresh || self.in_inboxes > INBOXES_MAX || os::memory::is_scarce();
+        let once = fresh
+            || self.in_inboxes > INBOXES_MAX
+            || os::memory::is_scarce()
+            || !self.recvs_go_on
+            || !own.may_go_on(fd);
         own.state &= !(state::FRESH | state::AGED);
         own.state |= state::RECV;
-        own.fd = fd;
+        own.fd = fd.as_raw_fd();
         self.recvs += 1;
-        let (fd, nowhere) = (types::Fd(fd), std::ptr::null_mut());
-        let entry = match once || !self.recvs_go_on {
+        let (fd, nowhere) = (types::Fd(own.fd), std::ptr::null_mut());
+        let entry = match once {
             true => opcode::Recv::new(fd, nowhere, 0)
                 .buf_group(buffers::GROUP)
                 .build()

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
 use mem::Page;
 
@@ -34,6 +34,10 @@ pub(super) mod state {
     pub(crate) const FRESH: u16 = 1024;
     /// Connections are accepted one at a time.
     pub(crate) const ONE: u16 = 2048;
+    /// It is known whether a recv may go on, see [`GOES_ON`].
+    pub(crate) const ASKED: u16 = 4096;
+    /// A recv may go on after its first bytes.
+    pub(crate) const GOES_ON: u16 = 8192;
 
     /// The operations that may be in the kernel, with the kind of their tokens.
     pub(crate) const PENDING: [(u16, Token); 5] = [
@@ -82,6 +86,23 @@ impl KernelOps {
             0 => None,
             number => Some(io::Error::from_raw_os_error(number)),
         }
+    }
+
+    /// Whether a recv of this socket may go on after its first bytes. Not over a unix socket: a recv
+    /// that goes on takes bytes and the end behind them for one event, brings the bytes, and never
+    /// reports the end, for which no other event comes. Kernels from 6.17 do that, because a unix
+    /// socket tells them since then that it has no more bytes; one over TCP says that there is more
+    /// once the peer has ended. (Fixed in 2026 for an end that comes while the recv waits, and not
+    /// for one that is there when it begins.) A reset over TCP can be lost in the same way, which
+    /// the sweep finds.
+    pub(super) fn may_go_on(&mut self, fd: BorrowedFd<'_>) -> bool {
+        if self.state & state::ASKED == 0 {
+            self.state |= state::ASKED;
+            if os::socket::is_unix(fd).is_ok_and(|is_unix| !is_unix) {
+                self.state |= state::GOES_ON;
+            }
+        }
+        self.state & state::GOES_ON != 0
     }
 
     /// Whether there is something to report besides bytes.
