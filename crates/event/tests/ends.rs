@@ -73,8 +73,8 @@ async fn both_ways<P: Write + AsFd>(pair: impl Fn() -> (OwnedFd, P), reset: bool
 /// On every driver over real sockets; tells all that fail.
 fn on_each<F: Future<Output = ()> + 'static>(body: impl Fn() -> F) {
     let fails = |driver: &event::DriverKind| {
-        let mut event_loop = Loop::new(Options { driver: *driver, ..Options::default() }).unwrap();
-        event_loop.block_on(body()).is_err()
+        let event_loop = Loop::new(Options { driver: *driver, ..Options::default() });
+        event_loop.and_then(|mut event_loop| event_loop.block_on(body())).is_err()
     };
     let failed: Vec<_> = real_drivers().into_iter().filter(fails).collect();
     assert!(failed.is_empty(), "{failed:?}");

@@ -29,6 +29,7 @@ pub(crate) struct Expiry(pub u64);
 impl Record for Expiry {
     const WORDS: usize = 1;
     const KEY_LEN: usize = HASH;
+    const KEY_IS_HASH: bool = true;
 
     fn to_words(self) -> [u64; 4] {
         [self.0, 0, 0, 0]

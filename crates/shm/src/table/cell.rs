@@ -82,23 +82,63 @@ pub(super) fn set(word: &AtomicU32, value: u32) {
     word.store(value, Ordering::Relaxed);
 }
 
-/// The bytes of a key as words, the last one filled up with zeroes.
-pub(super) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    })
+/// A word of up to eight bytes, filled up with zeroes.
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
 }
 
 pub(super) fn write(to: &[AtomicU64], bytes: &[u8]) {
-    to.iter().zip(words(bytes)).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
+    let (whole, rest) = bytes.as_chunks();
+    for (to, bytes) in to.iter().zip(whole) {
+        to.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+    }
+    if let Some(to) = to.get(whole.len()).filter(|_| !rest.is_empty()) {
+        to.store(word(rest), Ordering::Relaxed);
+    }
 }
 
 pub(super) fn read(data: &[AtomicU64], key: &mut Vec<u8>) {
-    data.iter().for_each(|word| key.extend(word.load(Ordering::Relaxed).to_le_bytes()));
+    let from = key.len();
+    key.resize(from + data.len() * 8, 0);
+    for (to, word) in key[from..].as_chunks_mut().0.iter_mut().zip(data) {
+        *to = word.load(Ordering::Relaxed).to_le_bytes();
+    }
 }
 
+/// Whether the words are these bytes, as far as there are both.
 pub(super) fn same(data: &[AtomicU64], bytes: &[u8]) -> bool {
-    data.iter().zip(words(bytes)).all(|(have, word)| have.load(Ordering::Relaxed) == word)
+    let (whole, rest) = bytes.as_chunks();
+    let is = |have: &AtomicU64, word| have.load(Ordering::Relaxed) == word;
+    data.iter().zip(whole).all(|(have, bytes)| is(have, u64::from_le_bytes(*bytes)))
+        && (rest.is_empty() || data.get(whole.len()).is_none_or(|have| is(have, word(rest))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_any_length_are_written_read_and_compared() {
+        let bytes: Vec<u8> = (1..=24).collect();
+        for len in 0..=24 {
+            let data: [AtomicU64; 3] = Default::default();
+            write(&data, &bytes[..len]);
+            let mut back = vec![99];
+            read(&data, &mut back);
+            assert_eq!((back.len(), back[0], &back[1..=len]), (25, 99, &bytes[..len]));
+            assert!(back[len + 1..].iter().all(|byte| *byte == 0), "{back:?}");
+            assert!(same(&data, &bytes[..len]));
+            for at in 0..len {
+                let mut other = bytes[..len].to_vec();
+                other[at] ^= 0x80;
+                assert!(!same(&data, &other), "byte {at} of {len}");
+            }
+        }
+        // Cells have no room for more: it is in others.
+        let data: [AtomicU64; 1] = Default::default();
+        write(&data, &bytes[..12]);
+        assert!(same(&data, &bytes[..8]) && same(&data, &bytes[..12]) && !same(&data, &[0; 12]));
+    }
 }

@@ -47,6 +47,9 @@ pub trait Record: Copy {
     /// key are the payload, which is neither hashed nor compared, and which is overwritten with
     /// zeroes when the entry goes.
     const KEY_LEN: usize = KEY_MAX;
+    /// Whether each key is a hash of eight bytes or more that no client can predict: it is not
+    /// hashed again.
+    const KEY_IS_HASH: bool = false;
     /// Its words; the rest of the array stays zero.
     fn to_words(self) -> [u64; 4];
     /// The value of these words; any bits are valid.
@@ -150,7 +153,10 @@ impl<R: Record> Table<R> {
     pub fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
         debug_assert!(bytes.len() <= KEY_MAX);
         let bytes = &bytes[..bytes.len().min(KEY_MAX)];
-        let hash = self.hasher.hash_one(&bytes[..bytes.len().min(R::KEY_LEN)]);
+        let hash = match bytes.first_chunk() {
+            Some(hash) if R::KEY_IS_HASH => u64::from_le_bytes(*hash),
+            _ => self.hasher.hash_one(&bytes[..bytes.len().min(R::KEY_LEN)]),
+        };
         Key { hash: (hash ^ hash >> 32) as u32, bytes }
     }
 

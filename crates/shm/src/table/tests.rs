@@ -345,3 +345,37 @@ fn payloads_are_wiped() {
     let cells = (table.first..table.first + t.used()).filter_map(|n| table.cell(n));
     assert!(cells.flat_map(|cell| &cell.data).all(|word| word.load(Ordering::Relaxed) == 0));
 }
+
+/// A record whose keys are hashes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Hashed(u64);
+
+impl Record for Hashed {
+    const WORDS: usize = 1;
+    const KEY_LEN: usize = 16;
+    const KEY_IS_HASH: bool = true;
+
+    fn to_words(self) -> [u64; 4] {
+        [self.0, 0, 0, 0]
+    }
+
+    fn from_words(words: [u64; 4]) -> Hashed {
+        Hashed(words[0])
+    }
+}
+
+#[test]
+fn keys_that_are_hashes_are_told_apart_by_all_their_bytes() {
+    let table = Table::<Hashed>::new(64 * PAGE).unwrap();
+    let mut t = table.lock();
+    // The table sees the first eight bytes alone: all of these are in one bucket.
+    let key = |n: u64| [7_u64.to_le_bytes(), n.to_le_bytes()].concat();
+    for n in 0..20 {
+        t.insert(table.key(&key(n)), Hashed(n)).unwrap();
+    }
+    for n in 0..20 {
+        let entry = t.find(table.key(&key(n))).unwrap();
+        assert_eq!(t.value(entry), Some(Hashed(n)));
+    }
+    assert!(t.find(table.key(&key(20))).is_none());
+}
