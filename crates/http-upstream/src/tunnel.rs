@@ -567,6 +567,7 @@ async fn both<C: End, U: End>(
                 Event::ServerLate => return Over::End(TunnelEnd::Late("upstream", Level::Error)),
                 Event::ClientLate => return Over::End(TunnelEnd::Late("client", Level::Info)),
                 Event::Displaced => return Over::End(TunnelEnd::Displaced),
+                Event::Failed(kind) => return Over::End(TunnelEnd::Broken(kind.into())),
                 Event::Look => {}
             }
             let Some(left) = time_left(timeouts.read, moved_ms, down.wants_read()) else {

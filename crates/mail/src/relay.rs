@@ -108,6 +108,7 @@ pub(crate) fn run<'a>(
                         s.tell_displaced();
                         break 'relay End::Over;
                     }
+                    Event::Failed(kind) => break 'relay End::Broken(kind.into()),
                     event => break event,
                 }
             };

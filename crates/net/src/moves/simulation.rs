@@ -21,7 +21,7 @@ use proto::handover::{Message, Refusal, Session, Way, Word};
 use super::tests::{channels, parts, session};
 use super::*;
 use crate::Transport;
-use crate::relay::wait::{Times, held};
+use crate::relay::wait::{Event, Times, held};
 use crate::relay::{Flow, Resting, withdraw};
 use crate::transport::contract_tests::{Kind as Carrier, transports};
 
@@ -165,7 +165,9 @@ impl Relay {
             }
             let never = Times { client: Times::NEVER, server: Times::NEVER, look: Times::NEVER };
             let wait = boxed(|| held(&up, &down, never));
-            if unless_due(candidate.as_ref(), wait).await.is_some() {
+            if let Some(event) = unless_due(candidate.as_ref(), wait).await {
+                // For example descriptors that select cannot watch.
+                assert!(!matches!(event, Event::Failed(_)), "{event:?}");
                 continue;
             }
             let Some(turn) = candidate.take().and_then(|candidate| candidate.turn()) else {

@@ -27,6 +27,9 @@ pub enum Event {
     Look,
     /// The client makes room for others.
     Displaced,
+    /// A connection cannot be waited for, for example because the system watches no more
+    /// descriptors. To go on would be to wait in vain again, at once and without an end.
+    Failed(ErrorKind),
 }
 
 impl Event {
@@ -38,8 +41,7 @@ impl Event {
             Ok(Side::Other) => Event::Up,
             Err(e) if e.kind() == ErrorKind::TimedOut => Event::Look,
             Err(e) if e.kind() == ErrorKind::OutOfMemory => Event::Displaced,
-            // Whatever else is wrong with a connection shows when it is used.
-            Err(_) => Event::Both,
+            Err(e) => Event::Failed(e.kind()),
         }
     }
 }
@@ -101,7 +103,51 @@ fn poll_side<F: Future<Output = io::Result<()>>>(
     Some(match done.map_err(|e| e.kind()) {
         Err(ErrorKind::TimedOut) => failed[0],
         Err(ErrorKind::OutOfMemory) => failed[1],
-        // Whatever else is wrong with a connection shows when it is used.
-        Ok(()) | Err(_) => ready,
+        Err(kind) => Event::Failed(kind),
+        Ok(()) => ready,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use event::testing::real_drivers;
+    use event::{DriverKind, Loop, Options, Sock};
+    use mem::Chain;
+    use os::limits::Limit;
+
+    use super::*;
+    use crate::Transport;
+
+    /// A silent connection whose descriptor `select` cannot watch, and its peer.
+    fn unwatched() -> (Transport, UnixStream) {
+        let low: Vec<OwnedFd> =
+            (0..1024).map(|_| File::open("/dev/null").unwrap().into()).collect();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        drop(low);
+        let ours = Transport::from(Sock::from_fd(ours.into()));
+        assert!(ours.try_recv().unwrap().is_none());
+        (ours, theirs)
+    }
+
+    #[test]
+    fn a_connection_that_cannot_be_waited_for_ends_the_wait_as_failed() {
+        os::limits::set(Limit::NoFile, os::limits::get_both(Limit::NoFile).1).unwrap();
+        assert!(real_drivers().contains(&DriverKind::Select));
+        let options = Options { driver: DriverKind::Select, ..Options::default() };
+        let waits = async {
+            let ((client, _user), (server, _program)) = (unwatched(), unwatched());
+            let up: Flow<'_, _, _> = Flow::new(&client, &server, Chain::new());
+            let down: Flow<'_, _, _> = Flow::new(&server, &client, Chain::new());
+            let times = Times { client: Times::NEVER, server: Times::NEVER, look: Times::NEVER };
+            assert!(matches!(held(&up, &down, times).await, Event::Failed(_)));
+            let idle = server.either_readable(&client, Deadline::NEVER).await;
+            assert!(matches!(Event::of_idle(idle), Event::Failed(_)));
+        };
+        Loop::new(options).unwrap().block_on(waits).unwrap();
+    }
 }

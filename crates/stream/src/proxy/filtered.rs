@@ -97,6 +97,7 @@ impl Filtered<'_> {
                 match self.event(up, down).await {
                     Ok(Event::Look) => {}
                     Ok(Event::Displaced) => return End::Displaced,
+                    Ok(Event::Failed(kind)) => return End::Broken(kind.into()),
                     Ok(event) => break event,
                     Err(end) => return end,
                 }

@@ -119,6 +119,7 @@ pub(super) fn run<'a>(
                 match event {
                     Event::Look => {}
                     Event::Displaced => break 'relay End::Displaced,
+                    Event::Failed(kind) => break 'relay End::Broken(kind.into()),
                     event => break event,
                 }
                 if let Err(end) = relay.look() {
