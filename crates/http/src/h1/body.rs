@@ -43,15 +43,15 @@ struct Taken {
 }
 
 /// The ways to tell the end of a body.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Default)]
 enum Framing {
     /// There is none.
     #[default]
     None,
     /// `Content-Length` says how long the body is.
     Length,
-    /// The body has the chunked coding.
-    Chunked,
+    /// The body has the chunked coding. The decoder is large, and few requests need one.
+    Chunked(Box<Decoder>),
 }
 
 /// Bytes of trailers that a client may send behind a chunked body.
@@ -63,7 +63,6 @@ pub(super) struct Incoming {
     framing: Framing,
     /// The bytes still to come, if the framing is `Framing::Length`.
     left: u64,
-    decoder: Decoder,
     /// Bytes behind the head in the page that were taken.
     buffered: usize,
 }
@@ -72,8 +71,7 @@ impl Incoming {
     pub fn new(head: &Head) -> Incoming {
         let mut body = Incoming::default();
         if head.chunked {
-            body.framing = Framing::Chunked;
-            body.decoder = Decoder::new(Trailers::Discard, TRAILER_MAX);
+            body.framing = Framing::Chunked(Box::new(Decoder::new(Trailers::Discard, TRAILER_MAX)));
         } else if let Some(n) = head.content_length {
             body.framing = Framing::Length;
             body.left = n;
@@ -83,10 +81,10 @@ impl Incoming {
 
     /// Whether all of it came.
     pub fn is_finished(&self) -> bool {
-        match self.framing {
+        match &self.framing {
             Framing::None => true,
             Framing::Length => self.left == 0,
-            Framing::Chunked => self.decoder.is_done(),
+            Framing::Chunked(decoder) => decoder.is_done(),
         }
     }
 
@@ -98,41 +96,14 @@ impl Incoming {
     /// Takes the body's bytes at the start of `bytes`. Data of several chunks is moved together.
     /// `max` limits all data of a chunked body, of which `before` bytes came; 0 is no limit.
     fn take(&mut self, bytes: &mut [u8], before: u64, max: u64) -> Result<Taken, Bad> {
-        match self.framing {
+        match &mut self.framing {
             Framing::None => Ok(Taken { data: 0..0, used: 0 }),
             Framing::Length => {
                 let n = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
                 self.left -= n as u64;
                 Ok(Taken { data: 0..n, used: n })
             }
-            Framing::Chunked => self.decode(bytes, before, max),
-        }
-    }
-
-    fn decode(&mut self, bytes: &mut [u8], before: u64, max: u64) -> Result<Taken, Bad> {
-        let mut data = 0..0;
-        let mut used = 0;
-        loop {
-            let event = self.decoder.next(bytes, &mut used).map_err(|_| Bad::Chunk)?;
-            let piece = match &event {
-                Event::Data(piece) => piece.clone(),
-                Event::More | Event::Done => used..used,
-            };
-            let chunk = piece.len() as u64 + self.decoder.chunk_left();
-            let before = before + data.len() as u64;
-            if max > 0 && chunk > 0 && before.saturating_add(chunk) > max {
-                return Err(Bad::TooLarge { before, chunk });
-            }
-            if event == Event::More || event == Event::Done {
-                return Ok(Taken { data, used });
-            }
-            if data.is_empty() {
-                data = piece;
-            } else {
-                let end = data.end + piece.len();
-                bytes.copy_within(piece, data.end);
-                data.end = end;
-            }
+            Framing::Chunked(decoder) => decode(decoder, bytes, before, max),
         }
     }
 
@@ -144,14 +115,14 @@ impl Incoming {
     /// Takes the body's bytes at the start of `bytes` only to drop them.
     pub fn skip(&mut self, bytes: &[u8]) -> Result<usize, Bad> {
         let mut used = 0;
-        match self.framing {
+        match &mut self.framing {
             Framing::None => {}
             Framing::Length => {
                 used = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
                 self.left -= used as u64;
             }
-            Framing::Chunked => loop {
-                match self.decoder.next(bytes, &mut used) {
+            Framing::Chunked(decoder) => loop {
+                match decoder.next(bytes, &mut used) {
                     Ok(Event::Data(_)) => {}
                     Ok(Event::More | Event::Done) => break,
                     Err(_) => return Err(Bad::Chunk),
@@ -159,6 +130,32 @@ impl Incoming {
             },
         }
         Ok(used)
+    }
+}
+
+fn decode(decoder: &mut Decoder, bytes: &mut [u8], before: u64, max: u64) -> Result<Taken, Bad> {
+    let (mut data, mut used) = (0..0, 0);
+    loop {
+        let event = decoder.next(bytes, &mut used).map_err(|_| Bad::Chunk)?;
+        let piece = match &event {
+            Event::Data(piece) => piece.clone(),
+            Event::More | Event::Done => used..used,
+        };
+        let chunk = piece.len() as u64 + decoder.chunk_left();
+        let before = before + data.len() as u64;
+        if max > 0 && chunk > 0 && before.saturating_add(chunk) > max {
+            return Err(Bad::TooLarge { before, chunk });
+        }
+        if event == Event::More || event == Event::Done {
+            return Ok(Taken { data, used });
+        }
+        if data.is_empty() {
+            data = piece;
+        } else {
+            let end = data.end + piece.len();
+            bytes.copy_within(piece, data.end);
+            data.end = end;
+        }
     }
 }
 
@@ -203,7 +200,7 @@ pub(crate) fn expected(r: &mut Request) -> Expected {
     let length = match s.body.framing {
         Framing::None => Some(0),
         Framing::Length => Some(s.body.left),
-        Framing::Chunked => None,
+        Framing::Chunked(_) => None,
     };
     Expected { length, with_head }
 }
@@ -319,8 +316,8 @@ mod tests {
     }
 
     fn chunked() -> Incoming {
-        let decoder = Decoder::new(Trailers::Discard, 100);
-        Incoming { framing: Framing::Chunked, decoder, ..Incoming::default() }
+        let decoder = Box::new(Decoder::new(Trailers::Discard, 100));
+        Incoming { framing: Framing::Chunked(decoder), ..Incoming::default() }
     }
 
     /// Takes `pieces` in order: returns the data, the rest of the last piece, and the bytes used.

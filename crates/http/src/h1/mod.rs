@@ -82,9 +82,8 @@ impl Stream {
         self.head_len = head.len();
     }
 
-    /// Gives the buffers back.
+    /// Gives the buffers back. The rest was reset.
     pub(crate) fn release(&mut self) {
-        self.reset();
         self.input.release();
         self.output.clear();
     }
