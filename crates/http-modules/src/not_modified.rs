@@ -3,7 +3,7 @@
 use http::core_conf::IfModifiedSince;
 use http::module::{LocView, Module, Pipeline, Verdict};
 use http::request::Request;
-use http_wire::h1::FieldId;
+use http_wire::h1::{FieldId, FieldSet};
 
 /// The module's table.
 pub static MODULE: Module =
@@ -14,8 +14,17 @@ fn install(_: &LocView, p: &mut Pipeline) -> Result<(), conf::ConfError> {
     Ok(())
 }
 
+/// The fields that make a request conditional. Most requests have none of them.
+const CONDITIONS: FieldSet = FieldSet::of(&[
+    FieldId::IfMatch,
+    FieldId::IfModifiedSince,
+    FieldId::IfNoneMatch,
+    FieldId::IfUnmodifiedSince,
+]);
+
 fn filter(r: &mut Request) -> Verdict {
-    if r.status() != 200 || r.out.unconditional {
+    let is_conditional = r.head.fields.has_any(&CONDITIONS);
+    if !is_conditional || r.status() != 200 || r.out.unconditional {
         return Verdict::Next;
     }
     let dates_count = |tags: FieldId| !r.out.tags_first || r.header(tags).is_none();

@@ -110,6 +110,17 @@ impl FieldSet {
     /// None.
     pub const EMPTY: FieldSet = FieldSet([0; 2]);
 
+    /// These ids.
+    pub const fn of(ids: &[FieldId]) -> FieldSet {
+        let mut set = FieldSet::EMPTY;
+        let mut i = 0;
+        while i < ids.len() {
+            set.0[(ids[i] as usize >> 6) & 1] |= 1 << (ids[i] as u8 & 63);
+            i += 1;
+        }
+        set
+    }
+
     /// Adds an id.
     #[inline]
     pub fn insert(&mut self, id: FieldId) {
@@ -120,6 +131,12 @@ impl FieldSet {
     #[inline]
     pub fn has(&self, id: FieldId) -> bool {
         self.0[usize::from(id as u8 >> 6) & 1] >> (id as u8 & 63) & 1 != 0
+    }
+
+    /// Whether an id is in both.
+    #[inline]
+    pub(super) fn meets(&self, other: &FieldSet) -> bool {
+        self.0[0] & other.0[0] | self.0[1] & other.0[1] != 0
     }
 }
 
@@ -226,11 +243,17 @@ fn eq_lower(name: &[u8], lower: &[u8]) -> bool {
         let (x, y) = (u64::from_ne_bytes(*x), u64::from_ne_bytes(*y));
         x | FOLD == y && (x | x << 1) & PRINT == PRINT
     };
-    // The last eight bytes overlap those before, where the length is no multiple.
-    if let (Some(x), Some(y)) = (name.last_chunk::<8>(), lower.last_chunk::<8>()) {
-        let (a, _) = name.as_chunks::<8>();
-        let (b, _) = lower.as_chunks::<8>();
-        return same(x, y) && a.iter().zip(b).all(|(x, y)| same(x, y));
+    // The last eight bytes overlap those before, where the length is no multiple: for most names,
+    // the first and the last eight are all of them.
+    if let (Some(x), Some(y)) = (name.last_chunk::<8>(), lower.last_chunk::<8>())
+        && let (Some(a), Some(b)) = (name.first_chunk::<8>(), lower.first_chunk::<8>())
+    {
+        let between = || {
+            let (a, _) = name.as_chunks::<8>();
+            let (b, _) = lower.as_chunks::<8>();
+            a.iter().zip(b).skip(1).all(|(x, y)| same(x, y))
+        };
+        return same(x, y) && same(a, b) && (name.len() <= 16 || between());
     }
     let half = |x: &[u8; 4], y: &[u8; 4]| {
         let (x, y) = (u32::from_ne_bytes(*x), u32::from_ne_bytes(*y));
@@ -263,6 +286,8 @@ mod tests {
             let mut set = FieldSet::EMPTY;
             set.insert(*id);
             assert!(IDS.iter().all(|other| set.has(*other) == (other == id)));
+            assert_eq!(FieldSet::of(&[*id]), set);
+            assert!(IDS.iter().all(|other| set.meets(&FieldSet::of(&[*other])) == (other == id)));
         }
     }
 

@@ -141,6 +141,12 @@ impl Fields {
         self.seen.has(id)
     }
 
+    /// True when a field of one of these ids occurs.
+    #[inline]
+    pub fn has_any(&self, ids: &FieldSet) -> bool {
+        self.seen.meets(ids)
+    }
+
     /// The first field of this id (not for `Other`).
     #[inline]
     pub fn get(&self, id: FieldId) -> Option<&Field> {
