@@ -39,7 +39,8 @@ pub(crate) struct Cacheability {
 
 impl Cacheability {
     /// Takes the request's cache ticket when the response headers arrive; `None` without a cache.
-    pub fn of(r: &mut Request, conf: &Conf, head: &ResponseHead) -> Option<Cacheability> {
+    /// In a box, as is the plan: without a cache, both would be room that is moved several times.
+    pub fn of(r: &mut Request, conf: &Conf, head: &ResponseHead) -> Option<Box<Cacheability>> {
         let u = r.upstream_mut();
         let mut ticket = u.cache.take()?;
         if ticket.stale.is_some() {
@@ -57,7 +58,7 @@ impl Cacheability {
         if u.cache_status == CacheStatus::Expired {
             ticket.cache.keys_count(CacheStatus::Expired);
         }
-        Some(Cacheability { ticket, rules, reply, delay })
+        Some(Box::new(Cacheability { ticket, rules, reply, delay }))
     }
 
     /// Under RFC 9111: removes fields that must not be forwarded to the client.

@@ -98,7 +98,7 @@ impl Exchange {
         let fills = sent_all && matches!(accepted, Accepted::Response { buffering: true });
         let plan = match cacheability {
             Some(cacheability) if fills && !cacheability.is_unwanted(r) => {
-                cacheability.plan(r, &self.conf, &head)
+                cacheability.plan(r, &self.conf, &head).map(Box::new)
             }
             Some(cacheability) => {
                 cacheability.pass_by();
@@ -123,9 +123,13 @@ impl Exchange {
     }
 
     /// Copies the headers to `r.out`, and determines whether the response may be cached.
-    fn copy_head(&self, r: &mut Request, head: &ResponseHead) -> (Accepted, Option<Cacheability>) {
+    fn copy_head(
+        &self,
+        r: &mut Request,
+        head: &ResponseHead,
+    ) -> (Accepted, Option<Box<Cacheability>>) {
         let cacheability = Cacheability::of(r, &self.conf, head);
-        let stores = cacheability.as_ref().is_some_and(Cacheability::may_be_kept);
+        let stores = cacheability.as_ref().is_some_and(|cacheability| cacheability.may_be_kept());
         let accepted = headers::copy(r, &self.conf, head, self.protocol.as_ref(), stores);
         // An internal redirect is answered by another handler, with its own dates and tags.
         if let Some(cacheability) = &cacheability {
@@ -162,11 +166,16 @@ impl Exchange {
     }
 
     /// Where the body goes.
-    fn destination(&self, r: &mut Request, plan: Option<Plan>, buffering: bool) -> Destination {
+    fn destination(
+        &self,
+        r: &mut Request,
+        plan: Option<Box<Plan>>,
+        buffering: bool,
+    ) -> Destination {
         match plan {
-            Some(plan) => {
-                let has_end = !self.protocol.ends_with_connection();
-                Destination::Cache(Box::new(Plan { has_end, ..plan }))
+            Some(mut plan) => {
+                plan.has_end = !self.protocol.ends_with_connection();
+                Destination::Cache(plan)
             }
             None => {
                 InFile::of(r, &self.conf, buffering).map_or(Destination::Client, Destination::File)
@@ -181,7 +190,7 @@ impl Exchange {
         mut link: Link,
         left: Left,
         progress: Progress,
-        plan: Option<Plan>,
+        plan: Option<Box<Plan>>,
         buffering: bool,
     ) -> Verdict {
         let to = self.destination(r, plan, buffering);
