@@ -83,14 +83,18 @@ pub struct Exchanges {
 }
 
 impl Exchanges {
+    #[cold]
+    pub(crate) fn boxed() -> Box<Exchanges> {
+        Box::default()
+    }
+
     /// Forgets all of one request.
     pub(crate) fn clear(&mut self) {
         self.attempts.clear();
         self.begin();
         self.forget_cache();
         self.scheme = "";
-        self.host = Bytes::new();
-        self.port = Bytes::new();
+        (self.host, self.port) = (Bytes::new(), Bytes::new());
         self.last = None;
     }
 

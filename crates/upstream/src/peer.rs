@@ -447,11 +447,14 @@ impl Peer {
 
     /// Under the lock: an exchange begins.
     pub(crate) fn begin(&self, now: i64) {
-        self.set(word::CONNS, self.conns() + 1);
-        self.set(word::REQUESTS, self.get(word::REQUESTS).wrapping_add(1));
+        let row = self.rows.row(self.row);
+        let get = |at: usize| row[at].load(Ordering::Relaxed);
+        let set = |at: usize, value| row[at].store(value, Ordering::Relaxed);
+        set(word::CONNS, get(word::CONNS) + 1);
+        set(word::REQUESTS, get(word::REQUESTS).wrapping_add(1));
         self.rows.hold(self.row);
-        if now - self.get_signed(word::CHECKED) > self.spec.fail_timeout {
-            self.set(word::CHECKED, now.cast_unsigned());
+        if now - get(word::CHECKED).cast_signed() > self.spec.fail_timeout {
+            set(word::CHECKED, now.cast_unsigned());
         }
     }
 

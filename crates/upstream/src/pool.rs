@@ -299,7 +299,9 @@ impl Pool {
                 let handover = self.handover.as_ref().filter(|_| !tls && of.may_be_passed());
                 return handover.and_then(|h| h.take(addr));
             };
-            let Idle { mut conn, until_ms, .. } = idle.remove(at)?;
+            // The one used last is at the front, where taking it out moves no other.
+            let found = if at == 0 { idle.pop_front() } else { idle.remove(at) };
+            let Idle { mut conn, until_ms, .. } = found?;
             self.count(idle.len());
             // The task that closes connections looks at times once a second if there was nothing
             // idle when it looked before.

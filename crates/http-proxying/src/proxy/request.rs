@@ -370,6 +370,13 @@ impl Head {
     }
 
     fn field<F: Form>(&self, r: &mut Request, f: &Field, out: &mut Vec<u8>) {
+        // Most requests have no body: the fields about one are not even begun.
+        let u = r.upstream_mut();
+        match f.value {
+            Value::BodyLength if u.body_length.is_none() => return,
+            Value::Chunked if !u.body_chunked => return,
+            _ => {}
+        }
         let begun = F::begin(&f.name, out);
         match &f.value {
             Value::Trailers => {

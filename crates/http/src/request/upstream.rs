@@ -10,8 +10,9 @@ use crate::status_line::CLIENT_CLOSED;
 
 impl Request {
     /// The upstream state, made now if the request has none yet.
+    #[inline]
     pub fn upstream_mut(&mut self) -> &mut Exchanges {
-        self.work.exchanges.get_or_insert_default()
+        self.work.exchanges.get_or_insert_with(Exchanges::boxed)
     }
 
     /// The upstream state of a request that was passed on, or was about to be.
