@@ -208,12 +208,10 @@ impl SendSome<'_> {
         let flies = match self.wait.is_idle() {
             true => with(|inner| {
                 // The kernel does not wait for room once the peer sends no more.
-                let waits = inner
-                    .core
-                    .socks
-                    .get(self.sock.key)
-                    .is_some_and(|entry| entry.out != 0 || entry.bits & bits::PEER_CLOSED != 0);
-                !waits && inner.driver.completes_send(self.chain)
+                let waits =
+                    |entry: &mut SockEntry| entry.out != 0 || entry.bits & bits::PEER_CLOSED != 0;
+                inner.driver.completes_send(self.chain)
+                    && !inner.core.socks.get(self.sock.key).is_some_and(waits)
             }),
             false => self.chain.is_empty(),
         };

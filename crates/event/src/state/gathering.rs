@@ -1,6 +1,6 @@
 //! The group of tasks that wait for one another, so that all of them take their next step together.
 
-use base::time::exact_us;
+use base::time::Limit;
 
 /// The largest group of waiting tasks: what they hold while they wait has to fit into the caches,
 /// and is memory in use.
@@ -18,8 +18,8 @@ pub(crate) struct Gathering {
     pub(crate) aside: Vec<u32>,
     /// The number of tasks that are polled after the current one in this round, and may join.
     pub(crate) behind: usize,
-    /// When the group stops waiting, in microseconds of the exact clock.
-    until_us: u64,
+    /// When the group stops waiting.
+    until: Option<Limit>,
 }
 
 impl Gathering {
@@ -32,7 +32,7 @@ impl Gathering {
 
     pub(crate) fn put_aside(&mut self, task: u32) {
         if self.aside.is_empty() {
-            self.until_us = exact_us() + WAIT_US;
+            self.until = Some(Limit::in_us(WAIT_US));
         }
         self.aside.push(task);
     }
@@ -42,7 +42,7 @@ impl Gathering {
     pub(crate) fn is_full(&self) -> bool {
         match self.aside.len() {
             0 => false,
-            n => n >= GROUP || self.behind == 0 || exact_us() >= self.until_us,
+            n => n >= GROUP || self.behind == 0 || self.until.is_some_and(Limit::is_over),
         }
     }
 }
