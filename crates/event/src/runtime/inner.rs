@@ -1,6 +1,7 @@
 //! The loop of a thread: its state with its driver, and the access to it.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 
 use crate::driver::Driver;
 use crate::state::{Core, Stats};
@@ -13,7 +14,10 @@ pub(crate) struct Inner {
 }
 
 thread_local! {
-    pub(super) static INNER: RefCell<Option<Inner>> = const { RefCell::new(None) };
+    /// Taken out when the [`Loop`](super::turn::Loop) is dropped, and not when the thread ends: a
+    /// value that the thread has to drop is asked at each access whether it is registered for that.
+    pub(super) static INNER: ManuallyDrop<RefCell<Option<Inner>>> =
+        const { ManuallyDrop::new(RefCell::new(None)) };
 }
 
 /// Calls `f` with this thread's loop. `f` must not call anything that may use the loop itself:
