@@ -20,6 +20,8 @@ pub(crate) struct Registered {
     fd: Option<OwnedFd>,
     pub(crate) key: SockKey,
     kind: SockKind,
+    /// The loop's driver may send by itself, so that it has to be asked before each send.
+    pub(crate) driver_sends: bool,
     /// See [`Sock::set_cork`].
     pub(crate) cork: Cell<bool>,
     /// Memory waits for the end of the connection: see [`Sock::send_last`].
@@ -28,12 +30,13 @@ pub(crate) struct Registered {
 
 impl Registered {
     pub(crate) fn new(fd: OwnedFd, kind: SockKind, bits: u8) -> Registered {
-        let key = with(|inner| {
+        let (key, driver_sends) = with(|inner| {
             let key = inner.core.socks.insert(kind, bits);
             inner.driver.opened(key, fd.as_fd(), kind);
-            key
+            (key, inner.driver.may_send())
         });
-        Registered { fd: Some(fd), key, kind, cork: Cell::new(false), ends: Cell::new(false) }
+        let (cork, ends) = (Cell::new(false), Cell::new(false));
+        Registered { fd: Some(fd), key, kind, driver_sends, cork, ends }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {

@@ -245,6 +245,11 @@ impl Driver {
         matches!(self, Driver::Sim(sim) if sim.plan().completes)
     }
 
+    /// Whether the driver ever sends by itself.
+    pub(crate) fn may_send(&self) -> bool {
+        matches!(self, Driver::Sim(_) | Driver::Uring(_))
+    }
+
     /// Whether the driver sends the front of `chain` by itself; otherwise it reports readiness, and
     /// the task attempts the send.
     pub(crate) fn completes_send(&self, chain: &Chain) -> bool {

@@ -206,6 +206,7 @@ impl SendSome<'_> {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         // The chain of a flight is with the driver.
         let flies = match self.wait.is_idle() {
+            true if !self.sock.driver_sends => false,
             true => with(|inner| {
                 // The kernel does not wait for room once the peer sends no more.
                 let waits =
@@ -361,6 +362,9 @@ impl Sock {
     /// `deadline`, or cannot be, the connection is broken: it becomes readable, and receiving and
     /// sending fail.
     pub fn post(&self, chain: &mut Chain, deadline: Deadline) -> bool {
+        if !self.0.driver_sends {
+            return false;
+        }
         with(|inner| {
             if !inner.driver.takes_posts(chain) {
                 return false;
