@@ -5,7 +5,7 @@ use base::time;
 use bytes::Bytes;
 use http::module::Verdict;
 use http::request::Request;
-use http_wire::h1::{Field, FieldId, ResponseHead, Span, Version};
+use http_wire::h1::{Connection, Field, FieldId, ResponseHead, Span, Version};
 
 use crate::Protocol;
 use crate::conf::{Conf, ignore};
@@ -113,13 +113,12 @@ pub(crate) fn copy(
 /// The fields that the upstream's `Connection` lists: they are hop-by-hop and not forwarded (RFC
 /// 9110 section 7.6.1). `Upgrade`, which is always listed, is handled in [`one`].
 ///
-/// Most servers send one token, `keep-alive` or `close`. It is cut out once for a response: to read
-/// the list again for each field took 1,370 instructions of a response with eight fields, and to
-/// compare the name of each with the most frequent token took 380.
+/// Most servers send one token, `keep-alive` or `close`, which the parser has seen: to read the
+/// list again for each field took 1,370 instructions of a response with eight fields, and to
+/// compare the name of each with the one token 380.
 pub(crate) enum HopByHop<'a> {
-    None,
-    /// `keep-alive`, as most servers write it.
-    KeepAlive,
+    /// None but the usual tokens.
+    Usual(Connection),
     /// The name of one field.
     One(&'a [u8]),
     /// All values, of a list or of several lines.
@@ -128,13 +127,13 @@ pub(crate) enum HopByHop<'a> {
 
 impl<'a> HopByHop<'a> {
     pub(crate) fn of(head: &ResponseHead, text: &'a [u8]) -> HopByHop<'a> {
-        if !head.fields.has(FieldId::Connection) {
-            return HopByHop::None;
+        // Of interim responses, the parser keeps no tokens.
+        if head.status >= 200 && !head.connection.other {
+            return HopByHop::Usual(head.connection);
         }
         let mut values = head.fields.all(FieldId::Connection).map(|f| f.value.of(text));
         match (values.next(), values.next()) {
-            (None, _) => HopByHop::None,
-            (Some(b"keep-alive"), None) => HopByHop::KeepAlive,
+            (None, _) => HopByHop::Usual(Connection::default()),
             (Some(one), None) if !one.contains(&b',') => HopByHop::One(one.trim_ascii()),
             (Some(first), second) => {
                 HopByHop::Many([first].into_iter().chain(second).chain(values).collect())
@@ -146,8 +145,10 @@ impl<'a> HopByHop<'a> {
     #[inline]
     pub(crate) fn names(&self, f: &Field, text: &[u8]) -> bool {
         match self {
-            HopByHop::None => false,
-            HopByHop::KeepAlive => f.id == FieldId::KeepAlive,
+            HopByHop::Usual(tokens) => {
+                tokens.keep_alive && f.id == FieldId::KeepAlive
+                    || tokens.close && f.name.len() == 5 && is_listed(f, text, b"close")
+            }
             HopByHop::One(token) => token.len() == f.name.len() && is_listed(f, text, token),
             HopByHop::Many(values) => values.iter().any(|value| is_listed(f, text, value)),
         }
@@ -360,5 +361,17 @@ mod tests {
         assert_eq!(with("Connection: x-b\r\nConnection: close,x-a\r\n"), ["X-A", "x-b"]);
         assert_eq!(with("Connection: x-b\r\nConnection: x-a\r\n"), ["X-A", "x-b"]);
         assert!(with("Connection: \r\nConnection: ,\r\n").is_empty());
+        assert_eq!(with("Close: 5\r\nConnection: CLOSE, keep-alive\r\n"), ["Close", "Keep-Alive"]);
+        assert!(with("Close: 5\r\nConnection: upgrade\r\n").is_empty());
+    }
+
+    #[test]
+    fn an_interim_response_has_fields_of_the_hop_too() {
+        let text = b"HTTP/1.1 103 Early Hints\r\nX-A: 1\r\nConnection: x-a\r\nLink: b\r\n\r\n";
+        let mut head = ResponseHead::new();
+        let step = ResponseParser::new().parse(text, &mut head);
+        assert!(matches!(step, ResponseStep::Done { .. }), "{step:?}");
+        let shown = head.fields.iter().filter(|f| is_of_interim(&head, f, text));
+        assert_eq!(shown.map(|f| f.name.of(text)).collect::<Vec<_>>(), [b"Link"]);
     }
 }

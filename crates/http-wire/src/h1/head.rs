@@ -234,6 +234,8 @@ pub struct Connection {
     pub keep_alive: bool,
     /// `upgrade` was among them.
     pub upgrade: bool,
+    /// Any other was: the name of a field that is about the connection.
+    pub other: bool,
 }
 
 impl Connection {
@@ -254,6 +256,8 @@ impl Connection {
                 self.keep_alive = true;
             } else if token.eq_ignore_ascii_case(b"upgrade") {
                 self.upgrade = true;
+            } else {
+                self.other |= !token.is_empty();
             }
         }
     }
