@@ -2,16 +2,16 @@
 
 use std::rc::Rc;
 
-use os::SockAddr;
 use upstream::balance::ServerOutcome;
 use upstream::lease::Lease;
+use upstream::peer::Peer;
 use upstream::pool::{Owner, Pool, Use};
 use upstream::wire::Wire;
 
 /// The connection, the lease and the protocol of an exchange.
 pub(crate) struct Link {
     pub wire: Option<Wire>,
-    pub addr: SockAddr,
+    pub peer: Rc<Peer>,
     pub pool: Option<Rc<Pool>>,
     pub tag: usize,
     pub apart: bool,
@@ -27,7 +27,7 @@ impl Link {
         let wire = self.wire.take();
         if let (Some(Wire::Conn(conn)), Some(pool), true) = (wire, &self.pool, reusable) {
             let of = Use { tag: self.tag, apart: self.apart, owner: self.owner.as_ref() };
-            pool.put(conn, &self.addr, of, gate);
+            pool.put(conn, &self.peer.spec.addr, of, gate);
         }
     }
 }

@@ -90,7 +90,7 @@ impl Tunnel {
     pub fn new(mut link: Link, rest: Bytes, conf: &Conf, group: Bytes) -> Tunnel {
         let upstream = link.wire.take();
         if let Some(upstream) = &upstream
-            && !link.addr.is_unix()
+            && !link.peer.spec.addr.is_unix()
         {
             let _ = upstream.transport().set_nodelay(true);
         }

@@ -23,7 +23,6 @@ use http::exchanges::{Attempt, Exchanges};
 use http::module::Verdict;
 use http::request::Request;
 use mem::Chain;
-use os::SockAddr;
 use upstream::Target;
 use upstream::balance::{AnyPicker, RoundRobin};
 use upstream::lease::Lease;
@@ -98,7 +97,7 @@ struct Answer {
     /// The bytes that were read after the headers.
     rest: Bytes,
     wire: Wire,
-    addr: SockAddr,
+    peer: Rc<Peer>,
     /// Sending has not failed so far.
     takes: bool,
     /// Bytes of the request that are ready to be sent.
@@ -284,7 +283,7 @@ impl Exchange {
         if r.upstream_mut().invalidates.is_some() {
             rarely(decisions::invalidate(r, self.protocol.as_ref())).await;
         }
-        Ok(Answer { rest, wire, addr: peer.spec.addr.clone(), takes, out })
+        Ok(Answer { rest, wire, peer, takes, out })
     }
 
     /// No server has a free slot: waits for one if the upstream has a queue.

@@ -64,7 +64,7 @@ impl Exchange {
         }
         if progress == Progress::Done && self.protocol.reusable() && sink.warning.is_none() {
             let gate = &r.main.life.gate;
-            pool.put(conn, &answer.addr, self.connection_use(), gate);
+            pool.put(conn, &answer.peer.spec.addr, self.connection_use(), gate);
         }
     }
 
@@ -107,7 +107,7 @@ impl Exchange {
             None => None,
         };
         let Some(lease) = self.lease.take() else { return Verdict::Status(500) };
-        let (mut link, left) = self.link(r, lease, answer);
+        let (mut link, mut left) = self.link(r, lease, answer);
         match accepted {
             Accepted::Redirect => {
                 let over = progress == Progress::Done && left.rest.is_empty();
@@ -117,7 +117,15 @@ impl Exchange {
             Accepted::Upgrade => self.upgrade(r, link, left.rest),
             Accepted::Response { buffering } => {
                 r.out.flush = !buffering;
-                self.pass_body(r, link, left, progress, plan, buffering)
+                let to = self.destination(r, plan, buffering);
+                let first = self.first(r, &link, &mut left, progress);
+                if first.is_whole() && matches!(to, Destination::Client) {
+                    let protocol = self.protocol.as_mut();
+                    let body = first.whole(r, &self.conf, protocol, &mut link, sent_all);
+                    r.out.body = Body::Chain(body);
+                    return Verdict::Done;
+                }
+                self.pass_body(r, link, left, first, to, buffering)
             }
         }
     }
@@ -139,17 +147,17 @@ impl Exchange {
         (accepted, cacheability)
     }
 
-    // Inlined, like `pass_body`: both would move large values, on the path of every response.
+    // Inlined, because it would move large values on the path of every response.
     /// Keeps connection and server lease together until the end of the body.
     #[inline(always)]
     fn link(&mut self, r: &mut Request, mut lease: Lease, answer: Answer) -> (Link, Left) {
         if let Some(cookie) = lease.answered(r) {
             r.out.add("Set-Cookie", cookie);
         }
-        let Answer { rest, wire, addr, takes, out } = answer;
+        let Answer { rest, wire, peer, takes, out } = answer;
         let (pool, tag, apart) = (self.pool.take(), self.tag(), self.bound.is_some());
         let owner = self.owner.take();
-        (Link { wire: Some(wire), addr, pool, tag, apart, owner, lease }, Left { rest, takes, out })
+        (Link { wire: Some(wire), peer, pool, tag, apart, owner, lease }, Left { rest, takes, out })
     }
 
     fn upgrade(self, r: &mut Request, link: Link, rest: Bytes) -> Verdict {
@@ -183,31 +191,32 @@ impl Exchange {
         }
     }
 
-    #[inline(always)]
-    fn pass_body(
-        mut self,
+    /// The part of the body that came with the headers.
+    fn first(
+        &mut self,
         r: &mut Request,
-        mut link: Link,
-        left: Left,
+        link: &Link,
+        left: &mut Left,
         progress: Progress,
-        plan: Option<Box<Plan>>,
+    ) -> First {
+        let protocol = self.protocol.as_mut();
+        match &link.wire {
+            Some(wire @ Wire::Stream(_)) => First::of_stream(r, protocol, wire, progress),
+            _ => First::of(r, protocol, std::mem::take(&mut left.rest), progress),
+        }
+    }
+
+    /// Forwards a body of which more is to come, or that does not go to the client alone.
+    fn pass_body(
+        self,
+        r: &mut Request,
+        link: Link,
+        left: Left,
+        first: First,
+        to: Destination,
         buffering: bool,
     ) -> Verdict {
-        let to = self.destination(r, plan, buffering);
-        let Left { rest, takes, out } = left;
-        let first = match &link.wire {
-            Some(wire @ Wire::Stream(_)) => {
-                First::of_stream(r, self.protocol.as_mut(), wire, progress)
-            }
-            _ => First::of(r, self.protocol.as_mut(), rest, progress),
-        };
-        if first.is_whole() && matches!(to, Destination::Client) {
-            let sent_all = takes && out.is_empty() && self.body.is_sent();
-            let protocol = self.protocol.as_mut();
-            r.out.body = Body::Chain(first.whole(r, &self.conf, protocol, &mut link, sent_all));
-            return Verdict::Done;
-        }
-        let left = Remainder { takes, out, body: self.body };
+        let left = Remainder { takes: left.takes, out: left.out, body: self.body };
         let conf = self.conf.clone();
         let source = Source::new(r, self.conf, self.protocol, link, buffering, left, first);
         r.out.body = to.body(r, source, conf);
