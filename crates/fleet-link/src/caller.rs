@@ -96,25 +96,22 @@ impl Caller {
     /// # Errors
     /// An attempt has failed, and no other one has made the connection.
     pub async fn attempt(&mut self, wait_ms: u64) -> Result<bool, Failure> {
-        // An earlier one may have ended meanwhile: an engine that is just back gets no second
-        // connection, which would be closed at once.
-        let mut failed = self.take_ended();
-        if self.is_connected() {
-            return Ok(true);
-        }
         let attempts = self.attempts.clone();
-        attempts.are_wanted.set(true);
-        if attempts.in_flight.get() < attempts_max() {
-            attempts.in_flight.set(attempts.in_flight.get() + 1);
-            event::spawn(end(self.link(), attempts.clone()));
-        }
-        let until = Deadline::in_ms(wait_ms);
+        let (until, mut has_begun, mut failed) = (Deadline::in_ms(wait_ms), false, None);
         loop {
-            let failure = self.take_ended();
+            // An earlier one may have ended meanwhile: an engine that is just back gets no second
+            // connection, which would be closed at once.
+            failed = self.take_ended().or(failed);
             if self.is_connected() {
                 return Ok(true);
             }
-            failed = failure.or(failed);
+            attempts.are_wanted.set(true);
+            // If as many as may are in flight, it begins when one of them ends.
+            if !has_begun && attempts.in_flight.get() < attempts_max() {
+                has_begun = true;
+                attempts.in_flight.set(attempts.in_flight.get() + 1);
+                event::spawn(end(self.link(), attempts.clone()));
+            }
             let are_over = attempts.in_flight.get() == 0;
             if are_over || !attempts.changed.notified_by(until).await {
                 return failed.map_or(Ok(false), Err);
@@ -240,6 +237,7 @@ fn failure(reason: &str) -> Failure {
 mod tests {
     use std::io;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::time::Instant;
 
     use event::testing::real_drivers;
     use event::{Loop, Options};
@@ -301,6 +299,33 @@ mod tests {
         }
     }
 
+    /// A client that waits a limit for the answer to each command of the login takes two of them, or
+    /// three with a database, however fast the machine is.
+    #[test]
+    fn a_silent_engine_takes_an_attempt_one_limit() {
+        const LIMIT_MS: u128 = 300;
+        let port = relay(1, usize::MAX);
+        for (driver, database) in real_drivers().into_iter().flat_map(|one| [(one, 0), (one, 3)]) {
+            let mut event_loop = Loop::new(Options { driver, ..Options::default() }).unwrap();
+            let body = async move {
+                let mut caller = caller(port);
+                caller.settings.timeout_ms = LIMIT_MS as u64;
+                caller.settings.database = database;
+                // On a busy machine, one of a few tries shows it.
+                for _ in 0..20 {
+                    let began = Instant::now();
+                    let failure = caller.attempt(3_600_000).await.unwrap_err();
+                    assert_eq!(failure.reason, "timed out");
+                    if began.elapsed().as_millis() < 2 * LIMIT_MS {
+                        return;
+                    }
+                }
+                panic!("on {driver:?}, database {database}: each try takes two limits");
+            };
+            event_loop.block_on(body).unwrap();
+        }
+    }
+
     #[test]
     fn a_connection_that_has_come_is_taken_before_another_attempt() {
         let conf = "bind 127.0.0.1\nport %PORT%\nsave \"\"\nappendonly no\ndir %DIR%\n";
@@ -334,6 +359,27 @@ mod tests {
             }
         };
         event_loop.block_on(body).unwrap();
+    }
+
+    #[test]
+    fn an_attempt_begins_when_one_of_all_ends() {
+        let conf = "bind 127.0.0.1\nport %PORT%\nsave \"\"\nappendonly no\ndir %DIR%\n";
+        let files = [("redis.conf", conf)];
+        let peer = Peer::start("redis-server", "redis-server", &files, &["%DIR%/redis.conf"]);
+        for driver in real_drivers() {
+            let port = relay(peer.port(), 1);
+            let mut event_loop = Loop::new(Options { driver, ..Options::default() }).unwrap();
+            let body = async move {
+                // It allows one attempt.
+                event::pool::set_default(event::pool::Pool::new("default", 1, 100));
+                let mut caller = caller(port);
+                caller.settings.timeout_ms = 300;
+                assert_eq!(caller.attempt(0).await, Ok(false));
+                caller.settings.timeout_ms = 3_600_000;
+                assert_eq!(caller.attempt(3_600_000).await, Ok(true), "on {driver:?}");
+            };
+            event_loop.block_on(body).unwrap();
+        }
     }
 
     #[test]

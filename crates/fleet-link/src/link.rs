@@ -1,5 +1,6 @@
 //! A connection to the engine: one address, the primary that sentinels know, or a cluster.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -123,23 +124,7 @@ impl Link {
 
     fn run(&mut self, commands: &[Cmd]) -> RedisResult<Vec<Answer>> {
         match &mut self.kind {
-            Kind::One(connection) => {
-                let mut bytes = Vec::new();
-                commands.iter().for_each(|command| command.write_packed_command(&mut bytes));
-                if bytes.is_empty() {
-                    return Ok(Vec::new());
-                }
-                connection.send_packed_command(&bytes)?;
-                let mut answers = Vec::with_capacity(commands.len());
-                while answers.len() < commands.len() {
-                    match connection.recv_response() {
-                        Ok(Value::Push { .. }) => {}
-                        Ok(value) => answers.push(answer(value)),
-                        Err(e) => answers.push(error(e)?),
-                    }
-                }
-                Ok(answers)
-            }
+            Kind::One(connection) => pipelined(connection, commands),
             Kind::Cluster(connection) => {
                 let one = |command: &Cmd| match connection.req_command(command) {
                     Ok(value) => Ok(answer(value)),
@@ -178,12 +163,14 @@ fn answer(value: Value) -> Answer {
     }
 }
 
-/// A library name with which operators find the connection in `CLIENT LIST`.
+/// The library name, with which operators find the connection in `CLIENT LIST`, and its version.
+const LIBRARY: (&str, &str) = ("weir", env!("CARGO_PKG_VERSION"));
+
 fn account(settings: &Settings, secrets: &Secrets) -> RedisConnectionInfo {
     let mut account = RedisConnectionInfo::default()
         .set_db(settings.database)
         .set_protocol(ProtocolVersion::RESP2)
-        .set_lib_name("weir", env!("CARGO_PKG_VERSION"));
+        .set_lib_name(LIBRARY.0, LIBRARY.1);
     if !settings.user.is_empty() {
         account = account.set_username(&settings.user);
     }
@@ -229,18 +216,70 @@ fn set_limit(connection: &Connection, limit: Duration) -> RedisResult<()> {
     connection.set_write_timeout(Some(limit))
 }
 
+/// Connects to a server, and logs in. `limit` is for the connection, the answer to the account, and
+/// the answers to the rest together.
+///
+/// The crate would send database and library with the account. If no answer comes, it waits the
+/// limit for each of them: an attempt at a silent engine would last for two or three limits, and
+/// [`super::Caller::attempt`] has a number of attempts, so that it would pause for a limit or two
+/// until one of them has ended, and find an engine that is back so much later.
+fn open(
+    to: ConnectionInfo,
+    tls: Option<TlsCertificates>,
+    limit: Duration,
+) -> RedisResult<Connection> {
+    let account = to.redis_settings().clone();
+    let database = account.db();
+    let to = to.set_redis_settings(account.set_db(0).set_skip_set_lib_name());
+    let client = match tls {
+        Some(certificates) => redis::Client::build_with_tls(to, certificates)?,
+        None => redis::Client::open(to)?,
+    };
+    let mut connection = client.get_connection_with_timeout(limit)?;
+    set_limit(&connection, limit)?;
+    let mut commands = Vec::new();
+    if database != 0 {
+        commands.push(redis::cmd("SELECT").arg(database).take());
+    }
+    for (name, value) in [("LIB-NAME", LIBRARY.0), ("LIB-VER", LIBRARY.1)] {
+        commands.push(redis::cmd("CLIENT").arg("SETINFO").arg(name).arg(value).take());
+    }
+    let answers = pipelined(&mut connection, &commands)?;
+    // Older engines do not know SETINFO.
+    match answers.into_iter().next() {
+        Some(Answer::Error(text)) if database != 0 => {
+            Err(io::Error::other(format!("database {database}: {text}")).into())
+        }
+        _ => Ok(connection),
+    }
+}
+
+/// Sends commands at once; their answers. The first one that does not come ends it.
+fn pipelined(connection: &mut Connection, commands: &[Cmd]) -> RedisResult<Vec<Answer>> {
+    let mut bytes = Vec::new();
+    commands.iter().for_each(|command| command.write_packed_command(&mut bytes));
+    if bytes.is_empty() {
+        return Ok(Vec::new());
+    }
+    connection.send_packed_command(&bytes)?;
+    let mut answers = Vec::with_capacity(commands.len());
+    while answers.len() < commands.len() {
+        match connection.recv_response() {
+            Ok(Value::Push { .. }) => {}
+            Ok(value) => answers.push(answer(value)),
+            Err(e) => answers.push(error(e)?),
+        }
+    }
+    Ok(answers)
+}
+
 fn connect(settings: &Settings, secrets: &Secrets) -> RedisResult<Kind> {
     let limit = Duration::from_millis(settings.timeout_ms);
     match &settings.mode {
         Mode::Single => {
             let info = info(settings, secrets, &settings.addresses[0])?;
-            let client = match settings.tls {
-                true => redis::Client::build_with_tls(info, certificates(secrets))?,
-                false => redis::Client::open(info)?,
-            };
-            let connection = client.get_connection_with_timeout(limit)?;
-            set_limit(&connection, limit)?;
-            Ok(Kind::One(Box::new(connection)))
+            let tls = settings.tls.then(|| certificates(secrets));
+            Ok(Kind::One(Box::new(open(info, tls, limit)?)))
         }
         Mode::Sentinel(name) => {
             Ok(Kind::One(Box::new(sentinel::connect(settings, secrets, name)?)))

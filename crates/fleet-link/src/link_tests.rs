@@ -7,14 +7,39 @@ use testkit::Peer;
 
 use super::*;
 
-fn engine() -> (Peer, Link) {
+/// A server, and the settings for connections to it.
+fn server() -> (Peer, Settings) {
     let conf = "bind 127.0.0.1\nport %PORT%\nsave \"\"\nappendonly no\ndir %DIR%\n";
     let files = [("redis.conf", conf)];
     let peer = Peer::start("redis-server", "redis-server", &files, &["%DIR%/redis.conf"]);
     let mut settings = fleet::model::settings();
     settings.addresses = vec![Address::Tcp("127.0.0.1".to_owned(), peer.port())];
+    (peer, settings)
+}
+
+fn engine() -> (Peer, Link) {
+    let (peer, settings) = server();
     let link = Link::connect(&settings, &Secrets::default()).unwrap();
     (peer, link)
+}
+
+#[test]
+fn the_database_is_chosen_and_the_library_named() {
+    let (_peer, mut settings) = server();
+    settings.database = 3;
+    let mut link = Link::connect(&settings, &Secrets::default()).unwrap();
+    let mut info = redis::cmd("CLIENT");
+    info.arg("INFO");
+    let answers = link.run(&[info]).unwrap();
+    let info = String::from_utf8_lossy(answers[0].bytes().unwrap()).into_owned();
+    assert!(info.contains(" db=3 "), "{info}");
+    // Since Redis 7.2.
+    let is_named = info.contains(" lib-name=weir ");
+    assert!(is_named || !info.contains(" lib-name="), "{info}");
+    settings.database = 9_999;
+    let failed = Link::connect(&settings, &Secrets::default()).err().unwrap();
+    assert!(failed.reason.starts_with("database 9999: "), "{}", failed.reason);
+    assert!(failed.reason.contains("out of range"), "{}", failed.reason);
 }
 
 fn texts<const N: usize>(all: [&str; N]) -> Vec<Vec<u8>> {

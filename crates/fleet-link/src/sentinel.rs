@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use fleet::{Address, Settings};
 use redis::{
-    Client, Connection, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+    Connection, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
     RedisError, RedisResult, Value,
 };
 
-use super::{Secrets, account, address, certificates, set_limit};
+use super::{Secrets, account, address, certificates};
 
 /// Threads that may wait for one host. More attempts leave it out.
 const THREADS_MAX: usize = 8;
@@ -167,13 +167,7 @@ impl Server {
     }
 
     fn connect(self) -> RedisResult<Connection> {
-        let client = match &self.secrets {
-            Some(secrets) => Client::build_with_tls(self.info?, certificates(secrets))?,
-            None => Client::open(self.info?)?,
-        };
-        let connection = client.get_connection_with_timeout(self.limit)?;
-        set_limit(&connection, self.limit)?;
-        Ok(connection)
+        super::open(self.info?, self.secrets.as_ref().map(certificates), self.limit)
     }
 
     /// Of a sentinel: the address of the primary.
@@ -207,6 +201,7 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
+    use redis::Client;
     use testkit::{Peer, wait_until};
 
     use super::super::Link;
