@@ -69,9 +69,8 @@ fn take(moves: &Rc<Moves>, bytes: &[u8], fds: Vec<OwnedFd>) {
         Ok(parts) => prepared(moves, &parts, fds),
         Err(word) => (vec![word], Vec::new()),
     };
-    let words: Vec<u8> = words.into_iter().flat_map(Word::bytes).collect();
     // A sender that waited for too long has closed its end.
-    if os::socket::send(&reply, &words, false).is_err() {
+    if os::socket::send(&reply, &Word::write_all(&words), false).is_err() {
         return;
     }
     if arrivals.iter().any(Option::is_some) {

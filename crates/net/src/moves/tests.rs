@@ -261,8 +261,7 @@ fn say(reply: &OwnedFd, word: Word) {
 }
 
 fn say_all(reply: &OwnedFd, words: &[Word]) {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.bytes()).collect();
-    os::socket::send(reply, &bytes, false).unwrap();
+    os::socket::send(reply, &Word::write_all(words), false).unwrap();
 }
 
 /// The messages of the connections that are offered in one.

@@ -604,6 +604,11 @@ impl Word {
         }
     }
 
+    /// A message of words.
+    pub fn write_all(words: &[Word]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.bytes()).collect()
+    }
+
     /// Reads a message of words; `None` if it is none.
     pub fn read_all(bytes: &[u8]) -> Option<Vec<Word>> {
         bytes.chunks(2).map(Word::read).collect()

@@ -262,7 +262,9 @@ fn words_are_read_as_they_were_written() {
     for none in [&b""[..], b"T", b"T\0\0", b"Z\0"] {
         assert_eq!(Word::read(none), None);
     }
-    assert_eq!(Word::read_all(b"T\0R\x02"), Some(vec![Word::Takes, Word::Refuses(Configuration)]));
+    let words = [Word::Takes, Word::Refuses(Configuration)];
+    assert_eq!(Word::write_all(&words), b"T\0R\x02");
+    assert_eq!(Word::read_all(b"T\0R\x02"), Some(words.to_vec()));
     assert_eq!(Word::read_all(b""), Some(Vec::new()));
     assert_eq!(Word::read_all(b"T\0T"), None);
 }
