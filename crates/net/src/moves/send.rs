@@ -210,6 +210,10 @@ async fn ship(moves: Rc<Moves>) {
     if !moves.outbox.borrow().is_empty() {
         event::spawn(ship(moves.clone()));
     }
+    if parcel.is_empty() {
+        // All of them have ended.
+        return;
+    }
     let outcome = post(&moves, &parcel).await;
     let (reply, words) = match outcome {
         Ok((reply, words)) => (Rc::new(reply), words),

@@ -546,6 +546,33 @@ fn hostile_messages_are_refused_and_a_lost_sender_is_not_replaced() {
     });
 }
 
+/// Connections that end before their message is sent are offered to nobody.
+#[test]
+fn no_message_is_sent_without_connections() {
+    run(|| async {
+        let (one, other) = channels();
+        let counts = Rc::new(Counts::default());
+        let moves = Moves::new(one, counts.clone(), None);
+        let mut line = Line::default();
+        line.stand(&moves, Kind::Session);
+        moves.leave(false);
+        let (_, hello, _) = next(&other).await;
+        say(&hello, Word::Takes);
+        until(|| !line.waits()).await;
+        let turn = line.decision().unwrap().unwrap();
+        let (end, _other) = UnixStream::pair().unwrap();
+        let (message, ends) = (session(b"x"), [end.as_fd(), end.as_fd()]);
+        let mut offer = Box::pin(turn.offer(&message, &ends));
+        let waits = poll_fn(|cx| Poll::Ready(offer.as_mut().poll(cx).is_pending()));
+        assert!(waits.await);
+        drop(offer);
+        until(|| moves.outbox.borrow().is_empty()).await;
+        let received = os::socket::recv_fds(&other.receives, &mut [0; 256]);
+        assert_eq!(received.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        assert_eq!(moves.resting.get(), 0);
+    });
+}
+
 /// Of connections that are offered together, each learns its own fate.
 #[test]
 fn some_of_a_message_move_and_some_stay() {
@@ -567,16 +594,11 @@ fn some_of_a_message_move_and_some_stay() {
         assert_eq!(*counts.stayed.borrow(), [Stay::Configuration]);
         // Those that nobody has served yet are the receiver's.
         for (i, mut client) in clients.drain(..).enumerate() {
+            let mut own: Vec<_> = fds.drain(..2).map(UnixStream::from).collect();
             if i != 1 {
-                let own = UnixStream::from(fds.remove(0));
-                (&own).write_all(b"moved").unwrap();
-                own.shutdown(std::net::Shutdown::Both).unwrap();
-            } else {
-                drop(fds.drain(..2));
+                own[0].write_all(b"moved").unwrap();
             }
-            if i != 1 {
-                drop(fds.remove(0));
-            }
+            drop(own);
             let mut all = Vec::new();
             client.read_to_end(&mut all).unwrap();
             assert_eq!(all, if i == 1 { &b"stays"[..] } else { b"moved" });
