@@ -9,7 +9,9 @@ Draws the proportional set size of all processes, and the number of workers, int
 both. The script needs root and Python's standard library.
 """
 
+import grp
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -21,7 +23,9 @@ import time
 from pathlib import Path
 
 RELOADS, EVERY_S, CLIENTS, SERVERS, TICK_S = 10, 4.0, 200, 500, 0.1
-CONFIG = """user nobody nogroup; worker_processes 2; pid {folder}/server.pid; error_log {folder}/error.log;
+# Its name differs between distributions.
+GROUP = grp.getgrgid(pwd.getpwnam("nobody").pw_gid).gr_name
+CONFIG = """user nobody {group}; worker_processes 2; pid {folder}/server.pid; error_log {folder}/error.log;
 events {{ worker_connections 8192; }}
 http {{
     access_log off;
@@ -101,7 +105,7 @@ def measure(program, name):
     servers = "\n".join(SERVER.format(i=i, port=port) for i in range(SERVERS))
     behind = listener.getsockname()[1]
     (folder / "server.conf").write_text(
-        CONFIG.format(folder=folder, port=port, behind=behind, servers=servers))
+        CONFIG.format(folder=folder, port=port, behind=behind, servers=servers, group=GROUP))
     command = [program, "-p", folder, "-c", folder / "server.conf", "-e", folder / "error.log"]
     subprocess.run(command, check=True)
     master = int((folder / "server.pid").read_text())
