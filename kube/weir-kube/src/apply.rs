@@ -393,12 +393,24 @@ impl Applier {
         }
     }
 
-    /// Ends the server when its requests are answered.
+    /// Ends the server when its requests are answered: after `worker_shutdown_timeout` at the
+    /// latest, for which the pod's `terminationGracePeriodSeconds` has room.
     pub async fn quit(&mut self) {
         let Some(child) = &mut self.child else { return };
-        let conf = self.folder.join("nginx.conf");
-        let _ = Command::new(&self.weir).args(["-s", "quit"]).arg("-c").arg(conf).output().await;
-        let _ = child.wait().await;
+        // The server's own file may be one that it has refused, and does not load here either.
+        let conf = self.folder.join("quit.conf");
+        let text = format!("pid \"{}\"; error_log stderr; events {{}}\n", self.pid.display());
+        if let Err(e) = std::fs::write(&conf, text) {
+            return log(&format!("{}: {e}", conf.display()));
+        }
+        let mut command = Command::new(&self.weir);
+        let output = command.args(["-s", "quit", "-c"]).arg(conf).output().await;
+        match output {
+            Ok(output) if output.status.success() => drop(child.wait().await),
+            // It would be waited for in vain.
+            Ok(output) => log(&first_error(&String::from_utf8_lossy(&output.stderr))),
+            Err(e) => log(&format!("{}: {e}", self.weir)),
+        }
     }
 }
 

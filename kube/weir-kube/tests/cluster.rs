@@ -24,7 +24,7 @@ struct Controller {
     child: Child,
     http: u16,
     health: u16,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl Controller {
@@ -53,7 +53,7 @@ impl Controller {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        Controller { child, http, health, _folder: folder }
+        Controller { child, http, health, folder }
     }
 
     fn get(&self, host: &str, path: &str) -> common::Reply {
@@ -206,6 +206,31 @@ fn a_snippet_that_does_not_load_refuses_its_object_alone() {
     fake.put(INGRESSES, ingress("bad", "bad.example", "web", snippet("add_header X-Now good;")));
     controller.until("bad.example", "/", is_from("echo"));
     controller.until_metric("weir_kube_objects_refused", |n| n == 0.0);
+}
+
+/// The server's file may be one that was refused when the controller is told to end.
+#[test]
+fn ends_a_server_whose_file_does_not_load() {
+    let echo = Echo::start("echo");
+    let fake = Fake::start();
+    config(&fake);
+    service(&fake, "web");
+    endpoints(&fake, "web", &[echo.port]);
+    fake.put(INGRESSES, ingress("web", "web.example", "web", json!({})));
+    let mut controller = Controller::start(&fake, "quit", &[]);
+    controller.until("web.example", "/", is_from("echo"));
+    std::fs::write(controller.folder.0.join("conf/nginx.conf"), "no_such_directive x;").unwrap();
+    let pid = controller.child.id().to_string();
+    Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    let began = std::time::Instant::now();
+    while controller.child.try_wait().unwrap().is_none() {
+        if began.elapsed() > std::time::Duration::from_secs(30) {
+            controller.child.kill().unwrap();
+            panic!("it waits for a server that was not told");
+        }
+        std::thread::yield_now();
+    }
+    assert!(std::net::TcpStream::connect(("127.0.0.1", controller.http)).is_err());
 }
 
 /// Changes during an interruption are seen after it, whether versions expired or the API server
