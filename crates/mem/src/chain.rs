@@ -79,9 +79,12 @@ impl Chain {
         }
     }
 
-    /// Copies `bytes` to the end of the last page, or into new pages.
+    /// Copies `bytes` to the end of the last page, or into new pages. Without bytes no page is
+    /// taken, which a chain that waits would keep.
     pub fn write(&mut self, bytes: &[u8]) {
-        self.writer_for(bytes.len()).extend_from_slice(bytes);
+        if !bytes.is_empty() {
+            self.writer_for(bytes.len()).extend_from_slice(bytes);
+        }
     }
 
     /// A vector to append to, with at least 1 KiB of room: the last page of the chain when it
@@ -326,6 +329,8 @@ mod tests {
     fn an_empty_chain_owns_nothing() {
         assert_eq!(size_of::<Chain>(), 8);
         let mut chain = Chain::new();
+        chain.write(b"");
+        assert!(chain.queue.is_none());
         chain.write(b"abc");
         chain.push_bytes(Bytes::from_static(b"def"));
         chain.advance(6);
