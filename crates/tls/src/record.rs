@@ -83,9 +83,20 @@ impl Material {
     }
 }
 
+impl Cipher {
+    /// The length of its keys.
+    pub fn key_len(self) -> usize {
+        match self {
+            Cipher::Aes128Gcm => 16,
+            Cipher::Aes256Gcm | Cipher::Chacha20Poly1305 => 32,
+        }
+    }
+}
+
 /// The keys of one direction.
 pub(crate) struct Keys {
-    key: LessSafeKey,
+    /// `None` before [`Keys::make`].
+    key: Option<LessSafeKey>,
     iv: [u8; NONCE_LEN],
     sequence: u64,
     form: Form,
@@ -108,20 +119,43 @@ impl Keys {
     /// # Errors
     /// The key has another length than its cipher's.
     pub fn of(is_13: bool, sequence: u64, material: &Material) -> Result<Keys, Error> {
-        let Material { cipher, key, iv } = material;
-        let (algorithm, gcm) = match cipher {
-            Cipher::Aes128Gcm => (&AES_128_GCM, true),
-            Cipher::Aes256Gcm => (&AES_256_GCM, true),
-            Cipher::Chacha20Poly1305 => (&CHACHA20_POLY1305, false),
-        };
-        let form = match (is_13, gcm) {
+        let mut keys = Keys::to_make(is_13, sequence, material.cipher);
+        keys.make(material)?;
+        Ok(keys)
+    }
+
+    /// Keys that know the form of records. Before the first record is sealed or opened,
+    /// [`Keys::make`] completes them.
+    pub fn to_make(is_13: bool, sequence: u64, cipher: Cipher) -> Keys {
+        let form = match (is_13, cipher) {
             (true, _) => Form::Tls13,
-            (false, true) => Form::Gcm12,
-            (false, false) => Form::Chacha12,
+            (false, Cipher::Aes128Gcm | Cipher::Aes256Gcm) => Form::Gcm12,
+            (false, Cipher::Chacha20Poly1305) => Form::Chacha12,
+        };
+        Keys { key: None, iv: [0; NONCE_LEN], sequence, form }
+    }
+
+    /// Whether records can be sealed and opened.
+    #[inline]
+    pub fn are_made(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// Completes the keys.
+    ///
+    /// # Errors
+    /// The key has another length than its cipher's.
+    pub fn make(&mut self, material: &Material) -> Result<(), Error> {
+        let Material { cipher, key, iv } = material;
+        let algorithm = match cipher {
+            Cipher::Aes128Gcm => &AES_128_GCM,
+            Cipher::Aes256Gcm => &AES_256_GCM,
+            Cipher::Chacha20Poly1305 => &CHACHA20_POLY1305,
         };
         let key = UnboundKey::new(algorithm, key)
             .map_err(|_| Error::internal("a key of a wrong length"))?;
-        Ok(Keys { key: LessSafeKey::new(key), iv: *iv, sequence, form })
+        (self.key, self.iv) = (Some(LessSafeKey::new(key)), *iv);
+        Ok(())
     }
 
     /// The number of the next record.
@@ -164,6 +198,7 @@ impl Keys {
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let nonce = self.nonce();
+        let key = self.key.as_ref().ok_or_else(unmade)?;
         let sealed = len + self.overhead() - HEADER;
         out.reserve(HEADER + sealed);
         let outer = if self.form == Form::Tls13 { kind::DATA } else { kind };
@@ -181,10 +216,10 @@ impl Keys {
         let text = out.get_mut(begin..).unwrap_or_default();
         let nonce = Nonce::assume_unique_for_key(nonce);
         let tag = match self.form {
-            Form::Tls13 => self.key.seal_in_place_separate_tag(nonce, Aad::from(header), text),
+            Form::Tls13 => key.seal_in_place_separate_tag(nonce, Aad::from(header), text),
             _ => {
                 let aad = Aad::from(aad12(self.sequence, kind, len));
-                self.key.seal_in_place_separate_tag(nonce, aad, text)
+                key.seal_in_place_separate_tag(nonce, aad, text)
             }
         };
         let tag = tag.map_err(|_| Error::internal("a record could not be sealed"))?;
@@ -214,9 +249,10 @@ impl Keys {
             nonce[NONCE_LEN - EXPLICIT..].copy_from_slice(salt);
         }
         let nonce = Nonce::assume_unique_for_key(nonce);
+        let key = self.key.as_ref().ok_or_else(unmade)?;
         let opened = match self.form {
-            Form::Tls13 => self.key.open_in_place(nonce, Aad::from(header), text),
-            _ => self.key.open_in_place(nonce, Aad::from(aad12(self.sequence, kind, len)), text),
+            Form::Tls13 => key.open_in_place(nonce, Aad::from(header), text),
+            _ => key.open_in_place(nonce, Aad::from(aad12(self.sequence, kind, len)), text),
         };
         let Ok(plain) = opened else {
             return Err(Error::peer(alert::BAD_RECORD_MAC, "decryption failed or bad record mac"));
@@ -256,6 +292,10 @@ impl Keys {
         }
         Ok(len)
     }
+}
+
+fn unmade() -> Error {
+    Error::internal("keys that were not made")
 }
 
 fn header(kind: u8, len: usize) -> [u8; HEADER] {

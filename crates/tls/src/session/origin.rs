@@ -100,25 +100,30 @@ impl Origin {
                 return Some(Material { cipher: *cipher, key: key.clone(), iv: *iv });
             }
         };
-        let (cipher, key_len) = match suite {
-            0x1301 => (Cipher::Aes128Gcm, 16),
-            0x1302 => (Cipher::Aes256Gcm, 32),
-            0x1303 => (Cipher::Chacha20Poly1305, 32),
-            _ => return None,
-        };
-        let suite = suite_13(suite)?;
-        let expander = expander(suite, secret)?;
-        let mut key = Zeroizing::new(vec![0; key_len]);
+        let cipher = cipher_13(suite)?;
+        let expander = expander(suite_13(suite)?, secret)?;
+        let mut key = Zeroizing::new(vec![0; cipher.key_len()]);
         expand(&*expander, b"key", &mut key)?;
         let mut iv = [0; 12];
         expand(&*expander, b"iv", &mut iv)?;
         Some(Material { cipher, key, iv })
     }
 
-    /// The keys, from the record of this number on.
+    /// The keys, from the record of this number on; [`Origin::make`] completes them. `None` if
+    /// this is no origin of the suite's keys.
     pub fn keys(&self, suite: u16, sequence: u64) -> Option<Keys> {
-        let is_13 = matches!(self, Origin::Secret(_));
-        Keys::of(is_13, sequence, &self.material(suite)?).ok()
+        let (is_13, cipher, is_whole) = match self {
+            Origin::Secret(secret) => (true, cipher_13(suite)?, is_whole(suite_13(suite)?, secret)),
+            Origin::Material(Material { cipher, key, .. }) => {
+                (false, *cipher, key.len() == cipher.key_len())
+            }
+        };
+        is_whole.then(|| Keys::to_make(is_13, sequence, cipher))
+    }
+
+    /// Completes keys that [`Origin::keys`] gave.
+    pub fn make(&self, suite: u16, keys: &mut Keys) -> Option<()> {
+        keys.make(&self.material(suite)?).ok()
     }
 
     /// The next keys of TLS 1.3, which become these.
@@ -162,6 +167,15 @@ impl Origin {
     }
 }
 
+fn cipher_13(suite: u16) -> Option<Cipher> {
+    Some(match suite {
+        0x1301 => Cipher::Aes128Gcm,
+        0x1302 => Cipher::Aes256Gcm,
+        0x1303 => Cipher::Chacha20Poly1305,
+        _ => return None,
+    })
+}
+
 fn suite_13(number: u16) -> Option<&'static Tls13CipherSuite> {
     let suites = crate::kdf::suites().iter().filter_map(SupportedCipherSuite::tls13);
     suites.into_iter().find(|suite| u16::from(suite.common.suite) == number)
@@ -170,8 +184,12 @@ fn suite_13(number: u16) -> Option<&'static Tls13CipherSuite> {
 /// What a secret is expanded with; `None` if it is not as long as the suite's hash. Making it is
 /// half of the work of an expansion, so several expansions of a secret share one.
 fn expander(suite: &Tls13CipherSuite, secret: &[u8]) -> Option<Box<dyn HkdfExpander>> {
-    let is_whole = secret.len() == suite.common.hash_provider.output_len();
-    is_whole.then(|| suite.hkdf_provider.expander_for_okm(&OkmBlock::new(secret)))
+    is_whole(suite, secret).then(|| suite.hkdf_provider.expander_for_okm(&OkmBlock::new(secret)))
+}
+
+/// Whether a secret is as long as the suite's hash.
+fn is_whole(suite: &Tls13CipherSuite, secret: &[u8]) -> bool {
+    secret.len() == suite.common.hash_provider.output_len()
 }
 
 /// HKDF-Expand-Label without a context (RFC 8446 section 7.1).

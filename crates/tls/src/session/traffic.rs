@@ -145,7 +145,7 @@ impl Traffic {
                 return Ok(Received::Full);
             }
             let fragment = &mut input.filled_mut()[HEADER..HEADER + len];
-            let (kind, text) = self.read.open(header, fragment)?;
+            let (kind, text) = self.reading()?.open(header, fragment)?;
             if self.is_13 {
                 let is_split = !self.message.is_empty();
                 in_place(kind, text, is_split)?;
@@ -256,7 +256,7 @@ impl Traffic {
                 self.odd()?;
                 let refusal = [1, alert::NO_RENEGOTIATION];
                 let out = out.writer_for(2 + MAX_OVERHEAD);
-                self.write.seal(kind::ALERT, 2, [&refusal[..]].into_iter(), out)
+                self.writing()?.seal(kind::ALERT, 2, [&refusal[..]].into_iter(), out)
             }
             _ => Err(unexpected()),
         }
@@ -265,7 +265,7 @@ impl Traffic {
     /// Tells the peer that the next record has new keys, and takes them.
     fn update_keys(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         let message = [KEY_UPDATE, 0, 0, 1, 0];
-        self.write.seal(kind::HANDSHAKE, message.len(), [&message[..]].into_iter(), out)?;
+        self.writing()?.seal(kind::HANDSHAKE, message.len(), [&message[..]].into_iter(), out)?;
         self.write = self.next_write()?;
         Ok(())
     }
@@ -278,14 +278,14 @@ impl Traffic {
         text: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        self.write.seal(kind, text.len(), [text].into_iter(), out)
+        self.writing()?.seal(kind, text.len(), [text].into_iter(), out)
     }
 
     /// Takes new keys for writing, and asks the peer for the same.
     #[cfg(test)]
     pub(crate) fn change_keys_of_both(&mut self, out: &mut Vec<u8>) -> Result<(), Error> {
         let message = [KEY_UPDATE, 0, 0, 1, 1];
-        self.write.seal(kind::HANDSHAKE, message.len(), [&message[..]].into_iter(), out)?;
+        self.writing()?.seal(kind::HANDSHAKE, message.len(), [&message[..]].into_iter(), out)?;
         self.write = self.next_write()?;
         Ok(())
     }
@@ -322,7 +322,7 @@ impl Traffic {
                 break;
             }
             let pieces = slices.iter().take(count).map(|slice| &slice[..]);
-            self.write.seal(kind::DATA, bytes, pieces, out)?;
+            self.writing()?.seal(kind::DATA, bytes, pieces, out)?;
             chain.advance(bytes as u64);
             taken += bytes;
             self.burst = self.burst.saturating_add(bytes);
@@ -340,7 +340,7 @@ impl Traffic {
     pub fn alert(&mut self, what: u8, out: &mut Vec<u8>) -> Result<(), Error> {
         self.is_closed = true;
         let level = if what == alert::CLOSE_NOTIFY { 1 } else { 2 };
-        self.write.seal(kind::ALERT, 2, [&[level, what][..]].into_iter(), out)
+        self.writing()?.seal(kind::ALERT, 2, [&[level, what][..]].into_iter(), out)
     }
 }
 
@@ -356,6 +356,18 @@ fn in_place(kind: u8, text: &[u8], is_split: bool) -> Result<(), Error> {
 }
 
 impl Traffic {
+    /// The keys for the next record from the peer.
+    #[inline]
+    fn reading(&mut self) -> Result<&mut Keys, Error> {
+        made(&mut self.read, self.suite, self.origins.as_deref().map(|[read, _]| read))
+    }
+
+    /// The keys for the next record to the peer.
+    #[inline]
+    fn writing(&mut self) -> Result<&mut Keys, Error> {
+        made(&mut self.write, self.suite, self.origins.as_deref().map(|[_, write]| write))
+    }
+
     fn next_read(&mut self) -> Result<Keys, Error> {
         if let Some(origins) = &mut self.origins {
             return origins[0].next(self.suite).ok_or_else(no_next);
@@ -446,6 +458,20 @@ impl Traffic {
             is_closed,
         })
     }
+}
+
+/// Makes keys before their first record. A session that another process had waits for that, because
+/// thousands may come at once, and making the keys is a part of the work of taking one.
+#[inline]
+fn made<'a>(
+    keys: &'a mut Keys,
+    suite: u16,
+    origin: Option<&Origin>,
+) -> Result<&'a mut Keys, Error> {
+    if !keys.are_made() {
+        origin.and_then(|origin| origin.make(suite, keys)).ok_or_else(no_next)?;
+    }
+    Ok(keys)
 }
 
 fn no_next() -> Error {
