@@ -141,9 +141,6 @@ impl Conn {
         if let (Some(ip), Some(sock)) = (c.client_ip(), c.stream()) {
             sock.set_client(ip);
         }
-        // Whichever way the process before has left it.
-        c.nodelay.set(false);
-        c.set_nodelay(true);
         c
     }
 

@@ -41,8 +41,9 @@ impl Conn {
         }
     }
 
-    /// The numbers of the connection, as they travel.
+    /// The numbers of the connection, as they travel; TCP_NODELAY is on then, as if it were new.
     pub(crate) fn facts(&self) -> (u64, u64, u64, u64) {
+        self.set_nodelay(true);
         (self.number, self.start_ms, self.requests.get(), self.moved_in)
     }
 

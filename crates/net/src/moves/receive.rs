@@ -123,11 +123,14 @@ fn prepared(
 
 /// Prepares to serve the connection that a part of a message describes.
 fn prepare(moves: &Moves, bytes: &[u8], mut fds: Vec<OwnedFd>) -> Result<Arrival, Refusal> {
-    let long = match read(bytes)? {
-        Message::Long(len) => content(len as usize, &fds.pop().ok_or(Refusal::Other)?)?,
-        _ => Zeroizing::default(),
+    let long;
+    let message = match read(bytes)? {
+        Message::Long(len) => {
+            long = content(len as usize, &fds.pop().ok_or(Refusal::Other)?)?;
+            read(&long)?
+        }
+        message => message,
     };
-    let message = if long.is_empty() { read(bytes)? } else { read(&long)? };
     let kind = Kind::of(&message).ok_or(Refusal::Other)?;
     let taker = moves.taker(kind).ok_or(Refusal::Configuration)?;
     let ready = taker.take(&message, fds)?;

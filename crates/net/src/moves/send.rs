@@ -11,7 +11,7 @@ use proto::handover::{INLINE_MAX, MESSAGE_MAX, Message, Part, Word};
 use zeroize::Zeroize;
 
 use super::candidates::Turn;
-use super::{Moves, PER_TURN, REPLY_MS, Stay};
+use super::{AT_ONCE, Moves, PER_TURN, REPLY_MS, Stay};
 
 /// The room of a message for its parts: its own head needs little.
 const PARTS_ROOM: usize = INLINE_MAX - 64;
@@ -316,9 +316,33 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// The room of recycled memory for a message: most describe a connection in less.
+const SPARE_ROOM: usize = 4096;
+
+/// Messages whose memory is kept for later ones, as many as connections rest at a time.
+const SPARE_MAX: usize = AT_ONCE;
+
+thread_local! {
+    /// Memory of messages that were sent. Otherwise each would take a piece of memory between those
+    /// of the connections that have left, for which the allocator looks through all of these.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
 /// The bytes of a message, which are wiped at its end: all at once, where [`zeroize::Zeroizing`]
 /// goes through a vector byte by byte.
 pub struct Written(Vec<u8>);
+
+impl Written {
+    fn copied(from: &[u8]) -> Written {
+        if from.len() > SPARE_ROOM {
+            return Written(from.to_vec());
+        }
+        let spare = SPARE.with_borrow_mut(Vec::pop);
+        let mut bytes = spare.unwrap_or_else(|| Vec::with_capacity(SPARE_ROOM));
+        bytes.extend_from_slice(from);
+        Written(bytes)
+    }
+}
 
 impl std::ops::Deref for Written {
     type Target = [u8];
@@ -330,7 +354,15 @@ impl std::ops::Deref for Written {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        self.0[..].zeroize();
+        let mut bytes = std::mem::take(&mut self.0);
+        bytes[..].zeroize();
+        bytes.clear();
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if bytes.capacity() == SPARE_ROOM && spare.len() < SPARE_MAX {
+                spare.push(bytes);
+            }
+        });
     }
 }
 
@@ -340,7 +372,7 @@ pub fn written(message: &Message<'_>) -> Option<Written> {
         // Memory is taken for what is written only.
         scratch.reserve_exact(4 * MESSAGE_MAX);
         let fits = message.write(scratch);
-        let bytes = fits.then(|| Written(scratch.clone()));
+        let bytes = fits.then(|| Written::copied(scratch));
         scratch.as_mut_slice().zeroize();
         scratch.clear();
         bytes

@@ -8,7 +8,7 @@ use mem::{Chain, Page};
 use proto::handover::Sealed;
 use proto::tls_hello::{self, ClientHello, Malformed, Verdict};
 use tls::{Info, Received, Session};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::until;
 
@@ -59,17 +59,26 @@ pub(super) enum Mode {
 
 /// A copy of a session and of its bytes on their way, for another process.
 pub struct SealedCopy {
-    state: Zeroizing<Vec<u8>>,
+    state: Wiped,
     input: Zeroizing<Vec<u8>>,
     plain: Zeroizing<Vec<u8>>,
     unsent: Zeroizing<Vec<u8>>,
+}
+
+/// Bytes that are wiped all at once: [`Zeroizing`] goes through a vector byte by byte.
+struct Wiped(Vec<u8>);
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        self.0[..].zeroize();
+    }
 }
 
 impl SealedCopy {
     /// The session as it travels.
     pub fn sealed(&self) -> Sealed<'_> {
         let SealedCopy { state, input, plain, unsent } = self;
-        Sealed { state, input, plain, unsent }
+        Sealed { state: &state.0, input, plain, unsent }
     }
 }
 
@@ -112,7 +121,7 @@ impl TlsSock {
         let Mode::Sealed(session) = &state.mode else { return None };
         let copy = |bytes: &[u8]| Zeroizing::new(bytes.to_vec());
         Some(SealedCopy {
-            state: session.state()?,
+            state: Wiped(std::mem::take(&mut *session.state()?)),
             input: copy(&state.input),
             plain: copy(&state.plain),
             unsent: crate::relay::memory(&state.unsent),
