@@ -102,13 +102,12 @@ pub(crate) fn register(main: &Rc<HttpMain>) {
 }
 
 impl Taker for Idles {
-    fn take(&self, message: &Message<'_>, fds: Vec<OwnedFd>) -> Result<Ready, Refusal> {
+    fn take(&self, message: &Message<'_>, mut servers: Vec<OwnedFd>) -> Result<Ready, Refusal> {
         let (idle, http2) = match message {
             Message::Idle(idle) => (&**idle, None),
             Message::Http2(http2) => (&http2.idle, Some(&**http2)),
             _ => return Err(Refusal::Version),
         };
-        let mut servers = fds;
         if servers.len() != 1 + http2.map_or(0, |http2| http2.streams.len()) {
             return Err(Refusal::Other);
         }

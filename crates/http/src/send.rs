@@ -249,6 +249,10 @@ async fn upgraded(r: &mut Request, has_body: bool) -> Result<(), SendFailed> {
     r.close_connection();
     channel::flush(r).await?;
     if let Body::Upgraded(tunnel) = std::mem::take(&mut r.out.body) {
+        // Thousands may be open, each for hours.
+        if let channel::Channel::Http1(stream) = &mut r.client.channel {
+            stream.input.narrow();
+        }
         tunnel.run(r).await;
     }
     Ok(())

@@ -6,7 +6,7 @@ mod common;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use common::{SERVER, config};
@@ -158,5 +158,75 @@ fn slow_readers_of_long_answers_hold_little_memory() {
         wait_for("memory to be given back", || {
             (private_dirty(worker) < before + (4 << 20)).then_some(())
         });
+    });
+}
+
+/// Memory that a process has asked for, bytes.
+fn data(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find(|line| line.starts_with("VmData:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+const SWITCH: &[u8] =
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n";
+
+/// The header section that is next in a stream.
+fn head(stream: &mut TcpStream) -> Vec<u8> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        head.extend(byte);
+    }
+    head
+}
+
+/// A server that opens tunnels, and keeps them open.
+fn tunnels() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            head(&mut stream);
+            stream.write_all(SWITCH).unwrap();
+            open.push(stream);
+        }
+    });
+    port
+}
+
+const TUNNELS: u64 = 150;
+
+/// One page of 16 KB at most where they were opened, and none when they have moved.
+#[test]
+fn tunnels_hold_few_pages() {
+    each_driver(|driver| {
+        let http = format!(
+            "access_log off; server {{ listen 127.0.0.1:%PORT0%; proxy_http_version 1.1; \
+             proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; \
+             location / {{ proxy_pass http://127.0.0.1:{}; }} }}",
+            tunnels()
+        );
+        let weir = Site::new(env!("CARGO_BIN_EXE_weir"), driver).http(&http).start();
+        let port = weir.port(0);
+        let open = || {
+            let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+            let ask = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n";
+            client.write_all(ask).unwrap();
+            assert!(head(&mut client).starts_with(b"HTTP/1.1 101"));
+            client
+        };
+        let _first = open();
+        let old = weir.workers();
+        let before = data(old[0]);
+        let _clients: Vec<TcpStream> = (0..TUNNELS).map(|_| open()).collect();
+        let each = (data(old[0]) - before) / TUNNELS;
+        assert!(each < 36 << 10, "{each}");
+        weir.reload();
+        weir.wait_until_left(&old);
+        let each = data(weir.workers()[0]).saturating_sub(before) / TUNNELS;
+        assert!(each < 24 << 10, "{each}, after they have moved");
     });
 }

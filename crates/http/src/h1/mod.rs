@@ -38,7 +38,7 @@ use crate::request::Request;
 #[derive(Default)]
 pub(crate) struct Stream {
     /// Bytes from the client: the head of the request, then whatever followed it.
-    input: Page,
+    pub(crate) input: Page,
     /// The head's part of them.
     head_len: usize,
     /// The request's body on its way in.
