@@ -299,8 +299,8 @@ mod tests {
         }
     }
 
-    /// A client that waits a limit for the answer to each command of the login takes two of them, or
-    /// three with a database, however fast the machine is.
+    /// A client that waits a limit for the answer to each command of the login takes two limits,
+    /// or three with a database, however fast the machine is.
     #[test]
     fn a_silent_engine_takes_an_attempt_one_limit() {
         const LIMIT_MS: u128 = 300;

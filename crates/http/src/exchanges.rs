@@ -93,8 +93,7 @@ impl Exchanges {
         self.attempts.clear();
         self.begin();
         self.forget_cache();
-        self.scheme = "";
-        (self.host, self.port) = (Bytes::new(), Bytes::new());
+        (self.scheme, self.host, self.port) = ("", Bytes::new(), Bytes::new());
         self.last = None;
     }
 

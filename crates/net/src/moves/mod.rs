@@ -344,7 +344,9 @@ impl Moves {
 
     /// Receives connections from now on: the engines have begun to serve.
     pub fn serve(self: &Rc<Moves>) {
-        self.receiving.set(Some(event::spawn(receive::run(self.clone()))));
+        // Its descriptor is open when the worker says that it serves.
+        let Ok(queue) = receive::Queue::of(self) else { return };
+        self.receiving.set(Some(event::spawn(receive::run(self.clone(), queue))));
     }
 
     /// Receives none from now on, and sends those that are there.

@@ -15,7 +15,7 @@ use super::{Kind, Moves, Ready, YOURS_MS};
 const BUFFER_MS: u64 = 100;
 
 /// The receiving end of the queue, which other processes have as well.
-struct Queue(Fd);
+pub(super) struct Queue(Fd);
 
 impl Drop for Queue {
     fn drop(&mut self) {
@@ -23,9 +23,14 @@ impl Drop for Queue {
     }
 }
 
+impl Queue {
+    pub(super) fn of(moves: &Moves) -> io::Result<Queue> {
+        Ok(Queue(Fd::new(moves.channel.receives.try_clone()?)))
+    }
+}
+
 /// Receives until the task is cancelled.
-pub(super) async fn run(moves: Rc<Moves>) {
-    let Ok(queue) = moves.channel.receives.try_clone().map(|fd| Queue(Fd::new(fd))) else { return };
+pub(super) async fn run(moves: Rc<Moves>, queue: Queue) {
     let queue_fd = &queue.0;
     let mut buf = Vec::new();
     loop {

@@ -88,13 +88,13 @@ impl KernelOps {
         }
     }
 
-    /// Whether a recv of this socket may go on after its first bytes. Not over a unix socket: a recv
-    /// that goes on takes bytes and the end behind them for one event, brings the bytes, and never
-    /// reports the end, for which no other event comes. Kernels from 6.17 do that, because a unix
-    /// socket tells them since then that it has no more bytes; one over TCP says that there is more
-    /// once the peer has ended. (Fixed in 2026 for an end that comes while the recv waits, and not
-    /// for one that is there when it begins.) A reset over TCP can be lost in the same way, which
-    /// the sweep finds.
+    /// Whether a recv of this socket may go on after its first bytes. Not over a unix socket: there
+    /// it takes bytes and the end behind them for one event, brings the bytes, and never reports
+    /// the end, for which no other event comes. Kernels from 6.17 do that, because a unix socket
+    /// tells them since then that it has no more bytes; one over TCP says that there is more once
+    /// the peer has ended. (Fixed in 2026 for an end that comes while the recv waits, and not for
+    /// one that is there when it begins.) A reset over TCP can be lost in the same way, which the
+    /// sweep finds.
     pub(super) fn may_go_on(&mut self, fd: BorrowedFd<'_>) -> bool {
         if self.state & state::ASKED == 0 {
             self.state |= state::ASKED;
