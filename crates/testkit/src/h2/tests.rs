@@ -296,7 +296,8 @@ fn nginx_is_understood() {
         let all = client.get_all(&["/scheme", "/big", "/none", "/big"]);
         assert_eq!((all[0].status, all[0].text()), (200, said));
         assert_eq!(all[2].status, 404);
-        assert!(all[1].body.len() == 1_000_000 && all[1] == all[3]);
+        // Their dates may differ.
+        assert!(all[1].body.len() == 1_000_000 && all[1].body == all[3].body);
         assert_eq!(
             client.request("HEAD", "/big", &[], b"").header("content-length"),
             Some("1000000")
