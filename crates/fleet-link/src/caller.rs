@@ -277,9 +277,7 @@ mod tests {
 
     #[test]
     fn a_silent_attempt_hides_no_engine_that_is_back() {
-        let conf = "bind 127.0.0.1\nport %PORT%\nsave \"\"\nappendonly no\ndir %DIR%\n";
-        let files = [("redis.conf", conf)];
-        let peer = Peer::start("redis-server", "redis-server", &files, &["%DIR%/redis.conf"]);
+        let peer = Peer::redis();
         for driver in real_drivers() {
             let port = relay(peer.port(), 3);
             let mut event_loop = Loop::new(Options { driver, ..Options::default() }).unwrap();
@@ -328,9 +326,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_has_come_is_taken_before_another_attempt() {
-        let conf = "bind 127.0.0.1\nport %PORT%\nsave \"\"\nappendonly no\ndir %DIR%\n";
-        let files = [("redis.conf", conf)];
-        let peer = Peer::start("redis-server", "redis-server", &files, &["%DIR%/redis.conf"]);
+        let peer = Peer::redis();
         let mut event_loop = Loop::new(Options::default()).unwrap();
         let body = async move {
             let mut caller = caller(peer.port());
@@ -363,9 +359,7 @@ mod tests {
 
     #[test]
     fn an_attempt_begins_when_one_of_all_ends() {
-        let conf = "bind 127.0.0.1\nport %PORT%\nsave \"\"\nappendonly no\ndir %DIR%\n";
-        let files = [("redis.conf", conf)];
-        let peer = Peer::start("redis-server", "redis-server", &files, &["%DIR%/redis.conf"]);
+        let peer = Peer::redis();
         for driver in real_drivers() {
             let port = relay(peer.port(), 1);
             let mut event_loop = Loop::new(Options { driver, ..Options::default() }).unwrap();

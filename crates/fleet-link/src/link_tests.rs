@@ -9,9 +9,7 @@ use super::*;
 
 /// A server, and the settings for connections to it.
 fn server() -> (Peer, Settings) {
-    let conf = "bind 127.0.0.1\nport %PORT%\nsave \"\"\nappendonly no\ndir %DIR%\n";
-    let files = [("redis.conf", conf)];
-    let peer = Peer::start("redis-server", "redis-server", &files, &["%DIR%/redis.conf"]);
+    let peer = Peer::redis();
     let mut settings = fleet::model::settings();
     settings.addresses = vec![Address::Tcp("127.0.0.1".to_owned(), peer.port())];
     (peer, settings)

@@ -85,6 +85,13 @@ impl Peer {
         Self::start("php-fpm", "php-fpm", &files, &["-R", "-n", "-y", "%DIR%/fpm.conf"])
     }
 
+    /// Redis that keeps nothing on disk.
+    pub fn redis() -> Self {
+        let conf = "bind 127.0.0.1\nport %PORT%\nsave \"\"\nappendonly no\ndir %DIR%\n";
+        let files = [("redis.conf", conf)];
+        Self::start("redis-server", "redis-server", &files, &["%DIR%/redis.conf"])
+    }
+
     /// uwsgi with a Python application; `socket` is the option for its protocol.
     pub fn uwsgi(socket: &str, application: &str) -> Self {
         let arguments = [

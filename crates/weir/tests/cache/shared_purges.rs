@@ -32,12 +32,6 @@ fn node(redis: u16) -> Weir {
     Site::new(built_binary(), Driver::usual()).config(&config).start()
 }
 
-fn redis() -> Peer {
-    let conf = "bind 127.0.0.1\nport %PORT%\nsave \"\"\nappendonly no\ndir %DIR%\n";
-    let files = [("redis.conf", conf)];
-    Peer::start("redis-server", "redis-server", &files, &["%DIR%/redis.conf"])
-}
-
 fn is_cached(weir: &Weir, path: &str) -> bool {
     let response = weir.get(path);
     assert_eq!(response.status, 200);
@@ -65,7 +59,7 @@ fn wait_for_state(weir: &Weir, state: &str) {
 
 #[test]
 fn a_purge_on_one_server_holds_on_all() {
-    let redis = redis();
+    let redis = Peer::redis();
     let (one, two) = (node(redis.port()), node(redis.port()));
     wait_for_state(&one, "joined");
     wait_for_state(&two, "joined");
@@ -85,7 +79,7 @@ fn a_purge_on_one_server_holds_on_all() {
 
 #[test]
 fn a_server_that_was_away_purges_when_it_is_back() {
-    let redis = redis();
+    let redis = Peer::redis();
     let (one, two) = (node(redis.port()), node(redis.port()));
     wait_for_state(&one, "joined");
     wait_for_state(&two, "joined");
@@ -105,7 +99,7 @@ fn a_server_that_was_away_purges_when_it_is_back() {
 /// A purge that waits for Redis outlives its server.
 #[test]
 fn a_purge_waits_on_the_disk() {
-    let redis = redis();
+    let redis = Peer::redis();
     let (mut one, two) = (node(redis.port()), node(redis.port()));
     wait_for_state(&one, "joined");
     wait_for_state(&two, "joined");
@@ -132,7 +126,7 @@ fn a_purge_waits_on_the_disk() {
 /// server could: others would have to purge everything.
 #[test]
 fn a_key_that_is_too_long_is_not_purged() {
-    let redis = redis();
+    let redis = Peer::redis();
     let one = node(redis.port());
     let path = format!("/{}", "a".repeat(4097));
     // What was stored before may have been purged meanwhile.

@@ -16,12 +16,6 @@ use crate::acme_site::{HTTP, STATUS, Shared, certificate, config, issuer_at, ser
 
 const KEY: &str = "0123456789abcdef0123456789abcdef\n";
 
-fn redis() -> Peer {
-    let conf = "bind 127.0.0.1\nport %PORT%\nsave \"\"\nappendonly no\ndir %DIR%\n";
-    let files = [("redis.conf", conf)];
-    Peer::start("redis-server", "redis-server", &files, &["%DIR%/redis.conf"])
-}
-
 /// Runs a command on Redis; the answer.
 fn run(redis: &Peer, command: &str) -> Vec<u8> {
     let mut to = TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
@@ -59,7 +53,7 @@ fn status(weir: &Weir) -> String {
 
 #[test]
 fn three_servers_make_one_order() {
-    let redis = redis();
+    let redis = Peer::redis();
     let mut sites: Vec<_> = (0..3).map(|_| site(KEY)).collect();
     // The validator comes to one of them.
     let (http, tls) = (sites[1].port(0), sites[1].port(1));
@@ -109,7 +103,7 @@ fn served_by_all(nodes: &[Weir]) -> Vec<Vec<u8>> {
 /// another one ends the order: no record stays.
 #[test]
 fn no_txt_record_stays_when_another_server_takes_over() {
-    let redis = redis();
+    let redis = Peer::redis();
     let mut sites = [site(KEY), site(KEY)];
     let mut settings = Settings::new(sites[1].port(0), sites[1].port(1));
     settings.nonces_refused = 0;
@@ -162,7 +156,7 @@ fn no_txt_record_stays_when_another_server_takes_over() {
 /// The server that leads is killed at each state: another one ends the order.
 #[test]
 fn the_server_that_leads_is_killed() {
-    let redis = redis();
+    let redis = Peer::redis();
     let mut second = site(KEY);
     let mut settings = Settings::new(second.port(0), second.port(1));
     settings.nonces_refused = 0;
@@ -199,7 +193,7 @@ fn the_server_that_leads_is_killed() {
 /// A server that was stopped while it led writes nothing when it goes on.
 #[test]
 fn a_leader_that_was_stopped_is_fenced_off() {
-    let redis = redis();
+    let redis = Peer::redis();
     let mut second = site(KEY);
     let mut settings = Settings::new(second.port(0), second.port(1));
     settings.nonces_refused = 0;
@@ -231,7 +225,7 @@ fn a_leader_that_was_stopped_is_fenced_off() {
 
 #[test]
 fn another_key_is_named_and_a_missing_one_refused() {
-    let redis = redis();
+    let redis = Peer::redis();
     let mut first = site(KEY);
     let pebble = Pebble::start(Settings::new(first.port(0), first.port(1)));
     let folders = ["first", "second"].map(Shared::new);

@@ -5,12 +5,6 @@ use testkit::{Driver, Peer, Site, Weir, built_binary, signal, wait_until};
 use super::provider::{Browser, Provider, certificates};
 use super::{CONF, claims};
 
-fn redis() -> Peer {
-    let conf = "bind 127.0.0.1\nport %PORT%\nsave \"\"\nappendonly no\ndir %DIR%\n";
-    let files = [("redis.conf", conf)];
-    Peer::start("redis-server", "redis-server", &files, &["%DIR%/redis.conf"])
-}
-
 /// Two servers, of which the first is in front of the provider, too.
 fn two(redis: &Peer) -> (Weir, Weir, Provider) {
     let [root, certificate, key] = certificates();
@@ -48,7 +42,7 @@ fn two(redis: &Peer) -> (Weir, Weir, Provider) {
 
 #[test]
 fn a_session_of_one_server_is_known_on_both() {
-    let redis = redis();
+    let redis = Peer::redis();
     let (first, second, provider) = two(&redis);
     let mut browser = Browser::default();
     let location = browser.get(&first, "/a.txt").header("Location").unwrap().to_owned();
