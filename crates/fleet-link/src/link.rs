@@ -169,8 +169,7 @@ const LIBRARY: (&str, &str) = ("weir", env!("CARGO_PKG_VERSION"));
 fn account(settings: &Settings, secrets: &Secrets) -> RedisConnectionInfo {
     let mut account = RedisConnectionInfo::default()
         .set_db(settings.database)
-        .set_protocol(ProtocolVersion::RESP2)
-        .set_lib_name(LIBRARY.0, LIBRARY.1);
+        .set_protocol(ProtocolVersion::RESP2);
     if !settings.user.is_empty() {
         account = account.set_username(&settings.user);
     }
@@ -254,7 +253,7 @@ fn open(
     }
 }
 
-/// Sends commands at once; their answers. The first one that does not come ends it.
+/// Sends commands at once; their answers. An error as soon as one does not come.
 fn pipelined(connection: &mut Connection, commands: &[Cmd]) -> RedisResult<Vec<Answer>> {
     let mut bytes = Vec::new();
     commands.iter().for_each(|command| command.write_packed_command(&mut bytes));
@@ -285,8 +284,12 @@ fn connect(settings: &Settings, secrets: &Secrets) -> RedisResult<Kind> {
             Ok(Kind::One(Box::new(sentinel::connect(settings, secrets, name)?)))
         }
         Mode::Cluster => {
-            let nodes: RedisResult<Vec<_>> =
-                settings.addresses.iter().map(|to| info(settings, secrets, to)).collect();
+            let node = |to| {
+                let info = info(settings, secrets, to)?;
+                let named = info.redis_settings().clone().set_lib_name(LIBRARY.0, LIBRARY.1);
+                Ok(info.set_redis_settings(named))
+            };
+            let nodes: RedisResult<Vec<_>> = settings.addresses.iter().map(node).collect();
             let mut builder = ClusterClient::builder(nodes?)
                 .connection_timeout(limit)
                 .response_timeout(limit)
