@@ -1,6 +1,7 @@
 //! The client's connection of a session that moves to another process: its description, and the
 //! address of the other configuration that it is for (`net::moves`).
 
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -29,8 +30,8 @@ impl Texts {
     ) -> Texts {
         let text = |end: &Endpoint| end.ip.map(|ip| ip.to_string());
         Texts {
-            addresses: [listener, local, peer].map(SockAddr::to_string),
-            real_peer: real_peer.map(SockAddr::to_string),
+            addresses: [listener, local, peer].map(written),
+            real_peer: real_peer.map(written),
             proxy: proxy.map_or_else(Default::default, |h| [text(&h.source), text(&h.destination)]),
         }
     }
@@ -64,6 +65,16 @@ impl Texts {
         }
     }
 }
+
+/// The text of an address, in memory that need not grow.
+fn written(address: &SockAddr) -> String {
+    let mut text = String::with_capacity(ADDRESS_MAX);
+    let _ = write!(text, "{address}");
+    text
+}
+
+/// The longest text of an IPv4 address with a port; other addresses are not common.
+const ADDRESS_MAX: usize = "255.255.255.255:65535".len();
 
 /// The addresses of a connection that was described.
 pub struct Addresses {

@@ -25,7 +25,7 @@ use http::output;
 use http::request::Request;
 use mem::Chain;
 use net::Transport;
-use net::moves::{self, Berth, Kind, Member, Moves, Stay, Turn};
+use net::moves::{self, Berth, Kind, Member, Moves, Offered, Stay, Turn};
 use net::relay::wait::{Event, Times, held};
 use net::relay::{End, Flow, Resting, RestingCopy, withdraw, withdraw_server};
 use net::transport::SealedCopy;
@@ -221,7 +221,10 @@ impl Tunnel {
         let Offer { called, upstream, rest } = resting;
         let (ends, terms) = ((&upstream, &rest), (&self.leased, self.timeouts));
         let moved = match (called, self.member.take()) {
-            (Called::Alone(turn), _) => offer(r, turn, ends, terms).await,
+            (Called::Alone(turn), _) => match offer(r, turn, ends, terms) {
+                Some(offer) => offer.await.is_ok_and(Offered::give_up),
+                None => false,
+            },
             (Called::Together, Some(member)) => {
                 let berth = berth(r, member.id, ends, terms);
                 member.rest(berth).await
@@ -238,13 +241,13 @@ impl Tunnel {
     }
 }
 
-/// Offers a tunnel that rests to other processes. Returns whether one serves it from here on.
-async fn offer(
+/// Describes a tunnel that rests, and offers it to other processes; `None` if it stays.
+fn offer(
     r: &mut Request,
     turn: Turn,
     (upstream, rest): (&Wire, &Rest),
     (leased, timeouts): (&(Bytes, Bytes), Timeouts),
-) -> bool {
+) -> Option<impl Future<Output = Result<Offered, ()>> + use<>> {
     let c = r.c().clone();
     let ends = [c.transport(), upstream.transport()];
     let described = described(r, upstream, rest).and_then(|described| {
@@ -255,16 +258,12 @@ async fn offer(
         Ok(described) => described,
         Err(why) => {
             turn.stays(why);
-            return false;
+            return None;
         }
     };
     let client = described.facts.client(&c, client_tls.as_ref());
-    let message = described.message(r, client, &rest.clocks, (leased, timeouts));
-    let Some(message) = message else { return false };
-    match turn.offer(&message, &ends.map(Transport::descriptor)).await {
-        Ok(offered) => offered.give_up(),
-        Err(_) => false,
-    }
+    let message = described.message(r, client, &rest.clocks, (leased, timeouts))?;
+    Some(turn.offer(&message, &ends.map(Transport::descriptor)))
 }
 
 /// Describes a tunnel that rests on a stream of its client's connection, and is to move with that.
@@ -292,7 +291,7 @@ struct Described {
 }
 
 fn described(r: &mut Request, upstream: &Wire, rest: &Rest) -> Result<Described, Stay> {
-    let (facts, server_tls) = (r.facts()?, upstream.transport().copy_session()?);
+    let (facts, server_tls) = (r.depart()?, upstream.transport().copy_session()?);
     Ok(Described { facts, server_tls, up: rest.up.copy(), down: rest.down.copy() })
 }
 

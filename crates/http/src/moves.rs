@@ -44,11 +44,11 @@ pub struct Facts {
 }
 
 impl Request {
-    /// The facts of a request that has become a tunnel.
+    /// The facts of a request that has become a tunnel, and leaves with TCP_NODELAY as if new.
     ///
     /// # Errors
     /// It cannot move.
-    pub fn facts(&mut self) -> Result<Facts, Stay> {
+    pub fn depart(&mut self) -> Result<Facts, Stay> {
         if !self.server.core.handover {
             return Err(Stay::Off);
         }
@@ -75,6 +75,7 @@ impl Request {
         let (Some(local), true, false) = (c.local(), is_plain, is_block) else {
             return Err(Stay::State);
         };
+        c.set_nodelay(true);
         let (ends, real_peer) = ((&c.listen.addr, local, &c.peer), self.client.real_peer.as_ref());
         let client = Texts::new(ends, real_peer, c.proxy_header());
         Ok(Facts { client, head, values: vars::carried(self) })
@@ -221,10 +222,7 @@ pub fn resume(
     Ok(Resumed { main: Active::new(main), c, r, session })
 }
 
-/// Makes a new request the one that another process has described.
-///
-/// # Errors
-/// See [`resume`].
+/// Makes a new request the one that another process has described, with the errors of [`resume`].
 fn begun(r: &mut Request, request: &handover::Request<'_>) -> Result<(), Refusal> {
     read_head(r, request.head).ok_or(Refusal::Other)?;
     target::resume(r).map_err(|_| Refusal::Configuration)?;

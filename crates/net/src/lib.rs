@@ -18,6 +18,7 @@ pub mod resolver;
 pub mod spec;
 pub mod transport;
 pub mod watchdog;
+pub mod wiped;
 
 pub use cidr::{Cidr, Origin};
 pub use inherit::Inherited;

@@ -41,9 +41,8 @@ impl Conn {
         }
     }
 
-    /// The numbers of the connection, as they travel; TCP_NODELAY is on then, as if it were new.
+    /// The numbers of the connection, as they travel.
     pub(crate) fn facts(&self) -> (u64, u64, u64, u64) {
-        self.set_nodelay(true);
         (self.number, self.start_ms, self.requests.get(), self.moved_in)
     }
 
@@ -158,6 +157,8 @@ async fn withdrawn(c: &Conn, read: &mut Page) -> Result<(Texts, Option<SealedCop
         read.reserve(page.len());
         read.extend_from_slice(&page);
     }
+    // As a new connection has it.
+    c.set_nodelay(true);
     let sealed = c.transport().copy_session()?;
     if sealed.is_some() && c.handshake().is_none() {
         return Err(Stay::State);

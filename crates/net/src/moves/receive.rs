@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use event::{Deadline, Fd};
 use proto::handover::{INLINE_MAX, MESSAGE_MAX, Message, PARTS_MAX, Part, Refusal, Unread, Word};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroize;
 
 use super::{Kind, Moves, Ready, YOURS_MS};
+use crate::wiped::Wiped;
 
 /// The time for which the buffer outlives the last message, milliseconds: most often others follow
 /// at once, and fresh memory of this size costs more than a message.
@@ -150,11 +151,11 @@ fn read(bytes: &[u8]) -> Result<Message<'_>, Refusal> {
 }
 
 /// The content of a message's file.
-fn content(len: usize, file: &OwnedFd) -> Result<Zeroizing<Vec<u8>>, Refusal> {
+fn content(len: usize, file: &OwnedFd) -> Result<Wiped, Refusal> {
     if len > MESSAGE_MAX {
         return Err(Refusal::Other);
     }
-    let mut content = Zeroizing::new(vec![0; len]);
+    let mut content = Wiped::from(vec![0; len]);
     let mut pos = 0;
     while let Some(rest) = content.get_mut(pos..).filter(|rest| !rest.is_empty()) {
         match os::file::read_at(file, rest, pos as u64) {

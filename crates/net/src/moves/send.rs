@@ -12,6 +12,7 @@ use zeroize::Zeroize;
 
 use super::candidates::Turn;
 use super::{AT_ONCE, Moves, PER_TURN, REPLY_MS, Stay};
+use crate::wiped::Wiped;
 
 /// The room of a message for its parts: its own head needs little.
 const PARTS_ROOM: usize = INLINE_MAX - 64;
@@ -67,29 +68,41 @@ impl Drop for Seated {
 
 impl Turn {
     /// Offers the connection, which rests, with the descriptors of the client and of its server.
+    /// The message is written before the wait, which keeps nothing of what it was made of.
     ///
     /// # Errors
     /// Nobody serves it but this process: it goes on here.
-    pub async fn offer(self, message: &Message<'_>, fds: &[BorrowedFd<'_>]) -> Result<Offered, ()> {
-        match offer(&self.moves, message, fds).await {
-            Ok(taken) => {
-                // Replies come many at a time.
-                self.moves.pace.step().await;
-                Ok(Offered { turn: self, taken })
-            }
-            Err(unsent) => {
-                if matches!(unsent, Unsent::TimedOut) {
-                    // Connections that follow would rest in vain as long, one batch after the
-                    // other, so that none gets its turn now. Whether others receive is not known
-                    // yet: until it is, no connection is closed for want of a receiver.
-                    self.moves.is_unanswered.set(true);
-                    // The message lies in the queue, with the descriptors.
-                    self.moves.unread.set(Some(event::hold()));
+    pub fn offer(
+        self,
+        message: &Message<'_>,
+        fds: &[BorrowedFd<'_>],
+    ) -> impl Future<Output = Result<Offered, ()>> + use<> {
+        let packed = packed(message, fds);
+        async move {
+            match offer(&self.moves, packed).await {
+                Ok(taken) => {
+                    // Replies come many at a time.
+                    self.moves.pace.step().await;
+                    Ok(Offered { turn: self, taken })
                 }
-                self.stays(unsent.why());
-                Err(())
+                Err(unsent) => {
+                    self.failed(unsent);
+                    Err(())
+                }
             }
         }
+    }
+
+    fn failed(self, unsent: Unsent) {
+        if matches!(unsent, Unsent::TimedOut) {
+            // Connections that follow would rest in vain as long, one batch after the other, so
+            // that none gets its turn now. Whether others receive is not known yet: until it is, no
+            // connection is closed for want of a receiver.
+            self.moves.is_unanswered.set(true);
+            // The message lies in the queue, with the descriptors.
+            self.moves.unread.set(Some(event::hold()));
+        }
+        self.stays(unsent.why());
     }
 }
 
@@ -170,10 +183,9 @@ pub(super) async fn hello(moves: &Moves, wait_ms: u64) -> bool {
 /// Offers a connection, and waits until a receiver takes it.
 async fn offer(
     moves: &Rc<Moves>,
-    message: &Message<'_>,
-    fds: &[BorrowedFd<'_>],
+    packed: Option<(Written, Vec<OwnedFd>)>,
 ) -> Result<Taken, Unsent> {
-    let (bytes, fds) = packed(message, fds).ok_or(Stay::State)?;
+    let (bytes, fds) = packed.ok_or(Stay::State)?;
     let seated = Seated(Rc::default());
     let seat = seated.0.clone();
     moves.outbox.borrow_mut().push_back(Packed { bytes, fds, seat });
@@ -328,19 +340,18 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The bytes of a message, which are wiped at its end: all at once, where [`zeroize::Zeroizing`]
-/// goes through a vector byte by byte.
-pub struct Written(Vec<u8>);
+/// The bytes of a message.
+pub struct Written(Wiped);
 
 impl Written {
     fn copied(from: &[u8]) -> Written {
         if from.len() > SPARE_ROOM {
-            return Written(from.to_vec());
+            return Written(from.to_vec().into());
         }
         let spare = SPARE.with_borrow_mut(Vec::pop);
         let mut bytes = spare.unwrap_or_else(|| Vec::with_capacity(SPARE_ROOM));
         bytes.extend_from_slice(from);
-        Written(bytes)
+        Written(bytes.into())
     }
 }
 
@@ -354,9 +365,7 @@ impl std::ops::Deref for Written {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        let mut bytes = std::mem::take(&mut self.0);
-        bytes[..].zeroize();
-        bytes.clear();
+        let bytes = self.0.emptied();
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if bytes.capacity() == SPARE_ROOM && spare.len() < SPARE_MAX {

@@ -291,10 +291,7 @@ async fn fail(world: Rc<World>, channel: Channel, messages: u64) {
             continue;
         };
         let reply = fds.remove(0);
-        let say = |words: &[Word]| {
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.bytes()).collect();
-            os::socket::send(&reply, &bytes, false).is_ok()
-        };
+        let say = |words: &[Word]| os::socket::send(&reply, &Word::write_all(words), false).is_ok();
         if Message::read(&buf[..len]) == Ok(Message::Hello) {
             say(&[Word::Takes]);
             continue;

@@ -14,10 +14,10 @@ use std::io;
 use event::Deadline;
 use mem::{Chain, PAGE_SIZE, Page};
 use proto::handover::Way;
-use zeroize::Zeroizing;
 
 use crate::Transport;
 use crate::moves::Stay;
+use crate::wiped::Wiped;
 
 /// One end of a relay.
 pub trait End {
@@ -275,9 +275,9 @@ impl Resting {
 
 /// A copy of a direction at rest.
 pub struct RestingCopy {
-    pending: Zeroizing<Vec<u8>>,
+    pending: Wiped,
     ended: bool,
-    limit: Option<(Rate, Zeroizing<Vec<u8>>)>,
+    limit: Option<(Rate, Wiped)>,
 }
 
 impl RestingCopy {
@@ -298,10 +298,10 @@ impl RestingCopy {
 }
 
 /// A copy of a chain's bytes, which are memory alone.
-pub fn memory(chain: &Chain) -> Zeroizing<Vec<u8>> {
+pub fn memory(chain: &Chain) -> Wiped {
     let mut copy = Vec::with_capacity(usize::try_from(chain.len()).unwrap_or(0));
     chain.iter().filter_map(mem::Buf::memory).for_each(|bytes| copy.extend_from_slice(bytes));
-    Zeroizing::new(copy)
+    copy.into()
 }
 
 /// The reads of one direction that may follow each other before other connections have their turn.

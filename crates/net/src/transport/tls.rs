@@ -8,9 +8,9 @@ use mem::{Chain, Page};
 use proto::handover::Sealed;
 use proto::tls_hello::{self, ClientHello, Malformed, Verdict};
 use tls::{Info, Received, Session};
-use zeroize::{Zeroize, Zeroizing};
 
 use super::until;
+use crate::wiped::Wiped;
 
 /// Bytes that are sealed for one send. More would leave the cache before the kernel copies it.
 const BATCH: usize = 64 * 1024;
@@ -60,25 +60,16 @@ pub(super) enum Mode {
 /// A copy of a session and of its bytes on their way, for another process.
 pub struct SealedCopy {
     state: Wiped,
-    input: Zeroizing<Vec<u8>>,
-    plain: Zeroizing<Vec<u8>>,
-    unsent: Zeroizing<Vec<u8>>,
-}
-
-/// Bytes that are wiped all at once: [`Zeroizing`] goes through a vector byte by byte.
-struct Wiped(Vec<u8>);
-
-impl Drop for Wiped {
-    fn drop(&mut self) {
-        self.0[..].zeroize();
-    }
+    input: Wiped,
+    plain: Wiped,
+    unsent: Wiped,
 }
 
 impl SealedCopy {
     /// The session as it travels.
     pub fn sealed(&self) -> Sealed<'_> {
         let SealedCopy { state, input, plain, unsent } = self;
-        Sealed { state: &state.0, input, plain, unsent }
+        Sealed { state, input, plain, unsent }
     }
 }
 
@@ -119,9 +110,9 @@ impl TlsSock {
     pub fn copy(&self) -> Option<SealedCopy> {
         let state = &*self.state.borrow();
         let Mode::Sealed(session) = &state.mode else { return None };
-        let copy = |bytes: &[u8]| Zeroizing::new(bytes.to_vec());
+        let copy = |bytes: &[u8]| Wiped::from(bytes.to_vec());
         Some(SealedCopy {
-            state: Wiped(std::mem::take(&mut *session.state()?)),
+            state: Wiped::from(std::mem::take(&mut *session.state()?)),
             input: copy(&state.input),
             plain: copy(&state.plain),
             unsent: crate::relay::memory(&state.unsent),

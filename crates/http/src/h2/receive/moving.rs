@@ -15,9 +15,9 @@ use http_wire::priority::Parameters;
 use mem::Page;
 use net::moves::{Berth, Turn};
 use net::relay::memory;
+use net::wiped::Wiped;
 use os::SockAddr;
 use proto::handover::{self, Http2, Message, Refusal, Stream, Tunnel};
-use zeroize::Zeroizing;
 
 use super::{Receiver, TABLE_SIZE};
 use crate::channel::conn::Conn;
@@ -42,14 +42,15 @@ type Begun = fn(&mut Request, &handover::Request<'_>) -> Result<(), Refusal>;
 
 /// The bytes of a stream that are copied for its description.
 struct Copied {
-    received: Zeroizing<Vec<u8>>,
-    queued: Zeroizing<Vec<u8>>,
+    received: Wiped,
+    queued: Wiped,
 }
 
 impl Copied {
     fn of(entry: &Entry) -> Copied {
-        let received = entry.received.iter().flat_map(|page| page.filled()).copied();
-        Copied { received: Zeroizing::new(received.collect()), queued: memory(&entry.queue) }
+        let received = entry.received.iter().map(|page| page.filled());
+        let received = received.collect::<Vec<_>>().concat().into();
+        Copied { received, queued: memory(&entry.queue) }
     }
 
     fn stream<'a>(&'a self, entry: &Entry, tunnel: &Tunnel<'a>) -> Stream<'a> {
