@@ -55,11 +55,15 @@ pub(crate) enum Cipher {
     Chacha20Poly1305 = 2,
 }
 
+/// The longest key of a cipher.
+const KEY_MAX: usize = 32;
+
 /// The bytes that keys are made of.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Material {
     pub cipher: Cipher,
-    pub key: Zeroizing<Vec<u8>>,
+    /// The key, and zeros behind one that is shorter.
+    key: Zeroizing<[u8; KEY_MAX]>,
     pub iv: [u8; NONCE_LEN],
 }
 
@@ -77,13 +81,32 @@ impl Material {
             }
             _ => return Err(Error::internal("a cipher without a record layer")),
         };
-        let iv =
-            iv.as_ref().try_into().map_err(|_| Error::internal("a nonce of a wrong length"))?;
-        Ok(Material { cipher, key: Zeroizing::new(key.as_ref().to_vec()), iv })
+        Material::of(cipher, key.as_ref(), iv.as_ref())
+            .ok_or_else(|| Error::internal("a key or a nonce of a wrong length"))
+    }
+
+    /// A cipher's key and nonce; `None` if one of them has a wrong length.
+    pub fn of(cipher: Cipher, key: &[u8], iv: &[u8]) -> Option<Material> {
+        let mut material =
+            Material { cipher, key: Zeroizing::new([0; KEY_MAX]), iv: iv.try_into().ok()? };
+        let room = material.key.get_mut(..cipher.key_len())?;
+        (room.len() == key.len()).then(|| room.copy_from_slice(key))?;
+        Some(material)
+    }
+
+    pub fn key(&self) -> &[u8] {
+        self.key.get(..self.cipher.key_len()).unwrap_or_default()
     }
 }
 
 impl Cipher {
+    /// The cipher of this number.
+    pub fn numbered(number: u8) -> Option<Cipher> {
+        [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::Chacha20Poly1305]
+            .into_iter()
+            .find(|cipher| *cipher as u8 == number)
+    }
+
     /// The length of its keys.
     pub fn key_len(self) -> usize {
         match self {
@@ -146,15 +169,14 @@ impl Keys {
     /// # Errors
     /// The key has another length than its cipher's.
     pub fn make(&mut self, material: &Material) -> Result<(), Error> {
-        let Material { cipher, key, iv } = material;
-        let algorithm = match cipher {
+        let algorithm = match material.cipher {
             Cipher::Aes128Gcm => &AES_128_GCM,
             Cipher::Aes256Gcm => &AES_256_GCM,
             Cipher::Chacha20Poly1305 => &CHACHA20_POLY1305,
         };
-        let key = UnboundKey::new(algorithm, key)
+        let key = UnboundKey::new(algorithm, material.key())
             .map_err(|_| Error::internal("a key of a wrong length"))?;
-        (self.key, self.iv) = (Some(LessSafeKey::new(key)), *iv);
+        (self.key, self.iv) = (Some(LessSafeKey::new(key)), material.iv);
         Ok(())
     }
 

@@ -77,94 +77,86 @@ impl rustls::KeyLog for Capturing {
 }
 
 /// See the module.
-pub(super) enum Origin {
+pub(super) struct Origin {
     /// TLS 1.3: the traffic secret.
-    Secret(Secret),
-    /// TLS 1.2: the keys themselves.
-    Material(Material),
+    secret: Option<Secret>,
+    /// The bytes of the keys. They go with the secret, because the process that a session comes to
+    /// would need a tenth of its time for making them anew.
+    material: Material,
 }
 
 impl Origin {
+    /// The origin of keys of TLS 1.2.
+    pub fn of(material: Material) -> Origin {
+        Origin { secret: None, material }
+    }
+
     /// The origin of the keys that a handshake of TLS 1.3 gave; `None` if they are of another
     /// secret.
-    pub fn checked(suite: u16, secret: Option<Secret>, material: &Material) -> Option<Origin> {
-        let origin = Origin::Secret(secret?);
-        (origin.material(suite)? == *material).then_some(origin)
+    pub fn checked(suite: u16, secret: Option<Secret>, material: Material) -> Option<Origin> {
+        let secret = secret?;
+        let is_its = derived(suite, &secret)? == material;
+        is_its.then_some(Origin { secret: Some(secret), material })
     }
 
-    /// The bytes of the keys.
-    fn material(&self, suite: u16) -> Option<Material> {
-        let secret = match self {
-            Origin::Secret(secret) => secret,
-            Origin::Material(Material { cipher, key, iv }) => {
-                return Some(Material { cipher: *cipher, key: key.clone(), iv: *iv });
-            }
-        };
-        let cipher = cipher_13(suite)?;
-        let expander = expander(suite_13(suite)?, secret)?;
-        let mut key = Zeroizing::new(vec![0; cipher.key_len()]);
-        expand(&*expander, b"key", &mut key)?;
-        let mut iv = [0; 12];
-        expand(&*expander, b"iv", &mut iv)?;
-        Some(Material { cipher, key, iv })
-    }
-
-    /// The keys, from the record of this number on; [`Origin::make`] completes them. `None` if
-    /// this is no origin of the suite's keys.
-    pub fn keys(&self, suite: u16, sequence: u64) -> Option<Keys> {
-        let (is_13, cipher, is_whole) = match self {
-            Origin::Secret(secret) => (true, cipher_13(suite)?, is_whole(suite_13(suite)?, secret)),
-            Origin::Material(Material { cipher, key, .. }) => {
-                (false, *cipher, key.len() == cipher.key_len())
-            }
-        };
-        is_whole.then(|| Keys::to_make(is_13, sequence, cipher))
+    /// The keys, from the record of this number on; [`Origin::make`] completes them.
+    pub fn keys(&self, sequence: u64) -> Keys {
+        Keys::to_make(self.secret.is_some(), sequence, self.material.cipher)
     }
 
     /// Completes keys that [`Origin::keys`] gave.
-    pub fn make(&self, suite: u16, keys: &mut Keys) -> Option<()> {
-        keys.make(&self.material(suite)?).ok()
+    pub fn make(&self, keys: &mut Keys) -> Option<()> {
+        keys.make(&self.material).ok()
     }
 
     /// The next keys of TLS 1.3, which become these.
     pub fn next(&mut self, suite: u16) -> Option<Keys> {
-        let Origin::Secret(secret) = self else { return None };
+        let secret = self.secret.as_mut()?;
         let mut next = Zeroizing::new(vec![0; secret.len()]);
         expand(&*expander(suite_13(suite)?, secret)?, b"traffic upd", &mut next)?;
+        self.material = derived(suite, &next)?;
         *secret = next;
-        self.keys(suite, 0)
+        Some(self.keys(0))
     }
 
     /// Appends it to a session's state.
     pub fn put(&self, out: &mut Vec<u8>) {
-        let mut bytes = |bytes: &[u8]| {
+        let Material { cipher, iv, .. } = &self.material;
+        let secret = self.secret.as_ref().map_or(&[][..], |secret| secret);
+        for bytes in [secret, &[*cipher as u8], self.material.key(), iv] {
             out.push(u8::try_from(bytes.len()).unwrap_or(u8::MAX));
             out.extend_from_slice(bytes);
-        };
-        match self {
-            Origin::Secret(secret) => bytes(secret),
-            Origin::Material(Material { cipher, key, iv }) => {
-                bytes(&[*cipher as u8]);
-                bytes(key);
-                bytes(iv);
-            }
         }
     }
 
-    /// Reads one of a session of TLS 1.3, or 1.2; `None` if it is none.
-    pub fn get(is_13: bool, mut bytes: impl FnMut() -> Option<Secret>) -> Option<Origin> {
-        if is_13 {
-            return bytes().map(Origin::Secret);
-        }
-        let cipher = match bytes()?[..] {
-            [0] => Cipher::Aes128Gcm,
-            [1] => Cipher::Aes256Gcm,
-            [2] => Cipher::Chacha20Poly1305,
-            _ => return None,
+    /// Reads one of a session of TLS 1.3, or 1.2; `None` if it is none of this suite's.
+    pub fn get<'a>(
+        is_13: bool,
+        suite: u16,
+        mut bytes: impl FnMut() -> Option<&'a [u8]>,
+    ) -> Option<Origin> {
+        let secret = bytes()?;
+        let &[cipher] = bytes()? else { return None };
+        let cipher = Cipher::numbered(cipher)?;
+        let material = Material::of(cipher, bytes()?, bytes()?)?;
+        let fits = match is_13 {
+            true => cipher_13(suite)? == cipher && is_whole(suite_13(suite)?, secret),
+            false => secret.is_empty(),
         };
-        let (key, iv) = (bytes()?, bytes()?);
-        Some(Origin::Material(Material { cipher, key, iv: iv[..].try_into().ok()? }))
+        let secret = is_13.then(|| Zeroizing::new(secret.to_vec()));
+        fits.then_some(Origin { secret, material })
     }
+}
+
+/// The bytes of a secret's keys (RFC 8446 section 7.3).
+fn derived(suite: u16, secret: &[u8]) -> Option<Material> {
+    let cipher = cipher_13(suite)?;
+    let expander = expander(suite_13(suite)?, secret)?;
+    let mut key = Zeroizing::new(vec![0; cipher.key_len()]);
+    expand(&*expander, b"key", &mut key)?;
+    let mut iv = [0; 12];
+    expand(&*expander, b"iv", &mut iv)?;
+    Material::of(cipher, &key, &iv)
 }
 
 fn cipher_13(suite: u16) -> Option<Cipher> {

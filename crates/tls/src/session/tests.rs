@@ -395,6 +395,15 @@ fn a_state_that_is_none_is_refused() {
         let mut other = state.to_vec();
         other[2] ^= 1;
         assert!(Session::resumed(&other).is_none(), "keys of the other version");
+        let secret_at = 5 + 2 + 8 + 8;
+        let cipher_at = secret_at + 1 + usize::from(state[secret_at]) + 1;
+        for cipher in (0..4).filter(|cipher| *cipher != state[cipher_at]) {
+            let mut other = state.to_vec();
+            other[cipher_at] = cipher;
+            // TLS 1.2 takes any cipher whose key is as long.
+            let is_taken = version == 0x0303 && cipher == 2;
+            assert_eq!(Session::resumed(&other).is_some(), is_taken, "{version:x}, {cipher}");
+        }
         near.session = Session::resumed(&state).unwrap();
         near.say(b"x");
     }

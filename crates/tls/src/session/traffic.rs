@@ -32,7 +32,7 @@ const ODD_MAX: u8 = 32;
 const MESSAGE_MAX: usize = 64 * 1024;
 
 /// The form of [`Traffic::state`].
-const STATE_VERSION: u8 = 1;
+const STATE_VERSION: u8 = 2;
 
 /// The types of messages after the handshake.
 const HELLO_REQUEST: u8 = 0;
@@ -91,10 +91,10 @@ impl Traffic {
         let keys = (Keys::of(is_13, secrets.rx.0, &read)?, Keys::of(is_13, secrets.tx.0, &write)?);
         let origins = match is_13 {
             true => {
-                let read = Origin::checked(suite, theirs, &read);
-                read.zip(Origin::checked(suite, own, &write))
+                let read = Origin::checked(suite, theirs, read);
+                read.zip(Origin::checked(suite, own, write))
             }
-            false => Some((Origin::Material(read), Origin::Material(write))),
+            false => Some((Origin::of(read), Origin::of(write))),
         };
         Ok(Traffic {
             read: keys.0,
@@ -359,13 +359,13 @@ impl Traffic {
     /// The keys for the next record from the peer.
     #[inline]
     fn reading(&mut self) -> Result<&mut Keys, Error> {
-        made(&mut self.read, self.suite, self.origins.as_deref().map(|[read, _]| read))
+        made(&mut self.read, self.origins.as_deref().map(|[read, _]| read))
     }
 
     /// The keys for the next record to the peer.
     #[inline]
     fn writing(&mut self) -> Result<&mut Keys, Error> {
-        made(&mut self.write, self.suite, self.origins.as_deref().map(|[_, write]| write))
+        made(&mut self.write, self.origins.as_deref().map(|[_, write]| write))
     }
 
     fn next_read(&mut self) -> Result<Keys, Error> {
@@ -431,18 +431,18 @@ impl Traffic {
             let [len] = *take(&mut rest)?;
             let (bytes, behind) = rest.split_at_checked(len.into())?;
             rest = behind;
-            Some(Zeroizing::new(bytes.to_vec()))
+            Some(bytes)
         };
-        let read = Origin::get(is_13, &mut bytes)?;
-        let write = Origin::get(is_13, &mut bytes)?;
+        let read = Origin::get(is_13, suite, &mut bytes)?;
+        let write = Origin::get(is_13, suite, &mut bytes)?;
         let record_size = u32::from_be_bytes(*take(&mut rest)?) as usize;
         let [empty, odd] = *take(&mut rest)?;
         if rest.len() > MESSAGE_MAX + MAX_PLAIN {
             return None;
         }
         Some(Traffic {
-            read: read.keys(suite, read_sequence)?,
-            write: write.keys(suite, write_sequence)?,
+            read: read.keys(read_sequence),
+            write: write.keys(write_sequence),
             origins: Some(Box::new([read, write])),
             suite,
             kernel: Kernel::Elsewhere { is_server },
@@ -463,13 +463,9 @@ impl Traffic {
 /// Makes keys before their first record. A session that another process had waits for that, because
 /// thousands may come at once, and making the keys is a part of the work of taking one.
 #[inline]
-fn made<'a>(
-    keys: &'a mut Keys,
-    suite: u16,
-    origin: Option<&Origin>,
-) -> Result<&'a mut Keys, Error> {
+fn made<'a>(keys: &'a mut Keys, origin: Option<&Origin>) -> Result<&'a mut Keys, Error> {
     if !keys.are_made() {
-        origin.and_then(|origin| origin.make(suite, keys)).ok_or_else(no_next)?;
+        origin.and_then(|origin| origin.make(keys)).ok_or_else(no_next)?;
     }
     Ok(keys)
 }
