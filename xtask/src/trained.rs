@@ -4,8 +4,8 @@
 //! by which the compiler lays out code, inlines and foresees branches (`-Cprofile-generate` and
 //! `-Cprofile-use` of rustc). A function that the load does not reach counts as one that is never
 //! called, and becomes small instead of fast. So the load is broad: files, kept and closed
-//! connections, TLS, HTTP/2 and 3, compression, a proxy and a cache, limits, tables, scripts, and
-//! `stream`.
+//! connections, TLS, HTTP/2 and 3, compression, a proxy and a cache, limits, tables, scripts,
+//! `stream`, and connections that move to other workers.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use crate::{Findings, run};
 /// Seconds of each load.
 const SECONDS: &str = "4";
 
-/// One process, because it writes its counters when it ends, and its workers would end without.
+/// One process: no other user has to be allowed to write its counts.
 const CONFIG: &str = "\
 daemon off; master_process off; pid weir.pid; error_log error.log;
 events { worker_connections 1024; }
@@ -82,7 +82,9 @@ pub fn trained(ws: &Workspace, args: &[String]) -> Result<PathBuf, String> {
         let _ = fs::remove_dir_all(old);
         fs::create_dir_all(old).map_err(|e| format!("{}: {e}", old.display()))?;
     }
-    let counting = format!("-Cprofile-generate={}", counts.display());
+    let generate = format!("-Cprofile-generate={}", counts.display());
+    // With the second flag workers write their counts, too, when they end.
+    let counting = [&generate, "--cfg=weir_counts"];
     // The counts are per function, so the first build needs none of the optimizer's last steps,
     // which take most of a build's time.
     let quick =
@@ -91,15 +93,18 @@ pub fn trained(ws: &Workspace, args: &[String]) -> Result<PathBuf, String> {
         quick.map(str::to_owned).into_iter().chain(args.iter().cloned()).collect();
     let program = build(ws, &triple, &folder.join("counting"), &counting, &quick)?;
     // Not optimized: it is a load that the server need not wait for.
-    run::run(ws, "cargo", &["build", "--quiet", "-p", "weir-bench-tools", "--bin", "h3load"])?;
+    let loads = ["--bin", "h3load", "--bin", "bench", "--bin", "floor"];
+    let packages = ["build", "--quiet", "-p", "weir-bench-tools", "-p", "weir-bench"];
+    run::run(ws, "cargo", &[&packages[..], &loads].concat())?;
     train(ws, &program, &site)?;
+    moves(ws, &program, &counts)?;
     let profile = folder.join("weir.profdata");
     let (profile, counts) = (profile.to_string_lossy(), counts.to_string_lossy());
     run::run(ws, &merge.to_string_lossy(), &["merge", "-o", &profile, &counts])?;
     // Cargo would keep what it has compiled with the counts before: it does not know their file.
     let optimized = folder.join("optimized");
     let _ = fs::remove_dir_all(&optimized);
-    build(ws, &triple, &optimized, &format!("-Cprofile-use={profile}"), args)
+    build(ws, &triple, &optimized, &[&format!("-Cprofile-use={profile}")], args)
 }
 
 /// The triple that rustc compiles for.
@@ -119,16 +124,16 @@ fn profdata(ws: &Workspace, triple: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Builds the server with a flag for rustc. With a triple given, the flag is for the server alone,
-/// and not for the programs that the build runs.
+/// Builds the server with flags for rustc. With a triple given, they are for the server alone, and
+/// not for the programs that the build runs.
 fn build(
     ws: &Workspace,
     triple: &str,
     target: &Path,
-    flag: &str,
+    flags: &[&str],
     more: &[String],
 ) -> Result<PathBuf, String> {
-    let flags = format!("target.{triple}.rustflags=[\"{flag}\"]");
+    let flags = format!("target.{triple}.rustflags={flags:?}");
     let folder = target.to_string_lossy();
     let mut words = vec!["build", "--release", "-p", "weir", "--bin", "weir"];
     words.extend(["--target", triple, "--target-dir", &folder, "--config", &flags]);
@@ -168,6 +173,19 @@ fn train(ws: &Workspace, program: &Path, site: &Path) -> Result<(), String> {
     run::run(ws, "kill", &["-QUIT", &pid])?;
     let status = server.0.wait().map_err(|e| e.to_string())?;
     if status.success() { Ok(()) } else { Err(format!("the server under the load: {status}")) }
+}
+
+/// Reloads under connections of all kinds, so that these move from worker to worker.
+fn moves(ws: &Workspace, program: &Path, counts: &Path) -> Result<(), String> {
+    let program = program.to_string_lossy();
+    // Processes that end at the same time add to the same files. The user is the one that may write
+    // them.
+    let file = format!("LLVM_PROFILE_FILE={}/%4m.profraw", counts.display());
+    let bench = ws.target().join("debug/bench");
+    let bench = bench.to_string_lossy();
+    let mut words = vec![&*file, &*bench, "moves", "--weir", &*program, "--driver", "epoll"];
+    words.extend(["--clients", "100", "--reloads", "40", "--upgrades", "0", "--user", "root"]);
+    run::output(ws, "env", &words).map(|_| ())
 }
 
 /// Ports that are free.
