@@ -136,7 +136,7 @@ mod tests {
                 assert!(!same(&data, &other), "byte {at} of {len}");
             }
         }
-        // Cells have no room for more: it is in others.
+        // The rest of a longer key is in other cells.
         let data: [AtomicU64; 1] = Default::default();
         write(&data, &bytes[..12]);
         assert!(same(&data, &bytes[..8]) && same(&data, &bytes[..12]) && !same(&data, &[0; 12]));
