@@ -179,7 +179,7 @@ async fn serve(moves: Rc<Moves>, reply: Fd, mut arrivals: Vec<Option<Arrival>>) 
             let _ = os::socket::shutdown_read(reply.fd());
         }
         let mut word = [0; 4];
-        match os::socket::recv(reply.fd(), &mut word) {
+        match os::socket::recv_message(reply.fd(), &mut word) {
             Ok(n) => {
                 let Some(Word::Yours(part)) = Word::read(word.get(..n).unwrap_or_default()) else {
                     return;

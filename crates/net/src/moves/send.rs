@@ -307,7 +307,7 @@ async fn ask(
         // Another process has to run first.
         reply.readable(until).await.map_err(|_| Unsent::TimedOut)?;
         let mut words = [0; WORDS_MAX];
-        match os::socket::recv(reply.fd(), &mut words) {
+        match os::socket::recv_message(reply.fd(), &mut words) {
             // None where the receiver has died.
             Ok(len) => {
                 let words = Word::read_all(words.get(..len).unwrap_or_default());
