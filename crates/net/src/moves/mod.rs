@@ -26,7 +26,8 @@
 //! the sender asks again when another one could move, at most every [`AGAIN_MS`].
 //!
 //! **Pace.** At most [`AT_ONCE`] connections of a worker rest at a time, and a turn of a loop has
-//! at most [`PER_TURN`] steps, so that requests of others come between.
+//! at most [`PER_TURN`] steps, so that requests of others come between. A worker asks for short
+//! time slices while it receives, because the work is that of several processes at once.
 
 mod candidates;
 mod channel;
@@ -53,8 +54,10 @@ pub use self::channel::{Channel, VAR};
 pub use self::party::{Berth, Member, Party};
 pub use self::send::{Offered, Written, written};
 
-/// Connections of a worker that are on their way at a time.
-const AT_ONCE: usize = 64;
+/// Connections of a worker that are on their way at a time: as many as go in a message. More would
+/// wait in the queue, and the worker that takes them out would go on without a pause, in which
+/// others have the processor. A receiver that hangs then has few of them, too.
+const AT_ONCE: usize = PER_TURN;
 
 /// Steps that a worker takes in a turn of its loop: to describe a connection, to give it up, to
 /// receive a message, and to serve a connection that has arrived. Each takes up to 100 µs, and a

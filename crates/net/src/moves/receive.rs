@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use event::{Deadline, Fd};
+use os::limits::ShortSlices;
 use proto::handover::{INLINE_MAX, MESSAGE_MAX, Message, PARTS_MAX, Part, Refusal, Unread, Word};
 use zeroize::Zeroize;
 
@@ -14,6 +15,11 @@ use crate::wiped::Wiped;
 /// The time for which the buffer outlives the last message, milliseconds: most often others follow
 /// at once, and fresh memory of this size costs more than a message.
 const BUFFER_MS: u64 = 100;
+
+/// The time slices of a worker while connections arrive, nanoseconds. The work of moving is that of
+/// several processes at once, and a request that comes meanwhile waits until its worker has a
+/// processor again.
+const SLICE_NS: u64 = 100_000;
 
 /// The receiving end of the queue, which other processes have as well.
 pub(super) struct Queue(Fd);
@@ -34,6 +40,8 @@ impl Queue {
 pub(super) async fn run(moves: Rc<Moves>, queue: Queue) {
     let queue_fd = &queue.0;
     let mut buf = Vec::new();
+    // As long as there is a buffer.
+    let mut slices: Option<ShortSlices> = None;
     loop {
         loop {
             // Before the message is there: this task may be cancelled while it waits.
@@ -41,6 +49,7 @@ pub(super) async fn run(moves: Rc<Moves>, queue: Queue) {
             if buf.is_empty() {
                 // The memory is touched as far as messages are long.
                 buf = vec![0; INLINE_MAX];
+                slices = ShortSlices::of(SLICE_NS);
             }
             let received = os::socket::recv_fds(queue_fd.fd(), &mut buf);
             match received {
@@ -57,6 +66,7 @@ pub(super) async fn run(moves: Rc<Moves>, queue: Queue) {
         let waited = match queue_fd.readable(soon).await {
             Err(e) if e.kind() == io::ErrorKind::TimedOut => {
                 buf = Vec::new();
+                drop(slices.take());
                 queue_fd.readable(Deadline::NEVER).await
             }
             waited => waited,
