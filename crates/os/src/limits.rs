@@ -60,8 +60,9 @@ pub struct ShortSlices {
 }
 
 impl ShortSlices {
-    /// Asks for slices of this length, nanoseconds: the kernel takes 0.1 to 100 ms. `None` where
-    /// slices cannot be set (before Linux 6.12 they are ignored) or the thread's policy has none.
+    /// Asks for slices of this length, nanoseconds: the kernel allows 0.1 to 100 ms, and ignores
+    /// the length before Linux 6.12. `None` if it refuses, or if the thread's scheduling policy has
+    /// no slices, as those of real time.
     pub fn of(ns: u64) -> Option<ShortSlices> {
         let before_ns = slice()?;
         set_slice(ns).ok()?;
@@ -87,13 +88,13 @@ fn scheduling() -> io::Result<libc::sched_attr> {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: the kernel writes as many bytes as it is told, and the structure has them.
+    // SAFETY: the kernel writes at most `size` bytes, which is the size of the structure.
     let rc = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, attr.size, 0) };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(attr) }
 }
 
-/// The length of the calling thread's time slices, nanoseconds; 0 if the kernel does not tell.
-/// `None`: its policy has none.
+/// The length of the calling thread's time slices, nanoseconds; 0 before Linux 6.12, which does not
+/// tell it. `None` if the thread's scheduling policy has no slices.
 fn slice() -> Option<u64> {
     let attr = scheduling().ok()?;
     let policies = [libc::SCHED_OTHER, libc::SCHED_BATCH];
@@ -103,7 +104,7 @@ fn slice() -> Option<u64> {
 /// Sets the length, nanoseconds; 0 is the kernel's own.
 fn set_slice(ns: u64) -> io::Result<()> {
     let attr = libc::sched_attr { sched_runtime: ns, ..scheduling()? };
-    // SAFETY: the kernel reads as many bytes as the structure says that it has.
+    // SAFETY: the kernel reads `size` bytes, which is the size of the structure.
     let rc = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -116,9 +116,9 @@ pub fn recv(fd: impl AsFd, buf: &mut [u8]) -> io::Result<usize> {
 
 /// Receives a message of a pair ([`message_pair`]); 0 is its end.
 ///
-/// The kernel (`unix_dgram_recvmsg`, 6.18 and before) finds no message, and looks then whether the
-/// peer has closed: it says the end although a message came in between, just before the close. So
-/// the end counts if it is said twice.
+/// If the kernel (`unix_dgram_recvmsg`, 6.18 and before) finds no message, it looks whether the
+/// peer has closed. When a message and the close come between these two looks, it reports the end,
+/// and the message only at the next call. So the end counts only when it is reported twice.
 pub fn recv_message(fd: impl AsFd, buf: &mut [u8]) -> io::Result<usize> {
     match recv(&fd, buf)? {
         0 => recv(&fd, buf),

@@ -27,7 +27,7 @@
 //!
 //! **Pace.** At most [`AT_ONCE`] connections of a worker rest at a time, and a turn of a loop has
 //! at most [`PER_TURN`] steps, so that requests of others come between. A worker asks for short
-//! time slices while it receives, because the work is that of several processes at once.
+//! time slices while it receives, because workers that leave compete with it for the processors.
 
 mod candidates;
 mod channel;
@@ -54,9 +54,9 @@ pub use self::channel::{Channel, VAR};
 pub use self::party::{Berth, Member, Party};
 pub use self::send::{Offered, Written, written};
 
-/// Connections of a worker that are on their way at a time: as many as go in a message. More would
-/// wait in the queue, and the worker that takes them out would go on without a pause, in which
-/// others have the processor. A receiver that hangs then has few of them, too.
+/// Connections of a worker that are on their way at a time: as many as go in a message. With
+/// more, the queue is never empty and the receiver works without a pause, so that requests of
+/// others wait longer for a processor. And with few, a receiver that hangs holds up few.
 const AT_ONCE: usize = PER_TURN;
 
 /// Steps that a worker takes in a turn of its loop: to describe a connection, to give it up, to

@@ -16,9 +16,9 @@ use crate::wiped::Wiped;
 /// at once, and fresh memory of this size costs more than a message.
 const BUFFER_MS: u64 = 100;
 
-/// The time slices of a worker while connections arrive, nanoseconds. The work of moving is that of
-/// several processes at once, and a request that comes meanwhile waits until its worker has a
-/// processor again.
+/// The time slices of a worker while connections arrive, nanoseconds. Workers that leave compete
+/// with it for the processors. With short slices it has one again sooner, and a request that comes
+/// meanwhile waits less.
 const SLICE_NS: u64 = 100_000;
 
 /// The receiving end of the queue, which other processes have as well.

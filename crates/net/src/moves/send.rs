@@ -81,7 +81,7 @@ impl Turn {
         async move {
             match offer(&self.moves, packed).await {
                 Ok(taken) => {
-                    // Replies come many at a time.
+                    // A reply is about several connections.
                     self.moves.pace.step().await;
                     Ok(Offered { turn: self, taken })
                 }
