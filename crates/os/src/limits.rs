@@ -64,20 +64,30 @@ impl ShortSlices {
     /// the length before Linux 6.12. `None` if it refuses, or if the thread's scheduling policy has
     /// no slices, as those of real time.
     pub fn of(ns: u64) -> Option<ShortSlices> {
-        let before_ns = slice()?;
-        set_slice(ns).ok()?;
+        let before_ns = set_slice(ns)?;
         Some(ShortSlices { before_ns, _of_this_thread: PhantomData })
     }
 }
 
 impl Drop for ShortSlices {
     fn drop(&mut self) {
-        let _ = set_slice(self.before_ns);
+        set_slice(self.before_ns);
     }
 }
 
-/// How the calling thread is scheduled.
-fn scheduling() -> io::Result<libc::sched_attr> {
+/// Sets the length of the calling thread's time slices, nanoseconds; 0 is the kernel's own. Gives
+/// the length before; `None` if the kernel refuses, or if the thread's policy has no slices.
+fn set_slice(ns: u64) -> Option<u64> {
+    let before = scheduling()?;
+    let attr = libc::sched_attr { sched_runtime: ns, ..before };
+    // SAFETY: the kernel reads `size` bytes, which is the size of the structure.
+    let rc = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
+    (rc >= 0).then_some(before.sched_runtime)
+}
+
+/// How the calling thread is scheduled, if its policy has time slices. Their length is 0 before
+/// Linux 6.12, which does not tell it.
+fn scheduling() -> Option<libc::sched_attr> {
     let mut attr = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
         sched_policy: 0,
@@ -90,23 +100,9 @@ fn scheduling() -> io::Result<libc::sched_attr> {
     };
     // SAFETY: the kernel writes at most `size` bytes, which is the size of the structure.
     let rc = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, attr.size, 0) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(attr) }
-}
-
-/// The length of the calling thread's time slices, nanoseconds; 0 before Linux 6.12, which does not
-/// tell it. `None` if the thread's scheduling policy has no slices.
-fn slice() -> Option<u64> {
-    let attr = scheduling().ok()?;
-    let policies = [libc::SCHED_OTHER, libc::SCHED_BATCH];
-    policies.iter().any(|p| *p as u32 == attr.sched_policy).then_some(attr.sched_runtime)
-}
-
-/// Sets the length, nanoseconds; 0 is the kernel's own.
-fn set_slice(ns: u64) -> io::Result<()> {
-    let attr = libc::sched_attr { sched_runtime: ns, ..scheduling()? };
-    // SAFETY: the kernel reads `size` bytes, which is the size of the structure.
-    let rc = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let has_slices =
+        [libc::SCHED_OTHER, libc::SCHED_BATCH].iter().any(|p| *p as u32 == attr.sched_policy);
+    (rc >= 0 && has_slices).then_some(attr)
 }
 
 /// The number of processors that this process can use, at least 1: those that it may run on, or
@@ -159,16 +155,18 @@ mod tests {
     #[test]
     fn a_thread_has_short_slices_for_a_while() {
         std::thread::spawn(|| {
-            set_priority(3).unwrap();
-            let before = slice().unwrap();
+            let nice = (priority().unwrap() + 1).min(19);
+            set_priority(nice).unwrap();
+            let slice = || scheduling().unwrap().sched_runtime;
+            let before = slice();
             let short = ShortSlices::of(300_000).unwrap();
             // Kernels before 6.12 have none of a thread's own.
             if before > 0 {
-                assert_eq!(slice(), Some(300_000));
+                assert_eq!(slice(), 300_000);
             }
             drop(short);
-            assert_eq!(slice(), Some(before));
-            assert_eq!(priority().unwrap(), 3);
+            assert_eq!(slice(), before);
+            assert_eq!(priority().unwrap(), nice);
         })
         .join()
         .unwrap();

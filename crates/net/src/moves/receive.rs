@@ -12,9 +12,9 @@ use zeroize::Zeroize;
 use super::{Kind, Moves, Ready, YOURS_MS};
 use crate::wiped::Wiped;
 
-/// The time for which the buffer outlives the last message, milliseconds: most often others follow
-/// at once, and fresh memory of this size costs more than a message.
-const BUFFER_MS: u64 = 100;
+/// The time for which a receiver is ready for the next message behind the last, milliseconds: most
+/// often others follow at once, and fresh memory of a buffer's size costs more than a message.
+const READY_MS: u64 = 100;
 
 /// The time slices of a worker while connections arrive, nanoseconds. Workers that leave compete
 /// with it for the processors. With short slices it has one again sooner, and a request that comes
@@ -36,23 +36,29 @@ impl Queue {
     }
 }
 
+/// What a receiver has while messages come.
+struct Receiving {
+    buf: Vec<u8>,
+    _slices: Option<ShortSlices>,
+}
+
+impl Receiving {
+    fn new() -> Receiving {
+        // The memory is touched as far as messages are long.
+        Receiving { buf: vec![0; INLINE_MAX], _slices: ShortSlices::of(SLICE_NS) }
+    }
+}
+
 /// Receives until the task is cancelled.
 pub(super) async fn run(moves: Rc<Moves>, queue: Queue) {
     let queue_fd = &queue.0;
-    let mut buf = Vec::new();
-    // As long as there is a buffer.
-    let mut slices: Option<ShortSlices> = None;
+    let mut receiving = None;
     loop {
         loop {
             // Before the message is there: this task may be cancelled while it waits.
             moves.pace.step().await;
-            if buf.is_empty() {
-                // The memory is touched as far as messages are long.
-                buf = vec![0; INLINE_MAX];
-                slices = ShortSlices::of(SLICE_NS);
-            }
-            let received = os::socket::recv_fds(queue_fd.fd(), &mut buf);
-            match received {
+            let buf = &mut receiving.get_or_insert_with(Receiving::new).buf;
+            match os::socket::recv_fds(queue_fd.fd(), buf) {
                 Ok((len, fds)) => {
                     take(&moves, buf.get(..len).unwrap_or_default(), fds);
                     buf.get_mut(..len).unwrap_or_default().zeroize();
@@ -62,11 +68,10 @@ pub(super) async fn run(moves: Rc<Moves>, queue: Queue) {
                 Err(_) => buf.zeroize(),
             }
         }
-        let soon = Deadline::in_ms(BUFFER_MS);
+        let soon = Deadline::in_ms(READY_MS);
         let waited = match queue_fd.readable(soon).await {
             Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-                buf = Vec::new();
-                drop(slices.take());
+                receiving = None;
                 queue_fd.readable(Deadline::NEVER).await
             }
             waited => waited,
