@@ -3,7 +3,7 @@
 use std::io;
 use std::marker::PhantomData;
 
-use rustix::process::{Resource, Rlimit};
+use rustix::process::{Pid, Resource, Rlimit};
 use rustix::thread::CpuSet;
 
 /// A resource limit.
@@ -49,6 +49,37 @@ pub fn set_priority(nice: i32) -> io::Result<()> {
 /// The scheduling priority of this process.
 pub fn priority() -> io::Result<i32> {
     Ok(rustix::process::getpriority_process(None)?)
+}
+
+/// Another process, whose priority is lower than before.
+#[derive(Debug)]
+pub struct Lowered {
+    pid: Pid,
+    before: i32,
+}
+
+impl Lowered {
+    /// Lowers the priority of a process's first thread by so many steps of `nice`. `None`, with
+    /// nothing changed, where this process is not allowed to raise it again (without
+    /// `CAP_SYS_NICE`), or where the priority is the first or the last.
+    pub fn by(steps: i32, pid: i32) -> Option<Lowered> {
+        let pid = Pid::from_raw(pid)?;
+        let before = rustix::process::getpriority_process(Some(pid)).ok()?;
+        if !(-19..=18).contains(&before) {
+            return None;
+        }
+        let set = |nice| rustix::process::setpriority_process(Some(pid), nice);
+        // Who is not allowed to do this could not raise it again either.
+        set(before - 1).ok()?;
+        let _ = set(before + steps);
+        Some(Lowered { pid, before })
+    }
+
+    /// Gives the process the priority that it had. It must not have been waited for: its id could
+    /// be another's.
+    pub fn raise(self) {
+        let _ = rustix::process::setpriority_process(Some(self.pid), self.before);
+    }
 }
 
 /// The calling thread has short time slices until this is dropped: it waits less for a processor
@@ -150,6 +181,29 @@ mod tests {
         assert!(set_affinity(&[CPUS_MAX]).is_err());
         assert!(get(Limit::NoFile) > 0);
         assert!(page_size() >= 4096);
+    }
+
+    #[test]
+    fn a_process_has_a_lower_priority_for_a_while() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let id = i32::try_from(child.id()).unwrap();
+        let pid = Pid::from_raw(id);
+        let nice = || rustix::process::getpriority_process(pid).unwrap();
+        let before = nice();
+        match Lowered::by(3, id) {
+            Some(lowered) => {
+                assert_eq!(nice(), (before + 3).min(19));
+                lowered.raise();
+            }
+            None if matches!(before, -20 | 19) => {}
+            None => assert!(set_priority(before - 1).is_err(), "it could be raised again"),
+        }
+        assert_eq!(nice(), before);
+        rustix::process::setpriority_process(pid, 19).unwrap();
+        assert!(Lowered::by(3, id).is_none(), "nothing is lower");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(Lowered::by(3, id).is_none(), "it has ended");
     }
 
     #[test]

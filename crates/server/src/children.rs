@@ -9,6 +9,7 @@ use base::log::{Level, Log, os_error};
 use engine::{Helper, SLOTS, Stats};
 use net::Listeners;
 use net::moves::Channel;
+use os::limits::Lowered;
 use os::process::{Exit, Fork};
 use os::signal::Signal;
 
@@ -59,9 +60,21 @@ pub struct Child {
     receives: Option<OwnedFd>,
     /// A pipe that ends when this worker leaves and all connections that can move have moved.
     moving: Option<OwnedFd>,
+    /// Its priority is lower until then.
+    lowered: Option<Lowered>,
     started: Instant,
     /// The number of workers in this seat that ended soon after their start, in a row.
     early_ends: u32,
+}
+
+impl Child {
+    /// Whether it has connections that may still move.
+    fn is_moving(&mut self) -> bool {
+        // Nothing is written to it: it is readable at its end.
+        let ended = |pipe: &OwnedFd| os::fd::wait_readable(pipe, Duration::ZERO);
+        self.moving = self.moving.take().filter(|pipe| !ended(pipe));
+        self.moving.is_some()
+    }
 }
 
 /// A child that has ended.
@@ -80,6 +93,13 @@ pub struct Ended {
 const SOON: Duration = Duration::from_secs(1);
 /// The longest pause before such a worker's successor is started.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How much lower the priority of a worker is while its connections move, in steps of `nice`: where
+/// processors are scarce, it has half as much of them as a worker that serves.
+const LOWER_BY: i32 = 3;
+
+/// The time between two looks at workers whose connections move.
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 impl Ended {
     /// The pause before its replacement starts: none, unless several in a row ended soon after
@@ -242,6 +262,7 @@ impl Children {
                     stuck: None,
                     receives,
                     moving: moves,
+                    lowered: None,
                     started,
                     early_ends,
                 };
@@ -259,14 +280,25 @@ impl Children {
 
     /// Whether workers of generations before this one have connections that may still move.
     pub(crate) fn are_moving(&mut self, generation: u64) -> bool {
-        let mut moving = false;
-        for child in self.list.iter_mut().flatten().filter(|c| c.generation < generation) {
-            // Nothing is written to it: it is readable at its end.
-            let ended = |pipe: &OwnedFd| os::fd::wait_readable(pipe, Duration::ZERO);
-            child.moving = child.moving.take().filter(|pipe| !ended(pipe));
-            moving |= child.moving.is_some();
+        let mut old = self.list.iter_mut().flatten().filter(|c| c.generation < generation);
+        old.any(Child::is_moving)
+    }
+
+    /// Workers whose connections have moved, but for those that stay, have their usual priority
+    /// again.
+    pub(crate) fn raise(&mut self) {
+        for child in self.list.iter_mut().flatten().filter(|child| child.lowered.is_some()) {
+            // One that has none left ends within the time of a look.
+            let had_moved = child.moving.is_none();
+            if !child.is_moving() && had_moved {
+                child.lowered.take().into_iter().for_each(Lowered::raise);
+            }
         }
-        moving
+    }
+
+    /// The time until the next look at workers whose connections move.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.all().any(|child| child.lowered.is_some()).then_some(LOOK)
     }
 
     /// The slots of workers of this generation.
@@ -335,6 +367,9 @@ impl Children {
             }
             if signal != Signal::USR1 {
                 child.exiting = true;
+            }
+            if signal == Signal::QUIT && child.is_moving() {
+                child.lowered = Lowered::by(LOWER_BY, child.pid);
             }
             let (pid, number) = (child.pid, signal.0);
             base::debug!(log, log::debug::CORE, None, "kill ({pid}, {number})");
@@ -405,6 +440,7 @@ mod tests {
             stuck: None,
             receives: None,
             moving: None,
+            lowered: None,
             started,
             early_ends,
         };

@@ -160,6 +160,7 @@ impl Master {
             }
             self.sample();
             let MasterState { reloads, children, .. } = &mut self.state;
+            children.raise();
             reloads.answer(children, &self.loader.lasting.stats, &mut self.control);
             let event = self.control.wait(self.limit());
             base::time::update();
@@ -198,9 +199,10 @@ impl Master {
             _ => None,
         };
         let respawn = self.state.respawn.iter().map(|(when, ..)| *when);
-        let next = respawn.chain(stop).min();
-        let next = next.map(|next| next.saturating_duration_since(Instant::now()));
-        let others = [self.state.watchdog.limit(), self.samples.wait(), self.state.reloads.limit()];
+        let in_time = |next: Instant| next.saturating_duration_since(Instant::now());
+        let next = respawn.chain(stop).min().map(in_time);
+        let MasterState { watchdog, reloads, children, .. } = &self.state;
+        let others = [watchdog.limit(), self.samples.wait(), reloads.limit(), children.limit()];
         next.into_iter().chain(others.into_iter().flatten()).min()
     }
 
@@ -290,16 +292,14 @@ impl Master {
             Signal::HUP => self.reconfigure().map_continue(|_| ()),
             Signal::USR1 => {
                 self.cycle.reopen_logs(self.cycle.settings.owner());
-                let log = &self.cycle.log;
-                self.state.children.signal(Signal::USR1, |_| true, log);
+                self.state.children.signal(Signal::USR1, |_| true, &self.cycle.log);
                 Flow::Continue(())
             }
             Signal::USR2 => self.change_binary(),
             Signal::WINCH => {
                 self.state.noaccepting = true;
                 self.state.respawn.clear();
-                let log = &self.cycle.log;
-                self.state.children.signal(Signal::QUIT, |_| true, log);
+                self.state.children.signal(Signal::QUIT, |_| true, &self.cycle.log);
                 Flow::Continue(())
             }
             _ => Flow::Continue(()),

@@ -4,15 +4,12 @@ use std::time::{Duration, Instant};
 
 use engine::Stats;
 
-use crate::children::Children;
+use crate::children::{Children, LOOK};
 use crate::control::{Answer, ClientId, Control};
 use crate::verdict::Moved;
 
 /// The time that the answer to a reload waits for connections that move.
 const MOVED_MAX: Duration = Duration::from_secs(3);
-
-/// The time between two looks at the workers.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// A reload that is answered when connections have moved.
 struct Pending {

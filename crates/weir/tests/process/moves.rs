@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::common::BINARY;
+use crate::common::{BINARY, nice, proc_field, stop};
 use testkit::wait_until;
 use testkit::{Conn, Daemon, Driver, Json, Site, Weir, is_alive, on_all_drivers, pattern, signal};
 
@@ -374,6 +374,37 @@ fn a_tunnel_stays_where_it_cannot_move() {
         assert_eq!(log.lines().count(), 1, "{log}");
     }
 }
+
+/// Where processors are scarce, workers that serve have them first.
+#[test]
+fn a_worker_has_a_lower_priority_while_its_connections_move() {
+    let text = config(echo(), "", "").replace("events", "worker_priority 1;\nevents");
+    let mut weir = start(Driver::usual(), &text);
+    // Who cannot raise a priority lowers none.
+    let caps = u64::from_str_radix(&proc_field(weir.pid(), "status", "CapEff"), 16).unwrap();
+    let lower = if caps & CAP_SYS_NICE == 0 { 1 } else { 4 };
+    let mut conn = open(weir.port(0), "/stays");
+    let old = weir.workers();
+    old.iter().for_each(|pid| stop(&weir, *pid));
+    weir.set_config(&text.replace("location / {", "location /other {"));
+    weir.reload();
+    for pid in weir.workers() {
+        assert_eq!(nice(pid), Some(if old.contains(&pid) { lower } else { 1 }));
+    }
+    old.iter().for_each(|pid| signal(*pid, "CONT"));
+    wait_until("the decision", || {
+        status(&weir).number("handover.tunnels.stayed.configuration") == 1
+    });
+    wait_until("the end of one and the other's priority", || {
+        let alive: Vec<u32> = old.iter().copied().filter(|pid| is_alive(*pid)).collect();
+        matches!(alive[..], [pid] if nice(pid) == Some(1))
+    });
+    conn.send("as before");
+    assert_eq!(conn.read_exact(9), b"as before");
+}
+
+/// The bit of a set of capabilities (capability.h).
+const CAP_SYS_NICE: u64 = 1 << 23;
 
 #[test]
 fn a_reload_reports_the_moves() {

@@ -128,9 +128,7 @@ fn workers_are_as_the_configuration_wants_them() {
     assert!(limits("Max core file size").starts_with("1048576"));
     assert_eq!(status_line(worker, "Cpus_allowed_list"), cpu.to_string());
     assert_eq!(std::fs::read_link(format!("/proc/{worker}/cwd")).unwrap().to_str(), Some("/tmp"));
-    let stat = std::fs::read_to_string(format!("/proc/{worker}/stat")).unwrap();
-    let nice = stat.rsplit(')').next().unwrap().split_whitespace().nth(16);
-    assert_eq!(nice, Some("5"));
+    assert_eq!(common::nice(worker), Some(5));
 }
 
 #[test]
