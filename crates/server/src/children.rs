@@ -288,7 +288,8 @@ impl Children {
     /// again.
     pub(crate) fn raise(&mut self) {
         for child in self.list.iter_mut().flatten().filter(|child| child.lowered.is_some()) {
-            // One that has none left ends within the time of a look.
+            // Not before the next look: a worker that has none left has ended by then, and its end
+            // takes milliseconds that others can use.
             let had_moved = child.moving.is_none();
             if !child.is_moving() && had_moved {
                 child.lowered.take().into_iter().for_each(Lowered::raise);
