@@ -46,12 +46,12 @@ pub fn set_priority(nice: i32) -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, nice)?)
 }
 
-/// The scheduling priority of this process.
-pub fn priority() -> io::Result<i32> {
-    Ok(rustix::process::getpriority_process(None)?)
+/// The scheduling priority of a process's first thread; of the calling thread for 0.
+pub fn priority(pid: i32) -> io::Result<i32> {
+    Ok(rustix::process::getpriority_process(Pid::from_raw(pid))?)
 }
 
-/// Another process, whose priority is lower than before.
+/// A process whose priority another one has lowered for a while.
 #[derive(Debug)]
 pub struct Lowered {
     pid: Pid,
@@ -59,24 +59,24 @@ pub struct Lowered {
 }
 
 impl Lowered {
-    /// Lowers the priority of a process's first thread by so many steps of `nice`. `None`, with
-    /// nothing changed, where this process is not allowed to raise it again (without
-    /// `CAP_SYS_NICE`), or where the priority is the first or the last.
+    /// Lowers the priority of a process's first thread by so many steps of `nice`. The priority
+    /// stays as it is (`None`) if the calling process may not raise it again, which takes
+    /// `CAP_SYS_NICE`, or if it is the highest or the lowest already.
     pub fn by(steps: i32, pid: i32) -> Option<Lowered> {
+        let before = priority(pid).ok()?;
         let pid = Pid::from_raw(pid)?;
-        let before = rustix::process::getpriority_process(Some(pid)).ok()?;
         if !(-19..=18).contains(&before) {
             return None;
         }
         let set = |nice| rustix::process::setpriority_process(Some(pid), nice);
-        // Who is not allowed to do this could not raise it again either.
+        // Raising it by a step shows whether raising is allowed.
         set(before - 1).ok()?;
         let _ = set(before + steps);
         Some(Lowered { pid, before })
     }
 
-    /// Gives the process the priority that it had. It must not have been waited for: its id could
-    /// be another's.
+    /// Gives the process the priority that it had. It must be a child that has not been waited
+    /// for, because its id may belong to another process after that.
     pub fn raise(self) {
         let _ = rustix::process::setpriority_process(Some(self.pid), self.before);
     }
@@ -188,7 +188,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let id = i32::try_from(child.id()).unwrap();
         let pid = Pid::from_raw(id);
-        let nice = || rustix::process::getpriority_process(pid).unwrap();
+        let nice = || priority(id).unwrap();
         let before = nice();
         match Lowered::by(3, id) {
             Some(lowered) => {
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_thread_has_short_slices_for_a_while() {
         std::thread::spawn(|| {
-            let nice = (priority().unwrap() + 1).min(19);
+            let nice = (priority(0).unwrap() + 1).min(19);
             set_priority(nice).unwrap();
             let slice = || scheduling().unwrap().sched_runtime;
             let before = slice();
@@ -220,7 +220,7 @@ mod tests {
             }
             drop(short);
             assert_eq!(slice(), before);
-            assert_eq!(priority().unwrap(), nice);
+            assert_eq!(priority(0).unwrap(), nice);
         })
         .join()
         .unwrap();

@@ -60,7 +60,7 @@ pub struct Child {
     receives: Option<OwnedFd>,
     /// A pipe that ends when this worker leaves and all connections that can move have moved.
     moving: Option<OwnedFd>,
-    /// Its priority is lower until then.
+    /// Set while its priority is lower than usual, because its connections move.
     lowered: Option<Lowered>,
     started: Instant,
     /// The number of workers in this seat that ended soon after their start, in a row.
@@ -68,9 +68,9 @@ pub struct Child {
 }
 
 impl Child {
-    /// Whether it has connections that may still move.
+    /// Whether this is a worker that has not closed its pipe yet: its connections may still move.
     fn is_moving(&mut self) -> bool {
-        // Nothing is written to it: it is readable at its end.
+        // Workers write nothing to the pipe, so it is readable only when it is closed.
         let ended = |pipe: &OwnedFd| os::fd::wait_readable(pipe, Duration::ZERO);
         self.moving = self.moving.take().filter(|pipe| !ended(pipe));
         self.moving.is_some()
@@ -284,20 +284,23 @@ impl Children {
         old.any(Child::is_moving)
     }
 
-    /// Workers whose connections have moved, but for those that stay, have their usual priority
-    /// again.
+    /// Gives workers whose connections have moved the usual priority again: those connections that
+    /// stay are served with it.
     pub(crate) fn raise(&mut self) {
         for child in self.list.iter_mut().flatten().filter(|child| child.lowered.is_some()) {
-            // Not before the next look: a worker that has none left has ended by then, and its end
-            // takes milliseconds that others can use.
+            // Only one look later: a worker without connections has ended by then. Its end keeps a
+            // processor busy for milliseconds, and is to do so at the lower priority.
             let had_moved = child.moving.is_none();
-            if !child.is_moving() && had_moved {
-                child.lowered.take().into_iter().for_each(Lowered::raise);
+            if !child.is_moving()
+                && had_moved
+                && let Some(lowered) = child.lowered.take()
+            {
+                lowered.raise();
             }
         }
     }
 
-    /// The time until the next look at workers whose connections move.
+    /// The time until [`raise`](Self::raise) is to look again; `None` if no priority is lower.
     pub(crate) fn limit(&self) -> Option<Duration> {
         self.all().any(|child| child.lowered.is_some()).then_some(LOOK)
     }

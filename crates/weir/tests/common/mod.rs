@@ -41,11 +41,10 @@ pub fn proc_field(pid: u32, file: &str, name: &str) -> String {
     line.unwrap_or_default().trim_start_matches(':').trim().to_owned()
 }
 
-/// The priority of a process, -20 (the first) to 19; `None` if it has ended.
+/// The priority of a process, -20 (the highest) to 19; `None` if it has ended.
 #[allow(dead_code)]
 pub fn nice(pid: u32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit(')').next()?.split_whitespace().nth(16)?.parse().ok()
+    os::limits::priority(i32::try_from(pid).ok()?).ok()
 }
 
 /// Whether the tests run as root, without which some things cannot be tried.

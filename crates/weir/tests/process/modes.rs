@@ -178,17 +178,11 @@ impl Server {
             testkit::signal(pid, "TERM");
             wait_for("its end", || {
                 let _ = self.child.try_wait();
-                has_ended(pid).then_some(())
+                (!testkit::is_alive(pid)).then_some(())
             });
         }
         let _ = self.child.wait();
     }
-}
-
-/// Whether a process is gone, or waits to be reaped.
-fn has_ended(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
 fn look(prefix: &Path, folder: &Path, all: &mut BTreeMap<String, String>) {
