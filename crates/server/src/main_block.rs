@@ -280,7 +280,8 @@ pub static DIRECTIVES: &[D] = &[
         "worker_priority",
         Args::T1,
         "0",
-        "The scheduling priority of workers (a nice value).",
+        "The scheduling priority of workers (a nice value). An old worker has a lower one while \
+         its connections move.",
         priority,
     ),
     main(

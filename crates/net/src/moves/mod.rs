@@ -27,8 +27,8 @@
 //!
 //! **Pace.** At most [`AT_ONCE`] connections of a worker rest at a time, and a turn of a loop has
 //! at most [`PER_TURN`] steps, so that requests of others come between. A worker asks for short
-//! time slices while it receives, because workers that leave compete with it for the processors,
-//! and the master lowers the priority of workers that leave where it may raise it again.
+//! time slices while it receives, because workers that leave compete with it for the processors.
+//! For the same reason the master gives those a lower priority, if it may raise it again.
 
 mod candidates;
 mod channel;

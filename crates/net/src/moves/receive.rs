@@ -12,8 +12,9 @@ use zeroize::Zeroize;
 use super::{Kind, Moves, Ready, YOURS_MS};
 use crate::wiped::Wiped;
 
-/// The time for which a receiver is ready for the next message behind the last, milliseconds: most
-/// often others follow at once, and fresh memory of a buffer's size costs more than a message.
+/// A receiver keeps its buffer and its short time slices for this time after a message,
+/// milliseconds: most often another message follows at once, and fresh memory for the buffer costs
+/// more than a message.
 const READY_MS: u64 = 100;
 
 /// The time slices of a worker while connections arrive, nanoseconds. Workers that leave compete
@@ -36,7 +37,7 @@ impl Queue {
     }
 }
 
-/// What a receiver has while messages come.
+/// What a receiver needs only while messages come.
 struct Receiving {
     buf: Vec<u8>,
     _slices: Option<ShortSlices>,
